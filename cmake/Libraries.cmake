@@ -1,0 +1,27 @@
+# Every foreign library, found once. Each enters the house by one door (docs/design.md).
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+# The C bindings from C++: mpi.h must not bring the withdrawn C++ ones.
+target_compile_definitions(MPI::MPI_C INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+# Debian's dnnl-config asks for OpenCL, which the CPU build never touches: take the library itself.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES
+  IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+if(GRADMETER_CUDA)
+  find_package(CUDAToolkit)
+  if(CUDAToolkit_FOUND)
+    message(STATUS "CUDA ${CUDAToolkit_VERSION}: the CUDA doors are built")
+  else()
+    message(STATUS "CUDA not found: building for the CPU only")
+  endif()
+endif()

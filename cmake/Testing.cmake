@@ -1,0 +1,33 @@
+# gradmeter_test(ROOM SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s]): GoogleTest cases in one process, ranks as threads.
+# gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s COMMAND program args...): the same program on real ranks, once a rank count.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+set(GRADMETER_MPIEXEC_ENV
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+    OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1)
+
+function(gradmeter_test ROOM)
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_executable(test_${ROOM} ${T_SOURCES})
+  target_link_libraries(test_${ROOM} PRIVATE gradmeter_${ROOM} ${T_USES} GTest::gmock GTest::gtest_main)
+  target_include_directories(test_${ROOM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${ROOM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(test_${ROOM} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "unit;${ROOM};${T_LABELS}")
+endfunction()
+
+function(gradmeter_mpi_test NAME)
+  cmake_parse_arguments(T "" "TIMEOUT" "RANKS;COMMAND;LABELS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  foreach(ranks ${T_RANKS})
+    add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_COMMAND})
+    set_tests_properties(mpi.${NAME}.np${ranks} PROPERTIES
+      TIMEOUT ${T_TIMEOUT} PROCESSORS ${ranks} RUN_SERIAL TRUE LABELS "mpi;${T_LABELS}"
+      ENVIRONMENT "${GRADMETER_MPIEXEC_ENV}")
+  endforeach()
+endfunction()

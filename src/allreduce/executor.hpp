@@ -1,0 +1,68 @@
+// Runs plans in slices over a transport: the one executor of all own algorithms.
+#pragma once
+#include <vector>
+
+#include "allreduce/all_reduce.hpp"
+#include "allreduce/pipeline.hpp"
+#include "allreduce/plan.hpp"
+#include "allreduce/slices.hpp"
+#include "runtime/arena.hpp"
+
+namespace gradmeter::allreduce {
+
+/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
+struct Algorithm {
+  std::string name;
+  std::vector<SchedulePtr> schedules;
+};
+
+struct ExecutorOptions {
+  Placement placement = Placement::in_place;
+  std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
+  std::size_t message_bytes = 0;  ///< 0: what the transport is efficient at
+};
+
+/// Scratch: at most twice the slices under way (alternate and landing), taken from `scratch` once, kept for good.
+/// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
+class Executor final : public AllReduce {
+ public:
+  Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
+  const std::string& name() const override { return algorithm_.name; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override;
+  std::optional<runtime::Traffic> sent() const override { return sent_; }
+  std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+
+  /// What the constructor will take from the arena, at most.
+  static std::size_t scratch_bytes(const Algorithm&, const runtime::Transport&, const ExecutorOptions&);
+
+ private:
+  /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
+  struct Lane {
+    Pipeline pipeline;
+    std::size_t slice;
+  };
+  void launch(Lane&, std::size_t slice);
+  std::uint64_t due(std::size_t elements, std::size_t width, Slices);
+
+  Algorithm algorithm_;
+  runtime::Transport& transport_;
+  ExecutorOptions options_;
+  std::vector<Plan> plans_;
+  std::vector<Lane> lanes_;
+  Call call_{};
+  Slices slices_;
+  std::size_t finished_ = 0;
+  bool running_ = false;
+  runtime::Traffic before_, sent_;
+  std::uint64_t bytes_due_ = 0;
+  // Training repeats a handful of bucket sizes: their due bytes are worked out once.
+  struct Due {
+    std::size_t elements, width;
+    std::uint64_t bytes;
+  };
+  std::vector<Due> known_due_;
+};
+
+}  // namespace gradmeter::allreduce

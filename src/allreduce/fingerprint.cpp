@@ -1,0 +1,56 @@
+#include "allreduce/fingerprint.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+bool gives(Goal g, std::uint32_t rank, std::uint32_t block) {
+  switch (g) {
+    case Goal::all_gather: return rank == block;
+    case Goal::broadcast: return rank == 0;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+Fingerprint FingerprintAlgebra::reduce(const std::vector<Operand<Fingerprint>>& operands) {
+  Fingerprint out = *operands.front().value;
+  for (const auto& o : operands) {
+    if (o.value->count == 0) fault = fmt::format("rank {} sums a block that holds nothing", o.rank);
+    if (o.value->finishes) fault = fmt::format("rank {}'s finished block is summed again", o.rank);
+  }
+  for (std::size_t i = 1; i < operands.size(); ++i) {
+    const Fingerprint& x = *operands[i].value;
+    out.sum += x.sum;
+    out.tree = mix(mix(out.tree) + 3 * mix(x.tree));  // 3: a+b differs from b+a
+    out.count += x.count;
+  }
+  return out;
+}
+
+Fingerprint FingerprintAlgebra::finish(Fingerprint v) {
+  ++v.finishes;
+  return v;
+}
+
+std::vector<Fingerprint> contributions(const Schedule& s) {
+  std::vector<Fingerprint> values(std::size_t{s.ranks()} * s.blocks());
+  for (std::uint32_t r = 0; r < s.ranks(); ++r) {
+    for (std::uint32_t b = 0; b < s.blocks(); ++b) {
+      if (!gives(s.goal(), r, b)) continue;
+      const std::uint64_t h = mix((std::uint64_t{r} << 32 | b) + 1);
+      values[std::size_t{r} * s.blocks() + b] = {h, h, 1, 0};
+    }
+  }
+  return values;
+}
+
+bool must_hold(Goal g, std::uint32_t rank, std::uint32_t block) { return g != Goal::reduce_scatter || rank == block; }
+
+}  // namespace gradmeter::allreduce

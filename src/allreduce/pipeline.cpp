@@ -1,0 +1,212 @@
+#include "allreduce/pipeline.hpp"
+
+#include <cstring>
+
+#include "allreduce/slices.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// An empty message is never sent; its view is this.
+constexpr std::byte nothing{};
+
+constexpr std::size_t line = 64;
+constexpr std::size_t round_up_to_line(std::size_t n) { return (n + line - 1) / line * line; }
+
+}  // namespace
+
+void Pipeline::launch(const Plan& plan, const Call& call, std::size_t begin, std::size_t length) {
+  plan_ = &plan;
+  call_ = call;
+  begin_ = begin;
+  length_ = length;
+  round_ = 0;
+  phase_ = Phase::send;
+  sends_.clear();
+  left_ = 0;
+}
+
+Pipeline::Extent Pipeline::extent(Blocks b) const {
+  const std::size_t width = core::size_of(call_.element);
+  const std::size_t first = block_begin(length_, plan_->blocks, b.first);
+  const std::size_t last = block_begin(length_, plan_->blocks, b.first + b.count);
+  return {first * width, (last - first) * width};
+}
+
+std::byte* Pipeline::at(Place p) const {
+  const std::size_t offset = begin_ * core::size_of(call_.element);
+  switch (p) {
+    case Place::in: return const_cast<std::byte*>(call_.in) + offset;  // only ever read
+    case Place::out: return call_.out + offset;
+    case Place::alternate: break;
+  }
+  return scratch_.alternate.data();
+}
+
+bool Pipeline::fenced(std::uint32_t fence) {
+  while (left_ < fence && transport_.left(sends_[left_])) ++left_;
+  return left_ >= fence;
+}
+
+bool Pipeline::advance() {
+  bool moved = false;
+  while (plan_ && round_ < plan_->rounds.size()) {
+    switch (phase_) {
+      case Phase::send:
+        post_sends();
+        moved = true;
+        phase_ = Phase::post;
+        break;
+      case Phase::post:
+        if (!post_receives()) return moved;
+        phase_ = Phase::receive;
+        break;
+      case Phase::receive: {
+        const auto before = next_receive_ + next_reduction_;
+        const bool complete = receive();
+        moved |= next_receive_ + next_reduction_ != before;
+        if (!complete) return moved;
+        phase_ = Phase::finish;
+        break;
+      }
+      case Phase::finish:
+        if (!finish_round()) return moved;
+        moved = true;
+        phase_ = Phase::send;
+        ++round_;
+        break;
+    }
+  }
+  return plan_ ? end_slice() || moved : moved;
+}
+
+void Pipeline::post_sends() {
+  for (std::uint32_t i = 0; i < round().sends.count; ++i) {
+    const SendStep& x = plan_->sends[round().sends.first + i];
+    const Extent e = extent(x.blocks);
+    sends_.push_back(e.bytes == 0 ? runtime::Ticket{}
+                                  : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from) + e.offset, e.bytes}));
+  }
+}
+
+bool Pipeline::post_receives() {
+  const std::span<const ReceiveStep> steps{plan_->receives.data() + round().receives.first, round().receives.count};
+  const bool lands = !transport_.reads_peers();
+  if (lands) {
+    for (const auto& x : steps) {
+      if (x.direct && !fenced(x.fence)) return false;
+    }
+  }
+  receives_.clear();
+  views_.clear();
+  next_receive_ = next_reduction_ = 0;
+  std::size_t landed = 0;
+  for (const auto& x : steps) {
+    const Extent e = extent(x.blocks);
+    if (e.bytes == 0) {
+      receives_.emplace_back();
+      views_.push_back(&nothing);
+      continue;
+    }
+    std::byte* landing = nullptr;
+    if (x.direct) {
+      landing = at(x.to) + e.offset;
+    } else if (lands) {
+      landing = scratch_.landing.data() + landed;
+      landed += round_up_to_line(e.bytes);
+    }
+    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, e.bytes}));
+    views_.push_back(nullptr);
+  }
+  return true;
+}
+
+const std::byte* Pipeline::view(std::uint32_t i) {
+  if (!views_[i]) views_[i] = transport_.arrived(receives_[i]);
+  return views_[i];
+}
+
+bool Pipeline::receive() {
+  if (!receive_direct()) return false;
+  while (next_reduction_ < round().reductions.count) {
+    if (!reduce_one(plan_->reductions[round().reductions.first + next_reduction_])) return false;
+    ++next_reduction_;
+  }
+  return true;
+}
+
+bool Pipeline::receive_direct() {
+  for (; next_receive_ < round().receives.count; ++next_receive_) {
+    const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
+    if (!x.direct) continue;
+    const std::byte* from = view(next_receive_);
+    if (!from || !fenced(x.fence)) return false;
+    if (from == &nothing) continue;
+    const Extent e = extent(x.blocks);
+    if (std::byte* to = at(x.to) + e.offset; from != to) std::memcpy(to, from, e.bytes);
+    transport_.release(receives_[next_receive_]);
+  }
+  return true;
+}
+
+bool Pipeline::operands_arrived(const ReduceStep& r) {
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    if (o != own_operand && !view(o)) return false;
+  }
+  return true;
+}
+
+bool Pipeline::reduce_one(const ReduceStep& r) {
+  if (!operands_arrived(r) || !fenced(r.fence)) return false;
+  const Extent e = extent(r.blocks);
+  if (e.bytes == 0) return true;
+  sources_.clear();
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    sources_.push_back(o == own_operand ? at(r.own) + e.offset : views_[o]);
+  }
+  reduce(call_.element, call_.op, at(r.to) + e.offset, sources_, e.bytes / core::size_of(call_.element));
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    if (o != own_operand) transport_.release(receives_[o]);
+  }
+  return true;
+}
+
+bool Pipeline::finish_round() {
+  const std::span<const FinishStep> steps{plan_->finishes.data() + round().finishes.first, round().finishes.count};
+  for (const auto& x : steps) {
+    if (!fenced(x.fence)) return false;
+  }
+  for (const auto& x : steps) {
+    const Extent e = extent(x.blocks);
+    finish(call_.element, call_.op, at(Place::out) + e.offset, at(x.from) + e.offset,
+           e.bytes / core::size_of(call_.element), transport_.size());
+  }
+  return true;
+}
+
+bool Pipeline::end_slice() {
+  if (!fenced(static_cast<std::uint32_t>(sends_.size()))) return false;
+  for (const CopyStep& c : plan_->copies) {
+    const Extent e = extent(c.blocks);
+    if (e.bytes > 0) std::memcpy(at(Place::out) + e.offset, at(c.from) + e.offset, e.bytes);
+  }
+  plan_ = nullptr;
+  return true;
+}
+
+Waiting Pipeline::waiting() const {
+  if (!plan_) return {};
+  const auto rounds = static_cast<std::uint32_t>(plan_->rounds.size());
+  if (round_ == plan_->rounds.size()) return {.peer = -1, .round = rounds, .rounds = rounds};
+  Waiting w{.peer = -1, .round = static_cast<std::uint32_t>(round_) + 1, .rounds = rounds};
+  if (phase_ != Phase::receive) return w;
+  for (std::uint32_t i = 0; i < round().receives.count; ++i) {
+    if (!views_[i]) return w.peer = static_cast<int>(plan_->receives[round().receives.first + i].peer), w;
+  }
+  return w;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,168 @@
+#include "allreduce/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace gradmeter::allreduce {
+namespace {
+
+using u32 = std::uint32_t;
+
+class Compiler {
+ public:
+  Compiler(const Schedule& s, u32 rank, Placement placement, Place first_alternative)
+      : s_(s), rank_(rank), first_alternative_(first_alternative) {
+    plan_.blocks = s.blocks();
+    place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
+    for (auto& l : last_send_) l.assign(s.blocks(), 0);
+  }
+
+  Plan compile() {
+    for (u32 k = 0; k < s_.rounds(); ++k) compile_round(k);
+    for (u32 b = 0; b < plan_.blocks; ++b) {
+      if (place_[b] != Place::out) plan_.copies.push_back({{b, 1}, place_[b]});
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  void compile_round(u32 k) {
+    steps_.clear();
+    s_.steps(k, rank_, steps_);
+    if (steps_.empty()) return;
+    PlanRound round{.number = k,
+                    .sends = {size(plan_.sends), 0},
+                    .receives = {size(plan_.receives), 0},
+                    .reductions = {size(plan_.reductions), 0},
+                    .finishes = {size(plan_.finishes), 0}};
+    for (const Step& x : steps_) {
+      if (x.kind == StepKind::send) add_send(x);
+    }
+    round.sends.count = size(plan_.sends) - round.sends.first;
+    add_receives(round);
+    for (const Step& x : steps_) {
+      if (x.kind == StepKind::finish) add_finish(x);
+    }
+    round.finishes.count = size(plan_.finishes) - round.finishes.first;
+    plan_.rounds.push_back(round);
+  }
+
+  void add_send(const Step& x) {
+    const Place from = common_place(x.blocks);
+    plan_.sends.push_back({x.peer, x.blocks, from});
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) last(from)[b] = size(plan_.sends);
+  }
+
+  void add_receives(PlanRound& round) {
+    // Decide every destination from the places before the round, then move the values.
+    u32 landing = 0;
+    for (const Step& x : steps_) {
+      if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
+      const bool direct = x.kind == StepKind::recv;
+      const Place to = destination(x);
+      plan_.receives.push_back({x.peer, x.blocks, direct, to, direct ? fence(to, x.blocks) : 0});
+      if (!direct) landing += x.blocks.count;
+    }
+    round.receives.count = size(plan_.receives) - round.receives.first;
+    plan_.landing_blocks = std::max(plan_.landing_blocks, landing);
+    group_reductions(round);
+    for (u32 i = 0; i < round.receives.count; ++i) {
+      const ReceiveStep& x = plan_.receives[round.receives.first + i];
+      plan_.uses_alternate |= x.to == Place::alternate;
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) place_[b] = x.to;
+    }
+  }
+
+  void group_reductions(PlanRound& round) {
+    std::vector<u32> order;
+    for (u32 i = 0; i < round.receives.count; ++i) {
+      if (!plan_.receives[round.receives.first + i].direct) order.push_back(i);
+    }
+    auto at = [&](u32 i) -> const ReceiveStep& { return plan_.receives[round.receives.first + i]; };
+    std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) {
+      return at(a).blocks.first != at(b).blocks.first ? at(a).blocks.first < at(b).blocks.first
+                                                      : at(a).peer < at(b).peer;
+    });
+    for (std::size_t i = 0; i < order.size();) {
+      const ReceiveStep head = at(order[i]);
+      ReduceStep r{.blocks = head.blocks,
+                   .own = common_place(head.blocks),
+                   .to = head.to,
+                   .fence = fence(head.to, head.blocks),
+                   .first_operand = size(plan_.operands),
+                   .operands = 0};
+      bool own_in = false;
+      for (; i < order.size() && at(order[i]).blocks.overlaps(head.blocks); ++i) {
+        if (at(order[i]).blocks != head.blocks) throw std::logic_error("two reductions overlap in part");
+        if (!own_in && rank_ < at(order[i]).peer) plan_.operands.push_back(own_operand), own_in = true;
+        plan_.operands.push_back(order[i]);
+      }
+      if (!own_in) plan_.operands.push_back(own_operand);
+      r.operands = size(plan_.operands) - r.first_operand;
+      plan_.reductions.push_back(r);
+    }
+    round.reductions.count = size(plan_.reductions) - round.reductions.first;
+  }
+
+  void add_finish(const Step& x) {
+    plan_.finishes.push_back({x.blocks, common_place(x.blocks), fence(Place::out, x.blocks)});
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) place_[b] = Place::out;
+  }
+
+  /// `out`, unless a peer reads this block there in this very round.
+  Place destination(const Step& x) const {
+    const bool read_now = std::any_of(steps_.begin(), steps_.end(), [&](const Step& y) {
+      return y.kind == StepKind::send && y.blocks.overlaps(x.blocks);
+    });
+    if (!read_now) return Place::out;
+    const Place now = place_[x.blocks.first];
+    if (now == Place::in) return first_alternative_;
+    return now == Place::out ? Place::alternate : Place::out;
+  }
+
+  Place common_place(Blocks blocks) const {
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      if (place_[b] != place_[blocks.first]) throw std::logic_error("a message spans two places");
+    }
+    return place_[blocks.first];
+  }
+  u32 fence(Place to, Blocks blocks) {
+    u32 f = 0;
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) f = std::max(f, last(to)[b]);
+    return f;
+  }
+  std::vector<u32>& last(Place p) { return last_send_[static_cast<std::size_t>(p)]; }
+  template <class V>
+  static u32 size(const V& v) {
+    return static_cast<u32>(v.size());
+  }
+
+  const Schedule& s_;
+  u32 rank_;
+  Place first_alternative_;
+  Plan plan_;
+  Steps steps_;
+  std::vector<Place> place_;
+  std::array<std::vector<u32>, 3> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
+};
+
+std::size_t copied_blocks(const Plan& p) {
+  std::size_t n = 0;
+  for (const auto& c : p.copies) n += c.blocks.count;
+  for (const auto& f : p.finishes) n += f.from != Place::out ? f.blocks.count : 0;
+  return n;
+}
+
+}  // namespace
+
+Plan compile(const Schedule& s, u32 rank, Placement placement) {
+  Plan plan = Compiler(s, rank, placement, Place::out).compile();
+  if (placement == Placement::out_of_place && copied_blocks(plan) > 0) {
+    Plan other = Compiler(s, rank, placement, Place::alternate).compile();
+    if (copied_blocks(other) < copied_blocks(plan)) return other;
+  }
+  return plan;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,73 @@
+// One rank's part of a schedule, bound to memory: where each value lies, which of our own earlier messages must have
+// been read before a place may be written. Compiled once, run many times.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allreduce/schedule.hpp"
+
+namespace gradmeter::allreduce {
+
+/// `alternate` is scratch of the buffer's size: a block that the peer reads in this round is summed into the other
+/// place. Reducing in place while the peer reads needs a fence that deadlocks.
+enum class Place : std::uint8_t { in, out, alternate };
+enum class Placement : std::uint8_t { out_of_place, in_place };
+
+/// `fence`: so many of this rank's own sends, in posting order, must have left before the write.
+struct SendStep {
+  std::uint32_t peer;
+  Blocks blocks;
+  Place from;
+};
+struct ReceiveStep {
+  std::uint32_t peer;
+  Blocks blocks;
+  bool direct;  ///< straight into `to`; else it is an operand of a reduction
+  Place to;
+  std::uint32_t fence;
+};
+inline constexpr std::uint32_t own_operand = 0xffffffff;
+/// to = operands summed in rank order; an operand is a receive of this round (by index) or our own value.
+struct ReduceStep {
+  Blocks blocks;
+  Place own, to;
+  std::uint32_t fence, first_operand, operands;
+};
+struct FinishStep {
+  Blocks blocks;
+  Place from;
+  std::uint32_t fence;
+};
+struct CopyStep {
+  Blocks blocks;
+  Place from;
+};
+
+struct Range {
+  std::uint32_t first = 0, count = 0;
+};
+/// In this order: sends are posted, receives are posted, reductions and direct receives as they arrive, finishes last.
+struct PlanRound {
+  std::uint32_t number;  ///< the schedule's round
+  Range sends, receives, reductions, finishes;
+};
+
+struct Plan {
+  std::uint32_t blocks = 0;
+  std::vector<PlanRound> rounds;
+  std::vector<SendStep> sends;
+  std::vector<ReceiveStep> receives;
+  std::vector<ReduceStep> reductions;
+  std::vector<std::uint32_t> operands;
+  std::vector<FinishStep> finishes;
+  std::vector<CopyStep> copies;     ///< after the last round: values that are not yet in `out`
+  std::uint32_t landing_blocks = 0; ///< most blocks that land for reduction in one round
+  bool uses_alternate = false;
+};
+
+/// Of the ways to alternate, the one with fewest copies at the end.
+/// Errors: std::logic_error when a message would span two places or two reductions overlap in part.
+Plan compile(const Schedule&, std::uint32_t rank, Placement);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,41 @@
+#include "allreduce/schedule.hpp"
+
+#include <stdexcept>
+
+namespace gradmeter::allreduce {
+namespace {
+
+class Sequence final : public Schedule {
+ public:
+  Sequence(Goal goal, std::vector<SchedulePtr> parts) : goal_(goal), parts_(std::move(parts)) {
+    for (const auto& part : parts_) {
+      if (part->blocks() != blocks() || part->ranks() != ranks()) {
+        throw std::logic_error("a sequence needs parts over the same ranks and blocks");
+      }
+      rounds_ += part->rounds();
+    }
+  }
+  Goal goal() const override { return goal_; }
+  std::uint32_t ranks() const override { return parts_.front()->ranks(); }
+  std::uint32_t blocks() const override { return parts_.front()->blocks(); }
+  std::uint32_t rounds() const override { return rounds_; }
+  void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const override {
+    for (const auto& part : parts_) {
+      if (round < part->rounds()) return part->steps(round, rank, out);
+      round -= part->rounds();
+    }
+  }
+
+ private:
+  Goal goal_;
+  std::vector<SchedulePtr> parts_;
+  std::uint32_t rounds_ = 0;
+};
+
+}  // namespace
+
+SchedulePtr sequence(Goal goal, std::vector<SchedulePtr> parts) {
+  return std::make_shared<Sequence>(goal, std::move(parts));
+}
+
+}  // namespace gradmeter::allreduce

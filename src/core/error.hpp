@@ -1,0 +1,47 @@
+// Every way gradmeter ends other than well, and the exit code each one has.
+#pragma once
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace gradmeter::core {
+
+enum class ExitCode : int { done = 0, below_bar = 1, usage = 2, backend = 3, wrong_result = 4 };
+
+/// 128 + signal number, as shells report it: 130 after SIGINT, 143 after SIGTERM.
+constexpr int interrupted_exit_code(int signal) { return 128 + signal; }
+
+/// The user's input is wrong. The message is one line: what is wrong, and what would be right.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A library or system call failed.
+class BackendError : public std::runtime_error {
+ public:
+  BackendError(std::string library, std::string call, std::string reason,
+               std::source_location where = std::source_location::current());
+  const std::string& library() const { return library_; }
+
+ private:
+  std::string library_;
+};
+
+/// A measured operation gave a wrong answer: its time means nothing.
+class WrongResult : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// SIGINT or SIGTERM arrived and every rank agreed to stop.
+class Interrupted : public std::runtime_error {
+ public:
+  explicit Interrupted(int signal) : std::runtime_error("interrupted"), signal_(signal) {}
+  int signal() const { return signal_; }
+
+ private:
+  int signal_;
+};
+
+}  // namespace gradmeter::core

@@ -1,0 +1,4 @@
+// The one door for fmt.
+#pragma once
+#include <fmt/format.h>
+#include <fmt/ranges.h>

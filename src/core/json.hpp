@@ -1,0 +1,7 @@
+// The one door for JSON. Include json_fwd where a declaration is enough.
+#pragma once
+#include <nlohmann/json.hpp>
+
+namespace gradmeter::core {
+using Json = nlohmann::ordered_json;
+}

@@ -1,0 +1,31 @@
+// Names with parameters: "ring", "torus2d:rows=4", "qsgd4:bucket=512,norm=l2", "mlp:784-1024-1024-10".
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradmeter::core {
+
+/// The text before the colon, "key=value" parameters after it, and bare text after it (a model's widths).
+struct ParsedName {
+  std::string base;
+  std::string bare;
+  std::map<std::string, std::string> parameters;
+  /// All parameters written out, sorted: two names mean the same exactly when their canonical texts are equal.
+  std::string canonical() const;
+};
+/// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
+ParsedName parse_name(std::string_view text);
+
+/// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
+/// parameter list open (has a colon).
+std::vector<std::string> split_names(std::string_view list);
+
+/// UsageError: "algorithm 'foo' is not known; there are: mpi, recursive-doubling, ring".
+[[noreturn]] void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known);
+/// The known name nearest to `given` by edit distance, or empty when none is near: "did you mean …".
+std::string nearest(std::string_view given, std::span<const std::string> known);
+
+}  // namespace gradmeter::core

@@ -1,0 +1,64 @@
+// The result file: JSON Lines, appended and flushed point by point, so that a killed job keeps what it had measured.
+// Line kinds: {"kind":"run",…} heads the points of one run; {"kind":"point",…} is one measured point;
+// {"kind":"note",…} is a remark. Unknown keys are allowed and ignored; an unknown kind is refused.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.hpp"
+
+namespace gradmeter::core {
+
+inline constexpr int result_schema = 1;
+
+struct Run {
+  RunInfo info;
+  std::vector<Point> points;
+};
+
+/// A whole file. `note` says that a torn last line was dropped (empty otherwise).
+struct ResultFile {
+  std::vector<Run> runs;
+  std::string note;
+};
+
+/// One line each, no newline. Non-finite numbers become null and their key's name goes to "nonfinite".
+std::string to_json_line(const RunInfo&);
+std::string to_json_line(const Point&, const std::string& run_id);
+
+/// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
+/// file that is not gradmeter's, for another schema number, for a point before its run.
+ResultFile read_results(const std::filesystem::path&);
+/// Parses text as if it were the file called `label` (the fuzz target).
+ResultFile parse_results(std::string_view text, const std::string& label);
+
+enum class OpenMode { create, overwrite, resume };
+
+/// Appends lines, each with one write(2) and flushed to the kernel before `append` returns.
+/// create: refuses an existing file (UsageError names --force and --resume). resume: drops a torn last line from the
+/// file before appending. Errors: UsageError when it cannot be opened; BackendError when a write fails.
+class ResultWriter {
+ public:
+  ResultWriter(const std::filesystem::path&, OpenMode);
+  ~ResultWriter();
+  ResultWriter(const ResultWriter&) = delete;
+  ResultWriter& operator=(const ResultWriter&) = delete;
+  void append(const RunInfo&);
+  void append(const Point&);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void write_line(const std::string&);
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::string run_id_;
+};
+
+/// Finished points of earlier runs on the same machine: status ok, unsupported or skipped (failed, wrong and
+/// mistrusted are measured again). The last one wins.
+std::map<std::string, Point> finished_points(const ResultFile&, const std::string& fingerprint,
+                                             const std::string& experiment);
+
+}  // namespace gradmeter::core

@@ -1,0 +1,63 @@
+// Units as types: only the operators that mean something exist.
+#pragma once
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradmeter::core {
+
+/// One strong double. Tag makes Seconds and BytesPerSecond different types.
+template <class Tag>
+struct Quantity {
+  double value = 0;
+  constexpr auto operator<=>(const Quantity&) const = default;
+  constexpr Quantity operator+(Quantity o) const { return {value + o.value}; }
+  constexpr Quantity operator-(Quantity o) const { return {value - o.value}; }
+  constexpr Quantity operator*(double f) const { return {value * f}; }
+  constexpr Quantity operator/(double f) const { return {value / f}; }
+  constexpr double operator/(Quantity o) const { return value / o.value; }
+  constexpr Quantity& operator+=(Quantity o) { return value += o.value, *this; }
+};
+
+using Seconds = Quantity<struct SecondsTag>;
+using BytesPerSecond = Quantity<struct BytesPerSecondTag>;
+using Flops = Quantity<struct FlopsTag>;
+using FlopsPerSecond = Quantity<struct FlopsPerSecondTag>;
+
+struct Bytes {
+  std::size_t value = 0;
+  constexpr auto operator<=>(const Bytes&) const = default;
+  constexpr Bytes operator+(Bytes o) const { return {value + o.value}; }
+  constexpr Bytes& operator+=(Bytes o) { return value += o.value, *this; }
+};
+
+constexpr BytesPerSecond operator/(Bytes b, Seconds s) { return {static_cast<double>(b.value) / s.value}; }
+constexpr Seconds operator/(Bytes b, BytesPerSecond r) { return {static_cast<double>(b.value) / r.value}; }
+constexpr FlopsPerSecond operator/(Flops f, Seconds s) { return {f.value / s.value}; }
+constexpr Seconds operator/(Flops f, FlopsPerSecond r) { return {f.value / r.value}; }
+
+namespace literals {
+constexpr Bytes operator""_KiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 10}; }
+constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 20}; }
+constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 30}; }
+}  // namespace literals
+
+/// "4096", "4K", "64M", "1G": K, M, G are binary, as nccl-tests has them. UsageError names what was read.
+Bytes parse_bytes(std::string_view text);
+/// "25Gbit/s", "3GB/s": decimal, a unit is required. UsageError says which units there are.
+BytesPerSecond parse_link_speed(std::string_view text);
+/// "30", "30s", "5m", "2h".
+Seconds parse_duration(std::string_view text);
+
+/// For people: "4 KiB", "1.5 MiB", "12 B".
+std::string to_text(Bytes);
+/// For people, three significant digits and a fitting unit: "12.3 ms", "870 ns".
+std::string to_text(Seconds);
+/// Decimal: "12.3 GB/s".
+std::string to_text(BytesPerSecond);
+/// "151 GFLOP/s".
+std::string to_text(FlopsPerSecond);
+
+}  // namespace gradmeter::core

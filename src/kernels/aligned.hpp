@@ -1,0 +1,28 @@
+// Memory on cache-line borders: vector loads never straddle two lines, and threads never share one.
+#pragma once
+#include <cstddef>
+#include <new>
+#include <vector>
+
+namespace gradmeter::kernels {
+
+inline constexpr std::size_t cache_line_bytes = 64;
+
+template <class T>
+struct CacheLineAllocator {
+  using value_type = T;
+  CacheLineAllocator() = default;
+  template <class U>
+  explicit(false) CacheLineAllocator(const CacheLineAllocator<U>&) {}
+  T* allocate(std::size_t n) {
+    return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{cache_line_bytes}));
+  }
+  void deallocate(T* p, std::size_t) { ::operator delete (p, std::align_val_t{cache_line_bytes}); }
+  bool operator==(const CacheLineAllocator&) const = default;
+};
+
+/// A std::vector whose first element stands on a cache-line border.
+template <class T>
+using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
+
+}  // namespace gradmeter::kernels

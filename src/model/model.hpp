@@ -1,0 +1,67 @@
+// A network as the training strategies see it: parameters and gradients in two flat buffers, tensors in the order in
+// which their gradients become ready, a forward pass, and a backward pass that announces each ready tensor.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/compute.hpp"
+
+namespace gradmeter::model {
+
+/// A tensor's place in the flat buffers [elements]. Tensors stand in reverse-ready order: tensor 0 is the last layer's
+/// (its gradient is ready first), so a bucket of consecutive tensors is one contiguous span.
+struct Tensor {
+  std::string name;
+  std::vector<std::size_t> shape;
+  std::size_t offset, count;
+};
+
+/// The answer of a forward pass over this rank's batch.
+struct Outcome {
+  double loss_sum = 0;       ///< summed over the batch's samples, float64
+  std::size_t correct = 0;   ///< top-1
+  std::size_t samples = 0;
+};
+
+/// inputs [samples × features], row-major; labels [samples].
+struct Batch {
+  std::span<const float> inputs;
+  std::span<const std::int32_t> labels;
+  std::size_t samples() const { return labels.size(); }
+};
+
+/// Where the flat buffers lie is the owner's business (an arena that peers can read): both have element_count floats.
+struct Buffers {
+  std::span<float> parameters;
+  std::span<float> gradients;
+};
+
+class Model {
+ public:
+  using Ready = std::function<void(std::size_t tensor)>;
+
+  virtual ~Model() = default;
+  virtual const std::string& name() const = 0;  ///< canonical: "mlp:784-1024-1024-10"
+  virtual std::span<const Tensor> tensors() const = 0;
+  virtual std::size_t element_count() const = 0;
+  virtual std::size_t input_features() const = 0;
+  virtual std::size_t classes() const = 0;
+  /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
+  virtual double step_flops(std::size_t samples) const = 0;
+  /// Bytes of activations and work space at this batch, the flat buffers not counted.
+  virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
+
+  /// Equal on every rank for equal seeds.
+  virtual void initialise(Buffers, std::uint64_t seed) const = 0;
+  /// Leaves what backward needs. Cost: 2·params FLOP a sample.
+  virtual Outcome forward(Computer&, Buffers, const Batch&) = 0;
+  /// Overwrites the gradients with those of the batch's *mean* loss, last layer first; calls `ready(i)` as soon as
+  /// tensor i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
+  virtual void backward(Computer&, Buffers, const Batch&, const Ready& ready) = 0;
+};
+
+}  // namespace gradmeter::model

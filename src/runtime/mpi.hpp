@@ -1,0 +1,117 @@
+// The one door for MPI: the session, communicators, checked calls, the vendor's own collectives.
+#pragma once
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/element.hpp"
+#include "runtime/handle.hpp"
+
+namespace gradmeter::runtime {
+
+/// Errors: BackendError with MPI's own text.
+void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
+
+struct CommunicatorTraits {
+  using type = MPI_Comm;
+  static type null() noexcept { return MPI_COMM_NULL; }
+  static void free(type c) noexcept { MPI_Comm_free(&c); }
+};
+struct WindowTraits {
+  using type = MPI_Win;
+  static type null() noexcept { return MPI_WIN_NULL; }
+  static void free(type w) noexcept { MPI_Win_free(&w); }
+};
+using Window = Handle<WindowTraits>;
+
+/// MPI from here to the end of the scope. SERIALIZED is asked for: one thread at a time calls MPI, and a progress
+/// thread may be that one.
+class MpiSession {
+ public:
+  MpiSession(int& argc, char**& argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  bool serialized() const { return serialized_; }
+  static bool running();
+  /// "Open MPI 4.1.4": the library's own name and version, shortened to its first clause. Needs no session.
+  static std::string library_version();
+
+ private:
+  bool serialized_;
+};
+
+enum class Combine { sum, min, max, product };
+
+/// A group of ranks that talk to each other. Calls marked collective must be made by all of them.
+class Communicator {
+ public:
+  static Communicator world();
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool is_null() const { return comm_.get() == MPI_COMM_NULL; }
+  MPI_Comm get() const { return comm_.get(); }
+
+  /// Collective. Ranks of one colour form a group; a negative colour gives a null communicator.
+  Communicator split(int color, int key) const;
+  /// Collective. The ranks that share memory with this one.
+  Communicator split_by_node() const;
+  /// Collective.
+  Communicator duplicate() const;
+
+  void barrier() const;
+  /// Collective. For ranks with nothing to do while others measure: sleeps between tests, so that it costs no core.
+  void patient_barrier() const;
+
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  void broadcast(std::span<T> values, int root = 0) const {
+    broadcast_bytes(std::as_writable_bytes(values), root);
+  }
+  template <class T>
+  T broadcast_value(T value, int root = 0) const {
+    broadcast(std::span<T>(&value, 1), root);
+    return value;
+  }
+  std::string broadcast_text(std::string text, int root = 0) const;
+  /// Everybody's values, in rank order, on every rank.
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  std::vector<T> all_gather(std::span<const T> mine) const {
+    std::vector<T> all(mine.size() * static_cast<std::size_t>(size_));
+    all_gather_bytes(std::as_bytes(mine), std::as_writable_bytes(std::span<T>(all)));
+    return all;
+  }
+  template <class T>
+  std::vector<T> all_gather_value(const T& mine) const {
+    return all_gather(std::span<const T>(&mine, 1));
+  }
+  std::vector<std::string> all_gather_text(const std::string& mine) const;
+  double max(double value) const;
+  double sum(double value) const;
+  bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
+  bool all(bool mine) const { return !any(!mine); }
+
+  /// The vendor's MPI_Allreduce as shipped, blocking; in == out asks for MPI_IN_PLACE. Counts above INT_MAX go in
+  /// pieces.
+  void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine) const;
+
+ private:
+  explicit Communicator(MPI_Comm owned);
+  void broadcast_bytes(std::span<std::byte> bytes, int root) const;
+  void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) const;
+
+  Handle<CommunicatorTraits> comm_;
+  int rank_ = 0, size_ = 0;
+};
+
+/// Narrows a count for MPI 3's int arguments. Errors: BackendError when it does not fit.
+int mpi_count(std::size_t n);
+
+}  // namespace gradmeter::runtime

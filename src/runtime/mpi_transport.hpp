@@ -1,0 +1,47 @@
+// Messages by MPI point to point: between nodes, or between any buffers.
+#pragma once
+#include <mpi.h>
+
+#include <vector>
+
+#include "runtime/mpi.hpp"
+#include "runtime/transport.hpp"
+
+namespace gradmeter::runtime {
+
+/// A channel is a tag. `node_of[r]` tells which node rank r is on (for the count of bytes that leave the node).
+/// Cost: one MPI_Isend or MPI_Irecv a message; one MPI_Testsome a pass over all that are under way.
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(const Communicator&, int channels, std::vector<int> node_of);
+  /// Cancels nothing: a transport is destroyed when none of its messages is under way.
+  ~MpiTransport() override = default;
+
+  std::string_view name() const override { return "mpi"; }
+  int rank() const override { return comm_.rank(); }
+  int size() const override { return comm_.size(); }
+  int channels() const override { return channels_; }
+  bool reads_peers() const override { return false; }
+  std::size_t message_bytes() const override;
+  Ticket send(int peer, int channel, std::span<const std::byte> data) override;
+  Ticket receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool left(Ticket& t) override { return completed(t); }
+  const std::byte* arrived(Ticket& t) override;
+  void progress() override;
+
+ private:
+  Ticket track(MPI_Request, void* place);
+  bool completed(Ticket&);
+
+  Communicator comm_;
+  int channels_;
+  std::vector<int> node_of_;
+  bool one_node_;
+  // Slot i of the three belongs to one message; ids are slot + 1, so that a default ticket is none of them.
+  std::vector<MPI_Request> requests_;
+  std::vector<char> done_;
+  std::vector<std::size_t> free_;
+  std::vector<int> indices_;
+};
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,54 @@
+// The line that says how far a long run is. For a person at a terminal only; results never share its line.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/units.hpp"
+#include "runtime/descriptor.hpp"
+
+namespace gradmeter::runtime {
+
+struct ProgressState {
+  std::string_view what;  ///< what is counted, in the plural: "points"
+  std::size_t done = 0, total = 0;
+  core::Seconds elapsed;
+  std::string_view now_doing;  ///< may come from a user's file: control characters are made visible
+};
+
+/// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left supposes that
+/// the rest goes as fast as what is done; before the first is done there is none.
+std::string progress_line(const ProgressState& state, std::size_t columns);
+/// "01:10", "1:02:03".
+std::string clock_text(core::Seconds time);
+
+/// Draws on the terminal behind standard error, if there is one and `enabled`; else every call does nothing. mpirun
+/// makes standard error of its ranks a pipe: the terminal is then mpirun's own, when this rank is its child.
+/// One thread. At most ten lines a second. Errors: none; a terminal that goes away ends the drawing.
+class Progress {
+ public:
+  Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);
+  ~Progress() { finish(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(std::size_t done, std::string_view now_doing);
+  /// Empties the line, so that a result can be printed; the next update after a tenth of a second draws again.
+  void clear();
+  /// Clears for good.
+  void finish();
+  bool shown() const { return static_cast<bool>(terminal_); }
+
+ private:
+  void draw(std::string_view text);
+
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  std::size_t total_;
+  Clock::time_point start_ = Clock::now(), next_ = start_;
+  Descriptor terminal_;
+  bool drawn_ = false;
+};
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,60 @@
+// Moves bytes between two ranks. What a schedule's messages travel over.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace gradmeter::runtime {
+
+/// A message on its way. Opaque: only the transport that gave it reads it. A default ticket is a message of no bytes.
+struct Ticket {
+  std::uint64_t id = 0;
+  void* place = nullptr;
+};
+
+/// Payload as counted where it leaves the sender; headers apart.
+struct Traffic {
+  std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
+  Traffic operator-(const Traffic& o) const {
+    return {bytes - o.bytes, messages - o.messages, bytes_between_nodes - o.bytes_between_nodes};
+  }
+  bool operator==(const Traffic&) const = default;
+};
+
+/// Messages between two ranks in one channel arrive in the order of their posting; channels are independent.
+/// One thread at a time. Nothing blocks: whoever waits calls `progress`, asks, and calls `idle` when nothing moved.
+/// Errors: BackendError when the layer below fails.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int channels() const = 0;
+  /// True: a receiver sees the sender's own memory, so no landing is needed and `left` means "was read".
+  virtual bool reads_peers() const = 0;
+  /// May messages be sent from this memory? (Peers can only read what is mapped by them.)
+  virtual bool reaches(std::span<const std::byte>) const { return true; }
+  /// The message size that this transport is efficient at [bytes]; longer buffers are cut into pieces of about this.
+  virtual std::size_t message_bytes() const = 0;
+
+  virtual Ticket send(int peer, int channel, std::span<const std::byte> data) = 0;
+  /// `landing` is where the bytes go unless the transport reads peers; it has the message's exact size.
+  virtual Ticket receive(int peer, int channel, std::span<std::byte> landing) = 0;
+  /// May the source of this send be overwritten?
+  virtual bool left(Ticket&) = 0;
+  /// Null: not yet. Else where the bytes are: the landing buffer or the peer's memory, valid until `release`.
+  virtual const std::byte* arrived(Ticket&) = 0;
+  /// The bytes of this receive are no longer needed.
+  virtual void release(Ticket&) {}
+  /// Once a pass, before any `arrived` or `left`.
+  virtual void progress() {}
+
+  const Traffic& traffic() const { return traffic_; }
+
+ protected:
+  Traffic traffic_;
+};
+
+}  // namespace gradmeter::runtime

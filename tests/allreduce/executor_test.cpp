@@ -1,0 +1,177 @@
+#include "allreduce/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "allreduce/interpret.hpp"
+#include "allreduce/registry.hpp"
+#include "core/error.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using test::HeapArena;
+using test::run_ranks;
+using test::run_to_end;
+using test::ThreadGroup;
+
+constexpr int channels = 3;
+
+struct Case {
+  std::string_view algorithm;
+  int ranks;
+  std::size_t count;
+  Placement placement;
+  std::size_t message_bytes;
+  Op op;
+};
+
+/// Distinct on every rank and at every place; not exactly summable, so that the order of additions shows in the bits.
+float value_at(int rank, std::size_t i) { return std::sin(0.37f * static_cast<float>(i) + 1.7f * static_cast<float>(rank)); }
+
+struct Outcome {
+  std::vector<std::vector<float>> out;
+  std::vector<runtime::Traffic> sent;
+  std::vector<std::uint64_t> due;
+};
+
+Outcome run(const Case& c, int repeats = 2) {
+  const auto& info = find_algorithm(c.algorithm);
+  ThreadGroup group(c.ranks, channels);
+  Outcome result{std::vector<std::vector<float>>(static_cast<std::size_t>(c.ranks)),
+                 std::vector<runtime::Traffic>(static_cast<std::size_t>(c.ranks)),
+                 std::vector<std::uint64_t>(static_cast<std::size_t>(c.ranks))};
+  run_ranks(c.ranks, [&](int r) {
+    auto transport = group.transport(r);
+    HeapArena arena(std::size_t{1} << 20);
+    const ExecutorOptions options{c.placement, c.count * 4, c.message_bytes};
+    const Shape shape{static_cast<std::uint32_t>(c.ranks), 1};
+    Executor executor({std::string(info.name), info.make(shape)}, *transport, arena, options);
+    std::vector<float> in(c.count), out(c.count, -1);
+    for (int i = 0; i < repeats; ++i) {
+      for (std::size_t k = 0; k < c.count; ++k) in[k] = value_at(r, k);
+      if (c.placement == Placement::in_place) out = in;
+      const auto* source = c.placement == Placement::in_place ? out.data() : in.data();
+      executor.start({reinterpret_cast<const std::byte*>(source), reinterpret_cast<std::byte*>(out.data()), c.count,
+                      core::Element::f32, c.op});
+      run_to_end(executor);
+    }
+    if (c.placement == Placement::out_of_place) {
+      for (std::size_t k = 0; k < c.count; ++k) EXPECT_EQ(in[k], value_at(r, k)) << "input changed";
+    }
+    const auto at = static_cast<std::size_t>(r);
+    result.out[at] = out;
+    result.sent[at] = *executor.sent();
+    result.due[at] = *executor.bytes_due();
+  });
+  return result;
+}
+
+void expect_right(const Case& c) {
+  const Outcome o = run(c);
+  const auto describe = [&] {
+    return testing::Message() << c.algorithm << " p " << c.ranks << " n " << c.count << " in place "
+                              << (c.placement == Placement::in_place) << " message " << c.message_bytes << " op "
+                              << name(c.op);
+  };
+  for (std::size_t i = 0; i < c.count; ++i) {
+    double exact = 0, magnitude = 0;
+    for (int r = 0; r < c.ranks; ++r) exact += value_at(r, i), magnitude += std::fabs(value_at(r, i));
+    if (c.op == Op::average) exact /= c.ranks, magnitude /= c.ranks;
+    ASSERT_NEAR(o.out[0][i], exact, (c.ranks + 1) * 0x1p-24 * magnitude) << describe() << " at " << i;
+  }
+  for (int r = 1; r < c.ranks; ++r) {
+    ASSERT_EQ(0, std::memcmp(o.out[0].data(), o.out[static_cast<std::size_t>(r)].data(), c.count * 4)) << describe();
+  }
+  for (std::size_t r = 0; r < o.sent.size(); ++r) EXPECT_EQ(o.sent[r].bytes, o.due[r]) << describe();
+}
+
+class ExecutorContract : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(ExecutorContract, EveryRankHoldsTheSumWithEqualBitsAndTheStatedBytesWereSent) {
+  const auto& [algorithm, p] = GetParam();
+  const auto ranks = static_cast<std::size_t>(p);
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{257}, std::size_t{20011}}) {
+    for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
+      for (const std::size_t message : {64u, 4096u}) {  // 64: many more slices than channels
+        for (const Op op : {Op::sum, Op::average}) {
+          expect_right({algorithm, p, n, placement, message, op});
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::string> own_algorithms() {
+  std::vector<std::string> names;
+  for (const auto& a : algorithms()) {
+    if (!a.is_vendor()) names.emplace_back(a.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ExecutorContract,
+                         ::testing::Combine(::testing::ValuesIn(own_algorithms()), ::testing::Values(1, 2, 3, 5, 8)),
+                         [](const auto& param) {
+                           std::string n = std::get<0>(param.param) + "_p" + std::to_string(std::get<1>(param.param));
+                           std::replace(n.begin(), n.end(), '-', '_');
+                           return n;
+                         });
+
+TEST(Executor, HoldsTheBitsOfTheInterpretedSchedule) {
+  for (const auto& a : algorithms()) {
+    if (a.is_vendor()) continue;
+    for (int p : {2, 3, 5}) {
+      const std::size_t n = 1000;
+      const Outcome o = run({a.name, p, n, Placement::in_place, std::size_t{1} << 20, Op::average});
+      std::vector<std::vector<float>> expected(static_cast<std::size_t>(p), std::vector<float>(n));
+      std::vector<std::span<float>> spans;
+      for (int r = 0; r < p; ++r) {
+        for (std::size_t i = 0; i < n; ++i) expected[static_cast<std::size_t>(r)][i] = value_at(r, i);
+        spans.emplace_back(expected[static_cast<std::size_t>(r)]);
+      }
+      const auto bytes = interpret(*a.make({static_cast<std::uint32_t>(p), 1}).front(), spans, Op::average);
+      EXPECT_EQ(o.out, expected) << a.name << " p " << p;
+      for (std::size_t r = 0; r < bytes.size(); ++r) EXPECT_EQ(o.sent[r].bytes, 2 * bytes[r]);
+    }
+  }
+}
+
+TEST(Executor, AlternatesBetweenCallsOfDifferentLengths) {
+  const int p = 3;
+  ThreadGroup group(p, channels);
+  run_ranks(p, [&](int r) {
+    auto transport = group.transport(r);
+    HeapArena arena(std::size_t{1} << 20);
+    Executor ring({"ring", find_algorithm("ring").make({3, 1})}, *transport, arena, {Placement::in_place, 40000, 1024});
+    Executor doubling({"recursive-doubling", find_algorithm("recursive-doubling").make({3, 1})}, *transport, arena,
+                      {Placement::in_place, 40000, 1024});
+    for (std::size_t n : {10u, 10000u, 0u, 777u, 9999u}) {
+      for (Executor* e : {&ring, &doubling}) {
+        std::vector<float> v(n, static_cast<float>(r + 1));
+        auto* bytes = reinterpret_cast<std::byte*>(v.data());
+        e->start({bytes, bytes, n});
+        run_to_end(*e);
+        for (float x : v) ASSERT_EQ(x, 6.0f);
+      }
+    }
+  });
+}
+
+TEST(Executor, RefusesABufferLongerThanItWasMadeFor) {
+  ThreadGroup group(1, channels);
+  auto transport = group.transport(0);
+  HeapArena arena(std::size_t{1} << 20);
+  Executor e({"ring", find_algorithm("ring").make({1, 1})}, *transport, arena, {Placement::in_place, 16, 0});
+  std::vector<float> v(5);
+  auto* bytes = reinterpret_cast<std::byte*>(v.data());
+  EXPECT_THROW(e.start({bytes, bytes, 5}), core::BackendError);
+  EXPECT_NO_THROW(e.start({bytes, bytes, 4}));
+  EXPECT_THROW(e.start({bytes, bytes, 4}), core::BackendError) << "the last call is not complete";
+}
+
+}  // namespace
+}  // namespace gradmeter::allreduce
