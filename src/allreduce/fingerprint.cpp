@@ -9,10 +9,10 @@ std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
   return x ^ (x >> 31);
 }
 
-bool gives(Goal g, std::uint32_t rank, std::uint32_t block) {
-  switch (g) {
+bool gives(const Schedule& s, std::uint32_t rank, std::uint32_t block) {
+  switch (s.goal()) {
     case Goal::all_gather: return rank == block;
-    case Goal::broadcast: return rank == 0;
+    case Goal::broadcast: return rank == s.root();
     default: return true;
   }
 }
@@ -43,7 +43,7 @@ std::vector<Fingerprint> contributions(const Schedule& s) {
   std::vector<Fingerprint> values(std::size_t{s.ranks()} * s.blocks());
   for (std::uint32_t r = 0; r < s.ranks(); ++r) {
     for (std::uint32_t b = 0; b < s.blocks(); ++b) {
-      if (!gives(s.goal(), r, b)) continue;
+      if (!gives(s, r, b)) continue;
       const std::uint64_t h = mix((std::uint64_t{r} << 32 | b) + 1);
       values[std::size_t{r} * s.blocks() + b] = {h, h, 1, 0};
     }

@@ -33,7 +33,7 @@ enum class Goal : std::uint8_t {
   all_reduce,      ///< every rank holds the finished sum of every block
   reduce_scatter,  ///< rank r holds the finished sum of block r
   all_gather,      ///< rank r gives block r; every rank holds all
-  broadcast        ///< rank 0 gives all blocks; every rank holds all
+  broadcast        ///< the root gives all blocks; every rank holds all
 };
 
 /// Immutable. A message sent in round k is received in round k; the i-th send from a to b in a round is what b's i-th
@@ -45,6 +45,8 @@ class Schedule {
   virtual std::uint32_t ranks() const = 0;
   virtual std::uint32_t blocks() const = 0;
   virtual std::uint32_t rounds() const = 0;
+  /// Who gives, in a broadcast.
+  virtual std::uint32_t root() const { return 0; }
   /// Appends this rank's steps of this round. Cost: O(steps).
   virtual void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const = 0;
 };

@@ -31,7 +31,8 @@ std::string no_devices_text(cudaError_t error, const std::string& runtime_versio
 }  // namespace
 
 CudaFacts read_cuda() {
-  CudaFacts facts{.built = true};
+  CudaFacts facts;
+  facts.built = true;
   int version = 0;
   if (cudaRuntimeGetVersion(&version) == cudaSuccess) facts.version = version_text(version);
   int devices = 0;
@@ -54,7 +55,9 @@ CudaFacts read_cuda() {
 }
 #else
 CudaFacts read_cuda() {
-  return {.problem = "built without CUDA: configure with -DGRADMETER_CUDA=ON, or use --device cpu"};
+  CudaFacts facts;
+  facts.problem = "built without CUDA: configure with -DGRADMETER_CUDA=ON, or use --device cpu";
+  return facts;
 }
 #endif
 

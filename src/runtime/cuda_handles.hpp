@@ -7,6 +7,8 @@
 #include <limits>
 #include <source_location>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
@@ -85,6 +87,8 @@ inline void Stream::wait(const Event& event) const {
 /// `count` elements on the current device, not initialised. Errors: BackendError when there is no such memory.
 template <class T>
 class DeviceBuffer {
+  static_assert(std::is_trivially_copyable_v<T>, "device memory is copied byte by byte");
+
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t count) : count_(count) {
@@ -92,6 +96,13 @@ class DeviceBuffer {
       throw core::BackendError("CUDA", "cudaMalloc", "more bytes than an address space has");
     }
     if (count > 0) check_cuda(cudaMalloc(memory_.receive(), count * sizeof(T)), "cudaMalloc");
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
   }
   std::size_t size() const { return count_; }
   DeviceSpan<T> span() { return DeviceSpan<T>(static_cast<T*>(memory_.get()), count_); }
@@ -105,21 +116,21 @@ class DeviceBuffer {
 /// Both have equal sizes. Returns when queued; host memory must stay until the stream got there.
 /// Errors: BackendError also when the sizes differ.
 template <class T>
-void copy(DeviceSpan<T> to, std::span<const T> from, const Stream& stream,
+void copy(DeviceSpan<T> to, std::span<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {
   if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
   check_cuda(cudaMemcpyAsync(to.device_address(), from.data(), to.bytes(), cudaMemcpyHostToDevice, stream.get()),
              "cudaMemcpyAsync", where);
 }
 template <class T>
-void copy(std::span<T> to, DeviceSpan<const T> from, const Stream& stream,
+void copy(std::span<T> to, DeviceSpan<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {
   if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
   check_cuda(cudaMemcpyAsync(to.data(), from.device_address(), from.bytes(), cudaMemcpyDeviceToHost, stream.get()),
              "cudaMemcpyAsync", where);
 }
 template <class T>
-void copy(DeviceSpan<T> to, DeviceSpan<const T> from, const Stream& stream,
+void copy(DeviceSpan<T> to, DeviceSpan<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {
   if (to.size() != from.size()) throw core::BackendError("CUDA", "copy", "sizes differ", where);
   check_cuda(

@@ -1,5 +1,6 @@
 #include "runtime/launcher.hpp"
 
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 

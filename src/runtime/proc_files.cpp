@@ -1,5 +1,6 @@
 #include "runtime/proc_files.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 

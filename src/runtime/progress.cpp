@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/format.hpp"
 #include "runtime/launcher.hpp"

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "allreduce/broadcast.hpp"
+#include "allreduce/hockney.hpp"
 #include "allreduce/recursive_doubling.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/ring.hpp"
@@ -62,6 +64,34 @@ TEST(ScheduleContract, ThePhasesOfTheRingAreCollectivesOfTheirOwn) {
     EXPECT_EQ(verify(*ring_reduce_scatter(p)).fault, "") << p;
     EXPECT_EQ(verify(*ring_all_gather(p)).fault, "") << p;
   }
+}
+
+TEST(ScheduleContract, TheBinomialBroadcastReachesEveryRankFromAnyRoot) {
+  for (std::uint32_t p : {1u, 2u, 3u, 5u, 8u, 17u, 64u}) {
+    for (std::uint32_t root : {0u, p / 2, p - 1}) {
+      const Verdict v = verify(*binomial_broadcast(p, root));
+      EXPECT_EQ(v.fault, "") << p << " root " << root;
+      EXPECT_EQ(v.cost.messages, p - 1);
+    }
+  }
+}
+
+TEST(Hockney, TheRingTakesItsTextbookTime) {
+  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  for (std::uint32_t p : {2u, 4u, 8u}) {
+    const std::size_t n = 1 << 20;
+    const auto end = hockney_finish_times(*ring(p), n, 4, std::vector<double>(p, 0.0), link);
+    const double f = double(p - 1) / p, bytes = 4.0 * double(n);
+    EXPECT_NEAR(end[0], 2 * (p - 1) * 1e-5 + 2 * f * bytes / 1e9 + f * bytes / 1e10, 1e-9) << p;
+  }
+}
+
+TEST(Hockney, ALateRankDelaysTheOthers) {
+  const Link link{.latency_s = 0, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  std::vector<double> begin(4, 0.0);
+  const double together = hockney_finish_times(*ring(4), 4096, 4, begin, link)[0];
+  begin[2] = 1.0;
+  for (double end : hockney_finish_times(*ring(4), 4096, 4, begin, link)) EXPECT_GE(end, 1.0 + together / 2);
 }
 
 std::string fault_of(SchedulePtr inner, BrokenSchedule::Damage damage) {

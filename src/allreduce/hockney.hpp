@@ -1,0 +1,19 @@
+// When a schedule would be done on links of a given latency and bandwidth: a max-plus walk over its rounds.
+#pragma once
+#include <vector>
+
+#include "allreduce/schedule.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Hockney's model: a message of n bytes takes latency + n/bandwidth; a reduction reads its bytes at its own rate.
+struct Link {
+  double latency_s = 0, bytes_per_s = 1, reduce_bytes_per_s = 1;
+};
+
+/// Rank r begins at begin[r] [s]; the times at which each rank is done.
+/// Cost: O(steps). Source: Hockney, Parallel Computing 1994.
+std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
+                                         const std::vector<double>& begin, Link);
+
+}  // namespace gradmeter::allreduce

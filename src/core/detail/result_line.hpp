@@ -1,0 +1,30 @@
+// One line of a result file, read. What belongs to the file as a whole (order, line numbers, torn ends) is in
+// result_file.cpp.
+#pragma once
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "core/error.hpp"
+#include "core/result.hpp"
+
+namespace gradmeter::core::detail {
+
+struct PointLine {
+  std::string run_id;
+  Point point;
+};
+struct NoteLine {};
+using Line = std::variant<RunInfo, PointLine, NoteLine>;
+
+/// The text is not one whole JSON value: at the end of a file, the trace of a killed run.
+class NotJson : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+/// Errors: UsageError without place ("'ranks' is a text; it should be a whole number"): the caller knows the line.
+/// NotJson when the text breaks off or was never JSON.
+Line parse_line(std::string_view text);
+
+}  // namespace gradmeter::core::detail

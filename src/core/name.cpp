@@ -1,0 +1,159 @@
+#include "core/name.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/detail/quote.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::core {
+
+namespace {
+
+using detail::quote;
+
+std::string_view trim(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+/// The text up to `separator`, which is taken off `rest` with it; all of it when there is none (`more` is false then).
+struct Piece {
+  std::string_view text;
+  bool more;
+};
+Piece take_until(std::string_view& rest, char separator) {
+  const std::size_t place = rest.find(separator);
+  const Piece piece{rest.substr(0, place), place != std::string_view::npos};
+  rest.remove_prefix(piece.more ? place + 1 : rest.size());
+  return piece;
+}
+
+void add_parameter(ParsedName& name, std::string_view item, bool first, std::string_view whole) {
+  const std::size_t equals = item.find('=');
+  if (equals == std::string_view::npos) {
+    if (item.empty()) throw UsageError(fmt::format("{} has an empty parameter: write NAME:key=value", quote(whole)));
+    if (!first) {
+      throw UsageError(fmt::format("{} has the parameter {} without a value: write NAME:key=value,key=value",
+                                   quote(whole), quote(item)));
+    }
+    name.bare = item;
+    return;
+  }
+  const std::string key(trim(item.substr(0, equals))), value(trim(item.substr(equals + 1)));
+  if (key.empty() || value.empty()) {
+    throw UsageError(
+        fmt::format("{} has an empty key or value in {}: write NAME:key=value", quote(whole), quote(item)));
+  }
+  if (!name.parameters.emplace(key, value).second) {
+    throw UsageError(fmt::format("{} gives {} twice: give it once", quote(whole), quote(key)));
+  }
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours, each once (optimal string alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  std::iota(above.begin(), above.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(above);
+    above.swap(row);
+  }
+  return above[b.size()];
+}
+
+}  // namespace
+
+std::string ParsedName::canonical() const {
+  std::string text = base;
+  char separator = ':';
+  if (!bare.empty()) {
+    text += separator + bare;
+    separator = ',';
+  }
+  for (const auto& [key, value] : parameters) {
+    text += separator + key + '=' + value;
+    separator = ',';
+  }
+  return text;
+}
+
+ParsedName parse_name(std::string_view text) {
+  std::string_view rest = trim(text);
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(rest.begin(), rest.end(), control)) {
+    throw UsageError(fmt::format("name {} has a control character: names are plain text", quote(text)));
+  }
+  ParsedName name;
+  Piece piece = take_until(rest, ':');
+  name.base = trim(piece.text);
+  if (name.base.empty()) throw UsageError(fmt::format("name {} is empty: write NAME or NAME:key=value", quote(text)));
+  for (bool first = true; piece.more; first = false) {
+    piece = take_until(rest, ',');
+    add_parameter(name, trim(piece.text), first, text);
+  }
+  return name;
+}
+
+std::vector<std::string> split_names(std::string_view list) {
+  std::vector<std::string> names;
+  std::string_view rest = list;
+  for (Piece piece{{}, true}; piece.more;) {
+    piece = take_until(rest, ',');
+    const std::string_view item = trim(piece.text);
+    if (item.empty())
+      throw UsageError(fmt::format("list {} has an empty name: write names parted by commas", quote(list)));
+    const std::size_t equals = item.find('=');
+    const bool parameter = equals != std::string_view::npos && item.find(':') > equals;
+    if (!parameter) {
+      names.emplace_back(item);
+    } else if (!names.empty() && names.back().find(':') != std::string::npos) {
+      names.back() += fmt::format(",{}", item);
+    } else {
+      throw UsageError(fmt::format("parameter {} in {} follows no name with parameters: write NAME:key=value",
+                                   quote(item), quote(list)));
+    }
+  }
+  return names;
+}
+
+std::string nearest(std::string_view given, std::span<const std::string> known) {
+  // One slip in three letters still reads as the word meant; more would be guessing.
+  std::size_t best = std::max<std::size_t>(1, given.size() / 3) + 1;
+  std::string found;
+  const std::string wanted = lower(given);
+  for (const std::string& candidate : known) {
+    const std::size_t longer = std::max(candidate.size(), given.size());
+    if (longer - std::min(candidate.size(), given.size()) >= best) continue;
+    const std::size_t distance = edit_distance(wanted, lower(candidate));
+    if (distance < best && distance < longer) {
+      best = distance;
+      found = candidate;
+    }
+  }
+  return found;
+}
+
+void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known) {
+  const std::string near = nearest(given, known);
+  const std::string hint = near.empty() ? "" : fmt::format(" (did you mean {}?)", quote(near));
+  const std::string all = known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "));
+  throw UsageError(fmt::format("{} {} is not known{}; there are: {}", what, quote(given), hint, all));
+}
+
+}  // namespace gradmeter::core

@@ -1,0 +1,118 @@
+#include "core/result_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "core/detail/quote.hpp"
+#include "core/detail/result_line.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::core {
+
+namespace {
+
+/// Only what gradmeter itself may have begun to write is a torn line; other text at the top of a file is somebody
+/// else's, and --resume must not cut it.
+bool begins_as_ours(std::string_view line) {
+  constexpr std::string_view head = R"({"kind":"run","schema":)";
+  const std::size_t n = std::min(head.size(), line.size());
+  return line.substr(0, n) == head.substr(0, n);
+}
+
+class Collector {
+ public:
+  void add(RunInfo info) {
+    if (info.run_id.empty()) throw UsageError("the run_id is empty; each run needs its own");
+    if (find(info.run_id))
+      throw UsageError(fmt::format("run {} is in the file twice; keep one", detail::quote(info.run_id)));
+    file_.runs.push_back({std::move(info), {}});
+  }
+  void add(detail::PointLine line) {
+    Run* run = find(line.run_id);
+    if (!run) {
+      throw UsageError(fmt::format("a point of run {} stands before its run; the run's own line should come first",
+                                   detail::quote(line.run_id)));
+    }
+    run->points.push_back(std::move(line.point));
+  }
+  void add(detail::NoteLine) {}
+  ResultFile& file() { return file_; }
+
+ private:
+  Run* find(const std::string& run_id) {
+    // Points mostly follow their own run, so the search goes backwards.
+    const auto found =
+        std::find_if(file_.runs.rbegin(), file_.runs.rend(), [&](const Run& run) { return run.info.run_id == run_id; });
+    return found == file_.runs.rend() ? nullptr : &*found;
+  }
+  ResultFile file_;
+};
+
+std::string read_all(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw UsageError(fmt::format("'{}' is a directory; name a result file", path.string()));
+  }
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    throw UsageError(
+        fmt::format("cannot read '{}': {}; name an existing result file", path.string(), std::strerror(errno)));
+  }
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) throw BackendError("file system", "read", fmt::format("'{}' broke off", path.string()));
+  return text;
+}
+
+}  // namespace
+
+ResultFile parse_results(std::string_view text, const std::string& label) {
+  Collector collector;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = text.find('\n');
+    const bool ended = end != std::string_view::npos;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(ended ? end + 1 : text.size());
+    try {
+      std::visit([&](auto&& read) { collector.add(std::forward<decltype(read)>(read)); }, detail::parse_line(line));
+    } catch (const detail::NotJson& e) {
+      if (ended || (number == 1 && !begins_as_ours(line))) {
+        throw UsageError(fmt::format("{}:{}: {}", label, number, e.what()));
+      }
+      collector.file().note =
+          fmt::format("{}:{}: the last line is torn (a run was killed) and was left out", label, number);
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}:{}: {}", label, number, e.what()));
+    }
+  }
+  return std::move(collector.file());
+}
+
+ResultFile read_results(const std::filesystem::path& path) { return parse_results(read_all(path), path.string()); }
+
+std::map<std::string, Point> finished_points(const ResultFile& file, const std::string& fingerprint,
+                                             const std::string& experiment) {
+  std::map<std::string, Point> finished;
+  for (const Run& run : file.runs) {
+    if (run.info.fingerprint != fingerprint) continue;
+    for (const Point& point : run.points) {
+      if (point.experiment != experiment) continue;
+      const bool done =
+          point.status == Status::ok || point.status == Status::unsupported || point.status == Status::skipped;
+      if (done) {
+        finished[point.factors.key()] = point;
+      } else {
+        finished.erase(point.factors.key());
+      }
+    }
+  }
+  return finished;
+}
+
+}  // namespace gradmeter::core

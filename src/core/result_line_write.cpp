@@ -1,0 +1,100 @@
+#include <cmath>
+
+#include "core/json.hpp"
+#include "core/result_file.hpp"
+
+namespace gradmeter::core {
+
+namespace {
+
+/// A number, or null and a remark of where it was.
+Json finite(double x, const std::string& place, Json& nonfinite) {
+  if (std::isfinite(x)) return x;
+  nonfinite.push_back(place);
+  return nullptr;
+}
+
+Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
+  Json json = Json::object();
+  const auto put = [&](const char* key, double x) { json[key] = finite(x, place + "." + key, nonfinite); };
+  put("median", s.median);
+  put("q1", s.q1);
+  put("q3", s.q3);
+  put("ci95_low", s.ci95_low);
+  put("ci95_high", s.ci95_high);
+  put("p95", s.p95);
+  put("p99", s.p99);
+  put("min", s.min);
+  put("max", s.max);
+  json["n"] = s.n;
+  json["stop"] = name(s.stop);
+  return json;
+}
+
+Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
+  if (const auto* summary = std::get_if<Summary>(&value)) return summary_json(*summary, place, nonfinite);
+  if (const auto* number = std::get_if<double>(&value)) return finite(*number, place, nonfinite);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
+  if (const auto* truth = std::get_if<bool>(&value)) return *truth;
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return nullptr;
+}
+
+/// Host names and commands may hold bytes that are not UTF-8: they are replaced rather than lose the point.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string to_json_line(const RunInfo& info) {
+  const Json json{{"kind", "run"},
+                  {"schema", result_schema},
+                  {"run_id", info.run_id},
+                  {"time", info.time},
+                  {"command", info.command},
+                  {"version", info.version},
+                  {"commit", info.commit},
+                  {"hosts", info.hosts},
+                  {"ranks", info.ranks},
+                  {"nodes", info.nodes},
+                  {"mapping", info.mapping},
+                  {"mpi", info.mpi},
+                  {"libraries", info.libraries},
+                  {"cpu", info.cpu},
+                  {"cores_per_node", info.cores_per_node},
+                  {"memory_bytes_per_node", info.memory_bytes_per_node},
+                  {"gpus", info.gpus},
+                  {"binding", info.binding},
+                  {"fingerprint", info.fingerprint},
+                  {"environment", info.environment}};
+  return dump(json);
+}
+
+std::string to_json_line(const Point& point, const std::string& run_id) {
+  Json nonfinite = Json::array(), factors = Json::object(), metrics = Json::object(), raw = Json::array();
+  for (std::size_t i = 0; i < factor_count; ++i) {
+    const auto factor = static_cast<Factor>(i);
+    const std::string key(name(factor));
+    factors[key] = value_json(point.factors[factor], "factors." + key, nonfinite);
+  }
+  for (std::size_t i = 0; i < metric_count; ++i) {
+    const auto metric = static_cast<Metric>(i);
+    if (is_null(point.metrics[metric])) continue;
+    const std::string key(name(metric));
+    metrics[key] = value_json(point.metrics[metric], "metrics." + key, nonfinite);
+  }
+  for (std::size_t i = 0; i < point.raw_times_s.size(); ++i) {
+    raw.push_back(finite(point.raw_times_s[i], "raw_times_s." + std::to_string(i), nonfinite));
+  }
+  Json json{{"kind", "point"},
+            {"run_id", run_id},
+            {"experiment", point.experiment},
+            {"status", name(point.status)},
+            {"reason", point.reason},
+            {"factors", std::move(factors)},
+            {"metrics", std::move(metrics)}};
+  if (!nonfinite.empty()) json["nonfinite"] = std::move(nonfinite);
+  json["raw_times_s"] = std::move(raw);
+  return dump(json);
+}
+
+}  // namespace gradmeter::core

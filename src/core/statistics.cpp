@@ -1,0 +1,192 @@
+#include "core/statistics.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::core {
+
+namespace {
+
+/// Without this, one sample gives no spread at all and two give a range that says nothing.
+constexpr std::size_t kFewestAtBudget = 3;
+/// Up to here the exact distribution of U is used: its counts fit 64 bits (C(40, 20) = 1.4e11).
+constexpr std::size_t kExactUpTo = 20;
+
+void check_samples(std::span<const double> samples) {
+  if (samples.empty()) throw UsageError("no samples to summarise: at least 1 is needed");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (!std::isfinite(samples[i])) {
+      throw UsageError(fmt::format("sample {} of {} is {}: samples must be finite", i, samples.size(), samples[i]));
+    }
+  }
+}
+
+double half_width_share(double low, double high, double middle) {
+  if (std::isnan(low) || std::isnan(high)) return std::numeric_limits<double>::infinity();
+  const double half = (high - low) / 2;
+  if (half == 0) return 0;
+  return middle == 0 ? std::numeric_limits<double>::infinity() : half / std::fabs(middle);
+}
+
+/// As Summary::relative_half_width, without sorting everything: only the places between the two bounds are ordered.
+double relative_half_width(std::span<const double> samples) {
+  check_samples(samples);
+  const MedianInterval ranks = median_interval_ranks(samples.size());
+  if (!ranks.exists) return std::numeric_limits<double>::infinity();
+  std::vector<double> values(samples.begin(), samples.end());
+  const auto low = values.begin() + static_cast<std::ptrdiff_t>(ranks.low);
+  const auto high = values.begin() + static_cast<std::ptrdiff_t>(ranks.high);
+  std::nth_element(values.begin(), low, values.end());
+  std::nth_element(low + 1, high, values.end());
+  std::sort(low + 1, high);
+  // The bounds lie symmetrically about the median, so the median of what is between them is the median of all.
+  return half_width_share(*low, *high, quantile({low, high + 1}, 0.5));
+}
+
+/// How many of the orders of n and m distinct values give each U: the Gaussian binomial coefficient, built by
+/// multiplying with (1 - q^(m+i)) and dividing by (1 - q^i) for i = 1 … n.
+std::vector<std::int64_t> rank_sum_counts(std::size_t n, std::size_t m) {
+  std::vector<std::int64_t> counts(n * m + 1, 0);
+  counts[0] = 1;
+  for (std::size_t i = 1; i <= n; ++i) {
+    for (std::size_t u = counts.size(); u-- > m + i;) counts[u] -= counts[u - m - i];
+    for (std::size_t u = i; u < counts.size(); ++u) counts[u] += counts[u - i];
+  }
+  return counts;
+}
+
+double exact_p_value(double u, std::size_t n, std::size_t m) {
+  const auto counts = rank_sum_counts(n, m);
+  const auto pairs = static_cast<double>(n * m);
+  const auto nearer = static_cast<std::size_t>(std::min(u, pairs - u));
+  double total = 0, tail = 0;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    total += static_cast<double>(counts[k]);
+    if (k <= nearer) tail += static_cast<double>(counts[k]);
+  }
+  return std::min(1.0, 2 * tail / total);
+}
+
+/// With continuity correction; `tie_sum` is the sum of t^3 - t over groups of t equal values.
+double normal_p_value(double u, double n, double m, double tie_sum) {
+  const double all = n + m;
+  const double variance = n * m / 12 * (all + 1 - tie_sum / (all * (all - 1)));
+  if (!(variance > 0)) return 1;  // all values equal: nothing can be told apart
+  const double distance = std::max(0.0, std::fabs(u - n * m / 2) - 0.5);
+  return std::erfc(distance / std::sqrt(2 * variance));
+}
+
+}  // namespace
+
+std::string_view name(Stop stop) {
+  constexpr std::array<std::string_view, 5> names{"none", "interval", "samples", "budget", "interrupted"};
+  return names.at(static_cast<std::size_t>(stop));
+}
+
+double Summary::relative_half_width() const { return half_width_share(ci95_low, ci95_high, median); }
+
+double quantile(std::span<const double> sorted, double q) {
+  if (sorted.empty()) throw UsageError("no samples: a quantile needs at least 1");
+  if (!(q >= 0 && q <= 1)) throw UsageError(fmt::format("quantile {} does not exist: it should be from 0 to 1", q));
+  const double place = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  if (below + 1 >= sorted.size()) return sorted.back();
+  return std::lerp(sorted[below], sorted[below + 1], place - static_cast<double>(below));
+}
+
+double median(std::span<const double> samples) {
+  check_samples(samples);
+  std::vector<double> sorted(samples.begin(), samples.end());
+  std::sort(sorted.begin(), sorted.end());
+  return quantile(sorted, 0.5);
+}
+
+Summary summarise(std::span<const double> samples) {
+  check_samples(samples);
+  std::vector<double> sorted(samples.begin(), samples.end());
+  std::sort(sorted.begin(), sorted.end());
+  const MedianInterval ranks = median_interval_ranks(sorted.size());
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  return {.median = quantile(sorted, 0.5),
+          .q1 = quantile(sorted, 0.25),
+          .q3 = quantile(sorted, 0.75),
+          .ci95_low = ranks.exists ? sorted[ranks.low] : none,
+          .ci95_high = ranks.exists ? sorted[ranks.high] : none,
+          .p95 = quantile(sorted, 0.95),
+          .p99 = quantile(sorted, 0.99),
+          .min = sorted.front(),
+          .max = sorted.back(),
+          .n = sorted.size()};
+}
+
+MedianInterval median_interval_ranks(std::size_t n) {
+  if (n == 0) return {0, 0, false};
+  if (n < 6) return {0, n - 1, false};  // even {min, max} covers the median with less than 95 %
+  // C(n, k) relative to the central one, so that nothing overflows for any n; far from the centre the terms vanish
+  // below rounding.
+  const std::size_t centre = (n - 1) / 2;
+  const auto size = static_cast<double>(n);
+  const auto lower_weight = [size](double weight, std::size_t k) {
+    return weight * static_cast<double>(k) / (size - static_cast<double>(k) + 1);
+  };
+  double lower_sum = 0, weight = 1;
+  for (std::size_t k = centre + 1; k-- > 0 && weight > 1e-30;) {
+    lower_sum += weight;
+    weight = lower_weight(weight, k);
+  }
+  // For even n the term at n / 2 stands alone between two equal halves.
+  const double middle = n % 2 == 0 ? (size - static_cast<double>(centre)) / static_cast<double>(centre + 1) : 0;
+  const double total = 2 * lower_sum + middle;
+  // The largest k with P(X <= k) <= 2.5 %: then [x_k, x_(n-1-k)] covers the median with at least 95 %.
+  double tail = lower_sum;
+  std::size_t k = centre;
+  weight = 1;
+  while (k > 0 && tail > 0.025 * total) {
+    tail -= weight;
+    weight = lower_weight(weight, k);
+    --k;
+  }
+  return {k, n - 1 - k, true};
+}
+
+Stop StoppingRule::decide(std::span<const double> samples, Seconds elapsed) const {
+  const std::size_t n = samples.size();
+  if (n >= min_samples && n > 0 && core::relative_half_width(samples) < relative_half_width) return Stop::interval;
+  if (n >= max_samples) return Stop::samples;
+  if (n >= kFewestAtBudget && elapsed >= budget) return Stop::budget;
+  return Stop::none;
+}
+
+RankTest mann_whitney(std::span<const double> a, std::span<const double> b) {
+  check_samples(a);
+  check_samples(b);
+  struct Sample {
+    double value;
+    bool from_a;
+  };
+  std::vector<Sample> all;
+  all.reserve(a.size() + b.size());
+  for (const double x : a) all.push_back({x, true});
+  for (const double x : b) all.push_back({x, false});
+  std::sort(all.begin(), all.end(), [](const Sample& x, const Sample& y) { return x.value < y.value; });
+  double rank_sum = 0, tie_sum = 0;
+  for (std::size_t first = 0, last = 0; first < all.size(); first = last) {
+    while (last < all.size() && all[last].value == all[first].value) ++last;
+    const auto equal = static_cast<double>(last - first);
+    const double rank = (static_cast<double>(first + last) + 1) / 2;  // the mean of ranks first+1 … last
+    for (std::size_t i = first; i < last; ++i) rank_sum += all[i].from_a ? rank : 0;
+    tie_sum += equal * equal * equal - equal;
+  }
+  const auto n = static_cast<double>(a.size()), m = static_cast<double>(b.size());
+  const double u = rank_sum - n * (n + 1) / 2;
+  const bool exact = tie_sum == 0 && a.size() <= kExactUpTo && b.size() <= kExactUpTo;
+  return {u, exact ? exact_p_value(u, a.size(), b.size()) : normal_p_value(u, n, m, tie_sum)};
+}
+
+}  // namespace gradmeter::core

@@ -1,0 +1,229 @@
+#include "core/units.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "core/detail/quote.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::core {
+
+namespace {
+
+using detail::quote;
+
+struct Scale {
+  double factor;
+  std::string_view unit;
+};
+
+constexpr std::array kLinkSpeeds{
+    Scale{1e12 / 8, "Tbit/s"}, Scale{1e9 / 8, "Gbit/s"}, Scale{1e6 / 8, "Mbit/s"}, Scale{1e3 / 8, "kbit/s"},
+    Scale{1.0 / 8, "bit/s"},   Scale{1e12, "TB/s"},      Scale{1e9, "GB/s"},       Scale{1e6, "MB/s"},
+    Scale{1e3, "kB/s"},        Scale{1, "B/s"}};
+constexpr std::array kDurations{Scale{1, ""},  Scale{1e-6, "us"}, Scale{1e-3, "ms"},
+                                Scale{1, "s"}, Scale{60, "m"},    Scale{3600, "h"}};
+
+constexpr std::array kTimes{Scale{1e-9, "ns"}, Scale{1e-6, "µs"}, Scale{1e-3, "ms"}, Scale{1, "s"}};
+constexpr std::array kByteRates{Scale{1, "B/s"},    Scale{1e3, "kB/s"},  Scale{1e6, "MB/s"},
+                                Scale{1e9, "GB/s"}, Scale{1e12, "TB/s"}, Scale{1e15, "PB/s"}};
+constexpr std::array kFlopRates{Scale{1, "FLOP/s"},    Scale{1e3, "kFLOP/s"},  Scale{1e6, "MFLOP/s"},
+                                Scale{1e9, "GFLOP/s"}, Scale{1e12, "TFLOP/s"}, Scale{1e15, "PFLOP/s"},
+                                Scale{1e18, "EFLOP/s"}};
+
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+/// Takes leading digits off `text`.
+std::string_view take_digits(std::string_view& text) {
+  std::size_t n = 0;
+  while (n < text.size() && is_digit(text[n])) ++n;
+  const std::string_view digits = text.substr(0, n);
+  text.remove_prefix(n);
+  return digits;
+}
+
+/// The binary exponent of a size's suffix.
+std::optional<unsigned> size_shift(std::string_view suffix) {
+  const std::string s = lower(suffix);
+  if (s.empty() || s == "b") return 0;
+  constexpr std::string_view letters = "kmgt";
+  const std::size_t place = letters.find(s[0]);
+  if (place == std::string_view::npos || (s.size() > 1 && s.substr(1) != "ib")) return std::nullopt;
+  return static_cast<unsigned>(10 * (place + 1));
+}
+
+/// digits × 2^shift, or nothing beyond 2^63 - 1 (sizes also live in signed 64-bit fields).
+std::optional<std::uint64_t> shifted(std::string_view digits, unsigned shift) {
+  if (digits.empty()) return 0;
+  std::uint64_t value = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (code != std::errc{} || value > (most >> shift)) return std::nullopt;
+  return value << shift;
+}
+
+/// 0.fraction × 2^shift when that is whole. A fraction of k digits (none trailing zero) is odd / 2^k or not dyadic at
+/// all: only 5^k divides out of it, and what is left must be covered by the shift.
+std::optional<std::uint64_t> shifted_fraction(std::string_view fraction, unsigned shift) {
+  while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
+  if (fraction.empty()) return 0;
+  if (fraction.size() > 18 || fraction.size() > shift) return std::nullopt;
+  std::uint64_t numerator = 0, five_to_k = 1;
+  for (const char c : fraction) {
+    numerator = numerator * 10 + static_cast<std::uint64_t>(c - '0');
+    five_to_k *= 5;
+  }
+  if (numerator % five_to_k != 0) return std::nullopt;
+  return (numerator / five_to_k) << (shift - fraction.size());
+}
+
+/// A number and what follows it; nothing when there is no finite number at the front.
+struct Measured {
+  double number;
+  std::string_view unit;
+};
+std::optional<Measured> parse_measured(std::string_view text) {
+  text = trim(text);
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (code != std::errc{} || !std::isfinite(number)) return std::nullopt;
+  return Measured{number, trim(text.substr(static_cast<std::size_t>(end - text.data())))};
+}
+
+std::optional<double> find_factor(std::span<const Scale> scales, std::string_view unit) {
+  for (const Scale& s : scales) {
+    if (s.unit == unit) return s.factor;
+  }
+  return std::nullopt;
+}
+
+std::string units_of(std::span<const Scale> scales) {
+  std::string names;
+  for (const Scale& s : scales) {
+    if (!s.unit.empty()) names += fmt::format("{}{}", names.empty() ? "" : ", ", s.unit);
+  }
+  return names;
+}
+
+/// Three significant digits, zeros kept so that a column lines up.
+std::string three_digits(double value) {
+  const double magnitude = std::fabs(value);
+  if (magnitude < 0.9995) return fmt::format("{:.3g}", value);
+  if (magnitude < 9.995) return fmt::format("{:.2f}", value);
+  if (magnitude < 99.95) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.0f}", value);
+}
+
+std::optional<std::string> unusual(double value, std::string_view zero_unit) {
+  if (std::isnan(value)) return "-";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (value == 0) return fmt::format("0 {}", zero_unit);
+  return std::nullopt;
+}
+
+std::string scaled_text(double value, std::span<const Scale> scales) {
+  std::size_t i = 0;
+  while (i + 1 < scales.size() && std::fabs(value) / scales[i].factor >= 999.5) ++i;
+  return fmt::format("{} {}", three_digits(value / scales[i].factor), scales[i].unit);
+}
+
+}  // namespace
+
+Bytes parse_bytes(std::string_view text) {
+  constexpr std::string_view right = "write bytes such as 4096, 4K, 1.5M or 1G (K, M, G, T are powers of 1024)";
+  std::string_view rest = trim(text);
+  if (rest.starts_with('-')) throw UsageError(fmt::format("size {} is negative: {}", quote(text), right));
+  const std::string_view whole = take_digits(rest);
+  std::string_view fraction;
+  const bool has_point = rest.starts_with('.');
+  if (has_point) {
+    rest.remove_prefix(1);
+    fraction = take_digits(rest);
+  }
+  const auto shift = size_shift(trim(rest));
+  if (whole.empty() || !shift || (has_point && fraction.empty())) {
+    throw UsageError(fmt::format("size {} is not understood: {}", quote(text), right));
+  }
+  const auto base = shifted(whole, *shift);
+  if (!base) throw UsageError(fmt::format("size {} is too large: at most 2^63 - 1 bytes", quote(text)));
+  const auto extra = shifted_fraction(fraction, *shift);
+  if (!extra) throw UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), right));
+  return {static_cast<std::size_t>(*base + *extra)};
+}
+
+BytesPerSecond parse_link_speed(std::string_view text) {
+  const auto measured = parse_measured(text);
+  const auto factor = measured ? find_factor(kLinkSpeeds, measured->unit) : std::nullopt;
+  const double speed = factor ? measured->number * *factor : 0;
+  if (!(speed > 0) || !std::isfinite(speed)) {
+    throw UsageError(
+        fmt::format("link speed {} is not understood: write a number above 0 and a unit, such as "
+                    "25Gbit/s or 3GB/s; units: {}",
+                    quote(text), units_of(kLinkSpeeds)));
+  }
+  return {speed};
+}
+
+Seconds parse_duration(std::string_view text) {
+  const auto measured = parse_measured(text);
+  const auto factor = measured ? find_factor(kDurations, measured->unit) : std::nullopt;
+  const double seconds = factor ? measured->number * *factor : -1;
+  if (!(seconds >= 0) || !std::isfinite(seconds)) {
+    throw UsageError(
+        fmt::format("duration {} is not understood: write seconds, or a number and a unit, such as 30, "
+                    "30s, 5m or 2h; units: {}",
+                    quote(text), units_of(kDurations)));
+  }
+  return {seconds};
+}
+
+std::string to_text(Bytes bytes) {
+  constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes.value);
+  std::size_t i = 0;
+  // Four digits hold any whole number below 1024; what would round to 1024 belongs to the next unit.
+  while (i + 1 < units.size() && value >= 1023.5) {
+    value /= 1024;
+    ++i;
+  }
+  return fmt::format("{:.4g} {}", value, units[i]);
+}
+
+std::string to_text(Seconds seconds) {
+  if (const auto text = unusual(seconds.value, "s")) return *text;
+  const double magnitude = std::fabs(seconds.value);
+  if (magnitude < 999.5) return scaled_text(seconds.value, kTimes);
+  if (magnitude < 7200) return fmt::format("{} min", three_digits(seconds.value / 60));
+  return fmt::format("{} h", three_digits(seconds.value / 3600));
+}
+
+std::string to_text(BytesPerSecond rate) {
+  if (auto text = unusual(rate.value, "B/s")) return *text;
+  return scaled_text(rate.value, kByteRates);
+}
+
+std::string to_text(FlopsPerSecond rate) {
+  if (auto text = unusual(rate.value, "FLOP/s")) return *text;
+  return scaled_text(rate.value, kFlopRates);
+}
+
+}  // namespace gradmeter::core

@@ -1,0 +1,140 @@
+#include "dataparallel/engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+namespace gradmeter::dataparallel {
+
+double host_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const Completion& EngineOperation::completion() const {
+  if (!done()) throw std::logic_error("a call's completion was asked for before it was done");
+  return completion_;
+}
+
+Engine::Engine(ProgressMode mode, runtime::Patience patience, runtime::Activity& activity)
+    : mode_(mode), patience_(patience), activity_(activity) {
+  if (mode_ == ProgressMode::thread) thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+void Engine::submit(EngineTicket op) {
+  op->completion_.posted = host_now();
+  if (mode_ == ProgressMode::on_wait) {
+    active_.push_back(std::move(op));
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_.push_back(std::move(op));
+  }
+  work_.notify_one();
+}
+
+void Engine::take_submitted() {
+  for (auto& op : submitted_) active_.push_back(std::move(op));
+  submitted_.clear();
+}
+
+bool Engine::poll_one(EngineOperation& op) {
+  if (!op.started_) {
+    if (op.ready_ && !op.ready_->reached()) return false;
+    op.completion_.started = host_now();
+    op.start();
+    op.started_ = true;
+  }
+  if (!op.advance()) return false;
+  op.completion_.finished = host_now();
+  op.done_.store(true, std::memory_order_release);
+  op.done_.notify_all();
+  return true;
+}
+
+bool Engine::poll() {
+  bool moved = false;
+  std::vector<int> busy_orders;
+  for (std::size_t i = 0; i < active_.size();) {
+    EngineOperation& op = *active_[i];
+    const bool behind = op.order_ >= 0 && std::find(busy_orders.begin(), busy_orders.end(), op.order_) != busy_orders.end();
+    if (!behind && poll_one(op)) {
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      moved = true;
+      continue;
+    }
+    if (op.order_ >= 0) busy_orders.push_back(op.order_);
+    ++i;
+  }
+  return moved;
+}
+
+void Engine::note_waiting(const EngineOperation& op) {
+  const allreduce::Waiting w = op.started_ ? op.waiting() : allreduce::Waiting{};
+  activity_.waiting({.operation = op.label_,
+                     .peer = w.peer < 0 ? -1 : op.world_rank(w.peer),
+                     .round = w.rounds ? static_cast<int>(w.round) - 1 : -1,
+                     .rounds = w.rounds ? static_cast<int>(w.rounds) : -1});
+}
+
+void Engine::wait(EngineOperation& op) {
+  if (mode_ == ProgressMode::thread) {
+    while (!op.done()) op.done_.wait(false, std::memory_order_acquire);
+    if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+    return;
+  }
+  runtime::Backoff backoff(patience_);
+  bool waited = false;
+  while (!op.done()) {
+    if (poll()) {
+      activity_.beat();
+      backoff.reset();
+    } else {
+      note_waiting(op);
+      waited = true;
+      backoff.wait();
+    }
+  }
+  if (waited) activity_.arrived();
+}
+
+void Engine::run() {
+  runtime::Backoff backoff(patience_);
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (active_.empty()) work_.wait(lock, [this] { return stop_ || !submitted_.empty(); });
+      if (stop_ && submitted_.empty() && active_.empty()) return;
+      take_submitted();
+    }
+    try {
+      if (poll()) {
+        activity_.arrived();
+        backoff.reset();
+      } else {
+        if (!active_.empty()) note_waiting(*active_.front());
+        backoff.wait();
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+      for (auto& op : active_) {
+        op->done_.store(true, std::memory_order_release);
+        op->done_.notify_all();
+      }
+      active_.clear();
+    }
+  }
+}
+
+}  // namespace gradmeter::dataparallel

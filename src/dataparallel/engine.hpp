@@ -1,0 +1,83 @@
+// Moves the calls of one rank forward: in the waiting thread, or in a progress thread of its own while the rank computes.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "allreduce/all_reduce.hpp"
+#include "dataparallel/fabric.hpp"
+#include "runtime/activity.hpp"
+#include "runtime/backoff.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Who moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress thread,
+/// which is then the only one to call MPI until nothing is under way.
+enum class ProgressMode { on_wait, thread };
+
+/// A call as the engine sees it: something to start and to advance.
+class EngineOperation : public Operation {
+ public:
+  EngineOperation(const char* label, int order, Ready ready) : label_(label), order_(order), ready_(std::move(ready)) {}
+  std::string_view label() const final { return label_; }
+  bool done() const final { return done_.load(std::memory_order_acquire); }
+  const Completion& completion() const final;
+
+ protected:
+  virtual void start() = 0;
+  virtual bool advance() = 0;
+  virtual allreduce::Waiting waiting() const { return {}; }
+  /// The peer's rank in the world, for the watchdog's line.
+  virtual int world_rank(int peer) const { return peer; }
+  Completion completion_;
+
+ private:
+  friend class Engine;
+  const char* label_;
+  int order_;  ///< calls of one order run one after another; negative: at once
+  Ready ready_;
+  bool started_ = false;
+  std::atomic<bool> done_{false};
+};
+using EngineTicket = std::shared_ptr<EngineOperation>;
+
+/// Errors met by the progress thread are thrown from the next `wait`.
+class Engine {
+ public:
+  Engine(ProgressMode, runtime::Patience, runtime::Activity&);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void submit(EngineTicket);
+  void wait(EngineOperation&);
+  ProgressMode mode() const { return mode_; }
+
+ private:
+  bool poll();           ///< one pass over what is under way; true when anything moved
+  bool poll_one(EngineOperation&);
+  void note_waiting(const EngineOperation&);
+  void take_submitted();
+  void run();            ///< the progress thread
+
+  ProgressMode mode_;
+  runtime::Patience patience_;
+  runtime::Activity& activity_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet seen by the moving one
+  std::deque<EngineTicket> active_;      ///< the moving thread's own
+  std::exception_ptr error_;
+  std::atomic<bool> failed_{false};
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+/// The host's monotonic clock [s]: equal for all ranks of one host.
+double host_now();
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,21 @@
+// Interval arithmetic: what overlapped what. Not "first start to last end", which counts gaps as work.
+#pragma once
+#include <span>
+#include <vector>
+
+namespace gradmeter::dataparallel {
+
+/// [begin, end) in seconds of one clock.
+struct Interval {
+  double begin = 0, end = 0;
+  double length() const { return end > begin ? end - begin : 0; }
+};
+
+/// Sorted, disjoint, empty ones dropped. Cost: O(n log n).
+std::vector<Interval> unite(std::span<const Interval>);
+/// Of united intervals.
+double total(std::span<const Interval> united);
+/// What of `a` is not in `b`; both united.
+std::vector<Interval> subtract(std::span<const Interval> a, std::span<const Interval> b);
+
+}  // namespace gradmeter::dataparallel

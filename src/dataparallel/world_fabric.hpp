@@ -1,0 +1,67 @@
+// The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "allreduce/registry.hpp"
+#include "dataparallel/engine.hpp"
+#include "dataparallel/fabric.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// How messages travel. automatic: shm where all ranks share a node, else mpi.
+enum class TransportKind { automatic, mpi, shm };
+
+struct WorldFabricOptions {
+  const allreduce::AlgorithmInfo* algorithm = nullptr;
+  TransportKind transport = TransportKind::automatic;
+  ProgressMode progress = ProgressMode::on_wait;
+  runtime::Patience patience{2000, 0};
+  std::size_t memory_bytes = 0;    ///< for models and other users of `memory()`
+  std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
+};
+
+/// Collective over the communicator, as are `split` and the destructor's window.
+/// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
+class WorldFabric final : public Fabric {
+ public:
+  WorldFabric(const runtime::Communicator&, const WorldFabricOptions&, runtime::Activity&);
+  ~WorldFabric() override;
+
+  int rank(Group) const override;
+  int size(Group) const override;
+  Group split(int color, int key) override;
+  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready) override;
+  Ticket broadcast(Group, Buffer, int root, Ready) override;
+  Ticket send(Group, int peer, ConstBuffer, Ready) override;
+  Ticket receive(Group, int peer, Buffer) override;
+  void wait(const Ticket&) override;
+  Ready record() override { return nullptr; }  // computation here is done when `compute` returns
+  void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
+  double now() const override { return host_now(); }
+
+  /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
+  runtime::Arena& memory();
+  TransportKind transport() const { return transport_; }
+
+  /// What will be resident on this rank for these options [bytes]: for --dry-run.
+  static std::size_t resident_bytes(const WorldFabricOptions&, int ranks);
+
+ private:
+  struct Circle;
+  Circle& circle(Group g) const;
+  std::unique_ptr<Circle> make_circle(runtime::Communicator);
+
+  WorldFabricOptions options_;
+  TransportKind transport_;
+  runtime::Activity& activity_;
+  runtime::Communicator node_;
+  std::vector<int> node_of_world_;
+  std::unique_ptr<runtime::Arena> arena_;
+  std::vector<std::unique_ptr<Circle>> circles_;  ///< by group id
+  std::unique_ptr<Engine> engine_;                ///< last: its thread ends before what it moves
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,137 @@
+// The loops of a training step that touch each parameter or activation once: bound by memory, so what counts is full
+// vectors and nothing read twice. Highway compiles them for every instruction set and picks at run time. Each step of
+// the arithmetic is rounded (no fused multiply-add; the build forbids contraction here), so that the bits are the same
+// on every processor and for any number of threads.
+#include "kernels/pointwise.hpp"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/pointwise.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag holds.
+template <class Body>
+HWY_INLINE void each(std::size_t n, const Body& body) {
+  const hn::ScalableTag<float> full;
+  const hn::CappedTag<float, 1> one;
+  const std::size_t lanes = hn::Lanes(full);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) body(full, i);
+  for (; i < n; ++i) body(one, i);
+}
+
+void ReluBackward(const float* activation, float* gradient, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto passes = hn::Gt(hn::LoadU(d, activation + i), hn::Zero(d));
+    hn::StoreU(hn::IfThenElseZero(passes, hn::LoadU(d, gradient + i)), d, gradient + i);
+  });
+}
+
+// Adds four rows at a time to `out`, which then stays in the first-level cache at a quarter of the traffic; the order
+// of additions is still row after row. `out` is columns [0, n) of rows that are `stride` apart.
+void ColumnSums(const float* matrix, std::size_t rows, std::size_t stride, float* out, std::size_t n) {
+  std::fill(out, out + n, 0.0F);
+  std::size_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float* row = matrix + r * stride;
+    each(n, [=](auto d, std::size_t i) HWY_ATTR {
+      auto sum = hn::LoadU(d, out + i);
+      for (std::size_t k = 0; k < 4; ++k) sum = hn::Add(sum, hn::LoadU(d, row + k * stride + i));
+      hn::StoreU(sum, d, out + i);
+    });
+  }
+  for (; r < rows; ++r) {
+    const float* row = matrix + r * stride;
+    each(n, [=](auto d, std::size_t i)
+                HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, out + i), hn::LoadU(d, row + i)), d, out + i); });
+  }
+}
+
+void Sgd(float* w, const float* g, float step, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto change = hn::Mul(hn::Set(d, step), hn::LoadU(d, g + i));
+    hn::StoreU(hn::Sub(hn::LoadU(d, w + i), change), d, w + i);
+  });
+}
+
+void Momentum(float* w, float* v, const float* g, MomentumParameters p, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto mu = hn::Set(d, p.mu), gradient = hn::LoadU(d, g + i);
+    const auto velocity = hn::Add(hn::Mul(mu, hn::LoadU(d, v + i)), gradient);
+    const auto direction = p.nesterov ? hn::Add(gradient, hn::Mul(mu, velocity)) : velocity;
+    hn::StoreU(velocity, d, v + i);
+    hn::StoreU(hn::Sub(hn::LoadU(d, w + i), hn::Mul(hn::Set(d, p.step), direction)), d, w + i);
+  });
+}
+
+void Scale(float* values, float factor, std::size_t n) {
+  each(n, [=](auto d, std::size_t i)
+              HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i); });
+}
+
+}  // namespace gradmeter::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernels/shape.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::kernels {
+
+HWY_EXPORT(ReluBackward);
+HWY_EXPORT(ColumnSums);
+HWY_EXPORT(Sgd);
+HWY_EXPORT(Momentum);
+HWY_EXPORT(Scale);
+
+namespace {
+// Elements for each thread at least: about 10 us of work, against 1 to 2 us to start a team.
+constexpr std::size_t grain = 1 << 16;
+}  // namespace
+
+void relu_backward(std::span<const float> activation, std::span<float> gradient) {
+  require_elements("relu_backward: gradient", gradient.size(), activation.size());
+  split(gradient.size(), grain, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(ReluBackward)(activation.data() + first, gradient.data() + first, count);
+  });
+}
+
+void column_sums(std::span<const float> matrix, std::size_t columns, std::span<float> out) {
+  require_elements("column_sums: out", out.size(), columns);
+  const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
+  require_elements("column_sums: matrix", matrix.size(), rows * columns);
+  split(columns, grain / std::max<std::size_t>(rows, 1) + 1, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(ColumnSums)(matrix.data() + first, rows, columns, out.data() + first, count);
+  });
+}
+
+void sgd(std::span<float> w, std::span<const float> g, float step) {
+  require_elements("sgd: g", g.size(), w.size());
+  split(w.size(), grain, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Sgd)(w.data() + first, g.data() + first, step, count);
+  });
+}
+
+void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters p) {
+  require_elements("momentum: v", v.size(), w.size());
+  require_elements("momentum: g", g.size(), w.size());
+  split(w.size(), grain, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Momentum)(w.data() + first, v.data() + first, g.data() + first, p, count);
+  });
+}
+
+void scale(std::span<float> values, float factor) {
+  split(values.size(), grain, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Scale)(values.data() + first, factor, count);
+  });
+}
+
+}  // namespace gradmeter::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,37 @@
+// The definitions, one line of arithmetic each: float64 throughout, rounded once where a result is stored.
+#include <vector>
+
+#include "kernels/pointwise.hpp"
+#include "kernels/shape.hpp"
+
+namespace gradmeter::kernels {
+
+void relu_backward_reference(std::span<const float> activation, std::span<float> gradient) {
+  require_elements("relu_backward: gradient", gradient.size(), activation.size());
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0.0F;
+}
+
+void column_sums_reference(std::span<const float> matrix, std::size_t columns, std::span<float> out) {
+  require_elements("column_sums: out", out.size(), columns);
+  std::vector<double> sums(columns);
+  for (std::size_t i = 0; i < matrix.size(); ++i) sums[i % columns] += double{matrix[i]};
+  for (std::size_t j = 0; j < columns; ++j) out[j] = static_cast<float>(sums[j]);
+}
+
+void sgd_reference(std::span<float> w, std::span<const float> g, float step) {
+  require_elements("sgd: g", g.size(), w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(double{w[i]} - double{step} * double{g[i]});
+}
+
+void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters p) {
+  require_elements("momentum: v", v.size(), w.size());
+  require_elements("momentum: g", g.size(), w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double velocity = double{p.mu} * double{v[i]} + double{g[i]};
+    const double direction = p.nesterov ? double{g[i]} + double{p.mu} * velocity : velocity;
+    v[i] = static_cast<float>(velocity);
+    w[i] = static_cast<float>(double{w[i]} - double{p.step} * direction);
+  }
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,48 @@
+// Labelled images: what a model trains on.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradmeter::model {
+
+/// Images as bytes [size × features], labels in [0, classes).
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual const std::string& name() const = 0;  ///< "digits:seed=1,samples=60000" or "idx:DIR"
+  virtual std::size_t size() const = 0;
+  virtual std::size_t features() const = 0;
+  virtual std::size_t classes() const = 0;
+  virtual std::span<const std::uint8_t> image(std::size_t i) const = 0;
+  virtual std::int32_t label(std::size_t i) const = 0;
+};
+
+struct DataSplit {
+  std::shared_ptr<const Dataset> train, validation;
+};
+
+/// Copies samples [indices] into a batch: byte b becomes b/255, then centred ((b/255 - 0.1307) / 0.3081, the usual
+/// MNIST normalisation). inputs [indices.size() × features].
+void gather(const Dataset&, std::span<const std::uint64_t> indices, std::span<float> inputs,
+            std::span<std::int32_t> labels);
+
+/// Which samples a rank sees in a step. The global batch of step t is the same set of samples in the same order for
+/// any number of ranks; rank r of P takes the r-th contiguous part of it. An epoch is one seeded permutation; its last
+/// incomplete global batch is dropped.
+class Sampler {
+ public:
+  Sampler(std::size_t dataset_size, std::size_t batch_global, std::uint64_t seed);
+  std::size_t steps_per_epoch() const { return steps_; }
+  /// indices.size() must divide batch_global; part in [0, batch_global / indices.size()).
+  void indices(std::size_t step, std::size_t part, std::span<std::uint64_t> indices) const;
+
+ private:
+  std::size_t size_, batch_, steps_;
+  std::uint64_t seed_;
+};
+
+}  // namespace gradmeter::model

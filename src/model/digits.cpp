@@ -1,0 +1,235 @@
+// Compiled without contraction of a*b+c (see CMakeLists.txt): every operation rounds once, so that the images are equal
+// to the bit on all machines. No libm here besides sqrt, which IEEE 754 rounds correctly.
+#include "model/digits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "model/glyphs.hpp"
+
+namespace gradmeter::model {
+
+namespace {
+
+// How unsteady the hand is. Chosen so that a small perceptron does about as well as on MNIST: 784-256-10 with SGD
+// reaches 97.6 % from 20,000 samples and 98.5 % from 60,000.
+constexpr double kJitter = 0.06;             // standard deviation of a knot's place, in the unit box
+constexpr double kWarp = 0.06;               // standard deviation of each bending of the sheet, in the unit box
+constexpr double kRotation = 0.10;           // standard deviation [rad]
+constexpr double kSlant = 0.15;              // standard deviation of the shear
+constexpr double kPixelNoise = 0.08;         // standard deviation, of full ink, on inked pixels
+constexpr double kWandering = 1.0;           // largest shift of the centre [pixels]
+constexpr double kWidth = 16, kHeight = 20;  // of the unit box [pixels], as MNIST fits its digits into 20 × 20
+constexpr int kPiecesPerArc = 6;             // straight pieces between two knots
+
+// Keeps these streams apart from others that start from the same seed.
+constexpr std::uint64_t kDomain = 0x6469'6769'7473'0000;  // "digits"
+
+/// The draws of one sample, in order.
+class Draws {
+ public:
+  Draws(std::uint64_t seed, std::uint64_t index) : random_(seed ^ kDomain, index) {}
+  std::size_t below(std::size_t n) { return static_cast<std::size_t>(random_.below(next_++, n)); }
+  double uniform(double low, double high) { return low + (high - low) * random_.uniform(next_++); }
+  /// Nearly Gaussian, mean 0, variance 1, |x| < 3.47: four 16-bit uniforms from one draw, summed exactly.
+  double bell() {
+    const std::uint64_t bits = random_.bits(next_++);
+    const auto sum =
+        static_cast<std::int32_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48)) -
+        2 * 0xFFFF;
+    constexpr double kSqrt3 = 1.7320508075688772;
+    return sum * (kSqrt3 / 65536);
+  }
+
+ private:
+  core::Random random_;
+  std::uint64_t next_ = 0;
+};
+
+struct Point {
+  double x, y;
+};
+
+/// How one sample is written: the unit box bent, sheared, scaled, turned and put somewhere on the sheet.
+class Hand {
+ public:
+  explicit Hand(Draws& draws) {
+    for (double& bend : bends_) bend = kWarp * draws.bell();
+    // The first terms of sine and cosine: libm's last bits differ from machine to machine.
+    const double angle = kRotation * draws.bell(), square = angle * angle;
+    sine_ = angle - square * angle / 6;
+    cosine_ = 1 - square / 2 + square * square / 24;
+    slant_ = kSlant * draws.bell();
+    width_ = kWidth * draws.uniform(0.80, 1.10);
+    height_ = kHeight * draws.uniform(0.85, 1.08);
+    constexpr double kMiddle = (kDigitSide - 1) / 2.0;
+    centre_.x = kMiddle + draws.uniform(-kWandering, kWandering);
+    centre_.y = kMiddle + draws.uniform(-kWandering, kWandering);
+    radius = draws.uniform(0.65, 1.50);
+    ink = draws.uniform(0.80, 1.00);
+  }
+
+  /// From the unit box to pixels.
+  Point place(Point p) const {
+    const double u = 2 * p.x - 1, v = 2 * p.y - 1;  // [-1, 1] in the box, so that each term of the warp is at most 1
+    const double third = 1.0 / 3, uu = u * u, vv = v * v, uv = u * v;
+    const auto& b = bends_;
+    const double warp_x = b[0] * uv + b[1] * (vv - third) + b[2] * (uu - third) + b[3] * (u * vv) + b[4] * (v * vv);
+    const double warp_y = b[5] * uv + b[6] * (uu - third) + b[7] * (vv - third) + b[8] * (v * uu) + b[9] * (u * uu);
+    const double y = height_ * (v / 2 + warp_y);
+    const double x = width_ * (u / 2 + warp_x - slant_ * (v / 2 + warp_y));
+    return {centre_.x + cosine_ * x - sine_ * y, centre_.y + sine_ * x + cosine_ * y};
+  }
+
+  double radius;  ///< half the pen's width [pixels]
+  double ink;     ///< (0, 1]
+
+ private:
+  std::array<double, 10> bends_;
+  double sine_, cosine_, slant_, width_, height_;
+  Point centre_;
+};
+
+/// For each pixel, the squared distance to the nearest line drawn so far, right wherever it is below `reach`.
+class Sheet {
+ public:
+  explicit Sheet(double reach) : reach_(reach) { nearest_.fill(kFar); }
+
+  void line(Point a, Point b) {
+    const double dx = b.x - a.x, dy = b.y - a.y;
+    const double length = dx * dx + dy * dy + 1e-12;  // squared; never 0
+    const int left = pixel(std::min(a.x, b.x) - reach_), right = pixel(std::max(a.x, b.x) + reach_);
+    const int top = pixel(std::min(a.y, b.y) - reach_), bottom = pixel(std::max(a.y, b.y) + reach_);
+    for (int y = top; y <= bottom; ++y) {
+      for (int x = left; x <= right; ++x) {
+        const double px = x - a.x, py = y - a.y;
+        const double along = std::clamp((px * dx + py * dy) / length, 0.0, 1.0);
+        const double off_x = px - along * dx, off_y = py - along * dy;
+        double& nearest = nearest_[static_cast<std::size_t>(y) * kDigitSide + static_cast<std::size_t>(x)];
+        nearest = std::min(nearest, off_x * off_x + off_y * off_y);
+      }
+    }
+  }
+
+  /// Ink where the pen passed, a soft edge one pixel wide, grain on the ink.
+  void develop(const Hand& hand, Draws& draws, std::span<std::uint8_t, kDigitPixels> image) const {
+    for (std::size_t i = 0; i < kDigitPixels; ++i) {
+      image[i] = 0;
+      if (nearest_[i] >= reach_ * reach_) continue;
+      const double cover = std::min(reach_ - std::sqrt(nearest_[i]), 1.0);
+      const double grey = hand.ink * cover + kPixelNoise * draws.bell();
+      image[i] = static_cast<std::uint8_t>(std::clamp(grey * 255 + 0.5, 0.0, 255.0));
+    }
+  }
+
+ private:
+  static constexpr double kFar = 1e9;
+  static int pixel(double at) { return static_cast<int>(std::clamp(at, 0.0, kDigitSide - 1.0)); }
+
+  double reach_;
+  std::array<double, kDigitPixels> nearest_;
+};
+
+/// Between `b` and `c`, t in [0, 1]; `a` and `d` are the neighbours. All four weigh in so that the slope at a knot is
+/// half the way from the knot before to the knot after.
+double catmull_rom(double a, double b, double c, double d, double t) {
+  const double slope_b = (c - a) / 2, slope_c = (d - b) / 2, rise = c - b;
+  return b + t * (slope_b + t * ((3 * rise - 2 * slope_b - slope_c) + t * (slope_b + slope_c - 2 * rise)));
+}
+
+void write(Stroke stroke, const Hand& hand, Draws& draws, Sheet& sheet) {
+  std::array<Knot, kMaxKnots> knots;
+  const std::size_t count = stroke.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    const double dx = kJitter * draws.bell(), dy = kJitter * draws.bell();
+    knots[k] = {stroke[k].x + dx, stroke[k].y + dy, stroke[k].corner};
+  }
+  Point pen = hand.place({knots[0].x, knots[0].y});
+  for (std::size_t k = 0; k + 1 < count; ++k) {
+    const Knot &b = knots[k], &c = knots[k + 1];
+    const Knot& a = k == 0 || b.corner ? b : knots[k - 1];
+    const Knot& d = k + 2 == count || c.corner ? c : knots[k + 2];
+    for (int piece = 1; piece <= kPiecesPerArc; ++piece) {
+      const double t = static_cast<double>(piece) / kPiecesPerArc;
+      const Point next = hand.place({catmull_rom(a.x, b.x, c.x, d.x, t), catmull_rom(a.y, b.y, c.y, d.y, t)});
+      sheet.line(pen, next);
+      pen = next;
+    }
+  }
+}
+
+class Digits final : public Dataset {
+ public:
+  explicit Digits(const DigitsSpec& spec)
+      : name_(fmt::format("digits:seed={},samples={}", spec.seed, spec.samples)),
+        pixels_(spec.samples * kDigitPixels),
+        labels_(spec.samples) {
+    if (spec.offset != 0) name_ += fmt::format(",offset={}", spec.offset);
+    const std::size_t parts = std::clamp<std::size_t>(spec.threads, 1, spec.samples);
+    std::vector<std::jthread> helpers;
+    for (std::size_t part = 1; part < parts; ++part)
+      helpers.emplace_back([this, &spec, part, parts] { draw_part(spec, part, parts); });
+    draw_part(spec, 0, parts);
+  }
+
+  const std::string& name() const override { return name_; }
+  std::size_t size() const override { return labels_.size(); }
+  std::size_t features() const override { return kDigitPixels; }
+  std::size_t classes() const override { return kDigits; }
+  std::span<const std::uint8_t> image(std::size_t i) const override {
+    return std::span(pixels_).subspan(i * kDigitPixels, kDigitPixels);
+  }
+  std::int32_t label(std::size_t i) const override { return labels_[i]; }
+
+ private:
+  void draw_part(const DigitsSpec& spec, std::size_t part, std::size_t parts) {
+    const std::size_t end = spec.samples * (part + 1) / parts;
+    for (std::size_t i = spec.samples * part / parts; i < end; ++i) {
+      const std::span<std::uint8_t, kDigitPixels> image(&pixels_[i * kDigitPixels], kDigitPixels);
+      labels_[i] = draw_digit(spec.seed, spec.offset + i, image);
+    }
+  }
+
+  std::string name_;
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+};
+
+}  // namespace
+
+std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::uint8_t, kDigitPixels> image) {
+  Draws draws(seed, index);
+  const std::size_t digit = draws.below(kDigits);
+  const auto ways = glyphs(digit);
+  const Glyph glyph = ways[draws.below(ways.size())];
+  const Hand hand(draws);
+  Sheet sheet(hand.radius + 0.5);
+  for (Stroke stroke : glyph) write(stroke, hand, draws, sheet);
+  sheet.develop(hand, draws, image);
+  return static_cast<std::int32_t>(digit);
+}
+
+std::shared_ptr<const Dataset> make_digits(const DigitsSpec& spec) {
+  if (spec.samples == 0) throw core::UsageError("0 samples asked for: a data set needs at least 1");
+  constexpr std::size_t kMost = std::size_t{1} << 31;  // 1.6 TB of pixels; keeps the products below from wrapping
+  if (spec.samples > kMost)
+    throw core::UsageError(fmt::format("{} samples asked for: at most {} are possible", spec.samples, kMost));
+  try {
+    return std::make_shared<Digits>(spec);
+  } catch (const std::bad_alloc&) {
+    throw core::UsageError(fmt::format("{} samples need {} bytes, more memory than there is: ask for fewer",
+                                       spec.samples, spec.samples * (kDigitPixels + 1)));
+  }
+}
+
+}  // namespace gradmeter::model
