@@ -87,7 +87,7 @@ std::string ParsedName::canonical() const {
     separator = ',';
   }
   for (const auto& [key, value] : parameters) {
-    text += separator + key + '=' + value;
+    text += fmt::format("{}{}={}", separator, key, value);
     separator = ',';
   }
   return text;

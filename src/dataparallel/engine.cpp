@@ -114,7 +114,7 @@ void Engine::run() {
     {
       std::unique_lock lock(mutex_);
       if (active_.empty()) work_.wait(lock, [this] { return stop_ || !submitted_.empty(); });
-      if (stop_ && submitted_.empty() && active_.empty()) return;
+      if (stop_) return;  // what is still under way was abandoned by an error
       take_submitted();
     }
     try {
@@ -126,7 +126,8 @@ void Engine::run() {
         backoff.wait();
       }
     } catch (...) {
-      error_ = std::current_exception();
+      // The first error alone: it is the cause, and the computing thread may be reading it by now.
+      if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
       failed_.store(true, std::memory_order_release);
       for (auto& op : active_) {
         op->done_.store(true, std::memory_order_release);

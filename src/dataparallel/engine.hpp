@@ -45,7 +45,8 @@ class EngineOperation : public Operation {
 };
 using EngineTicket = std::shared_ptr<EngineOperation>;
 
-/// Errors met by the progress thread are thrown from the next `wait`.
+/// The first error met by the progress thread is thrown from every `wait` after it. The destructor gives up what is
+/// still under way.
 class Engine {
  public:
   Engine(ProgressMode, runtime::Patience, runtime::Activity&);

@@ -74,8 +74,9 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view text, std::size_t ele
   }
   if (!name.bare.empty()) throw core::UsageError(fmt::format("optimizer '{}': parameters are written mu=0.9", text));
   if (name.base == "sgd") return std::make_unique<Sgd>();
-  const auto& mu = name.parameters.try_emplace("mu", "0.9").first->second;
+  std::string& mu = name.parameters.try_emplace("mu", "0.9").first->second;
   const float value = fraction(mu, "mu");
+  mu = fmt::format("{}", value);  // 0.90 and 0.9 are one name
   return std::make_unique<Momentum>(name.canonical(), elements, value, nesterov);
 }
 

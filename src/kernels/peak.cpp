@@ -61,6 +61,19 @@ core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
   return {std::ranges::max_element(trials, {}, &Trial::best)->best};
 }
 
+core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget) {
+  constexpr std::size_t side = 512;
+  const GemmProblem problem{.m = side, .n = side, .k = side};
+  const AlignedVector<float> a = random_floats(side * side, 0), b = random_floats(side * side, 1);
+  AlignedVector<float> c(side * side);
+  const auto gemm = make_gemm(problem);
+  gemm->run(a, b, {}, c);
+  const auto start = Clock::now();
+  double flops = 0;
+  for (; seconds_since(start) < budget.value; flops += problem.flops()) gemm->run(a, b, {}, c);
+  return {flops / seconds_since(start)};
+}
+
 core::BytesPerSecond measure_copy_bandwidth(std::size_t bytes, core::Seconds budget) {
   if (bytes == 0) throw std::invalid_argument("measure_copy_bandwidth: nothing to copy");
   AlignedVector<std::uint8_t> from(bytes), to(bytes);

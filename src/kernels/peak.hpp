@@ -12,6 +12,10 @@ namespace gradmeter::kernels {
 /// Errors: BackendError when oneDNN fails.
 core::FlopsPerSecond measure_gemm_peak(core::Seconds budget);
 
+/// The rate that the calling thread gets over the whole of `budget`, whatever else runs: all its 512-cubed products
+/// divided by all the time. Below the peak by as much as others take.
+core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget);
+
 /// Bytes copied a second from one buffer of `bytes` to another, the median over at least three copies in `budget`;
 /// memory sees about twice that, a read and a write. Take `bytes` well above the last-level cache for the rate of
 /// memory. Errors: std::invalid_argument when bytes is 0; WrongResult when the copy differs from its source.

@@ -92,7 +92,7 @@ HWY_EXPORT(Momentum);
 HWY_EXPORT(Scale);
 
 namespace {
-// Elements for each thread at least: about 10 us of work, against 1 to 2 us to start a team.
+// Elements for each thread at least: enough work to outweigh the start of a team.
 constexpr std::size_t grain = 1 << 16;
 }  // namespace
 

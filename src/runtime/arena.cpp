@@ -76,7 +76,7 @@ SharedWindow::SharedWindow(const Communicator& node, std::size_t bytes) : state_
 }
 
 SharedWindow::~SharedWindow() {
-  if (state_ && state_->window.get() != MPI_WIN_NULL) MPI_Win_unlock_all(state_->window.get());
+  if (state_->window.get() != MPI_WIN_NULL && may_free()) MPI_Win_unlock_all(state_->window.get());
 }
 
 std::span<std::byte> SharedWindow::of(int rank) const { return state_->parts[static_cast<std::size_t>(rank)]; }

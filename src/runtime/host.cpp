@@ -66,7 +66,8 @@ std::string cpu_model(hwloc_topology_t topology) {
     const char* value = hwloc_obj_get_info_by_name(package, name);
     return std::string(value ? value : "");
   };
-  const std::string name = info("CPUModel"), family = info("CPUFamilyNumber"), model = info("CPUModelNumber");
+  const std::string family = info("CPUFamilyNumber"), model = info("CPUModelNumber");
+  std::string name = info("CPUModel");
   if (family.empty() || model.empty()) return name;
   return fmt::format("{}{}family {} model {}", name, name.empty() ? "" : ", ", family, model);
 }

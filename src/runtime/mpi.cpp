@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
+#include <exception>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -52,6 +54,19 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 }
 
 MpiSession::~MpiSession() { MPI_Finalize(); }
+
+bool may_free() noexcept { return std::uncaught_exceptions() == 0; }
+
+int MpiSession::world_size() {
+  int n = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &n), "MPI_Comm_size");
+  return n;
+}
+
+void MpiSession::abort(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
 
 bool MpiSession::running() {
   int started = 0, ended = 0;

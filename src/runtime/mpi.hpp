@@ -18,15 +18,23 @@ namespace gradmeter::runtime {
 /// Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
+/// Freeing is collective: while an exception is on its way out it is left undone, since the peers may be elsewhere.
+/// The process is about to end then.
+bool may_free() noexcept;
+
 struct CommunicatorTraits {
   using type = MPI_Comm;
   static type null() noexcept { return MPI_COMM_NULL; }
-  static void free(type c) noexcept { MPI_Comm_free(&c); }
+  static void free(type c) noexcept {
+    if (may_free()) MPI_Comm_free(&c);
+  }
 };
 struct WindowTraits {
   using type = MPI_Win;
   static type null() noexcept { return MPI_WIN_NULL; }
-  static void free(type w) noexcept { MPI_Win_free(&w); }
+  static void free(type w) noexcept {
+    if (may_free()) MPI_Win_free(&w);
+  }
 };
 using Window = Handle<WindowTraits>;
 
@@ -40,6 +48,9 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
   bool serialized() const { return serialized_; }
   static bool running();
+  static int world_size();
+  /// Ends all ranks, now, with this exit code.
+  [[noreturn]] static void abort(int code);
   /// "Open MPI 4.1.4": the library's own name and version, shortened to its first clause. Needs no session.
   static std::string library_version();
 

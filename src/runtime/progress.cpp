@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 
 #include "core/format.hpp"
 #include "runtime/launcher.hpp"
@@ -79,8 +79,8 @@ class NoStopOnOutput {
 }  // namespace
 
 std::string clock_text(core::Seconds time) {
-  const auto seconds = static_cast<std::uint64_t>(std::max(0.0, time.value) + 0.5);
-  const std::uint64_t hours = seconds / 3600, minutes = seconds / 60 % 60;
+  const auto seconds = std::max(0LL, std::llround(time.value));
+  const auto hours = seconds / 3600, minutes = seconds / 60 % 60;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, seconds % 60)
                    : fmt::format("{:02}:{:02}", minutes, seconds % 60);
 }

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# The one list of Debian and Ubuntu packages (Debian 12, Ubuntu 24.04), and their installation.
+# Run it:     scripts/packages.sh [build|test ...]          installs what is missing of these groups (default: both)
+#             scripts/packages.sh --list [build|test ...]   prints the names, one a line
+# Source it:  defines gradmeter_packages GROUP... and gradmeter_install GROUP...
+
+gradmeter_packages_build=(
+  g++ cmake ninja-build ccache pkg-config git
+  libopenmpi-dev openmpi-bin
+  libboost-program-options-dev libdnnl-dev libhwy-dev libhwloc-dev libfmt-dev nlohmann-json3-dev zlib1g-dev
+)
+gradmeter_packages_test=(
+  libgtest-dev libgmock-dev
+  python3 python3-jsonschema
+  clang-format-14 clang-tidy-16 libomp-16-dev
+)
+
+# Prints the packages of the named groups, one a line.
+gradmeter_packages() {
+  local group
+  for group in "$@"; do
+    case "$group" in
+      build) printf '%s\n' "${gradmeter_packages_build[@]}" ;;
+      test) printf '%s\n' "${gradmeter_packages_test[@]}" ;;
+      *)
+        echo "packages: no group '$group'; the groups are build and test" >&2
+        return 2
+        ;;
+    esac
+  done
+}
+
+# Prints those of its arguments that are not installed.
+gradmeter_missing() {
+  local package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || printf '%s\n' "$package"
+  done
+}
+
+# Installs what is missing of the named groups; touches neither the network nor root rights when nothing is.
+gradmeter_install() {
+  local list
+  list=$(gradmeter_packages "$@") || return
+  if ! command -v dpkg-query >/dev/null; then
+    echo "packages: not a Debian or Ubuntu system, so nothing is installed; CMake will name what it does not find" >&2
+    return 0
+  fi
+  local -a wanted missing
+  mapfile -t wanted <<<"$list"
+  mapfile -t missing < <(gradmeter_missing "${wanted[@]}")
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  local -a as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "packages: this needs root once: apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "packages: installing ${#missing[@]}: ${missing[*]}"
+  local log
+  log=$(mktemp) || return
+  gradmeter_apt update >"$log" 2>&1  # one broken source must not stop the rest: the installation below is what counts
+  if gradmeter_apt install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 20 "$log" >&2
+  rm -f "$log"
+  echo "packages: apt-get failed (its last lines are above); install these yourself, then try again: ${missing[*]}" >&2
+  return 1
+}
+
+# apt-get that asks nothing; as_root comes from the caller.
+gradmeter_apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  set -uo pipefail
+  action=gradmeter_install
+  if [ "${1:-}" = --list ]; then
+    action=gradmeter_packages
+    shift
+  fi
+  [ $# -gt 0 ] || set -- build test
+  "$action" "$@"
+fi

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every check; goes on after a failure where it can, and ends with ctest's
+# own summaries and the stages that failed. Exit status 0: everything passed.
+# Usage: scripts/test.sh [--preset NAME] [--quick] [--sanitizers]
+#   --preset NAME   a preset of CMakePresets.json (default: ci, warnings are errors)
+#   --quick         the unit tests and the format only: no real ranks, no clang-tidy
+#   --sanitizers    also the asan and tsan presets (implied by CI=true in the environment)
+# shellcheck disable=SC2317  # the functions below are called through stage
+set -uo pipefail
+
+preset=ci
+quick=false
+sanitizers=false
+[ "${CI:-}" != true ] || sanitizers=true
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --preset)
+      preset=${2:?"--preset needs a name"}
+      shift
+      ;;
+    --quick) quick=true ;;
+    --sanitizers) sanitizers=true ;;
+    -h | --help)
+      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *)
+      echo "test: unknown argument '$1'; scripts/test.sh --help lists them" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
+jobs=$(nproc)
+report=()      # one line for each stage
+failed=()      # names of the stages that failed
+summaries=()   # ctest logs, in order
+wrapper=(env)  # what builds and tests run under
+
+# Runs a stage, notes its time and its outcome, and returns the outcome.
+stage() { # NAME COMMAND...
+  local name=$1 start=$SECONDS code=0
+  shift
+  printf '\n==> %s\n' "$name"
+  "$@" || code=$?
+  local outcome=passed
+  if [ "$code" -ne 0 ]; then
+    outcome="FAILED ($code)"
+    failed+=("$name")
+  fi
+  report+=("$(printf '%-24s %6d s  %s' "$name" $((SECONDS - start)) "$outcome")")
+  return "$code"
+}
+
+# Every C++ source of the repository, new files included, one a line; without git (a tarball) whatever is there.
+sources() {
+  git ls-files --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cu' '*.cuh' 2>/dev/null ||
+    find src tests -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh'
+}
+
+check_format() {
+  local tool
+  tool=$(command -v clang-format-14 || command -v clang-format) || return
+  sources | xargs -r "$tool" --dry-run -Werror && echo "$(sources | wc -l) files are formatted"
+}
+
+configure() { # PRESET
+  cmake --preset "$1" -DGRADMETER_TESTS=ON
+}
+build() { # PRESET
+  "${wrapper[@]}" cmake --build --preset "$1" --parallel "$jobs"
+}
+# Tests on real ranks are registered to run alone, the others run side by side.
+run_tests() { # PRESET [CTEST ARGUMENTS...]
+  local log=build/$1/ctest.log
+  summaries+=("$log")
+  "${wrapper[@]}" ctest --preset "$1" --parallel "$jobs" "${@:2}" 2>&1 | tee "$log"
+}
+
+configure_build_test() { # PRESET [CTEST ARGUMENTS...]
+  stage "configure $1" configure "$1" && stage "build $1" build "$1" && stage "test $1" run_tests "$@"
+}
+
+finish() {
+  local log
+  for log in ${summaries[@]+"${summaries[@]}"}; do
+    printf '\n==> %s\n' "$log"
+    sed -n '/% tests passed/,$p' "$log"
+  done
+  printf '\n==> stages\n'
+  printf '%s\n' "${report[@]}"
+  if [ ${#failed[@]} -gt 0 ]; then
+    local names
+    printf -v names '%s, ' "${failed[@]}"
+    echo "FAILED: ${names%, }"
+    exit 1
+  fi
+  echo "all ${#report[@]} stages passed"
+  exit 0
+}
+
+stage packages gradmeter_install build test || finish
+stage format check_format
+if $quick; then
+  configure_build_test "$preset" --label-regex unit
+else
+  configure_build_test "$preset"
+  [ ! -e "build/$preset/compile_commands.json" ] || stage clang-tidy scripts/tidy.sh --preset "$preset"
+fi
+if $sanitizers; then
+  configure_build_test asan
+  # On kernels that randomise addresses widely the thread sanitizer of GCC 12 finds no room for its shadow memory.
+  # The build runs the test programs too: to list their cases.
+  if setarch --addr-no-randomize true 2>/dev/null; then wrapper=(setarch --addr-no-randomize); fi
+  configure_build_test tsan
+fi
+finish

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Checks gradmeter result files, line by line, against data/schema/result.schema.json.
+
+Usage: scripts/validate-results.py FILE...
+
+Prints FILE:LINE: reason for each bad line. Exit codes: 0 all valid, 1 a bad line, 2 nothing could be checked.
+"""
+import json
+import math
+import pathlib
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    print("the Python module jsonschema is missing: install python3-jsonschema", file=sys.stderr)
+    raise SystemExit(2)
+
+SCHEMA = pathlib.Path(__file__).resolve().parent.parent / "data" / "schema" / "result.schema.json"
+
+
+def refuse_constant(text):
+    raise ValueError(f"{text} is not JSON; a number that is not finite should be null")
+
+
+def finite_number(text):
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} does not fit a 64-bit float")
+    return number
+
+
+def unique_keys(pairs):
+    """A key given twice would hide a value."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"the key '{key}' occurs twice")
+    return dict(pairs)
+
+
+def lost_keys(value, place):
+    """Dotted places of all nulls inside a summary or a list of samples."""
+    if value is None:
+        yield place
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from lost_keys(inner, f"{place}.{key}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from lost_keys(inner, f"{place}.{i}")
+
+
+def check_nonfinite(line):
+    """Each null among the metrics and samples is named in nonfinite, and each name there is a null."""
+    named = set(line.get("nonfinite", []))
+    nulls = set(lost_keys(line["metrics"], "metrics")) | set(lost_keys(line["raw_times_s"], "raw_times_s"))
+    factors = set(lost_keys(line["factors"], "factors"))
+    for place in sorted(nulls - named):
+        raise ValueError(f"{place} is null but not named in nonfinite")
+    for place in sorted(named - nulls - factors):
+        raise ValueError(f"nonfinite names {place}, which is not null")
+
+
+def check_line(text, validator, runs):
+    if not text.endswith("\n"):
+        raise ValueError("the last line has no newline: it is torn, or was not written by gradmeter")
+    line = json.loads(
+        text, parse_constant=refuse_constant, parse_float=finite_number, object_pairs_hook=unique_keys
+    )
+    error = jsonschema.exceptions.best_match(validator.iter_errors(line))
+    if error is not None:
+        place = ".".join(str(part) for part in error.absolute_path) or "the line"
+        raise ValueError(f"{place}: {error.message}")
+    if line["kind"] == "run":
+        if line["run_id"] in runs:
+            raise ValueError(f"run {line['run_id']} is in the file twice")
+        runs.add(line["run_id"])
+    elif line["kind"] == "point":
+        if line["run_id"] not in runs:
+            raise ValueError(f"a point of run {line['run_id']} stands before its run")
+        check_nonfinite(line)
+
+
+def check_file(path, validator):
+    bad, runs, number = 0, set(), 0
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                check_line(line.decode("utf-8"), validator, runs)
+            except ValueError as error:  # broken UTF-8 and broken JSON are ValueErrors too
+                print(f"{path}:{number}: {error}")
+                bad += 1
+    if number == 0:
+        print(f"{path}:1: the file is empty")
+        bad += 1
+    return bad
+
+
+def main(paths):
+    if not paths:
+        print(__doc__, file=sys.stderr)
+        return 2
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    validator = kind(schema)
+    bad = 0
+    for path in paths:
+        try:
+            bad += check_file(path, validator)
+        except OSError as error:
+            print(f"{path}: {error.strerror}", file=sys.stderr)
+            return 2
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

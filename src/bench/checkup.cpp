@@ -1,0 +1,148 @@
+#include "bench/checkup.hpp"
+
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "core/format.hpp"
+#include "kernels/peak.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/cuda_door.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr core::Seconds each{0.25};
+
+Crowding crowd(int workers) {
+  std::vector<double> rates(static_cast<std::size_t>(workers));
+  std::vector<std::thread> threads;
+  for (auto& rate : rates) {
+    threads.emplace_back([&rate] {
+      kernels::set_compute_threads(1);
+      rate = kernels::measure_gemm_throughput(each).value;
+    });
+  }
+  for (auto& t : threads) t.join();
+  return {workers, core::median(rates), 0};
+}
+
+std::vector<Crowding> measure_crowding(int cores) {
+  std::vector<Crowding> out;
+  for (int workers : std::set<int>{1, cores, 2 * cores}) out.push_back(crowd(workers));
+  for (auto& c : out) c.share_of_alone = c.flops_per_s_each / out.front().flops_per_s_each;
+  return out;
+}
+
+double median_time(const runtime::Communicator& c, const std::function<void()>& call) {
+  constexpr int warm = 20, repeats = 200;
+  std::vector<double> times;
+  for (int i = 0; i < warm + repeats; ++i) {
+    c.barrier();
+    const double begin = runtime::host_clock();
+    call();
+    const double took = c.max(runtime::host_clock() - begin);
+    if (i >= warm) times.push_back(took);
+  }
+  return core::median(times);
+}
+
+class Findings {
+ public:
+  Findings(Session& s, const Checkup& c) : s_(s), c_(c) {}
+
+  std::vector<Finding> all() {
+    oversubscription();
+    binding();
+    host();
+    gpu();
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string what, std::string why, std::string remedy) {
+    out_.push_back({std::move(what), std::move(why), std::move(remedy)});
+  }
+  static bool is_set(const char* variable, char value) {
+    const char* text = std::getenv(variable);
+    return text && text[0] == value;
+  }
+
+  void oversubscription() {
+    const int ranks = s_.ranks_per_node(s_.world().size()), cores = s_.cores_per_node();
+    if (ranks <= cores) return;
+    add(fmt::format("{} ranks share {} cores on a node", ranks, cores),
+        fmt::format("a rank gets about {:.0f} % of a core's rate; step times, efficiencies and skew then say how the "
+                    "cores are shared, not how training scales",
+                    100 * c_.crowding.back().share_of_alone),
+        fmt::format("use mpirun -np {} for times; more ranks are for tests", cores));
+    const bool yields = is_set("OMPI_MCA_mpi_yield_when_idle", '1') || is_set("OMPI_MCA_mpi_yield_when_idle", 't');
+    if (s_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields && c_.small_all_reduce_s > 1e-3) {
+      add(fmt::format("a small MPI_Allreduce takes {}", core::to_text(core::Seconds{c_.small_all_reduce_s})),
+          "waiting ranks keep the core from those they wait for", "export OMPI_MCA_mpi_yield_when_idle=1");
+    }
+  }
+
+  void binding() {
+    const auto bindings = s_.world().all_gather_text(s_.host().hostname + " " + s_.host().binding);
+    std::set<std::string> distinct(bindings.begin(), bindings.end());
+    const bool narrow = static_cast<int>(s_.host().available_units) < s_.cores_per_node();
+    if (narrow && distinct.size() < bindings.size()) {
+      add("several ranks are bound to the same cores", "they take turns while other cores idle",
+          "mpirun --bind-to core --map-by core, or --bind-to none");
+    }
+  }
+
+  void host() {
+    const auto& h = s_.host();
+    if (h.governor == "powersave" || h.governor == "ondemand") {
+      add(fmt::format("the frequency governor is {}", h.governor), "short points run at a lower clock than long ones",
+          "cpupower frequency-set -g performance");
+    }
+    if (h.shm_free_bytes > 0 && h.shm_free_bytes < (std::size_t{64} << 20)) {
+      add(fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{h.shm_free_bytes})),
+          "shared windows and MPI's shared memory live there", "mount it larger, or use --transport mpi");
+    }
+    if (h.transparent_hugepages == "never") {
+      add("transparent huge pages are off", "large buffers move up to 1.3 times slower",
+          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+    }
+  }
+
+  void gpu() {
+    const auto cuda = runtime::read_cuda();
+    if (cuda.built && !cuda.problem.empty()) add("no GPU can be used", cuda.problem, "--device cpu works without");
+  }
+
+  Session& s_;
+  const Checkup& c_;
+  std::vector<Finding> out_;
+};
+
+}  // namespace
+
+Checkup check_up(Session& s) {
+  Checkup c;
+  if (s.is_root()) {
+    c.crowding = measure_crowding(s.cores_per_node());
+    c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, each).value;
+  }
+  s.world().patient_barrier();
+  if (s.world().size() > 1) {
+    c.small_all_reduce_s = median_time(s.world(), [&] {
+      const float in[2] = {1, 2};
+      float out[2];
+      s.world().all_reduce(reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2, core::Element::f32,
+                           runtime::Combine::sum);
+    });
+    c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
+  }
+  // Findings talk between ranks: all of them look, the first one's are shown.
+  if (!s.is_root()) c.crowding = {{1, 0, 1}};
+  c.findings = Findings(s, c).all();
+  return c;
+}
+
+}  // namespace gradmeter::bench

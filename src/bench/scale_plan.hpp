@@ -1,0 +1,57 @@
+// Which points a scaling sweep has: the factors that were asked for, their controls, and nothing twice.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/training.hpp"
+#include "core/result.hpp"
+#include "runtime/cadence.hpp"
+
+namespace gradmeter::bench {
+
+/// weak: the batch per rank stays; strong: the batch of all ranks together stays.
+enum class Scaling { weak, strong };
+std::string_view name(Scaling);
+
+/// What the user asked for; each list is a factor.
+struct ScaleFactors {
+  std::vector<std::string> models;                ///< canonical
+  std::vector<std::size_t> batches;
+  std::vector<int> ranks;
+  std::vector<const dataparallel::StrategyInfo*> strategies;
+  std::vector<const allreduce::AlgorithmInfo*> algorithms;
+  std::vector<Overlap> overlaps;
+  std::vector<std::size_t> buckets;
+  std::vector<dataparallel::TransportKind> transports;
+  std::vector<Scaling> scalings;
+  std::vector<int> threads;
+  std::vector<runtime::Cadence> cadences;
+  std::string interconnect;                       ///< a label for what the ranks are joined by; may be empty
+};
+
+/// One point. A factor that does not apply is empty.
+struct ScalePoint {
+  std::string model = {};
+  int ranks = 1;
+  std::size_t batch_per_rank = 1;
+  std::size_t batch_global = 1;
+  int threads = 1;
+  runtime::Cadence cadence = runtime::Cadence::barrier;
+  const dataparallel::StrategyInfo* strategy = nullptr;
+  std::optional<Scaling> scaling = {};            ///< empty at one rank: there weak and strong are the same
+  const allreduce::AlgorithmInfo* algorithm = nullptr;
+  std::optional<Overlap> overlap = {};
+  std::optional<std::size_t> bucket_bytes = {};
+  std::optional<dataparallel::TransportKind> transport = {};
+  std::string impossible = {};                    ///< why it cannot be measured: a row `skipped`
+};
+
+/// Baselines first: 1 rank before more, `independent` before what is compared with it. Control points that were not
+/// asked for are added: 1 rank, and `independent` at every rank count.
+std::vector<ScalePoint> plan_scale(const ScaleFactors&);
+
+/// `transport`: what automatic became on this machine.
+core::Factors to_factors(const ScalePoint&, const Session&, const std::string& interconnect);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,110 @@
+#include "bench/session.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "bench/version.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/library.hpp"
+#include "runtime/cuda_door.hpp"
+#include "runtime/environment.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  const std::size_t n = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return std::string(text.data(), n);
+}
+
+std::string new_run_id() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  const auto ns = static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+  return fmt::format("{:016x}", ns);
+}
+
+/// "0-1,2-3": which ranks are on which node, nodes by their lowest rank.
+std::string mapping_text(const std::vector<int>& node_of) {
+  std::string out;
+  std::size_t first = 0;
+  for (std::size_t r = 1; r <= node_of.size(); ++r) {
+    if (r < node_of.size() && node_of[r] == node_of[first]) continue;
+    out += fmt::format("{}{}{}", out.empty() ? "" : ",", first, r - 1 > first ? fmt::format("-{}", r - 1) : "");
+    first = r;
+  }
+  return out;
+}
+
+}  // namespace
+
+Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command)
+    : signals_(signals), world_(runtime::Communicator::world()), host_(runtime::read_host()) {
+  watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
+  signals_.describe_with([this] { return watchdog_->describe(); });
+  const runtime::Communicator node = world_.split_by_node();
+  node_of_ = world_.all_gather_value(node.broadcast_value(world_.rank()));
+  // A launcher may bind each rank to cores of its own: the node gives the job all of them together.
+  const double bound = node.sum(static_cast<double>(host_.available_units));
+  const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
+  cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
+  memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
+  describe(std::move(command));
+}
+
+Session::~Session() { signals_.describe_with({}); }
+
+void Session::describe(std::string command) {
+  const auto cuda = runtime::read_cuda();
+  auto& i = run_info_;
+  i.run_id = world_.broadcast_text(new_run_id());
+  i.time = world_.broadcast_text(utc_now());
+  i.command = std::move(command);
+  i.version = version();
+  i.commit = commit();
+  i.ranks = world_.size();
+  i.nodes = nodes(world_.size());
+  std::vector<std::string> names = world_.all_gather_text(host_.hostname);
+  for (std::size_t r = 0; r < names.size(); ++r) {
+    if (node_of_[r] == static_cast<int>(r)) i.hosts.push_back(names[r]);
+  }
+  i.mapping = mapping_text(node_of_);
+  i.mpi = runtime::MpiSession::library_version();
+  i.cpu = host_.cpu_model;
+  i.binding = host_.binding;
+  i.cores_per_node = cores_per_node_;
+  i.memory_bytes_per_node = static_cast<std::int64_t>(host_.memory_bytes);
+  i.libraries = runtime::library_versions();
+  i.libraries.merge(kernels::library_versions());
+  i.environment = runtime::named_environment();
+  for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
+  i.fingerprint = world_.broadcast_text(
+      runtime::machine_fingerprint(host_, i.mpi, runtime::accelerator_names(cuda)));
+}
+
+int Session::ranks_per_node(int ranks) const {
+  int most = 0;
+  for (int r = 0; r < ranks; ++r) {
+    most = std::max(most, static_cast<int>(std::count(node_of_.begin(), node_of_.begin() + ranks,
+                                                      node_of_[static_cast<std::size_t>(r)])));
+  }
+  return most;
+}
+
+int Session::nodes(int ranks) const {
+  return static_cast<int>(std::set<int>(node_of_.begin(), node_of_.begin() + ranks).size());
+}
+
+void Session::stop_if_interrupted(const runtime::Communicator& c) const {
+  if (const double seen = c.max(signals_.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,126 @@
+#include "bench/train.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/engine.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+class Run {
+ public:
+  Run(Session& s, const TrainOptions& o, const TrainListener& l)
+      : session_(s),
+        options_(o),
+        listener_(l),
+        batch_global_(o.config.batch_per_rank * static_cast<std::size_t>(s.world().size())),
+        data_(model::make_data(o.data)),
+        training_(s, s.world(), data_, o.config) {
+    if (!training_.exchange_is_right()) throw core::WrongResult("the all-reduce gives wrong sums");
+  }
+
+  TrainResult run() {
+    const std::size_t per_epoch = training_.steps_per_epoch();
+    total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
+    while (result_.steps < total_steps_ && !result_.reached) {
+      const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
+      epoch(first, last);
+    }
+    result_.weights_equal = !options_.config.strategy->communicates || training_.weights_equal();
+    return result_;
+  }
+
+ private:
+  void epoch(std::size_t first, std::size_t last) {
+    double loss = 0;
+    std::vector<double> times;
+    const double begin = dataparallel::host_now();
+    for (std::size_t step = first; step < last; ++step) {
+      const double step_loss = training_.step(step).loss_sum;
+      loss += step_loss;
+      times.push_back(training_.record().step.length());
+      if (options_.log_every && step % *options_.log_every == 0) log_step(step, step_loss);
+      if (session_.is_root() && listener_.progress) {
+        listener_.progress(step, total_steps_, step_loss / static_cast<double>(options_.config.batch_per_rank));
+      }
+      if ((step - first) % 16 == 15) session_.stop_if_interrupted(session_.world());
+    }
+    result_.seconds += session_.world().max(dataparallel::host_now() - begin);
+    result_.steps = last;
+    const double samples = static_cast<double>((last - first) * batch_global_);
+    const double mean_loss = session_.world().sum(loss) / samples;
+    if (!std::isfinite(mean_loss)) {
+      throw core::WrongResult(fmt::format("the loss is {} after step {}: the step size {} is too large", mean_loss, last,
+                                          options_.config.step_size));
+    }
+    result_.accuracy = training_.validation_accuracy();
+    result_.reached = options_.target && result_.accuracy >= *options_.target;
+    emit(last, mean_loss, result_.accuracy, times);
+  }
+
+  void log_step(std::size_t step, double mine) {
+    const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
+    if (session_.is_root()) emit(step, loss, std::nullopt, {});
+  }
+
+  void emit(std::size_t step, double loss, std::optional<double> accuracy, const std::vector<double>& times) {
+    Point p{.experiment = "train", .status = core::Status::ok, .reason = {}, .factors = factors(), .metrics = {}, .raw_times_s = times};
+    p.metrics[Metric::step] = static_cast<std::int64_t>(step);
+    p.metrics[Metric::loss] = loss;
+    if (accuracy) {
+      p.metrics[Metric::accuracy] = *accuracy;
+      p.metrics[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
+      if (!times.empty()) p.metrics[Metric::time_s] = core::summarise(times);
+      p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    }
+    if (session_.is_root()) listener_.row(p);
+  }
+
+  core::Factors factors() const {
+    const auto& c = options_.config;
+    const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+    const int ranks = session_.world().size();
+    core::Factors f;
+    f[Factor::ranks] = integer(ranks);
+    f[Factor::nodes] = integer(session_.nodes(ranks));
+    f[Factor::ranks_per_node] = integer(session_.ranks_per_node(ranks));
+    f[Factor::model] = training_.model().name();
+    f[Factor::batch_per_rank] = integer(c.batch_per_rank);
+    f[Factor::batch_global] = integer(batch_global_);
+    f[Factor::threads] = integer(c.threads);
+    f[Factor::precision] = std::string("fp32");
+    f[Factor::strategy] = std::string(c.strategy->name);
+    f[Factor::device] = std::string("cpu");
+    if (c.strategy->communicates && ranks > 1) {
+      f[Factor::algorithm] = std::string(c.algorithm->name);
+      f[Factor::codec] = std::string("none");
+      f[Factor::op] = std::string("avg");
+      f[Factor::overlap] = std::string(name(c.overlap));
+      f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+      if (!c.algorithm->is_vendor()) f[Factor::transport] = std::string(training_.transport_name());
+    }
+    return f;
+  }
+
+  Session& session_;
+  const TrainOptions& options_;
+  const TrainListener& listener_;
+  std::size_t batch_global_;
+  model::DataSplit data_;
+  Training training_;
+  std::size_t total_steps_ = 0;
+  TrainResult result_;
+};
+
+}  // namespace
+
+TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) { return Run(s, o, l).run(); }
+
+}  // namespace gradmeter::bench

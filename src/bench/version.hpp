@@ -1,0 +1,10 @@
+// Which gradmeter this is.
+#pragma once
+#include <string>
+
+namespace gradmeter::bench {
+
+std::string version();  ///< "0.1.0"
+std::string commit();   ///< short hash, "-dirty" behind it where the tree was changed; "unknown" outside a checkout
+
+}  // namespace gradmeter::bench

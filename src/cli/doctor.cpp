@@ -1,0 +1,90 @@
+// gradmeter doctor: what is wrong or slow with this machine.
+#include <sstream>
+
+#include "bench/checkup.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "runtime/cuda_door.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+std::string bytes(std::size_t n) { return n ? core::to_text(core::Bytes{n}) : "unknown"; }
+
+void print_machine(const bench::Session& s) {
+  const auto& h = s.host();
+  const auto& i = s.run_info();
+  const auto cuda = runtime::read_cuda();
+  fmt::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
+  fmt::print("processor   {}\n", h.cpu_model);
+  fmt::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages, s.cores_per_node(),
+             h.binding);
+  fmt::print("caches      L2 {}, L3 {}, {} NUMA node(s)\n", bytes(h.l2_bytes), bytes(h.l3_bytes), h.numa_nodes);
+  fmt::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
+             bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
+  fmt::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
+  for (const auto& [name, version] : i.libraries) fmt::print("{:11} {}\n", name, version);
+  fmt::print("CUDA        {}\n", !cuda.built ? "not built in" : cuda.problem.empty() ? runtime::accelerator_names(cuda) : cuda.problem);
+  fmt::print("fingerprint {}\n\n", i.fingerprint);
+}
+
+void print_speed(const bench::Session& s, const bench::Checkup& c) {
+  core::Table table({{"computing at once", "", core::Align::left}, {"each", "GFLOP/s", core::Align::right},
+                     {"of one alone", "%", core::Align::right}});
+  for (const auto& w : c.crowding) {
+    const bool over = w.workers > s.cores_per_node();
+    table.add_row({fmt::format("{} worker{}{}", w.workers, w.workers == 1 ? "" : "s", over ? ", more than cores" : ""),
+                   fmt::format("{:.1f}", w.flops_per_s_each / 1e9), fmt::format("{:.0f}", 100 * w.share_of_alone)});
+  }
+  fmt::print("{}\n", table.to_string());
+  const auto& crowded = c.crowding.back();
+  fmt::print(
+      "What oversubscription does to the numbers: with {} ranks on {} cores each computes at {:.0f} % of its rate, so a\n"
+      "step takes about {:.1f} times as long and an efficiency reads {:.0f} % before any byte is exchanged. Such rows carry\n"
+      "a * in tables and \"oversubscribed\": true in result files: they test, they do not measure scaling.\n\n",
+      crowded.workers, s.cores_per_node(), 100 * crowded.share_of_alone, 1 / crowded.share_of_alone,
+      100 * crowded.share_of_alone);
+  fmt::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
+  if (s.world().size() > 1) {
+    fmt::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
+               core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}), s.world().size());
+  } else {
+    fmt::print("MPI         one rank: run it under mpirun -np N to have the exchange looked at too\n");
+  }
+}
+
+void print_findings(const std::vector<bench::Finding>& findings) {
+  if (findings.empty()) {
+    fmt::print("\nNothing stands out.\n");
+    return;
+  }
+  fmt::print("\n");
+  for (const auto& f : findings) fmt::print("! {}: {}. Remedy: {}\n", f.what, f.why, f.remedy);
+}
+
+}  // namespace
+
+int run_doctor_command(const Invocation& invocation) {
+  options::options_description d("Flags");
+  d.add_options()("help,h", "this text");
+  const Flags flags("doctor", d, invocation.arguments);
+  if (flags.has("help")) {
+    std::ostringstream text;
+    text << d;
+    if (invocation.rank == 0) {
+      fmt::print("gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor\n\n{}", text.str());
+    }
+    return 0;
+  }
+  bench::Session session(invocation.signals, core::Seconds{300}, invocation.command_line);
+  if (session.is_root()) print_machine(session);
+  const auto checkup = bench::check_up(session);
+  if (!session.is_root()) return 0;
+  print_speed(session, checkup);
+  print_findings(checkup.findings);
+  return 0;
+}
+
+}  // namespace gradmeter::cli

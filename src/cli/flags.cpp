@@ -1,0 +1,173 @@
+#include "cli/flags.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+std::vector<std::string> flag_names(const options::options_description& d) {
+  std::vector<std::string> out;
+  for (const auto& o : d.options()) out.push_back("--" + o->long_name());
+  return out;
+}
+
+/// Values by name, "all" for every one; a value given twice counts once.
+template <class T, class NameOf>
+std::vector<T> choose(const std::string& flag, std::string_view what, const std::string& text,
+                      const std::vector<T>& known, NameOf name_of) {
+  std::vector<std::string> names;
+  for (const T& k : known) names.emplace_back(name_of(k));
+  std::vector<T> out;
+  for (const std::string& item : split_list(flag, text)) {
+    if (item == "all") {
+      out = known;
+      continue;
+    }
+    const auto it = std::find(names.begin(), names.end(), item);
+    if (it == names.end()) core::refuse_unknown(what, item, names);
+    const T value = known[static_cast<std::size_t>(it - names.begin())];
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
+}  // namespace
+
+Flags::Flags(std::string_view command, const options::options_description& d, const std::vector<std::string>& arguments) {
+  try {
+    const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
+    const auto parsed = options::command_line_parser(arguments).options(d).style(style).positional({}).run();
+    options::store(parsed, map_);
+    options::notify(map_);
+  } catch (const options::unknown_option& e) {
+    const auto names = flag_names(d);
+    const std::string near = core::nearest(e.get_option_name(), names);
+    throw UsageError(fmt::format("{}: unknown flag {}{}; see gradmeter {} --help", command, e.get_option_name(),
+                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near), command));
+  } catch (const options::too_many_positional_options_error&) {
+    throw UsageError(fmt::format("{}: takes flags only, as in --model mlp; see gradmeter {} --help", command, command));
+  } catch (const options::multiple_occurrences& e) {
+    throw UsageError(fmt::format("{}: {} is given twice; give it once, with a comma list", command, e.get_option_name()));
+  } catch (const options::error& e) {
+    throw UsageError(fmt::format("{}: {}; see gradmeter {} --help", command, e.what(), command));
+  }
+}
+
+void add_text(options::options_description& d, const char* name, const std::string& fallback, const char* help) {
+  auto* value = options::value<std::string>();
+  if (!fallback.empty()) value->default_value(fallback);
+  d.add_options()(name, value, help);
+}
+
+void add_switch(options::options_description& d, const char* name, const char* help) {
+  d.add_options()(name, options::bool_switch(), help);
+}
+
+std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
+  std::vector<std::string> out;
+  try {
+    out = core::split_names(text);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", flag, e.what()));
+  }
+  if (out.empty()) throw UsageError(fmt::format("{} is empty; give at least one value", flag));
+  return out;
+}
+
+std::uint64_t parse_count(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    throw UsageError(fmt::format("{} {}: must be a whole number from {} to {}", flag, text, least, most));
+  }
+  return value;
+}
+
+std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::string& text, std::uint64_t least,
+                                        std::uint64_t most) {
+  std::vector<std::uint64_t> out;
+  for (const auto& item : split_list(flag, text)) {
+    const auto value = parse_count(flag, item, least, most);
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
+double parse_number(const std::string& flag, const std::string& text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= least && value <= most)) {
+    throw UsageError(fmt::format("{} {}: must be a number from {} to {}", flag, text, least, most));
+  }
+  return value;
+}
+
+std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text) {
+  std::vector<const dataparallel::StrategyInfo*> known;
+  for (const auto& s : dataparallel::strategies()) known.push_back(&s);
+  return choose("--strategy", "strategy", text, known, [](const auto* s) { return std::string(s->name); });
+}
+
+std::vector<const allreduce::AlgorithmInfo*> parse_algorithms(const std::string& text) {
+  std::vector<const allreduce::AlgorithmInfo*> known;
+  for (const auto& a : allreduce::algorithms()) known.push_back(&a);
+  return choose("--algorithm", "algorithm", text, known, [](const auto* a) { return std::string(a->name); });
+}
+
+std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
+  using enum dataparallel::TransportKind;
+  if (text == "all") return {mpi, shm};  // automatic is one of these
+  return choose("--transport", "transport", text, std::vector{automatic, mpi, shm}, [](auto t) {
+    return std::string(t == automatic ? "auto" : t == mpi ? "mpi" : "shm");
+  });
+}
+
+std::vector<bench::Overlap> parse_overlaps(const std::string& text) {
+  return choose("--overlap", "overlap", text, std::vector{bench::Overlap::none, bench::Overlap::bucketed},
+                [](auto o) { return std::string(bench::name(o)); });
+}
+
+std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
+  const auto all = runtime::cadences();
+  return choose("--cadence", "cadence", text, std::vector<runtime::Cadence>(all.begin(), all.end()),
+                [](auto c) { return std::string(runtime::name(c)); });
+}
+
+std::vector<std::size_t> parse_buckets(const std::string& text) {
+  std::vector<std::size_t> out;
+  for (const auto& item : split_list("--bucket", text)) {
+    const std::size_t bytes = core::parse_bytes(item).value;
+    if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
+    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
+  }
+  return out;
+}
+
+std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes) {
+  std::vector<std::string> out;
+  std::vector<std::string> items = split_list("--model", text);
+  if (items == std::vector<std::string>{"all"}) {
+    items.clear();
+    for (const auto& m : model::model_table()) items.emplace_back(m.name);
+  }
+  for (const auto& item : items) out.push_back(model::make_model(item, features, classes)->name());
+  return out;
+}
+
+void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known) {
+  for (const auto& item : split_list(flag, text)) {
+    if (item != "all" && std::find(known.begin(), known.end(), item) == known.end()) {
+      core::refuse_unknown(flag.substr(2), item, known);
+    }
+  }
+}
+
+}  // namespace gradmeter::cli

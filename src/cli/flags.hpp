@@ -1,0 +1,55 @@
+// Flags of a subcommand: the one door for Boost.Program_options, with errors that a person can act on.
+#pragma once
+#include <boost/program_options.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/training.hpp"
+#include "core/units.hpp"
+#include "runtime/cadence.hpp"
+
+namespace gradmeter::cli {
+
+namespace options = boost::program_options;
+
+/// Parsed flags of one subcommand. Boost's messages are rewritten: what is wrong, and the flags there are.
+class Flags {
+ public:
+  /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice.
+  Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments);
+  bool has(const std::string& name) const { return map_.count(name) > 0; }
+  bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
+  std::string text(const std::string& name) const { return map_[name].as<std::string>(); }
+
+ private:
+  options::variables_map map_;
+};
+
+/// A flag with a value, and its default where it is not empty.
+void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);
+void add_switch(options::options_description&, const char* name, const char* help);
+
+/// "16,64,256". Errors: UsageError naming the flag and the item.
+std::vector<std::string> split_list(const std::string& flag, const std::string& text);
+std::uint64_t parse_count(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most);
+std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::string& text, std::uint64_t least,
+                                        std::uint64_t most);
+double parse_number(const std::string& flag, const std::string& text, double least, double most);
+
+/// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.
+std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text);
+std::vector<const allreduce::AlgorithmInfo*> parse_algorithms(const std::string& text);
+std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
+std::vector<bench::Overlap> parse_overlaps(const std::string& text);
+std::vector<runtime::Cadence> parse_cadences(const std::string& text);
+std::vector<std::size_t> parse_buckets(const std::string& text);
+/// Canonical names of models that fit the built-in digits' shape, or the given data's.
+std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes);
+/// For factors that have one value so far: refuses every other by name.
+void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
+
+}  // namespace gradmeter::cli

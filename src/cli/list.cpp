@@ -1,0 +1,135 @@
+// gradmeter list: what there is, with its source.
+#include <array>
+#include <sstream>
+
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/json.hpp"
+#include "core/name.hpp"
+#include "core/table.hpp"
+#include "kernels/gemm.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+struct Member {
+  std::string name, about, source;
+};
+struct Kind {
+  std::string_view name;
+  std::vector<Member> (*members)();
+};
+
+std::vector<Member> algorithms() {
+  std::vector<Member> out;
+  for (const auto& a : allreduce::algorithms()) {
+    out.push_back({std::string(a.name), std::string(a.cost_text), std::string(a.source)});
+  }
+  return out;
+}
+std::vector<Member> strategies() {
+  std::vector<Member> out;
+  for (const auto& s : dataparallel::strategies()) {
+    out.push_back({std::string(s.name), std::string(s.rule), std::string(s.source)});
+  }
+  return out;
+}
+std::vector<Member> models() {
+  std::vector<Member> out;
+  for (const auto& m : model::model_table()) {
+    out.push_back({std::string(m.name), fmt::format("{} (default {})", m.description, m.default_name), std::string(m.source)});
+  }
+  return out;
+}
+std::vector<Member> optimizers() {
+  std::vector<Member> out;
+  for (const auto& o : dataparallel::optimizers()) out.push_back({std::string(o.name), "", std::string(o.source)});
+  return out;
+}
+std::vector<Member> kernels() {
+  std::vector<Member> out;
+  for (const auto& g : kernels::gemm_backends()) out.push_back({"gemm/" + std::string(g.name), "", std::string(g.source)});
+  return out;
+}
+std::vector<Member> transports() {
+  return {{"auto", "shm where all ranks share a node, else mpi", ""},
+          {"mpi", "MPI point to point", "MPI 3.1, chapter 3"},
+          {"shm", "peers' buffers are read in a shared window", "MPI 3.1, section 11.2.3"}};
+}
+std::vector<Member> codecs() { return {{"none", "fp32 on the wire", ""}}; }
+std::vector<Member> precisions() { return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"}}; }
+std::vector<Member> data() {
+  return {{"digits", "28x28 digits drawn from a seed: the default", "built in"},
+          {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
+}
+
+constexpr std::array kinds{Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
+                           Kind{"kernels", kernels},       Kind{"models", models},         Kind{"optimizers", optimizers},
+                           Kind{"precisions", precisions}, Kind{"strategies", strategies}, Kind{"transports", transports}};
+
+std::vector<Kind> chosen_kinds(const std::string& what) {
+  if (what == "all") return {kinds.begin(), kinds.end()};
+  std::vector<std::string> names;
+  for (const auto& k : kinds) {
+    if (k.name == what) return {k};
+    names.emplace_back(k.name);
+  }
+  core::refuse_unknown("list", what, names);
+}
+
+void print_json(const std::vector<Kind>& chosen) {
+  core::Json out;
+  for (const auto& k : chosen) {
+    for (const auto& m : k.members()) {
+      out[std::string(k.name)].push_back({{"name", m.name}, {"about", m.about}, {"source", m.source}});
+    }
+  }
+  fmt::print("{}\n", out.dump(2));
+}
+
+void print_tables(const std::vector<Kind>& chosen) {
+  for (const auto& k : chosen) {
+    core::Table table({{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}, {"source", "", core::Align::left}});
+    for (const auto& m : k.members()) table.add_row({m.name, m.about, m.source});
+    fmt::print("{}\n", table.to_string());
+  }
+}
+
+}  // namespace
+
+int run_list_command(const Invocation& invocation) {
+  options::options_description d("Flags");
+  d.add_options()("help,h", "this text");
+  add_switch(d, "json", "machine-readable");
+  std::vector<std::string> flags_only;
+  std::string what = "all";
+  for (const auto& a : invocation.arguments) {
+    if (a.rfind('-', 0) == 0) {
+      flags_only.push_back(a);
+    } else {
+      what = a;
+    }
+  }
+  const Flags flags("list", d, flags_only);
+  if (invocation.rank != 0) return 0;
+  if (flags.has("help")) {
+    std::ostringstream text;
+    text << d;
+    std::string names;
+    for (const auto& k : kinds) names += fmt::format(" {}", k.name);
+    fmt::print("gradmeter list [WHAT]: what there is, with its source\n\nWHAT is one of:{}\n\n{}", names, text.str());
+    return 0;
+  }
+  const auto chosen = chosen_kinds(what);
+  if (flags.on("json")) {
+    print_json(chosen);
+  } else {
+    print_tables(chosen);
+  }
+  return 0;
+}
+
+}  // namespace gradmeter::cli

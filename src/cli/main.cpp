@@ -1,0 +1,118 @@
+// gradmeter: how training efficiency depends on mini-batch, precision, gradient exchange and interconnect, and why.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "bench/version.hpp"
+#include "cli/command.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "runtime/launcher.hpp"
+#include "runtime/mpi.hpp"
+
+namespace {
+
+using namespace gradmeter;
+using core::ExitCode;
+
+constexpr std::array commands{
+    cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true, cli::run_scale_command},
+    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true, cli::run_train_command},
+    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::run_list_command},
+    cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
+};
+
+std::string help() {
+  std::string text = fmt::format(
+      "gradmeter {}: how does training efficiency on this machine depend on mini-batch,\n"
+      "gradient exchange and interconnect, and why?\n\nusage: [mpirun -np N] gradmeter COMMAND [FLAGS]\n\n",
+      bench::version());
+  for (const auto& c : commands) text += fmt::format("  {:8} {}\n", c.name, c.summary);
+  return text + "\ngradmeter COMMAND --help tells the flags. First try: mpirun -np 2 gradmeter scale\n";
+}
+
+const cli::Command& find_command(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& c : commands) {
+    if (c.name == name) return c;
+    known.emplace_back(c.name);
+  }
+  core::refuse_unknown("command", name, known);
+}
+
+bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) {
+  return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+}
+
+void complain(int rank, const std::exception& e, bool with_rank) {
+  if (with_rank) {
+    fmt::print(stderr, "gradmeter: rank {}: {}\n", rank, e.what());
+  } else if (rank == 0) {
+    fmt::print(stderr, "gradmeter: {}\n", e.what());
+  }
+}
+
+/// An error on one rank leaves its peers waiting: the whole job ends.
+int end_job(int rank, const std::exception& e, ExitCode code) {
+  complain(rank, e, true);
+  std::fflush(nullptr);
+  if (runtime::MpiSession::running()) runtime::MpiSession::abort(static_cast<int>(code));
+  return static_cast<int>(code);
+}
+
+/// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
+int run_guarded(const cli::Command& command, const cli::Invocation& invocation) {
+  try {
+    return command.run(invocation);
+  } catch (const core::UsageError& e) {
+    complain(invocation.rank, e, false);
+    return static_cast<int>(ExitCode::usage);
+  } catch (const core::Interrupted& e) {
+    return core::interrupted_exit_code(e.signal());
+  } catch (const core::WrongResult& e) {
+    return end_job(invocation.rank, e, ExitCode::wrong_result);
+  } catch (const std::exception& e) {
+    return end_job(invocation.rank, e, ExitCode::backend);
+  }
+}
+
+int run_command(const cli::Command& command, const cli::Invocation& invocation, int& argc, char**& argv) {
+  const bool ranks = command.with_mpi && !asks_for(invocation.arguments, "--help") &&
+                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
+  if (!ranks) return run_guarded(command, invocation);
+  const runtime::MpiSession mpi(argc, argv);
+  if (const auto reason = runtime::separate_worlds(runtime::read_launcher(), runtime::MpiSession::world_size())) {
+    complain(invocation.rank, core::UsageError(*reason), false);
+    return static_cast<int>(ExitCode::usage);
+  }
+  return run_guarded(command, invocation);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rank = runtime::read_launcher().rank;
+  try {
+    runtime::SignalWatch signals;
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    const std::string line = fmt::format("gradmeter {}", fmt::join(arguments, " "));
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+      if (rank == 0) fmt::print("{}", help());
+      return 0;
+    }
+    if (arguments[0] == "--version") {
+      if (rank == 0) fmt::print("gradmeter {} ({})\n", bench::version(), bench::commit());
+      return 0;
+    }
+    const cli::Command& command = find_command(arguments[0]);
+    arguments.erase(arguments.begin());
+    return run_command(command, {std::move(arguments), line, signals, rank}, argc, argv);
+  } catch (const core::UsageError& e) {
+    complain(rank, e, false);
+    return static_cast<int>(ExitCode::usage);
+  } catch (const std::exception& e) {
+    complain(rank, e, true);
+    return static_cast<int>(ExitCode::backend);
+  }
+}

@@ -1,0 +1,82 @@
+#include "cli/output.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::cli {
+
+using core::UsageError;
+namespace fs = std::filesystem;
+
+void add_output_flags(options::options_description& d) {
+  add_text(d, "out", "", "result file (JSON Lines), appended point by point");
+  add_switch(d, "force", "replace an existing result file");
+  add_switch(d, "resume", "go on with an existing file: keep its points of this machine, measure the rest");
+  add_switch(d, "append", "add another run to an existing file, measuring everything again");
+}
+
+OutputFlags read_output_flags(const Flags& f) {
+  OutputFlags o{.path = f.has("out") ? f.text("out") : "",
+                .force = f.on("force"),
+                .resume = f.on("resume"),
+                .append = f.on("append")};
+  if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
+  if (o.path.empty() && o.force + o.resume + o.append > 0) {
+    throw UsageError("--force, --resume and --append need the result file's name in --out");
+  }
+  return o;
+}
+
+namespace {
+
+void check_writable(const fs::path& path) {
+  std::error_code error;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (fs::is_directory(path, error)) throw UsageError(fmt::format("--out {}: is a directory; give a file", path.string()));
+  if (!fs::is_directory(folder, error)) {
+    throw UsageError(fmt::format("--out {}: there is no directory {}; make it first", path.string(), folder.string()));
+  }
+  const bool exists = fs::exists(path, error);
+  if (access(exists ? path.c_str() : folder.c_str(), W_OK) != 0) {
+    throw UsageError(fmt::format("--out {}: no permission to write; choose another place", path.string()));
+  }
+}
+
+}  // namespace
+
+Earlier check_output(const OutputFlags& o, const std::string& fingerprint, const std::string& experiment) {
+  Earlier earlier;
+  if (o.path.empty()) return earlier;
+  check_writable(o.path);
+  std::error_code error;
+  if (!fs::exists(o.path, error) || o.force || !fs::is_regular_file(o.path, error)) return earlier;
+  if (!o.resume && !o.append) {
+    throw UsageError(fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it", o.path));
+  }
+  const core::ResultFile file = core::read_results(o.path);
+  if (!file.note.empty()) earlier.note = file.note;
+  if (o.resume) {
+    earlier.finished = core::finished_points(file, fingerprint, experiment);
+    std::size_t all = 0;
+    for (const auto& run : file.runs) all += run.points.size();
+    if (!earlier.note.empty()) earlier.note += "\n";
+    earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
+                                earlier.finished.size(), all);
+  }
+  return earlier;
+}
+
+std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core::RunInfo& info) {
+  if (o.path.empty()) return nullptr;
+  const auto mode = o.force ? core::OpenMode::overwrite
+                            : (o.resume || o.append) ? core::OpenMode::resume : core::OpenMode::create;
+  auto writer = std::make_unique<core::ResultWriter>(o.path, mode);
+  writer->append(info);
+  return writer;
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,33 @@
+// The result file of a run: opened, and earlier points read, on rank 0 only, with errors that all ranks hear of.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bench/session.hpp"
+#include "cli/flags.hpp"
+#include "core/result_file.hpp"
+
+namespace gradmeter::cli {
+
+void add_output_flags(options::options_description&);
+
+struct OutputFlags {
+  std::string path;  ///< empty: no file
+  bool force = false, resume = false, append = false;
+};
+/// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
+OutputFlags read_output_flags(const Flags&);
+
+/// On rank 0: checks that the file may be written and reads what --resume needs, but writes nothing.
+/// Errors: UsageError of one line.
+struct Earlier {
+  std::map<std::string, core::Point> finished;  ///< by Factors::key()
+  std::string note;                             ///< to tell the user
+};
+Earlier check_output(const OutputFlags&, const std::string& fingerprint, const std::string& experiment);
+
+/// Null without a path. Rank 0 only.
+std::unique_ptr<core::ResultWriter> open_output(const OutputFlags&, const core::RunInfo&);
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,245 @@
+// gradmeter scale: the main job.
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+#include "bench/scale.hpp"
+#include "cli/agree.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/output.hpp"
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "model/data.hpp"
+#include "report/scale_table.hpp"
+#include "runtime/host.hpp"
+#include "runtime/launcher.hpp"
+#include "runtime/progress.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+options::options_description describe() {
+  options::options_description d("Flags (a comma list makes a factor; all gives every value there is)");
+  d.add_options()("help,h", "this text");
+  add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
+  add_text(d, "batch", "64", "mini-batch per rank (weak scaling) or of all ranks (strong)");
+  add_text(d, "ranks", "", "rank counts; default 1,2,4 … up to the world");
+  add_text(d, "strategy", "independent,sync", "training strategies");
+  add_text(d, "algorithm", "mpi,ring", "all-reduce algorithms");
+  add_text(d, "transport", "auto", "auto, mpi, shm");
+  add_text(d, "overlap", "bucketed", "none, bucketed: exchange under backward by a progress thread");
+  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all");
+  add_text(d, "scaling", "weak", "weak, strong");
+  add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
+  add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");
+  add_text(d, "precision", "fp32", "fp32");
+  add_text(d, "codec", "none", "none (fp32)");
+  add_text(d, "device", "cpu", "cpu");
+  add_text(d, "mesh", "data", "data: all ranks on the data axis");
+  add_text(d, "accumulate", "1", "micro-batches a step: 1");
+  add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");
+  add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
+  add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
+  add_text(d, "seed", "1", "of data and weights");
+  add_text(d, "time-budget", "", "for all points together: 90s, 10m, 2h; default 5 s a point");
+  add_text(d, "min-samples", "10", "iterations a point at least");
+  add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
+  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
+  add_output_flags(d);
+  return d;
+}
+
+std::vector<int> default_ranks(int world) {
+  std::vector<int> out;
+  for (int r = 1; r < world; r *= 2) out.push_back(r);
+  out.push_back(world);
+  return out;
+}
+
+std::vector<bench::Scaling> parse_scalings(const std::string& text) {
+  std::vector<bench::Scaling> out;
+  for (const auto& item : split_list("--scaling", text)) {
+    if (item == "weak" || item == "all") out.push_back(bench::Scaling::weak);
+    if (item == "strong" || item == "all") out.push_back(bench::Scaling::strong);
+    if (item != "weak" && item != "strong" && item != "all") {
+      throw UsageError(fmt::format("scaling '{}' is not known; there are: strong, weak", item));
+    }
+  }
+  return out;
+}
+
+std::vector<int> to_ints(const std::vector<std::uint64_t>& v) { return {v.begin(), v.end()}; }
+
+std::vector<int> parse_ranks(const Flags& f, int world) {
+  if (!f.has("ranks")) return default_ranks(world);
+  const auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  for (int r : ranks) {
+    if (r > world) {
+      throw UsageError(fmt::format("--ranks {}: the world has {}; start it with mpirun -np {}", r, world, r));
+    }
+  }
+  return ranks;
+}
+
+/// Everything that one look at the flags can judge; the same on every rank.
+bench::ScaleOptions read_options(const Flags& f, int world, int default_threads) {
+  check_only("--precision", f.text("precision"), {"fp32"});
+  check_only("--codec", f.text("codec"), {"none", "fp32"});
+  check_only("--device", f.text("device"), {"cpu"});
+  check_only("--mesh", f.text("mesh"), {"data"});
+  check_only("--accumulate", f.text("accumulate"), {"1"});
+  bench::ScaleOptions o;
+  o.factors.models = parse_models(f.text("model"), 28 * 28, 10);
+  for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
+  o.factors.ranks = parse_ranks(f, world);
+  o.factors.strategies = parse_strategies(f.text("strategy"));
+  o.factors.algorithms = parse_algorithms(f.text("algorithm"));
+  o.factors.transports = parse_transports(f.text("transport"));
+  o.factors.overlaps = parse_overlaps(f.text("overlap"));
+  o.factors.buckets = parse_buckets(f.text("bucket"));
+  o.factors.scalings = parse_scalings(f.text("scaling"));
+  o.factors.cadences = parse_cadences(f.text("cadence"));
+  o.factors.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
+                                       : std::vector<int>{default_threads};
+  if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
+  dataparallel::make_optimizer(f.text("optimizer"), 1);
+  o.optimizer = f.text("optimizer");
+  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  if (f.has("data")) o.data_directory = f.text("data");
+  if (f.has("time-budget")) o.time_budget = core::parse_duration(f.text("time-budget"));
+  o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
+  o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
+  return o;
+}
+
+std::string point_text(const bench::ScalePoint& p) {
+  return fmt::format("{}{}", p.strategy->name, p.algorithm ? fmt::format(" {}", p.algorithm->name) : "");
+}
+
+int dry_run(const Flags& f) {
+  const auto launcher = runtime::read_launcher();
+  if (launcher.rank != 0) return 0;
+  const auto host = runtime::read_host();
+  const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
+  const auto options = read_options(f, launcher.size, std::max(1, cores / launcher.size));
+  core::Table table({{"ranks", "", core::Align::right}, {"scaling", "", core::Align::left}, {"batch", "/rank", core::Align::right},
+                     {"model", "", core::Align::left}, {"point", "", core::Align::left}, {"memory", "/rank", core::Align::right},
+                     {"at most", "s", core::Align::right}});
+  double seconds = 0;
+  std::size_t most = 0;
+  for (const auto& e : bench::estimate_scale(options)) {
+    const auto& p = e.point;
+    table.add_row({fmt::format("{}", p.ranks), p.scaling ? std::string(bench::name(*p.scaling)) : "-",
+                   fmt::format("{}", p.batch_per_rank), p.model, p.impossible.empty() ? point_text(p) : "skipped: " + p.impossible,
+                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
+    seconds += e.seconds_at_most;
+    most = std::max(most, e.bytes_per_rank * static_cast<std::size_t>(p.ranks));
+  }
+  fmt::print("{}\n{} points, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
+             table.to_string(), table.rows(), core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
+             core::to_text(core::Bytes{host.available_memory_bytes}));
+  return 0;
+}
+
+/// A table without the columns' meaning is a riddle, and so is one without the machine.
+void print_head(const bench::Session& s) {
+  const auto& i = s.run_info();
+  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks, i.nodes,
+             i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+  std::fflush(stdout);
+}
+
+struct Collected {
+  std::vector<core::Point> points;
+  std::size_t measured = 0, kept = 0;
+};
+
+bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress) {
+  return {.measured =
+              [&got, writer, &progress](const core::Point& p) {
+                if (writer) writer->append(p);
+                got.points.push_back(p);
+                ++got.measured;
+                progress.update(got.points.size(), "");
+              },
+          .kept =
+              [&got](const core::Point& p) {
+                got.points.push_back(p);
+                ++got.kept;
+              },
+          .progress = [&got, &progress](std::size_t, const std::string& now) { progress.update(got.points.size(), now); }};
+}
+
+/// The same finished points on every rank, as rank 0 read them.
+std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
+                                                  std::map<std::string, core::Point> finished) {
+  std::string text;
+  for (const auto& [key, point] : finished) text += core::to_json_line(point, "kept") + "\n";
+  text = world.broadcast_text(text);
+  if (world.rank() == 0 || text.empty()) return finished;
+  const core::ResultFile file = core::parse_results(core::to_json_line(core::RunInfo{.run_id = "kept"}) + "\n" + text, "kept points");
+  for (const auto& p : file.runs.front().points) finished[p.factors.key()] = p;
+  return finished;
+}
+
+int run(const Flags& f, const Invocation& invocation) {
+  bench::Session session(invocation.signals, core::parse_duration(f.text("timeout")), invocation.command_line);
+  const auto& world = session.world();
+  const int per_node = session.ranks_per_node(world.size());
+  const auto options = read_options(f, world.size(), std::max(1, session.cores_per_node() / per_node));
+  const OutputFlags output = read_output_flags(f);
+  Earlier earlier;
+  agree(world, [&] {
+    earlier = check_output(output, session.run_info().fingerprint, "scale");
+    if (!options.data_directory.empty()) model::make_data({.directory = options.data_directory});
+  });
+  const bool root = session.is_root();
+  auto finished = share_finished(world, std::move(earlier.finished));
+  std::unique_ptr<core::ResultWriter> writer;
+  agree(world, [&] { writer = open_output(output, session.run_info()); });
+  if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (root) print_head(session);
+
+  Collected got;
+  const std::size_t total = bench::plan_scale(options.factors).size();
+  runtime::Progress progress("points", total, root);
+  try {
+    const std::size_t wrong = bench::run_scale(session, options, finished, listen(got, writer.get(), progress));
+    progress.finish();
+    if (root) fmt::print("{}{}", report::scale_tables(got.points), report::scale_legend());
+    if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
+    return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
+  } catch (const core::Interrupted&) {
+    progress.finish();
+    if (root) fmt::print("{}", report::scale_tables(got.points));
+    if (root) {
+      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", got.points.size(), total,
+                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+int run_scale_command(const Invocation& invocation) {
+  const auto description = describe();
+  const Flags flags("scale", description, invocation.arguments);
+  if (flags.has("help")) {
+    if (invocation.rank == 0) {
+      std::ostringstream text;
+      text << "gradmeter scale: scaling curves of real training steps\n\n"
+              "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl\n\n"
+           << description;
+      fmt::print("{}", text.str());
+    }
+    return 0;
+  }
+  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

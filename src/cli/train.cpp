@@ -1,0 +1,155 @@
+// gradmeter train: one configuration to convergence.
+#include <cstdio>
+#include <sstream>
+
+#include "bench/train.hpp"
+#include "cli/agree.hpp"
+#include "cli/command.hpp"
+#include "cli/flags.hpp"
+#include "cli/output.hpp"
+#include "core/format.hpp"
+#include "report/train_table.hpp"
+#include "runtime/progress.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+options::options_description describe() {
+  options::options_description d("Flags");
+  d.add_options()("help,h", "this text");
+  add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
+  add_text(d, "batch", "64", "mini-batch per rank; the global batch is this times the ranks");
+  add_text(d, "strategy", "sync", "training strategy");
+  add_text(d, "algorithm", "ring", "all-reduce algorithm");
+  add_text(d, "transport", "auto", "auto, mpi, shm");
+  add_text(d, "overlap", "bucketed", "none, bucketed");
+  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all");
+  add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
+  add_text(d, "precision", "fp32", "fp32");
+  add_text(d, "update", "fp32", "fp32");
+  add_text(d, "codec", "none", "none (fp32)");
+  add_text(d, "device", "cpu", "cpu");
+  add_text(d, "epochs", "20", "at most");
+  add_text(d, "steps", "", "at most");
+  add_text(d, "target", "", "stop at this validation accuracy: 0.97");
+  add_text(d, "lr", "0.05", "step size");
+  add_text(d, "lr-rule", "constant", "constant");
+  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
+  add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
+  add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
+  add_text(d, "validation-samples", "10000", "likewise");
+  add_text(d, "seed", "1", "of data, order and weights");
+  add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
+  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_output_flags(d);
+  return d;
+}
+
+template <class T>
+T only_one(const std::string& flag, const std::vector<T>& values) {
+  if (values.size() != 1) throw core::UsageError(fmt::format("train: {} takes one value; scale takes lists", flag));
+  return values.front();
+}
+
+bench::TrainOptions read_options(const Flags& f, int default_threads) {
+  check_only("--precision", f.text("precision"), {"fp32"});
+  check_only("--update", f.text("update"), {"fp32"});
+  check_only("--codec", f.text("codec"), {"none", "fp32"});
+  check_only("--device", f.text("device"), {"cpu"});
+  check_only("--lr-rule", f.text("lr-rule"), {"constant"});
+  bench::TrainOptions o;
+  auto& c = o.config;
+  c.model = only_one("--model", parse_models(f.text("model"), 28 * 28, 10));
+  c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
+  c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
+  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm")));
+  c.transport = only_one("--transport", parse_transports(f.text("transport")));
+  c.overlap = only_one("--overlap", parse_overlaps(f.text("overlap")));
+  c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
+  c.threads = f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
+  c.optimizer = f.text("optimizer");
+  dataparallel::make_optimizer(c.optimizer, 1);
+  c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
+  o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
+  if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
+  if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
+  if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
+  if (f.has("data")) o.data.directory = f.text("data");
+  o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
+  o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
+  o.data.seed = c.seed;
+  return o;
+}
+
+void print_head(const bench::Session& s, const bench::TrainOptions& o) {
+  const auto& c = o.config;
+  fmt::print("gradmeter {} ({})  train {}  {} rank{} × batch {}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
+             s.run_info().commit, c.model, s.world().size(), s.world().size() == 1 ? "" : "s", c.batch_per_rank,
+             c.strategy->name,
+             c.strategy->communicates && s.world().size() > 1 ? fmt::format(" {}", c.algorithm->name) : "", c.optimizer,
+             c.step_size, report::train_header());
+  std::fflush(stdout);
+}
+
+void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
+  if (o.target) {
+    fmt::print("\n{} {:.2f} % after {} steps, {:.2f} s of training\n", r.reached ? "reached" : "not reached: ended at",
+               100 * r.accuracy, r.steps, r.seconds);
+  } else {
+    fmt::print("\n{:.2f} % after {} steps, {:.2f} s of training\n", 100 * r.accuracy, r.steps, r.seconds);
+  }
+}
+
+int run(const Flags& f, const Invocation& invocation) {
+  bench::Session session(invocation.signals, core::parse_duration(f.text("timeout")), invocation.command_line);
+  const auto& world = session.world();
+  const auto options = read_options(f, std::max(1, session.cores_per_node() / session.ranks_per_node(world.size())));
+  const OutputFlags output = read_output_flags(f);
+  if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
+  const bool root = session.is_root();
+  std::unique_ptr<core::ResultWriter> writer;
+  agree(world, [&] {
+    check_output(output, session.run_info().fingerprint, "train");
+    const auto data = model::make_data(options.data);
+    model::Sampler(data.train->size(), options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
+    writer = open_output(output, session.run_info());
+  });
+  if (root) print_head(session, options);
+  runtime::Progress progress("steps", 1, root);
+  bench::TrainListener listener{.row =
+                                    [&](const core::Point& p) {
+                                      if (writer) writer->append(p);
+                                      if (core::is_null(p.metrics[core::Metric::accuracy])) return;
+                                      progress.clear();
+                                      fmt::print("{}", report::train_row(p));
+                                      std::fflush(stdout);
+                                    },
+                                .progress = {}};
+  const auto result = bench::run_train(session, options, listener);
+  progress.finish();
+  if (root) print_end(options, result);
+  if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
+  const bool below = options.target && !result.reached;
+  return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
+}
+
+}  // namespace
+
+int run_train_command(const Invocation& invocation) {
+  const auto description = describe();
+  const Flags flags("train", description, invocation.arguments);
+  if (flags.has("help")) {
+    if (invocation.rank == 0) {
+      std::ostringstream text;
+      text << "gradmeter train: one configuration to convergence\n\n"
+              "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97\n\n"
+           << description;
+      fmt::print("{}", text.str());
+    }
+    return 0;
+  }
+  return run(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,17 @@
+// A scaling sweep as a person reads it: one table a curve.
+#pragma once
+#include <span>
+#include <string>
+
+#include "core/result.hpp"
+
+namespace gradmeter::report {
+
+/// Points of one sweep, in their order. A curve is the points of one model and one batch; each gets a heading that
+/// names its baseline, and columns that line up and carry units. Rows that were not measured show why.
+std::string scale_tables(std::span<const core::Point>);
+
+/// What the columns mean, for below the last table.
+std::string scale_legend();
+
+}  // namespace gradmeter::report

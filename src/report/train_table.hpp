@@ -1,0 +1,13 @@
+// Training as a person follows it: a line for each epoch.
+#pragma once
+#include <string>
+
+#include "core/result.hpp"
+
+namespace gradmeter::report {
+
+std::string train_header();
+/// One line, for an epoch's point.
+std::string train_row(const core::Point&);
+
+}  // namespace gradmeter::report

@@ -1,0 +1,19 @@
+// One clock for all ranks: how far each host's monotonic clock is from rank 0's, and how sure that is.
+#pragma once
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::runtime {
+
+/// This host's monotonic clock [s].
+double host_clock();
+
+/// rank 0's clock = host_clock() + offset, give or take the uncertainty. Ranks on rank 0's host: 0 and 0.
+struct ClockOffset {
+  double offset_s = 0, uncertainty_s = 0;
+};
+
+/// Collective. Ping-pong with rank 0, the fastest of 30 trips counts; its half is the uncertainty.
+/// Source: Hunold & Carpen-Amarie, "On the impact of synchronizing clocks", EuroMPI 2015, section 2.
+ClockOffset measure_clock_offset(const Communicator&);
+
+}  // namespace gradmeter::runtime

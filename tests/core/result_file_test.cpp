@@ -1,0 +1,222 @@
+#include "core/result_file.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/json.hpp"
+#include "core/random.hpp"
+#include "support.hpp"
+
+namespace gradmeter::core {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string head() { return to_json_line(sample_run()) + "\n"; }
+std::string reason(const std::string& text) {
+  return refusal([&] { parse_results(text, "r.jsonl"); });
+}
+Point only_point(const ResultFile& file) { return file.runs.at(0).points.at(0); }
+
+TEST(ResultFile, ARunLineRoundTrips) {
+  const RunInfo before = sample_run();
+  const RunInfo after = parse_results(head(), "r.jsonl").runs.at(0).info;
+  EXPECT_EQ(to_json_line(after), to_json_line(before));
+  EXPECT_EQ(after.environment, before.environment);
+  EXPECT_EQ(after.hosts, before.hosts);
+  EXPECT_EQ(after.memory_bytes_per_node, before.memory_bytes_per_node);
+  EXPECT_EQ(after.fingerprint, "machine-a");
+}
+
+TEST(ResultFile, APointRoundTripsExactly) {
+  const Point before = sample_point();
+  const ResultFile file = parse_results(head() + to_json_line(before, "r1") + "\n", "r.jsonl");
+  EXPECT_EQ(file.note, "");
+  const Point after = only_point(file);
+  EXPECT_EQ(after.experiment, before.experiment);
+  EXPECT_EQ(after.factors, before.factors);
+  EXPECT_EQ(after.raw_times_s, before.raw_times_s);
+  EXPECT_EQ(std::get<double>(after.metrics[Metric::efficiency]), 0.1 + 0.2);
+  EXPECT_EQ(std::get<std::int64_t>(after.metrics[Metric::baseline_ranks]), 1);
+  EXPECT_EQ(std::get<bool>(after.metrics[Metric::oversubscribed]), false);
+  EXPECT_EQ(after.metrics[Metric::implementation].index(), before.metrics[Metric::implementation].index());
+  EXPECT_TRUE(std::isnan(std::get<double>(after.metrics[Metric::skew_s])));
+  EXPECT_TRUE(is_null(after.metrics[Metric::loss]));
+  const auto summary = std::get<Summary>(after.metrics[Metric::time_s]);
+  EXPECT_EQ(summary.q3, 1.0 / 7.0);
+  EXPECT_EQ(summary.max, 1e22);
+  EXPECT_TRUE(std::isnan(summary.ci95_low));
+  EXPECT_EQ(summary.n, 5u);
+  EXPECT_EQ(summary.stop, Stop::budget);
+  EXPECT_EQ(to_json_line(after, "r1"), to_json_line(before, "r1"));
+}
+
+TEST(ResultFile, DoublesOfAllMagnitudesRoundTripToTheBit) {
+  const Random random(11, 0);
+  Point point = sample_point();
+  point.raw_times_s.clear();
+  for (std::uint64_t i = 0; point.raw_times_s.size() < 20000; ++i) {
+    const std::uint64_t bits = random.bits(i);
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    if (std::isfinite(x)) point.raw_times_s.push_back(x);
+  }
+  const Point after = only_point(parse_results(head() + to_json_line(point, "r1") + "\n", "r.jsonl"));
+  ASSERT_EQ(after.raw_times_s.size(), point.raw_times_s.size());
+  EXPECT_EQ(std::memcmp(after.raw_times_s.data(), point.raw_times_s.data(), 8 * point.raw_times_s.size()), 0);
+}
+
+TEST(ResultFile, NumbersThatAreNotFiniteBecomeNullAndAreNamed) {
+  Point point = sample_point();
+  point.raw_times_s = {1, INFINITY};
+  const Json json = Json::parse(to_json_line(point, "r1"));
+  EXPECT_TRUE(json["metrics"]["skew_s"].is_null());
+  EXPECT_TRUE(json["metrics"]["time_s"]["ci95_low"].is_null());
+  EXPECT_EQ(json["nonfinite"],
+            Json({"metrics.time_s.ci95_low", "metrics.time_s.ci95_high", "metrics.skew_s", "raw_times_s.1"}));
+  EXPECT_TRUE(std::isnan(only_point(parse_results(head() + json.dump() + "\n", "r.jsonl")).raw_times_s.at(1)));
+}
+
+TEST(ResultFile, EveryFactorIsWrittenAndOnlyMeasuredMetrics) {
+  const Json json = Json::parse(to_json_line(sample_point(), "r1"));
+  EXPECT_EQ(json["factors"].size(), factor_count);
+  EXPECT_TRUE(json["factors"]["codec"].is_null());
+  EXPECT_EQ(json["metrics"].size(), 6u);
+  EXPECT_FALSE(Json::parse(to_json_line(Point{}, "r1")).contains("nonfinite"));
+}
+
+TEST(ResultFile, TextThatIsNotUtf8DoesNotLoseThePoint) {
+  Point point = sample_point();
+  point.reason = "bad \xff byte";
+  EXPECT_EQ(only_point(parse_results(head() + to_json_line(point, "r1") + "\n", "r.jsonl")).reason,
+            "bad \xEF\xBF\xBD byte");
+}
+
+TEST(ResultFile, UnknownKeysNotesAndAbsentFactorsAreFine) {
+  const ResultFile file = parse_results(
+      R"({"kind":"note","text":"copied by hand"})"
+      "\n"
+      R"({"kind":"run","schema":1,"run_id":"x","colour":"blue","ranks":2})"
+      "\n"
+      R"({"kind":"point","run_id":"x","experiment":"scale","status":"ok","new":[1],"factors":{"ranks":2,"moon":1}})"
+      "\n",
+      "r.jsonl");
+  EXPECT_EQ(file.runs.at(0).info.ranks, 2);
+  EXPECT_EQ(only_point(file).factors.key(), "ranks=2");
+}
+
+TEST(ResultFile, SeveralRunsKeepTheirPointsApart) {
+  const std::string text = head() + to_json_line(sample_run("r2")) + "\n" + to_json_line(sample_point(), "r1") + "\n" +
+                           to_json_line(sample_point(), "r2") + "\n" + to_json_line(sample_point(), "r2") + "\n";
+  const ResultFile file = parse_results(text, "r.jsonl");
+  EXPECT_EQ(file.runs.at(0).points.size(), 1u);
+  EXPECT_EQ(file.runs.at(1).points.size(), 2u);
+}
+
+TEST(ResultFile, ATornLastLineIsLeftOutWithANoteWhereverItBreaks) {
+  const std::string whole = head() + to_json_line(sample_point(), "r1") + "\n";
+  const std::string last = to_json_line(sample_point(), "r1");
+  for (std::size_t cut = 1; cut < last.size(); cut += 7) {
+    const ResultFile file = parse_results(whole + last.substr(0, cut), "r.jsonl");
+    EXPECT_EQ(file.runs.at(0).points.size(), 1u) << cut;
+    EXPECT_THAT(file.note, StartsWith("r.jsonl:3: the last line is torn")) << cut;
+  }
+}
+
+TEST(ResultFile, ALastLineWithoutNewlineButWholeIsKept) {
+  const ResultFile file = parse_results(head() + to_json_line(sample_point(), "r1"), "r.jsonl");
+  EXPECT_EQ(file.runs.at(0).points.size(), 1u);
+  EXPECT_EQ(file.note, "");
+}
+
+TEST(ResultFile, AFileOfOneTornRunLineHoldsNothing) {
+  const ResultFile file = parse_results(head().substr(0, 40), "r.jsonl");
+  EXPECT_TRUE(file.runs.empty());
+  EXPECT_THAT(file.note, HasSubstr("torn"));
+}
+
+TEST(ResultFile, AnyOtherBadLineIsRefusedWithFileAndLine) {
+  EXPECT_THAT(reason(head() + "{\"kind\":\"point\"\n" + head()), StartsWith("r.jsonl:2: not JSON from byte"));
+  EXPECT_THAT(reason(head() + "\n"), StartsWith("r.jsonl:2: not JSON"));
+  EXPECT_THAT(reason(head() + "[1]\n"), StartsWith("r.jsonl:2: not a line of a gradmeter result file"));
+  EXPECT_THAT(reason(head() + "{\"kind\":\"pont\"}\n"), StartsWith("r.jsonl:2: kind 'pont' is not known"));
+  EXPECT_THAT(reason(head() + head()), StartsWith("r.jsonl:2: run 'r1' is in the file twice"));
+  EXPECT_THAT(reason(to_json_line(sample_point(), "r1") + "\n"),
+              HasSubstr("r.jsonl:1: a point of run 'r1' stands before"));
+  EXPECT_THAT(reason(head() + to_json_line(sample_point(), "r9") + "\n"), HasSubstr("r.jsonl:2: a point of run 'r9'"));
+  EXPECT_THAT(reason(head() + "{\"kind\":\"point\",\"x\":1e999}\n"), HasSubstr("r.jsonl:2: a number is too large"));
+}
+
+TEST(ResultFile, AForeignFileIsRefused) {
+  EXPECT_THAT(reason("ranks,time\n1,2\n"), StartsWith("r.jsonl:1: not JSON"));
+  EXPECT_THAT(reason("hello"), StartsWith("r.jsonl:1: not JSON"));
+  EXPECT_THAT(reason("{\"name\": \"something else\""), StartsWith("r.jsonl:1: not JSON"));
+  EXPECT_THAT(reason("{\"name\":1}\n"), StartsWith("r.jsonl:1: not a line of a gradmeter result file"));
+  EXPECT_THAT(reason(std::string("\x7f"
+                                 "ELF\0\0",
+                                 6)),
+              StartsWith("r.jsonl:1: "));
+}
+
+TEST(ResultFile, AnotherSchemaNumberIsRefused) {
+  EXPECT_EQ(reason("{\"kind\":\"run\",\"schema\":2,\"run_id\":\"x\"}\n"),
+            "r.jsonl:1: schema 2 is not known; this gradmeter reads schema 1");
+  EXPECT_THAT(reason("{\"kind\":\"run\",\"run_id\":\"x\"}\n"), HasSubstr("'schema' is missing"));
+}
+
+TEST(ResultFile, AKeyOfTheWrongKindIsNamed) {
+  const auto point = [](const std::string& rest) {
+    return head() + R"({"kind":"point","run_id":"r1","experiment":"scale",)" + rest + "}\n";
+  };
+  EXPECT_THAT(reason(point(R"("status":"fine")")),
+              HasSubstr("'status' is 'fine'; it should be one of ok, unsupported"));
+  EXPECT_THAT(reason(point(R"("factors":{})")), HasSubstr("'status' is missing"));
+  EXPECT_THAT(reason(point(R"("status":"ok","factors":[])")), HasSubstr("'factors' is a list; it should be an object"));
+  EXPECT_THAT(reason(point(R"("status":"ok","factors":{"ranks":{}})")), HasSubstr("'ranks' is an object"));
+  EXPECT_THAT(reason(point(R"("status":"ok","metrics":{"loss":[1]})")), HasSubstr("'loss' is a list"));
+  EXPECT_THAT(reason(point(R"("status":"ok","metrics":{"time_s":{"median":"x"}})")), HasSubstr("'time_s.median'"));
+  EXPECT_THAT(reason(point(R"("status":"ok","metrics":{"time_s":{"n":-1}})")), HasSubstr("should be a count"));
+  EXPECT_THAT(reason(point(R"("status":"ok","factors":{"ranks":18446744073709551615})")), HasSubstr("below 2^63"));
+  EXPECT_THAT(reason(point(R"("status":"ok","raw_times_s":[true])")), HasSubstr("'raw_times_s' is true or false"));
+  EXPECT_THAT(reason("{\"kind\":\"run\",\"schema\":1,\"run_id\":\"x\",\"hosts\":[1]}\n"),
+              HasSubstr("'hosts' is a number"));
+}
+
+TEST(ResultFile, AMissingFileAndADirectoryAreRefused) {
+  const Folder folder;
+  EXPECT_THAT(refusal([&] { read_results(folder / "none.jsonl"); }), HasSubstr("No such file"));
+  EXPECT_THAT(refusal([&] { read_results(folder / ""); }), HasSubstr("is a directory"));
+}
+
+TEST(FinishedPoints, AreThoseOfTheSameMachineAndExperimentThatNeedNotBeMeasuredAgain) {
+  ResultFile file;
+  const auto add = [&](const std::string& fingerprint, const std::string& experiment, std::int64_t ranks, Status status,
+                       const std::string& why) {
+    Point point{
+        .experiment = experiment, .status = status, .reason = why, .factors = {}, .metrics = {}, .raw_times_s = {}};
+    point.factors[Factor::ranks] = ranks;
+    file.runs.push_back({sample_run("r" + std::to_string(file.runs.size()), fingerprint), {point}});
+  };
+  add("a", "scale", 1, Status::ok, "first");
+  add("a", "scale", 1, Status::ok, "second");
+  add("b", "scale", 2, Status::ok, "other machine");
+  add("a", "train", 3, Status::ok, "other experiment");
+  add("a", "scale", 4, Status::unsupported, "");
+  add("a", "scale", 5, Status::skipped, "");
+  add("a", "scale", 6, Status::failed, "");
+  add("a", "scale", 7, Status::wrong, "");
+  add("a", "scale", 8, Status::mistrusted, "");
+  add("a", "scale", 9, Status::ok, "spoilt later");
+  add("a", "scale", 9, Status::wrong, "");
+  const auto finished = finished_points(file, "a", "scale");
+  std::vector<std::string> keys;
+  for (const auto& [key, point] : finished) keys.push_back(key);
+  EXPECT_THAT(keys, testing::ElementsAre("ranks=1", "ranks=4", "ranks=5"));
+  EXPECT_EQ(finished.at("ranks=1").reason, "second");
+}
+
+}  // namespace
+}  // namespace gradmeter::core

@@ -1,0 +1,201 @@
+#include "core/statistics.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/random.hpp"
+#include "support.hpp"
+
+namespace gradmeter::core {
+namespace {
+
+using testing::HasSubstr;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<double> counted(std::size_t n, double first = 0, double step = 1) {
+  std::vector<double> values(n);
+  for (std::size_t i = 0; i < n; ++i) values[i] = first + step * static_cast<double>(i);
+  return values;
+}
+
+TEST(Statistics, MedianOfAnOddCountIsTheMiddleOne) { EXPECT_EQ(median(std::vector{3., 1., 2.}), 2); }
+TEST(Statistics, MedianOfAnEvenCountIsTheMidpoint) { EXPECT_EQ(median(std::vector{4., 1., 3., 2.}), 2.5); }
+
+TEST(Statistics, QuantilesInterpolateAsRsTypeSeven) {
+  const std::vector<double> sorted{1, 2, 4, 8};
+  EXPECT_DOUBLE_EQ(quantile(sorted, 0), 1);
+  EXPECT_DOUBLE_EQ(quantile(sorted, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(quantile(sorted, 0.5), 3);
+  EXPECT_DOUBLE_EQ(quantile(sorted, 0.75), 5);
+  EXPECT_DOUBLE_EQ(quantile(sorted, 0.95), 7.4);
+  EXPECT_DOUBLE_EQ(quantile(sorted, 1), 8);
+  EXPECT_THAT(refusal([] { quantile({}, 0.5); }), HasSubstr("no samples"));
+  EXPECT_THAT(refusal([&] { quantile(sorted, 1.5); }), HasSubstr("from 0 to 1"));
+}
+
+TEST(Statistics, ASummaryHoldsTheHandValues) {
+  const Summary s = summarise(std::vector{10., 9., 8., 7., 6., 5., 4., 3., 2., 1.});
+  EXPECT_EQ(s.n, 10u);
+  EXPECT_DOUBLE_EQ(s.min, 1);
+  EXPECT_DOUBLE_EQ(s.q1, 3.25);
+  EXPECT_DOUBLE_EQ(s.median, 5.5);
+  EXPECT_DOUBLE_EQ(s.q3, 7.75);
+  EXPECT_DOUBLE_EQ(s.p95, 9.55);
+  EXPECT_DOUBLE_EQ(s.p99, 9.91);
+  EXPECT_DOUBLE_EQ(s.max, 10);
+  EXPECT_DOUBLE_EQ(s.ci95_low, 2);
+  EXPECT_DOUBLE_EQ(s.ci95_high, 9);
+  EXPECT_DOUBLE_EQ(s.relative_half_width(), 3.5 / 5.5);
+  EXPECT_EQ(s.stop, Stop::none);
+}
+
+TEST(Statistics, FiveSamplesHaveNoInterval) {
+  const Summary s = summarise(counted(5));
+  EXPECT_TRUE(std::isnan(s.ci95_low));
+  EXPECT_TRUE(std::isnan(s.ci95_high));
+  EXPECT_EQ(s.relative_half_width(), std::numeric_limits<double>::infinity());
+}
+
+TEST(Statistics, EmptyOrNonFiniteSamplesAreRefused) {
+  EXPECT_THAT(refusal([] { summarise({}); }), HasSubstr("no samples"));
+  EXPECT_THAT(refusal([] { summarise(std::vector{1., kNan}); }), HasSubstr("sample 1 of 2 is nan"));
+  EXPECT_THAT(refusal([] { median(std::vector<double>{INFINITY}); }), HasSubstr("must be finite"));
+  EXPECT_THAT(refusal([] { mann_whitney(std::vector{1.}, {}); }), HasSubstr("no samples"));
+}
+
+TEST(Statistics, RelativeWidthOfAZeroMedianIsNeverSmallByAccident) {
+  EXPECT_EQ((Summary{.median = 0, .ci95_low = 0, .ci95_high = 0}.relative_half_width()), 0);
+  EXPECT_EQ((Summary{.median = 0, .ci95_low = -1, .ci95_high = 1}.relative_half_width()),
+            std::numeric_limits<double>::infinity());
+  EXPECT_DOUBLE_EQ((Summary{.median = -2, .ci95_low = -3, .ci95_high = -1}.relative_half_width()), 0.5);
+}
+
+// Reference: the binomial distribution function in 50 digits (largest k with P(X <= k) <= 0.025).
+TEST(Statistics, IntervalRanksAreThoseOfTheBinomialTable) {
+  struct Row {
+    std::size_t n, low;
+  };
+  for (const auto [n, low] :
+       {Row{6, 0}, Row{7, 0}, Row{8, 0}, Row{9, 1}, Row{10, 1}, Row{11, 1}, Row{20, 5}, Row{25, 7}, Row{99, 39},
+        Row{100, 39}, Row{101, 40}, Row{1000, 468}, Row{100000, 49689}, Row{1000000, 499019}}) {
+    const MedianInterval ranks = median_interval_ranks(n);
+    EXPECT_TRUE(ranks.exists) << n;
+    EXPECT_EQ(ranks.low, low) << n;
+    EXPECT_EQ(ranks.high, n - 1 - low) << n;
+  }
+  for (std::size_t n = 0; n < 6; ++n) EXPECT_FALSE(median_interval_ranks(n).exists) << n;
+}
+
+/// Share of trials in which the interval holds the true median of an exponential distribution.
+double coverage(std::size_t n, std::size_t narrower_by) {
+  constexpr std::size_t kTrials = 4000;
+  const Random random(2024, n);
+  const MedianInterval ranks = median_interval_ranks(n);
+  std::size_t held = 0;
+  std::vector<double> samples(n);
+  for (std::size_t trial = 0; trial < kTrials; ++trial) {
+    for (std::size_t i = 0; i < n; ++i) samples[i] = -std::log1p(-random.uniform(trial * n + i));
+    std::sort(samples.begin(), samples.end());
+    const double truth = std::log(2.0);
+    held += samples[ranks.low + narrower_by] <= truth && truth <= samples[ranks.high - narrower_by];
+  }
+  return static_cast<double>(held) / kTrials;
+}
+
+TEST(Statistics, TheIntervalHoldsTheTrueMedianInNinetyFivePercentOfTrials) {
+  // 0.01 is three standard errors of 4000 trials. One rank narrower must miss the mark: the interval is not just wide.
+  for (const std::size_t n : {6u, 10u, 25u, 99u}) {
+    EXPECT_GE(coverage(n, 0), 0.95 - 0.01) << n;
+    EXPECT_LT(coverage(n, 1), 0.95) << n;
+  }
+}
+
+TEST(StoppingRule, NeverStopsBeforeTheLeastCountWhileTheBudgetLasts) {
+  const StoppingRule rule{.min_samples = 10};
+  EXPECT_EQ(rule.decide(std::vector<double>(9, 1.0), Seconds{4.9}), Stop::none);
+  EXPECT_EQ(rule.decide(std::vector<double>(10, 1.0), Seconds{0}), Stop::interval);
+}
+
+TEST(StoppingRule, TheBudgetEndsItFromThreeSamplesOn) {
+  const StoppingRule rule{.min_samples = 10, .budget = Seconds{5}};
+  EXPECT_EQ(rule.decide({}, Seconds{50}), Stop::none);
+  EXPECT_EQ(rule.decide(counted(2), Seconds{50}), Stop::none);
+  EXPECT_EQ(rule.decide(counted(3), Seconds{4.99}), Stop::none);
+  EXPECT_EQ(rule.decide(counted(3), Seconds{5}), Stop::budget);
+}
+
+TEST(StoppingRule, StopsOnTheIntervalOnlyWhenItIsNarrowEnough) {
+  // 20 samples: ranks 5 and 14, so 100.5 … 101.4 about 100.95: half width 0.45 / 100.95 = 0.446 %.
+  const auto samples = counted(20, 100, 0.1);
+  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0045}.decide(samples, Seconds{0})), Stop::interval);
+  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0044}.decide(samples, Seconds{0})), Stop::none);
+}
+
+TEST(StoppingRule, AgreesWithTheSummarysOwnWidth) {
+  const Random random(5, 0);
+  for (std::size_t n = 6; n < 80; ++n) {
+    std::vector<double> samples(n);
+    for (std::size_t i = 0; i < n; ++i) samples[i] = 10 + random.gaussian(n * 100 + i);
+    const double width = summarise(samples).relative_half_width();
+    StoppingRule rule{.min_samples = 6, .relative_half_width = width * 1.0001};
+    EXPECT_EQ(rule.decide(samples, Seconds{0}), Stop::interval) << n;
+    rule.relative_half_width = width * 0.9999;
+    EXPECT_EQ(rule.decide(samples, Seconds{0}), Stop::none) << n;
+  }
+}
+
+TEST(StoppingRule, AFixedCountIsExact) {
+  const StoppingRule rule{.min_samples = 7, .max_samples = 7, .relative_half_width = 0, .budget = Seconds{1e9}};
+  EXPECT_EQ(rule.decide(std::vector<double>(6, 1.0), Seconds{0}), Stop::none);
+  EXPECT_EQ(rule.decide(std::vector<double>(7, 1.0), Seconds{0}), Stop::samples);
+  EXPECT_EQ((StoppingRule{.max_samples = 1}.decide(std::vector<double>(1, 1.0), Seconds{0})), Stop::samples);
+}
+
+struct RankCase {
+  std::vector<double> a, b;
+  double u, p_value;
+};
+
+// Reference: scipy.stats.mannwhitneyu 1.x, method="exact".
+TEST(MannWhitney, IsExactForSmallSamplesWithoutTies) {
+  for (const auto& [a, b, u, p] :
+       {RankCase{{1, 2, 3}, {4, 5, 6}, 0, 0.1}, RankCase{counted(5), counted(5, 5), 0, 2.0 / 252},
+        RankCase{{19, 22, 16, 29, 24}, {20, 11, 17, 12}, 17, 1.0 / 9},
+        RankCase{counted(20), counted(20, 4.5), 120, 0.030411256038764864},
+        RankCase{counted(20, 0, 2), counted(20, 1, 2), 190, 0.799407187161697}}) {
+    EXPECT_DOUBLE_EQ(mann_whitney(a, b).u, u);
+    EXPECT_NEAR(mann_whitney(a, b).p_value, p, 1e-12);
+  }
+}
+
+// Reference: scipy.stats.mannwhitneyu, method="asymptotic" (tie correction, continuity correction).
+TEST(MannWhitney, IsNormalWithTieCorrectionElsewhere) {
+  for (const auto& [a, b, u, p] :
+       {RankCase{{1, 2, 2, 3}, {2, 3, 4, 5}, 2.5, 0.1366582477381475},
+        RankCase{{1, 1, 1, 2, 2, 3, 5, 8}, {2, 3, 3, 4, 5, 5, 8, 9, 9, 12}, 14.5, 0.024946408186195958},
+        RankCase{counted(21), counted(25, 5.5), 120, 0.0017392445277400414}}) {
+    EXPECT_DOUBLE_EQ(mann_whitney(a, b).u, u);
+    EXPECT_NEAR(mann_whitney(a, b).p_value, p, 1e-12);
+  }
+}
+
+TEST(MannWhitney, IsSymmetricAndFindsNothingInEqualSamples) {
+  const std::vector<double> a{1, 5, 9, 2}, b{3, 4, 8};
+  EXPECT_DOUBLE_EQ(mann_whitney(a, b).p_value, mann_whitney(b, a).p_value);
+  EXPECT_DOUBLE_EQ(mann_whitney(a, b).u + mann_whitney(b, a).u, 12);
+  EXPECT_EQ(mann_whitney(std::vector<double>(30, 2.0), std::vector<double>(30, 2.0)).p_value, 1);
+  EXPECT_EQ(mann_whitney(std::vector{1.}, std::vector{1.}).p_value, 1);
+}
+
+TEST(Stop, HasItsName) {
+  EXPECT_EQ(name(Stop::none), "none");
+  EXPECT_EQ(name(Stop::interval), "interval");
+  EXPECT_EQ(name(Stop::interrupted), "interrupted");
+}
+
+}  // namespace
+}  // namespace gradmeter::core

@@ -1,0 +1,176 @@
+#include "dataparallel/probe.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "dataparallel/virtual_world.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using allreduce::Op;
+using ::testing::ElementsAre;
+
+CallRecord call(double started, double finished, std::uint64_t bytes = 0, std::uint64_t between_nodes = 0) {
+  return {"call",
+          {.posted = started,
+           .started = started,
+           .finished = finished,
+           .bytes_sent = bytes,
+           .bytes_between_nodes = between_nodes,
+           .bytes_due = bytes}};
+}
+
+/// Ten seconds: computation in 0–4 and 5–6, calls in 3–7 and 8–9, nothing in 7–8 and 9–10.
+StepRecord hand_made() {
+  return {.step = {0, 10},
+          .computations = {{"a", {0, 2}}, {"b", {2, 4}}, {"c", {5, 6}}},
+          .calls = {call(3, 7, 100, 30), call(8, 9, 11)}};
+}
+
+TEST(Decompose, TakesAStepApartByHand) {
+  const Decomposition d = decompose(hand_made(), {});
+  EXPECT_DOUBLE_EQ(d.step, 10);
+  EXPECT_DOUBLE_EQ(d.compute, 5);
+  EXPECT_DOUBLE_EQ(d.communication, 5);
+  EXPECT_DOUBLE_EQ(d.exposed, 3);  // 4–5, 6–7, 8–9
+  EXPECT_DOUBLE_EQ(d.overlap, 2);  // 3–4, 5–6: the gap between the calls is no overlap
+  EXPECT_DOUBLE_EQ(d.step - d.compute - d.exposed, 2);
+  EXPECT_EQ(d.bytes_sent, 111u);
+  EXPECT_EQ(d.bytes_between_nodes, 30u);
+  EXPECT_EQ(d.bytes_due, 111u);
+  EXPECT_TRUE(d.bytes_known);
+  EXPECT_DOUBLE_EQ(d.skew, 0) << "not known";
+}
+
+TEST(Decompose, CallsThatOverlapEachOtherCountOnce) {
+  StepRecord r{.step = {0, 10}, .computations = {{"a", {0, 2}}}, .calls = {call(1, 6), call(3, 5), call(4, 8)}};
+  const Decomposition d = decompose(r, {});
+  EXPECT_DOUBLE_EQ(d.communication, 7);
+  EXPECT_DOUBLE_EQ(d.exposed, 6);
+  EXPECT_DOUBLE_EQ(d.overlap, 1);
+}
+
+TEST(Decompose, ACallThatIsQueuedButNotStartedIsNoCommunication) {
+  StepRecord r{.step = {0, 10}, .computations = {}, .calls = {call(6, 8)}};
+  r.calls[0].completion.posted = 1;
+  EXPECT_DOUBLE_EQ(decompose(r, {}).communication, 2);
+}
+
+TEST(Decompose, SkewIsTheExposedWaitForPeersThatHadNotStarted) {
+  const std::vector<double> last_start{6.5, 8};
+  EXPECT_DOUBLE_EQ(decompose(hand_made(), last_start).skew, 1.5);  // 4–5 and 6–6.5; 3–4 and 5–6 were computed under
+  const std::vector<double> mine_was_last{3, 8};
+  EXPECT_DOUBLE_EQ(decompose(hand_made(), mine_was_last).skew, 0);
+  const std::vector<double> never{100, 100};
+  EXPECT_DOUBLE_EQ(decompose(hand_made(), never).skew, 3) << "at most what is exposed";
+}
+
+TEST(Decompose, OneVendorCallMakesTheBytesUnknown) {
+  StepRecord r = hand_made();
+  r.calls[1].completion.bytes_due.reset();
+  const Decomposition d = decompose(r, {});
+  EXPECT_FALSE(d.bytes_known);
+  EXPECT_EQ(d.bytes_due, 100u);
+}
+
+TEST(Decompose, AnEmptyStepIsAllZeros) {
+  const Decomposition d = decompose({}, {});
+  EXPECT_EQ(d.step + d.compute + d.communication + d.exposed + d.overlap + d.skew, 0);
+  EXPECT_TRUE(d.bytes_known);
+}
+
+VirtualMachine plain_machine() {
+  VirtualMachine m;
+  m.flops_per_s = m.bytes_per_s = 1;
+  m.link = {.latency_s = 1, .bytes_per_s = 1, .reduce_bytes_per_s = 1e30};
+  return m;
+}
+
+TEST(Probe, RecordsComputationsAndEveryKindOfCall) {
+  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    Fabric& f = probe;
+    const int other = 1 - f.rank();
+    std::vector<float> a(2), b(2), c(2);
+    f.compute("before", {.flops = 5}, [] {});  // in no step
+    probe.begin_step();
+    f.compute("forward", {.flops = 2}, [] {});
+    f.compute("backward", {.flops = 4}, [] {});
+    const auto reduce = f.all_reduce(everybody, std::span<float>(a), Op::average);
+    const auto cast = f.broadcast(everybody, std::span<float>(a), 0);
+    const auto sending = f.send(everybody, other, std::span<const float>(b));
+    const auto receiving = f.receive(everybody, other, std::span<float>(c));
+    for (const auto& t : {reduce, cast, sending, receiving}) f.wait(t);
+    const StepRecord& r = probe.end_step();
+
+    ASSERT_EQ(r.computations.size(), 2u);
+    EXPECT_EQ(r.computations[0].label, "forward");
+    EXPECT_DOUBLE_EQ(r.computations[0].when.begin, 5);
+    EXPECT_DOUBLE_EQ(r.computations[0].when.end, 7);
+    EXPECT_EQ(r.computations[1].label, "backward");
+    EXPECT_DOUBLE_EQ(r.computations[1].when.length(), 4);
+    ASSERT_EQ(r.calls.size(), 4u);
+    EXPECT_EQ(r.calls[0].label, "all-reduce ring");
+    EXPECT_EQ(r.calls[1].label, "broadcast");
+    EXPECT_DOUBLE_EQ(r.calls[0].completion.started, 11);
+    EXPECT_DOUBLE_EQ(r.calls[0].completion.finished, 21);
+    EXPECT_DOUBLE_EQ(r.step.begin, 5);
+    EXPECT_DOUBLE_EQ(r.step.end, f.now());
+
+    const Decomposition d = decompose(r, {});
+    EXPECT_DOUBLE_EQ(d.compute, 6);
+    EXPECT_DOUBLE_EQ(d.compute + d.exposed, d.step);
+    // All-reduce of two words on two ranks: two blocks of 4 bytes; the root's broadcast: 8; the message: 8.
+    EXPECT_EQ(d.bytes_sent, 8u + (f.rank() == 0 ? 8u : 0u) + 8u);
+    EXPECT_EQ(d.bytes_sent, d.bytes_due);
+  });
+}
+
+TEST(Probe, AStepForgetsTheOneBeforeIt) {
+  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    for (int i = 0; i < 3; ++i) {
+      probe.begin_step();
+      probe.compute("work", {.flops = 1}, [] {});
+      std::vector<float> v(1);
+      probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}));
+      const auto& r = probe.end_step();
+      EXPECT_EQ(r.computations.size(), 1u);
+      EXPECT_EQ(r.calls.size(), 1u);
+      EXPECT_DOUBLE_EQ(r.step.begin, i);
+    }
+  });
+}
+
+TEST(Probe, PassesOnWhatItDoesNotMeasure) {
+  VirtualWorld(4, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    Fabric& f = probe;
+    EXPECT_EQ(f.rank(), inner.rank());
+    EXPECT_EQ(f.size(), 4);
+    const Group half = f.split(f.rank() / 2, f.rank());
+    EXPECT_EQ(f.size(half), 2);
+    EXPECT_EQ(f.rank(half), f.rank() % 2);
+    EXPECT_EQ(f.record(), nullptr);
+    std::vector<float> v{static_cast<float>(f.rank())};
+    f.wait(f.all_reduce(half, std::span<float>(v), Op::sum));
+    EXPECT_EQ(v[0], f.rank() < 2 ? 1 : 5);
+  });
+}
+
+TEST(Probe, ACallThatWasNeverWaitedForIsAnError) {
+  EXPECT_THROW(VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    probe.begin_step();
+    std::vector<float> v(1);
+    if (inner.rank() == 0) (void)probe.receive(everybody, 1, std::span<float>(v));
+    (void)probe.end_step();
+  }),
+               std::logic_error);
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

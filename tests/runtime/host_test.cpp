@@ -1,0 +1,128 @@
+#include "runtime/host.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <set>
+#include <thread>
+
+namespace gradmeter::runtime {
+namespace {
+
+TEST(Host, AgreesWithTheSystemCalls) {
+  const HostFacts host = read_host();
+  EXPECT_EQ(host.processing_units, static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  EXPECT_EQ(host.memory_bytes,
+            static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  std::array<char, 256> name{};
+  ASSERT_EQ(::gethostname(name.data(), name.size()), 0);
+  EXPECT_EQ(host.hostname, name.data());
+}
+
+TEST(Host, ItsNumbersFitTogether) {
+  const HostFacts host = read_host();
+  EXPECT_GE(host.packages, 1u);
+  EXPECT_GE(host.cores, host.packages);
+  EXPECT_GE(host.processing_units, host.cores);
+  EXPECT_GE(host.numa_nodes, 1u);
+  EXPECT_GE(host.available_units, 1u);
+  EXPECT_LE(host.available_units, host.processing_units);
+  EXPECT_GT(host.available_memory_bytes, 0u);
+  EXPECT_LE(host.available_memory_bytes, host.memory_bytes);
+  EXPECT_FALSE(host.cpu_model.empty());
+  EXPECT_FALSE(host.kernel.empty());
+  EXPECT_FALSE(host.binding.empty());
+  EXPECT_TRUE(host.virtualisation == "vm" || host.virtualisation == "none" || host.virtualisation.empty());
+}
+
+TEST(Host, ABoundProcessSeesItsShareAndTheWholeMachine) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  std::size_t last = 0;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) last = cpu;
+  }
+  const HostFacts free = read_host();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(last, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const HostFacts bound = read_host();
+  ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(bound.available_units, 1u);
+  EXPECT_EQ(bound.binding, std::to_string(last));
+  EXPECT_EQ(bound.processing_units, free.processing_units);
+  EXPECT_EQ(machine_fingerprint(bound, "Open MPI v4"), machine_fingerprint(free, "Open MPI v4"));
+}
+
+HostFacts example() {
+  HostFacts host;
+  host.hostname = "node017";
+  host.cpu_model = "Some Processor 9000, family 6 model 207";
+  host.packages = 2, host.cores = 64, host.processing_units = 128, host.numa_nodes = 2;
+  host.l2_bytes = 1u << 20, host.l3_bytes = 32u << 20;
+  host.memory_bytes = std::size_t{512} << 30;
+  host.virtualisation = "none";
+  return host;
+}
+
+constexpr std::string_view mpi = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, May 26, 2022";
+
+TEST(MachineFingerprint, IsTheSameOnAnotherNodeOfTheKind) {
+  HostFacts other = example();
+  other.hostname = "node003";
+  other.kernel = "6.9", other.governor = "performance", other.binding = "0-3", other.available_units = 4;
+  other.available_memory_bytes = 1, other.shm_free_bytes = 2;
+  other.memory_bytes -= std::size_t{300} << 20;  // what the kernel keeps for itself varies
+  EXPECT_EQ(machine_fingerprint(example(), mpi), machine_fingerprint(other, mpi));
+  EXPECT_EQ(machine_fingerprint(example(), mpi), machine_fingerprint(example(), "Open MPI v4.1.4, package: elsewhere"));
+}
+
+TEST(MachineFingerprint, EachThingThatChangesTimesChangesIt) {
+  const std::vector<std::function<void(HostFacts&)>> changes{[](HostFacts& h) { h.cpu_model += "X"; },
+                                                             [](HostFacts& h) { h.packages = 1; },
+                                                             [](HostFacts& h) { h.cores = 32; },
+                                                             [](HostFacts& h) { h.processing_units = 64; },
+                                                             [](HostFacts& h) { h.numa_nodes = 8; },
+                                                             [](HostFacts& h) { h.l2_bytes *= 2; },
+                                                             [](HostFacts& h) { h.l3_bytes *= 2; },
+                                                             [](HostFacts& h) { h.memory_bytes /= 2; },
+                                                             [](HostFacts& h) { h.virtualisation = "vm"; },
+                                                             [](HostFacts& h) { h.hostname = "fat017"; },
+                                                             [](HostFacts& h) { h.hostname = "node017.b"; }};
+  std::set<std::string> seen{machine_fingerprint(example(), mpi)};
+  for (const auto& change : changes) {
+    HostFacts other = example();
+    change(other);
+    EXPECT_TRUE(seen.insert(machine_fingerprint(other, mpi)).second);
+  }
+  EXPECT_TRUE(seen.insert(machine_fingerprint(example(), "Open MPI v5.0.0, package: x")).second);
+  EXPECT_TRUE(seen.insert(machine_fingerprint(example(), mpi, "4 x NVIDIA H100")).second);
+}
+
+TEST(MachineFingerprint, StaysWhatItWasWhenOldFilesAreResumed) {
+  EXPECT_EQ(machine_fingerprint(example(), mpi), "3bc496f6200e7556");
+}
+
+TEST(HostStem, DropsTheNodesNumberAndNothingElse) {
+  EXPECT_EQ(host_stem("node017"), "node");
+  EXPECT_EQ(host_stem("node017.hpc.org"), "node.hpc.org");
+  EXPECT_EQ(host_stem("gpu-a100-12"), "gpu-a100");
+  EXPECT_EQ(host_stem("ip-10-0-3-17"), "ip");
+  EXPECT_EQ(host_stem("cn_0101"), "cn");
+  EXPECT_EQ(host_stem("r01n13"), "r01n");
+  EXPECT_EQ(host_stem("login"), "login");
+  EXPECT_EQ(host_stem("42"), "");
+  EXPECT_EQ(host_stem(""), "");
+}
+
+TEST(HostStem, AContainersRandomNameIsNoName) {
+  EXPECT_EQ(host_stem("3f2a91bc77de"), "");
+  EXPECT_EQ(host_stem("3f2a91bc77d"), "3f2a91bc77d") << "11 digits are a name";
+}
+
+}  // namespace
+}  // namespace gradmeter::runtime

@@ -1,0 +1,166 @@
+#include "runtime/watchdog.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace gradmeter::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+using core::Seconds;
+
+TEST(Stillness, CountsOnlyWhileNothingMoves) {
+  Stillness stillness({10}, {1});
+  EXPECT_FALSE(stillness.look(5, false, {1}));
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stillness.look(5, false, {1}));
+  EXPECT_FALSE(stillness.look(6, false, {1})) << "it moved: from the start";
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stillness.look(6, false, {1}));
+  EXPECT_TRUE(stillness.look(6, false, {1}));
+  EXPECT_DOUBLE_EQ(stillness.silent().value, 10);
+}
+
+TEST(Stillness, ARankThatNeverMovedIsStillToo) {
+  Stillness stillness({3}, {1});
+  EXPECT_FALSE(stillness.look(0, false, {1}));
+  EXPECT_FALSE(stillness.look(0, false, {1}));
+  EXPECT_TRUE(stillness.look(0, false, {1}));
+}
+
+TEST(Stillness, APauseStartsTheCountAnew) {
+  Stillness stillness({2}, {1});
+  EXPECT_FALSE(stillness.look(1, false, {1}));
+  EXPECT_FALSE(stillness.look(1, false, {1}));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(stillness.look(1, true, {1}));
+  EXPECT_FALSE(stillness.look(1, false, {1}));
+  EXPECT_TRUE(stillness.look(1, false, {1}));
+}
+
+TEST(Stillness, ASuspendedJobHasNotBeenSilent) {
+  Stillness stillness({10}, {1});
+  EXPECT_FALSE(stillness.look(1, false, {1}));
+  EXPECT_FALSE(stillness.look(1, false, {3600})) << "the whole process stood still for an hour, not its peers";
+  EXPECT_DOUBLE_EQ(stillness.silent().value, 2);
+}
+
+TEST(LookPeriod, IsATenthAndASecondAtMost) {
+  EXPECT_DOUBLE_EQ(look_period({0.5}).value, 0.05);
+  EXPECT_DOUBLE_EQ(look_period({300}).value, 1);
+}
+
+/// Keeps what the watchdog would do to the process.
+struct Recorder {
+  std::mutex mutex;
+  std::vector<std::string> events;
+  std::atomic<int> code{-1};
+
+  Watchdog::Ending ending(double grace_s) {
+    return {.print =
+                [this](std::string_view line) {
+                  const std::lock_guard lock(mutex);
+                  events.emplace_back(line);
+                },
+            .exit = [this](int c) { code = c; },
+            .grace = {grace_s}};
+  }
+  std::size_t printed() {
+    const std::lock_guard lock(mutex);
+    return events.size();
+  }
+};
+
+template <class Condition>
+bool within(std::chrono::milliseconds limit, Condition condition) {
+  for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return condition();
+}
+
+TEST(Watchdog, AHangIsSaidAndEndsTheProcessWithThree) {
+  Recorder recorder;
+  Activity activity;
+  activity.waiting({.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14});
+  const Watchdog watchdog(activity, 2, Seconds{0.05}, recorder.ending(0.02));
+  ASSERT_TRUE(within(900ms, [&] { return recorder.code >= 0; }));
+  EXPECT_EQ(recorder.code, 3);
+  ASSERT_EQ(recorder.printed(), 1u);
+  EXPECT_TRUE(
+      recorder.events[0].starts_with("gradmeter: rank 2 waits for rank 3: all-reduce ring, round 5 of 14, for 0."))
+      << recorder.events[0];
+}
+
+TEST(Watchdog, ARankThatMovesIsLeftAlone) {
+  Recorder recorder;
+  Activity activity;
+  {
+    const Watchdog watchdog(activity, 0, Seconds{0.2}, recorder.ending(0));
+    const auto end = std::chrono::steady_clock::now() + 500ms;
+    while (std::chrono::steady_clock::now() < end) {
+      activity.beat();
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  EXPECT_EQ(recorder.printed(), 0u);
+  EXPECT_EQ(recorder.code, -1);
+}
+
+TEST(Watchdog, APauseHoldsItOffAndAComputationDoesNot) {
+  Recorder recorder;
+  Activity activity;
+  const Watchdog watchdog(activity, 1, Seconds{0.05}, recorder.ending(0));
+  {
+    const Pause pause(activity);
+    std::this_thread::sleep_for(200ms);
+    EXPECT_EQ(recorder.printed(), 0u);
+  }
+  const Computing computing(activity, "gemm");
+  ASSERT_TRUE(within(700ms, [&] { return recorder.code == 3; }));
+  EXPECT_NE(recorder.events[0].find("rank 1 has been computing gemm"), std::string::npos) << recorder.events[0];
+}
+
+TEST(Watchdog, AProgramThatEndsInTheGraceEndsItsOwnWay) {
+  Recorder recorder;
+  Activity activity;
+  {
+    const Watchdog watchdog(activity, 0, Seconds{0.02}, recorder.ending(60));
+    ASSERT_TRUE(within(900ms, [&] { return recorder.printed() == 1; }));
+  }
+  EXPECT_EQ(recorder.code, -1);
+}
+
+TEST(Watchdog, NoTimeoutNoWatch) {
+  Recorder recorder;
+  Activity activity;
+  {
+    const Watchdog watchdog(activity, 0, Seconds{0}, recorder.ending(0));
+    std::this_thread::sleep_for(30ms);
+  }
+  EXPECT_EQ(recorder.printed(), 0u);
+}
+
+TEST(Watchdog, DescribesItsRankForWhoeverEndsIt) {
+  Activity activity;
+  const Watchdog watchdog(activity, 4, Seconds{60});
+  activity.waiting({.operation = "barrier"});
+  EXPECT_EQ(watchdog.describe(), "rank 4 waits in barrier");
+}
+
+TEST(Watchdog, TheUsualEndingIsALineOnStandardErrorAndExitThree) {
+  const auto child = [] {
+    Activity activity;
+    auto ending = Watchdog::usual_ending();
+    ending.grace = {0.01};
+    const Watchdog watchdog(activity, 1, Seconds{0.05}, ending);
+    std::this_thread::sleep_for(10s);
+  };
+  EXPECT_EXIT(child(), ::testing::ExitedWithCode(3),
+              "^gradmeter: rank 1 has been in no exchange and no computation.*\n$");
+}
+
+}  // namespace
+}  // namespace gradmeter::runtime

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# shellcheck source=tests/scripts/support.sh
+. "$(dirname "$0")/support.sh"
+
+# scripts/test.sh in a repository of its own, where cmake and ctest only say what they were asked.
+mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan}
+cp -r "$root/scripts" "$work/repo/"
+echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
+for preset in ci dev asan tsan; do touch "$work/repo/build/$preset/compile_commands.json"; done
+stand_in dpkg-query <<<'echo -n installed'
+stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
+stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
+stand_in git <<<'exit 128'
+stand_in cmake <<'END'
+echo "cmake $*"
+[ "$*" != "--build --preset ${BROKEN_BUILD:-} --parallel $(nproc)" ]
+END
+stand_in ctest <<'END'
+echo "ctest $*"
+[ "$2" = "${BROKEN_TEST:-}" ] || { printf '\n100%% tests passed, 0 tests failed out of 7\n'; exit 0; }
+printf '\n86%% tests passed, 1 tests failed out of 7\n\nThe following tests FAILED:\n\t  3 - Ring.Sums (Failed)\n'
+exit 8
+END
+run() { try bash "$work/repo/scripts/test.sh" "$@"; }
+last() { tail -n 1 <<<"$output"; }
+
+run
+expect_equal "all is well" 0 "$code"
+expect_equal "the last line says so" "all 6 stages passed" "$(last)"
+expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
+expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
+expect_lacks "no sanitizers unless asked" asan "$output"
+
+BROKEN_TEST=ci run
+expect_equal "a failed test fails" 1 "$code"
+expect_equal "the last line names the stage" "FAILED: test ci" "$(last)"
+expect_contains "the failed test is named at the end" "3 - Ring.Sums" "${output##*==> build/ci/ctest.log}"
+expect_contains "the rest is still checked" "clang-tidy src/core/one.cpp" "$output"
+
+BROKEN_BUILD=ci run --sanitizers
+expect_equal "a failed build fails" 1 "$code"
+expect_equal "and is named" "FAILED: build ci" "$(last)"
+expect_lacks "nothing of it is run" "ctest --preset ci" "$output"
+expect_contains "other builds are" "ctest --preset tsan" "$output"
+
+UNFORMATTED=1 UNTIDY=1 run
+expect_equal "format and tidy fail" 1 "$code"
+expect_equal "and are named" "FAILED: format, clang-tidy" "$(last)"
+
+BROKEN_TEST=tsan CI=true run
+expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
+run --quick --preset dev
+expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
+expect_lacks "quick: no clang-tidy" clang-tidy "$output"
+expect_equal "quick: passes" 0 "$code"
+run --fast
+expect_equal "an unknown argument is refused" 2 "$code"
+finish

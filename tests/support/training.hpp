@@ -1,0 +1,119 @@
+// A short training run of one worker over any fabric, with all that the tests ask of it: the same code runs in virtual
+// time and on real ranks.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dataparallel/probe.hpp"
+#include "dataparallel/strategy.hpp"
+#include "kernels/threads.hpp"
+#include "model/digits.hpp"
+#include "model/mlp.hpp"
+
+namespace gradmeter::test {
+
+struct Training {
+  std::string_view strategy = "sync";
+  std::string_view optimizer = "momentum:mu=0.9";
+  std::vector<std::size_t> widths = {784, 32, 10};
+  std::size_t batch_global = 24;
+  int steps = 24;
+  float step_size = 0.02f;
+  std::size_t bucket_bytes = std::size_t{16} << 10;
+  bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
+};
+
+struct StepTrace {
+  dataparallel::Decomposition parts;
+  std::vector<dataparallel::Completion> calls;
+  double begin = 0, forward_end = 0, backward_end = 0;
+  std::uint64_t weights = 0;  ///< a hash of all their bits
+  model::Outcome outcome;
+};
+
+/// What one worker saw.
+struct Trace {
+  std::vector<StepTrace> steps;
+  std::vector<float> weights;  ///< at the end
+};
+
+inline std::uint64_t hash_of(std::span<const float> values) {
+  std::uint64_t h = 14695981039346656037u;  // FNV-1a
+  for (const std::byte b : std::as_bytes(values)) h = (h ^ std::to_integer<std::uint64_t>(b)) * 1099511628211u;
+  return h;
+}
+
+inline std::shared_ptr<const model::Dataset> training_digits() { return model::make_digits({.samples = 480, .seed = 5}); }
+
+/// This rank's part of each global batch: every rank sees other samples.
+class Samples {
+ public:
+  Samples(const model::Dataset& data, std::size_t batch_global, int rank, int ranks)
+      : data_(data),
+        sampler_(data.size(), batch_global, 11),
+        part_(static_cast<std::size_t>(rank)),
+        indices_(batch_global / static_cast<std::size_t>(ranks)),
+        inputs_(indices_.size() * data.features()),
+        labels_(indices_.size()) {}
+  model::Batch batch(int step) {
+    sampler_.indices(static_cast<std::size_t>(step), part_, indices_);
+    model::gather(data_, indices_, inputs_, labels_);
+    return {inputs_, labels_};
+  }
+
+ private:
+  const model::Dataset& data_;
+  model::Sampler sampler_;
+  std::size_t part_;
+  std::vector<std::uint64_t> indices_;
+  std::vector<float> inputs_;
+  std::vector<std::int32_t> labels_;
+};
+
+inline StepTrace trace_of(const dataparallel::StepRecord& r) {
+  StepTrace t{.parts = decompose(r, {}), .begin = r.step.begin};
+  for (const auto& c : r.calls) t.calls.push_back(c.completion);
+  for (const auto& c : r.computations) {
+    if (c.label.starts_with("forward")) t.forward_end = c.when.end;
+    if (c.label.starts_with("backward")) t.backward_end = c.when.end;
+  }
+  return t;
+}
+
+/// Trains in the given memory: element_count floats for each buffer.
+inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model::Dataset& data,
+                   const std::function<std::span<float>(std::size_t)>& memory) {
+  kernels::set_compute_threads(1);
+  model::Mlp mlp(t.widths);
+  const model::Buffers buffers{memory(mlp.element_count()), memory(mlp.element_count())};
+  mlp.initialise(buffers, t.own_start ? 100 + static_cast<std::uint64_t>(fabric.rank()) : 100);
+  auto optimizer = dataparallel::make_optimizer(t.optimizer, mlp.element_count());
+  auto strategy = dataparallel::find_strategy(t.strategy).make({.bucket_bytes = t.bucket_bytes});
+  dataparallel::Probe probe(fabric);
+  dataparallel::Worker worker(probe, mlp, buffers, *optimizer);
+  Samples samples(data, t.batch_global, fabric.rank(), fabric.size());
+  Trace trace;
+  strategy->begin(worker);
+  for (int i = 0; i < t.steps; ++i) {
+    const auto batch = samples.batch(i);
+    probe.begin_step();
+    const auto outcome = strategy->step(worker, batch, t.step_size);
+    trace.steps.push_back(trace_of(probe.end_step()));
+    trace.steps.back().outcome = outcome;
+    trace.steps.back().weights = hash_of(buffers.parameters);
+  }
+  trace.weights.assign(buffers.parameters.begin(), buffers.parameters.end());
+  return trace;
+}
+
+/// On the heap.
+inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model::Dataset& data) {
+  std::vector<kernels::AlignedVector<float>> kept;
+  return train(fabric, t, data, [&](std::size_t n) { return std::span<float>(kept.emplace_back(n)); });
+}
+
+}  // namespace gradmeter::test
