@@ -1,5 +1,6 @@
 # gradmeter_test(ROOM SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s]): GoogleTest cases in one process, ranks as threads.
-# gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s COMMAND program args...): the same program on real ranks, once a rank count.
+# gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [MPIEXEC_ARGS ...] COMMAND program args...): the same program on real
+# ranks, once a rank count.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 set(GRADMETER_MPIEXEC_ENV
@@ -32,12 +33,12 @@ function(gradmeter_label_cases PROGRAM)
 endfunction()
 
 function(gradmeter_mpi_test NAME)
-  cmake_parse_arguments(T "" "TIMEOUT" "RANKS;COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT" "RANKS;MPIEXEC_ARGS;COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
   foreach(ranks ${T_RANKS})
-    add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_COMMAND})
+    add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_MPIEXEC_ARGS} ${T_COMMAND})
     set_tests_properties(mpi.${NAME}.np${ranks} PROPERTIES
       TIMEOUT ${T_TIMEOUT} PROCESSORS ${ranks} RUN_SERIAL TRUE LABELS "mpi;${T_LABELS}"
       ENVIRONMENT "${GRADMETER_MPIEXEC_ENV}")

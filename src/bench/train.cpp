@@ -43,7 +43,7 @@ class Run {
     std::vector<double> times;
     const double begin = dataparallel::host_now();
     for (std::size_t step = first; step < last; ++step) {
-      const double step_loss = training_.step(step).loss_sum;
+      const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
       times.push_back(training_.record().step.length());
       if (options_.log_every && step % *options_.log_every == 0) log_step(step, step_loss);
@@ -63,6 +63,12 @@ class Run {
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     emit(last, mean_loss, result_.accuracy, times);
+  }
+
+  float step_size(std::size_t step) const {
+    const double ramp = options_.warmup_epochs * static_cast<double>(training_.steps_per_epoch());
+    const double share = ramp > 0 ? std::min(1.0, (static_cast<double>(step) + 1) / ramp) : 1.0;
+    return static_cast<float>(share * static_cast<double>(options_.config.step_size));
   }
 
   void log_step(std::size_t step, double mine) {

@@ -13,6 +13,7 @@ struct TrainOptions {
   TrainingConfig config;
   model::DataOptions data;
   std::size_t epochs = 20;
+  double warmup_epochs = 1;                ///< the step size grows linearly from 0 over these (Goyal et al. 2017)
   std::optional<double> target;            ///< stop once validation accuracy is here [0, 1]
   std::optional<std::size_t> max_steps;
   std::optional<std::size_t> log_every;    ///< steps between loss rows; empty: epochs only

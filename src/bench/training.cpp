@@ -92,10 +92,10 @@ void Training::load(std::size_t step) {
   loaded_ = step;
 }
 
-model::Outcome Training::step(std::size_t step) {
+model::Outcome Training::step(std::size_t step, float step_size) {
   load(step);
   probe_.begin_step();
-  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, config_.step_size);
+  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, step_size);
   record_ = &probe_.end_step();
   return outcome;
 }

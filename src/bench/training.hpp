@@ -37,7 +37,8 @@ class Training {
   Training(Session&, const runtime::Communicator&, const model::DataSplit&, const TrainingConfig&);
 
   /// Trains on this rank's part of global batch number `step`. What it did stands in `record()`.
-  model::Outcome step(std::size_t step);
+  model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
+  model::Outcome step(std::size_t step, float step_size);
   const dataparallel::StepRecord& record() const { return *record_; }
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 

@@ -181,7 +181,10 @@ std::map<std::string, core::Point> share_finished(const runtime::Communicator& w
   for (const auto& [key, point] : finished) text += core::to_json_line(point, "kept") + "\n";
   text = world.broadcast_text(text);
   if (world.rank() == 0 || text.empty()) return finished;
-  const core::ResultFile file = core::parse_results(core::to_json_line(core::RunInfo{.run_id = "kept"}) + "\n" + text, "kept points");
+  core::RunInfo info;
+  info.run_id = "kept";
+  const std::string head = core::to_json_line(info) + "\n";
+  const core::ResultFile file = core::parse_results(head + text, "kept points");
   for (const auto& p : file.runs.front().points) finished[p.factors.key()] = p;
   return finished;
 }

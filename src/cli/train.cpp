@@ -32,8 +32,9 @@ options::options_description describe() {
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
-  add_text(d, "lr", "0.05", "step size");
+  add_text(d, "lr", "0.01", "step size");
   add_text(d, "lr-rule", "constant", "constant");
+  add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0; 0: none");
   add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
@@ -72,6 +73,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads) {
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
+  o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
   if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
   if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);

@@ -179,9 +179,12 @@ Training deep(std::size_t bucket_bytes, std::string_view strategy = "sync") {
           .own_start = false};
 }
 
+/// Without the first step: a broadcast went before it, from which the ranks come one after another.
+std::span<const StepTrace> settled(const Trace& t) { return std::span(t.steps).subspan(1); }
+
 TEST(Sync, SmallBucketsTravelUnderTheBackwardPass) {
   for (const Trace& t : run(4, deep(4096), balanced_machine())) {
-    for (const StepTrace& s : t.steps) {
+    for (const StepTrace& s : settled(t)) {
       ASSERT_GT(s.calls.size(), 4u);
       EXPECT_LT(s.calls[0].started, s.backward_end);
       EXPECT_LT(s.calls[2].finished, s.backward_end);
@@ -239,18 +242,21 @@ TEST(Sync, EveryoneKeepsTheStragglersPaceAndItAloneSeesNoSkew) {
   const auto alone = run(4, deep(4096, "independent"), m), sync = run(4, deep(4096), m);
   const double slow = alone[2].steps[0].parts.step, fast = alone[0].steps[0].parts.step;
   EXPECT_NEAR(slow, 3 * fast, 1e-12);
-  for (const Trace& t : sync) EXPECT_GE(t.steps.back().begin - t.steps.front().begin, 2 * slow * 0.99);
+  for (const Trace& t : sync) EXPECT_GE(t.steps[2].begin - t.steps[1].begin, 0.99 * slow);
   for (std::size_t r = 0; r < 4; ++r) {
     const StepTrace& s = sync[r].steps[1];
-    StepRecord record{.step = {s.begin, s.begin + s.parts.step}};
+    StepRecord record;
     std::vector<double> last_start(s.calls.size(), 0.0);
     for (std::size_t i = 0; i < s.calls.size(); ++i) {
       record.calls.push_back({"", s.calls[i]});
       for (const Trace& t : sync) last_start[i] = std::max(last_start[i], t.steps[1].calls[i].started);
     }
     const double skew = decompose(record, last_start).skew;
-    if (r == 2) EXPECT_LT(skew, 0.05 * fast);
-    if (r != 2) EXPECT_GT(skew, 0.5 * (slow - fast)) << r;
+    if (r == 2) {
+      EXPECT_LT(skew, 0.05 * fast);
+    } else {
+      EXPECT_GT(skew, 0.5 * (slow - fast)) << r;
+    }
   }
 }
 

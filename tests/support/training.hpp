@@ -75,7 +75,9 @@ class Samples {
 };
 
 inline StepTrace trace_of(const dataparallel::StepRecord& r) {
-  StepTrace t{.parts = decompose(r, {}), .begin = r.step.begin};
+  StepTrace t;
+  t.parts = decompose(r, {});
+  t.begin = r.step.begin;
   for (const auto& c : r.calls) t.calls.push_back(c.completion);
   for (const auto& c : r.computations) {
     if (c.label.starts_with("forward")) t.forward_end = c.when.end;

@@ -1,0 +1,58 @@
+#include "runtime/backoff.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+
+namespace gradmeter::runtime {
+namespace {
+
+/// How often this thread has gone to sleep of its own will; giving the core away with sched_yield is none.
+long sleeps() {
+  rusage usage{};
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nvcsw;
+}
+
+long sleeps_in(Patience p, int waits, int reset_every = 0) {
+  Backoff backoff(p);
+  const long before = sleeps();
+  for (int i = 1; i <= waits; ++i) {
+    backoff.wait();
+    if (reset_every && i % reset_every == 0) backoff.reset();
+  }
+  return sleeps() - before;
+}
+
+TEST(Patience, SpinsForLongOnlyWhereEveryThreadHasACore) {
+  EXPECT_EQ(patience_for(2, 2).yields, 0);
+  EXPECT_EQ(patience_for(1, 8).yields, 0);
+  EXPECT_GT(patience_for(3, 2).yields, 0);
+  EXPECT_GT(patience_for(2, 2).spins, patience_for(3, 2).spins);
+  EXPECT_GT(patience_for(3, 2).spins, 0);
+}
+
+TEST(Backoff, NeverSleepsWhenToldNotTo) { EXPECT_LT(sleeps_in({.spins = 3, .yields = 0}, 20'000), 20); }
+
+TEST(Backoff, SleepsAfterItsSpinsAndYields) {
+  // Three spins go before each of ten yields, and before each of the twenty naps.
+  EXPECT_LT(sleeps_in({.spins = 3, .yields = 10}, 40), 5);
+  EXPECT_GE(sleeps_in({.spins = 3, .yields = 10}, 40 + 4 * 20), 20);
+}
+
+TEST(Backoff, ANapTakesAtLeastTwentyMicroseconds) {
+  Backoff backoff({.spins = 0, .yields = 1});
+  backoff.wait();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) backoff.wait();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::microseconds(50 * 20));
+}
+
+TEST(Backoff, AResetStartsItsPatienceAnew) {
+  EXPECT_LT(sleeps_in({.spins = 3, .yields = 10}, 400, 30), 5);
+  EXPECT_GE(sleeps_in({.spins = 3, .yields = 10}, 400), 80);
+}
+
+}  // namespace
+}  // namespace gradmeter::runtime
