@@ -37,10 +37,39 @@ struct Measurement {
   double median_of(double dataparallel::Decomposition::*part) const;
 };
 
-/// Collective over `c`. `step` runs one iteration on this rank and gives its record.
-/// Warm-up lasts until two groups of steps in a row have medians within 5 %, or its budget ends.
+/// Measures one kind of step in rounds, so that several kinds can take turns: what the machine does to one of them for
+/// a while, it does to all. Collective over `c`; `step` runs one iteration on this rank and gives its record.
 /// Errors: Interrupted when any rank has seen a signal.
-Measurement measure_steps(Session&, const runtime::Communicator& c, runtime::ClockOffset, const MeasureOptions&,
-                          const std::function<const dataparallel::StepRecord&()>& step);
+class StepMeter {
+ public:
+  using Step = std::function<const dataparallel::StepRecord&()>;
+  StepMeter(Session&, const runtime::Communicator& c, runtime::ClockOffset, const MeasureOptions&, Step);
+  StepMeter(const StepMeter&) = delete;
+  StepMeter& operator=(const StepMeter&) = delete;
+
+  /// Until two groups of steps in a row have medians within 5 %, or the warm-up's budget ends.
+  void warm_up();
+  /// Two discarded steps (others had the caches), then a block of about 100 ms. Stop::none: another round is wanted.
+  core::Stop round();
+  const Measurement& result() const { return result_; }
+
+ private:
+  std::size_t steps_in_block() const;
+  void run_block(std::size_t steps, std::vector<StepSample>& out);
+  void judge(const std::vector<dataparallel::StepRecord>&, const std::vector<char>& in_time, std::vector<StepSample>& out);
+  std::vector<double> aligned_starts(const std::vector<dataparallel::StepRecord>&) const;
+  std::vector<double> last_starts(const std::vector<double>& all, std::size_t at, std::size_t calls,
+                                  std::size_t per_rank) const;
+  StepSample combine(const dataparallel::Decomposition& mine) const;
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  runtime::ClockOffset offset_;
+  MeasureOptions options_;
+  Step step_;
+  runtime::Pacer pacer_;
+  double last_median_ = 0, measured_s_ = 0;
+  Measurement result_;
+};
 
 }  // namespace gradmeter::bench

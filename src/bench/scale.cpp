@@ -1,26 +1,18 @@
 #include "bench/scale.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "bench/explain.hpp"
-#include "bench/limits.hpp"
-#include "core/error.hpp"
+#include "bench/curve.hpp"
 #include "core/format.hpp"
 #include "model/data.hpp"
-#include "runtime/noise.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
-using core::Factor;
-using core::Metric;
 using core::Point;
 using core::Status;
-using dataparallel::Decomposition;
 
-constexpr double setup_seconds = 0.5;    // data, windows, check, limits: what a point costs before its first sample
+constexpr double setup_seconds = 0.5;  // data, windows, check, limits: what a point costs before its first sample
 constexpr double usual_point_budget = 5;
 // Enough that a sweep's largest global batch is a real one, few enough to be drawn in a moment.
 constexpr std::size_t least_samples = 4096;
@@ -47,109 +39,134 @@ TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
 }
 
 double seconds_per_point(const ScaleOptions& o, std::size_t points) {
-  return o.time_budget ? o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points)) : usual_point_budget;
+  if (!o.time_budget) return usual_point_budget;
+  return o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points));
 }
-
-/// Rank counts share communicators, clock offsets and limits.
-struct Circle {
-  runtime::Communicator active;  ///< null on ranks that sit out
-  runtime::ClockOffset offset;
-  std::map<int, core::FlopsPerSecond> peak;                              ///< by threads
-  std::map<dataparallel::TransportKind, core::BytesPerSecond> link;
-};
 
 class Sweep {
  public:
   Sweep(Session& s, const ScaleOptions& o, const std::map<std::string, Point>& finished, const ScaleListener& listener)
-      : session_(s), options_(o), listener_(listener), points_(plan_scale(o.factors)), done_(finished) {}
+      : session_(s), options_(o), listener_(listener), points_(plan_scale(o.factors)), done_(finished), circles_(s) {}
 
   std::size_t run() {
-    std::size_t wrong = 0, left = 0;
-    for (const auto& p : points_) left += !done_.contains(to_factors(p).key());
-    const double begin = runtime::host_clock();
-    for (std::size_t i = 0; i < points_.size(); ++i) {
-      const ScalePoint& p = points_[i];
-      const std::string key = to_factors(p).key();
-      if (const auto it = done_.find(key); it != done_.end()) {
-        if (session_.is_root() && listener_.kept) listener_.kept(it->second);
-        continue;
-      }
-      if (session_.is_root() && listener_.progress) listener_.progress(i, describe(p));
-      point_budget_ = share(begin, left--);
-      Point point = measure(p);
-      wrong += point.status == Status::wrong;
-      if (session_.is_root()) listener_.measured(point);
-      done_[key] = std::move(point);
+    for (const auto& p : points_) left_ += !done_.contains(key(p));
+    begin_ = runtime::host_clock();
+    for (auto first = points_.begin(); first != points_.end();) {
+      const auto last = std::find_if(first, points_.end(), [&](const auto& p) { return p.curve != first->curve; });
+      run_curve({first, last});
+      first = last;
     }
-    return wrong;
+    return wrong_;
   }
 
  private:
-  core::Factors to_factors(const ScalePoint& p) const {
-    return bench::to_factors(p, session_, options_.factors.interconnect);
-  }
+  std::string key(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect).key(); }
 
-  static std::string describe(const ScalePoint& p) {
-    return fmt::format("{} batch {} {} ranks {}{}", p.model, p.batch_per_rank, p.ranks, p.strategy->name,
-                       p.algorithm ? fmt::format(" {}", p.algorithm->name) : "");
-  }
-
-  double share(double begin, std::size_t left) const {
-    if (!options_.time_budget) return usual_point_budget;
-    const double rest = options_.time_budget->value - (runtime::host_clock() - begin);
-    return session_.world().broadcast_value(std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left)));
-  }
-
-  /// Collective over the world: ranks beyond the point's sit out, asleep.
-  Point measure(const ScalePoint& p) {
-    Point point{.experiment = "scale", .status = Status::ok, .reason = {}, .factors = to_factors(p), .metrics = {}, .raw_times_s = {}};
-    if (!p.impossible.empty()) {
-      point.status = Status::skipped;
-      point.reason = p.impossible;
-      return point;
+  void run_curve(std::span<const ScalePoint> points) {
+    waiting_.clear();
+    std::deque<CurvePoint> group;
+    std::size_t memory = 0;
+    for (const auto& p : points) {
+      if (const auto it = done_.find(key(p)); it != done_.end()) {
+        if (session_.is_root() && listener_.kept) listener_.kept(it->second);
+        continue;
+      }
+      CurvePoint c{p, config_of(p, options_), {}};
+      c.row.experiment = "scale";
+      c.row.factors = to_factors(p, session_, options_.factors.interconnect);
+      const std::size_t bytes = node_bytes(p);
+      if (skip(c, bytes)) continue;
+      if (memory + bytes > session_.memory_per_node()) {  // not all at once: the rest take turns after these
+        measure(group);
+        memory = 0;
+      }
+      memory += bytes;
+      group.push_back(std::move(c));
     }
-    if (std::string shortage = memory_shortage(p); !shortage.empty()) {
-      point.status = Status::skipped;
-      point.reason = std::move(shortage);
-      return point;
-    }
-    Circle& circle = circle_of(p.ranks);
-    if (!circle.active.is_null()) {
-      measure_active(p, circle, point);
-      session_.world().patient_barrier();
-    } else {
-      const runtime::Pause sitting_out(session_.activity());
-      session_.world().patient_barrier();
-    }
-    session_.stop_if_interrupted(session_.world());
-    const int status = session_.world().broadcast_value(static_cast<int>(point.status));
-    point.status = static_cast<Status>(status);
-    return point;
+    measure(group);
+    release(true);
   }
 
-  std::string memory_shortage(const ScalePoint& p) {
+  bool skip(CurvePoint& c, std::size_t bytes) {
+    std::string reason = c.point.impossible;
+    if (reason.empty() && bytes > session_.memory_per_node()) {
+      reason = fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{bytes}),
+                           core::to_text(core::Bytes{session_.memory_per_node()}));
+    }
+    if (reason.empty()) return false;
+    c.row.status = Status::skipped;
+    c.row.reason = reason;
+    emit(c.row);
+    return true;
+  }
+
+  std::size_t node_bytes(const ScalePoint& p) {
+    if (!p.impossible.empty()) return 0;
     const auto m = model::make_model(p.model, data().train->features(), data().train->classes());
-    const std::size_t each = Training::resident_bytes(config_of(p, options_), *m, p.ranks);
-    const std::size_t needed = each * static_cast<std::size_t>(session_.ranks_per_node(p.ranks));
-    if (needed <= session_.memory_per_node()) return {};
-    return fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{needed}),
-                       core::to_text(core::Bytes{session_.memory_per_node()}));
+    return Training::resident_bytes(config_of(p, options_), *m, p.ranks) *
+           static_cast<std::size_t>(session_.ranks_per_node(p.ranks));
   }
 
-  Circle& circle_of(int ranks) {
-    auto it = circles_.find(ranks);
-    if (it != circles_.end()) return it->second;
-    const auto& world = session_.world();
-    Circle c{.active = world.split(world.rank() < ranks ? 0 : -1, world.rank()), .offset = {}, .peak = {}, .link = {}};
-    if (!c.active.is_null()) c.offset = runtime::measure_clock_offset(c.active);
-    return circles_.emplace(ranks, std::move(c)).first->second;
+  void measure(std::deque<CurvePoint>& group) {
+    if (group.empty()) return;
+    if (session_.is_root() && listener_.progress) {
+      const auto& p = group.front().point;
+      listener_.progress(fmt::format("{} batch {}: {} points in turn", p.model, p.batch_global, group.size()));
+    }
+    measure_curve(session_, circles_, data(), group, measure_options(group.front().point), [&](std::size_t i) {
+      waiting_.push_back({group[i].point, group[i].row});
+      release(false);
+    });
+    group.clear();
   }
 
-  Limits limits(Circle& c, const ScalePoint& p) {
-    const auto kind = config_of(p, options_).transport;
-    if (!c.peak.contains(p.threads)) c.peak[p.threads] = measure_peak(session_, c.active, p.threads);
-    if (p.algorithm && !c.link.contains(kind)) c.link[kind] = measure_link(session_, c.active, kind);
-    return {c.peak[p.threads], p.algorithm ? c.link[kind] : core::BytesPerSecond{}};
+  /// A row goes out when what it is compared with has gone before it, or when nothing more will come.
+  void release(bool all) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+        const bool is_base = it->first.ranks == 1, is_control = !it->first.strategy->communicates;
+        const bool ready = (is_base || done_.contains(key(baseline_of(it->first)))) &&
+                           (is_control || done_.contains(key(control_of(it->first))));
+        if (!ready && !all) continue;
+        compare(it->first, it->second);
+        emit(it->second);
+        waiting_.erase(it);
+        moved = true;
+        break;
+      }
+    }
+  }
+
+  void compare(const ScalePoint& p, Point& row) const {
+    if (row.status != Status::ok) return;
+    const Point* baseline = p.ranks == 1 ? &row : find(baseline_of(p));
+    compare_row(p, baseline, p.strategy->communicates ? find(control_of(p)) : nullptr, row);
+  }
+
+  const Point* find(const ScalePoint& p) const {
+    const auto it = done_.find(key(p));
+    return it != done_.end() && it->second.status == Status::ok ? &it->second : nullptr;
+  }
+
+  void emit(const Point& row) {
+    wrong_ += row.status == Status::wrong;
+    --left_;
+    if (session_.is_root()) listener_.measured(row);
+    done_[row.factors.key()] = row;
+  }
+
+  MeasureOptions measure_options(const ScalePoint& p) const {
+    double budget = usual_point_budget;
+    if (options_.time_budget) {
+      const double rest = options_.time_budget->value - (runtime::host_clock() - begin_);
+      budget = session_.world().broadcast_value(std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left_)));
+    }
+    MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
+    // A fifth of the time at most goes into warm-up.
+    m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
+    m.rule.budget = core::Seconds{std::max(0.0, budget - m.warmup_budget.value - setup_seconds)};
+    return m;
   }
 
   const model::DataSplit& data() {
@@ -162,156 +179,16 @@ class Sweep {
     return data_;
   }
 
-  void measure_active(const ScalePoint& p, Circle& circle, Point& point) {
-    const Limits limit = limits(circle, p);
-    Training training(session_, circle.active, data(), config_of(p, options_));
-    if (!training.exchange_is_right()) {
-      point.status = Status::wrong;
-      point.reason = fmt::format("the all-reduce {} gives wrong sums", p.algorithm->name);
-      return;
-    }
-    runtime::NoiseGauge gauge;
-    std::size_t step = 0;
-    auto measurement = measure_steps(session_, circle.active, circle.offset, measure_options(p),
-                                     [&]() -> const dataparallel::StepRecord& {
-                                       training.step(step++ % training.steps_per_epoch());
-                                       return training.record();
-                                     });
-    add_noise(circle.active, gauge.read(), point);
-    if (p.strategy->communicates && !training.weights_equal()) {
-      point.status = Status::wrong;
-      point.reason = "ranks hold different weights after synchronous steps";
-    }
-    add_times(p, training, measurement, point);
-    add_bytes(p, training, measurement, point);
-    add_limit(p, training, limit, point);
-    add_comparison(p, training, point);
-  }
-
-  MeasureOptions measure_options(const ScalePoint& p) const {
-    MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
-    // A fifth of the time at most goes into warm-up.
-    m.warmup_budget = core::Seconds{std::clamp(point_budget_ * 0.2, 0.05, 1.0)};
-    m.rule.budget = core::Seconds{std::max(0.0, point_budget_ - m.warmup_budget.value - setup_seconds)};
-    return m;
-  }
-
-  bool oversubscribed(const ScalePoint& p, bool progress_thread) const {
-    return session_.ranks_per_node(p.ranks) * (p.threads + progress_thread) > session_.cores_per_node();
-  }
-
-  void add_noise(const runtime::Communicator& c, const runtime::NoiseReading& mine, Point& point) const {
-    // Own CPU time is the node's ranks' together; what the node did beyond that is foreign.
-    const runtime::Communicator node = c.split_by_node();
-    const double own = node.sum(mine.own_cpu_s), cores = static_cast<double>(std::max<std::size_t>(1, mine.cpus));
-    point.metrics[Metric::noise_steal] = c.max(mine.steal_share);
-    point.metrics[Metric::noise_foreign] = c.max(std::max(0.0, mine.busy_cpu_s - own) / (mine.elapsed_s * cores));
-    point.metrics[Metric::noise_switches] = static_cast<std::int64_t>(c.sum(static_cast<double>(mine.involuntary_switches)));
-    if (mine.frequency_hz > 0) point.metrics[Metric::frequency_hz] = mine.frequency_hz;
-  }
-
-  void add_times(const ScalePoint& p, const Training& t, const Measurement& m, Point& point) const {
-    auto& metrics = point.metrics;
-    point.raw_times_s = m.times();
-    core::Summary time = core::summarise(point.raw_times_s);
-    time.stop = m.stop;
-    metrics[Metric::time_s] = time;
-    metrics[Metric::compute_s] = m.median_of(&Decomposition::compute);
-    metrics[Metric::samples_per_s] = static_cast<double>(p.batch_global) / time.median;
-    metrics[Metric::flops_per_s] = t.model().step_flops(p.batch_per_rank) / time.median;
-    metrics[Metric::warmup_s] = m.warmup_s;
-    metrics[Metric::warmup_samples] = static_cast<std::int64_t>(m.warmup_steps);
-    metrics[Metric::progress_threads] = static_cast<std::int64_t>(t.has_progress_thread());
-    metrics[Metric::oversubscribed] = oversubscribed(p, t.has_progress_thread());
-    if (!p.algorithm) return;
-    metrics[Metric::comm_s] = m.median_of(&Decomposition::communication);
-    metrics[Metric::exposed_union_s] = m.median_of(&Decomposition::exposed);
-    metrics[Metric::overlap_s] = m.median_of(&Decomposition::overlap);
-    if (m.skew_known) metrics[Metric::skew_s] = m.median_of(&Decomposition::skew);
-  }
-
-  static void add_bytes(const ScalePoint& p, const Training&, const Measurement& m, Point& point) {
-    if (!p.algorithm || m.samples.empty() || !m.samples.front().bytes_known) return;
-    const StepSample& s = m.samples.front();
-    auto& metrics = point.metrics;
-    metrics[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(s.bytes_sent_max);
-    metrics[Metric::bytes_sent_total] = static_cast<std::int64_t>(s.bytes_sent_total);
-    metrics[Metric::bytes_inter_node] = static_cast<std::int64_t>(s.bytes_between_nodes);
-    metrics[Metric::bytes_predicted] = static_cast<std::int64_t>(s.bytes_due_total);
-    const bool right = std::all_of(m.samples.begin(), m.samples.end(), [&](const StepSample& x) {
-      return x.bytes_right && x.bytes_sent_total == s.bytes_sent_total;
-    });
-    if (right) return;
-    point.status = Status::wrong;
-    point.reason = "bytes sent differ from the schedule's messages";
-  }
-
-  static void add_limit(const ScalePoint& p, const Training& t, const Limits& limit, Point& point) {
-    const auto bound = lower_bound(limit, t.model().step_flops(p.batch_per_rank), p.algorithm ? t.parameter_bytes() : 0, p.ranks);
-    point.metrics[Metric::limit_s] = bound.seconds();
-    point.metrics[Metric::peak_flops_per_s] = limit.peak.value;
-    if (p.algorithm) point.metrics[Metric::link_bytes_per_s] = limit.link.value;
-    point.metrics[Metric::roofline] = bound.seconds() / point.metrics.number(Metric::time_s);
-  }
-
-  const Point* find(ScalePoint p) const {
-    const auto it = done_.find(to_factors(p).key());
-    return it != done_.end() && it->second.status == Status::ok ? &it->second : nullptr;
-  }
-
-  /// The one-rank point of the same strategy: equal batch per rank (weak) or in all (strong).
-  static ScalePoint baseline_of(ScalePoint p) {
-    if (p.scaling == Scaling::strong) p.batch_per_rank = p.batch_global;
-    p.batch_global = p.batch_per_rank;
-    p.ranks = 1;
-    p.scaling.reset();
-    return without_exchange(p);
-  }
-  static ScalePoint control_of(ScalePoint p) {
-    p.strategy = &dataparallel::find_strategy("independent");
-    return without_exchange(p);
-  }
-  static ScalePoint without_exchange(ScalePoint p) {
-    p.algorithm = nullptr;
-    p.overlap.reset();
-    p.bucket_bytes.reset();
-    p.transport.reset();
-    return p;
-  }
-
-  void add_comparison(const ScalePoint& p, const Training& t, Point& point) const {
-    auto& metrics = point.metrics;
-    const double step = metrics.number(Metric::time_s);
-    const Point* control = p.strategy->communicates ? find(control_of(p)) : nullptr;
-    const Point* one = p.ranks == 1 ? &point : find(baseline_of(p));
-    if (control) {
-      metrics[Metric::exposed_s] = step - control->metrics.number(Metric::time_s);
-      metrics[Metric::interference_s] = metrics.number(Metric::compute_s) - control->metrics.number(Metric::compute_s);
-    }
-    if (!one) return;
-    const double base = one->metrics.number(Metric::time_s);
-    metrics[Metric::baseline_time_s] = base;
-    metrics[Metric::baseline_ranks] = std::int64_t{1};
-    metrics[Metric::baseline_batch] = one->factors[Factor::batch_per_rank];
-    const double base_rate = one->metrics.number(Metric::samples_per_s);
-    metrics[Metric::efficiency] = metrics.number(Metric::samples_per_s) / p.ranks / base_rate;
-    // Strong scaling's fair share of one rank's step is 1/P of it.
-    const double ideal = p.scaling == Scaling::strong ? base / p.ranks : base;
-    Loss loss{.lost = step - ideal};
-    loss.exposed = control ? std::max(0.0, metrics.number(Metric::exposed_s)) : 0.0;
-    loss.contention = loss.lost - loss.exposed;
-    if (const double skew = metrics.number(Metric::skew_s); std::isfinite(skew)) loss.skew = skew;
-    metrics[Metric::limit] = binding_limit(loss, step, oversubscribed(p, t.has_progress_thread()));
-  }
-
   Session& session_;
   const ScaleOptions& options_;
   const ScaleListener& listener_;
   std::vector<ScalePoint> points_;
   std::map<std::string, Point> done_;
-  std::map<int, Circle> circles_;
+  RankCircles circles_;
   model::DataSplit data_;
-  double point_budget_ = usual_point_budget;
+  std::deque<std::pair<ScalePoint, Point>> waiting_;  ///< measured, but not what they are compared with
+  std::size_t left_ = 0, wrong_ = 0;
+  double begin_ = 0;
 };
 
 }  // namespace

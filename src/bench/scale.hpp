@@ -24,7 +24,7 @@ struct ScaleOptions {
 struct ScaleListener {
   std::function<void(const core::Point&)> measured;              ///< to keep: a new row
   std::function<void(const core::Point&)> kept;                  ///< from an earlier run: shown, not written again
-  std::function<void(std::size_t done, const std::string& now)> progress;
+  std::function<void(const std::string& now)> progress;      ///< what is measured now
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured

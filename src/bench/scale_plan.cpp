@@ -34,7 +34,8 @@ class Planner {
       for (const std::size_t batch : f_.batches) {
         for (const int threads : f_.threads) {
           for (const auto cadence : f_.cadences) {
-            curve({.model = model, .batch_per_rank = batch, .batch_global = batch, .threads = threads, .cadence = cadence});
+            curve({.model = model, .batch_per_rank = batch, .batch_global = batch, .threads = threads, .cadence = cadence,
+                   .curve = curves_++});
           }
         }
       }
@@ -105,7 +106,16 @@ class Planner {
   std::vector<int> ranks_;
   std::vector<const StrategyInfo*> strategies_;
   std::vector<ScalePoint> points_;
+  std::size_t curves_ = 0;
 };
+
+ScalePoint without_exchange(ScalePoint p) {
+  p.algorithm = nullptr;
+  p.overlap.reset();
+  p.bucket_bytes.reset();
+  p.transport.reset();
+  return p;
+}
 
 std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
   if (t == dataparallel::TransportKind::automatic) return one_node ? "shm" : "mpi";
@@ -115,6 +125,19 @@ std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
 }  // namespace
 
 std::string_view name(Scaling s) { return s == Scaling::weak ? "weak" : "strong"; }
+
+ScalePoint baseline_of(ScalePoint p) {
+  if (p.scaling == Scaling::strong) p.batch_per_rank = p.batch_global;
+  p.batch_global = p.batch_per_rank;
+  p.ranks = 1;
+  p.scaling.reset();
+  return without_exchange(p);
+}
+
+ScalePoint control_of(ScalePoint p) {
+  p.strategy = &dataparallel::find_strategy("independent");
+  return without_exchange(p);
+}
 
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }
 

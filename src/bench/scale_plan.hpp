@@ -44,14 +44,20 @@ struct ScalePoint {
   std::optional<Overlap> overlap = {};
   std::optional<std::size_t> bucket_bytes = {};
   std::optional<dataparallel::TransportKind> transport = {};
+  std::size_t curve = 0;                          ///< points of one curve are measured in turn
   std::string impossible = {};                    ///< why it cannot be measured: a row `skipped`
 };
+
+/// The one-rank point of the same strategy: equal batch per rank (weak) or in all (strong).
+ScalePoint baseline_of(ScalePoint);
+/// `independent` at the same factors.
+ScalePoint control_of(ScalePoint);
 
 /// Baselines first: 1 rank before more, `independent` before what is compared with it. Control points that were not
 /// asked for are added: 1 rank, and `independent` at every rank count.
 std::vector<ScalePoint> plan_scale(const ScaleFactors&);
 
-/// `transport`: what automatic became on this machine.
+/// What the row says of the point: automatic choices are resolved, factors that do not apply are null.
 core::Factors to_factors(const ScalePoint&, const Session&, const std::string& interconnect);
 
 }  // namespace gradmeter::bench

@@ -171,7 +171,7 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
                 got.points.push_back(p);
                 ++got.kept;
               },
-          .progress = [&got, &progress](std::size_t, const std::string& now) { progress.update(got.points.size(), now); }};
+          .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }};
 }
 
 /// The same finished points on every rank, as rank 0 read them.

@@ -6,6 +6,7 @@
 
 #include "allreduce/broadcast.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/units.hpp"
 #include "runtime/mailbox.hpp"
 #include "runtime/mpi_transport.hpp"
@@ -60,8 +61,17 @@ class SendOperation final : public EngineOperation {
 
  private:
   void start() override {
-    if (!data_.empty()) ticket_ = transport_.send(peer_, 0, data_);
-    completion_.bytes_sent = data_.size();
+    if (data_.empty()) return;
+    if (!transport_.reaches(data_)) {
+      throw core::BackendError("dataparallel", "send",
+                               fmt::format("the peer cannot read this buffer over {}; take it from the fabric's memory "
+                                           "or use transport mpi", transport_.name()));
+    }
+    const runtime::Traffic before = transport_.traffic();
+    ticket_ = transport_.send(peer_, 0, data_);
+    const runtime::Traffic sent = transport_.traffic() - before;
+    completion_.bytes_sent = sent.bytes;
+    completion_.bytes_between_nodes = sent.bytes_between_nodes;
   }
   bool advance() override {
     transport_.progress();

@@ -1,0 +1,131 @@
+#include "bench/curve.hpp"
+
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+
+RankCircle& RankCircles::of(int ranks) {
+  const auto it = circles_.find(ranks);
+  if (it != circles_.end()) return it->second;
+  const auto& world = session_.world();
+  RankCircle c{.active = world.split(world.rank() < ranks ? 0 : -1, world.rank()), .offset = {}, .peak = {}, .link = {}};
+  if (!c.active.is_null()) c.offset = runtime::measure_clock_offset(c.active);
+  return circles_.emplace(ranks, std::move(c)).first->second;
+}
+
+Limits RankCircles::limits(RankCircle& c, int threads, const TrainingConfig& config) {
+  if (!c.peak.contains(threads)) c.peak[threads] = measure_peak(session_, c.active, threads);
+  if (!config.algorithm) return {c.peak[threads], {}};
+  if (!c.link.contains(config.transport)) c.link[config.transport] = measure_link(session_, c.active, config.transport);
+  return {c.peak[threads], c.link[config.transport]};
+}
+
+namespace {
+
+/// One point while it takes its turns. On ranks that sit out it only keeps step with the others.
+class Contestant {
+ public:
+  Contestant(Session& s, RankCircles& circles, const model::DataSplit& data, CurvePoint& p, const MeasureOptions& o)
+      : session_(s), circle_(circles.of(p.point.ranks)), point_(p) {
+    take_turn([&] {
+      limits_ = circles.limits(circle_, p.point.threads, p.config);
+      training_.emplace(s, circle_.active, data, p.config);
+      if (!training_->exchange_is_right()) return wrong(fmt::format("the all-reduce {} gives wrong sums", p.config.algorithm->name));
+      meter_.emplace(s, circle_.active, circle_.offset, o, [this]() -> const dataparallel::StepRecord& {
+        training_->step(step_++ % training_->steps_per_epoch());
+        return training_->record();
+      });
+      meter_->warm_up();
+    });
+    share_status();
+  }
+
+  bool done() const { return done_; }
+
+  /// Collective over the world.
+  void round() {
+    int stop = 0;
+    take_turn([&] {
+      tally_.begin();
+      stop = static_cast<int>(meter_->round());
+      tally_.end();
+    });
+    done_ = session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
+    if (done_) finish();
+  }
+
+ private:
+  bool active() const { return !circle_.active.is_null(); }
+
+  /// Ranks that sit out sleep until the turn is over.
+  template <class Work>
+  void take_turn(Work work) {
+    std::optional<runtime::Pause> sitting_out;
+    if (active()) {
+      work();
+    } else {
+      sitting_out.emplace(session_.activity());
+    }
+    session_.world().patient_barrier();
+    session_.stop_if_interrupted(session_.world());
+  }
+
+  void wrong(std::string reason) {
+    point_.row.status = core::Status::wrong;
+    point_.row.reason = std::move(reason);
+  }
+
+  void finish() {
+    take_turn([&] {
+      const Noise noise = tally_.over(circle_.active);
+      const bool crowded = session_.ranks_per_node(point_.point.ranks) *
+                               (point_.point.threads + training_->has_progress_thread()) > session_.cores_per_node();
+      fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded}, point_.row);
+      if (point_.point.strategy->communicates && !training_->weights_equal()) {
+        wrong("ranks hold different weights after synchronous steps");
+      }
+    });
+    share_status();
+    meter_.reset();
+    training_.reset();  // its memory is for those still measuring
+  }
+
+  void share_status() {
+    point_.row.status = static_cast<core::Status>(session_.world().broadcast_value(static_cast<int>(point_.row.status)));
+    if (point_.row.status == core::Status::wrong) done_ = true;
+  }
+
+  Session& session_;
+  RankCircle& circle_;
+  CurvePoint& point_;
+  Limits limits_{};
+  std::optional<Training> training_;
+  std::optional<StepMeter> meter_;
+  NoiseTally tally_;
+  std::size_t step_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& data, std::deque<CurvePoint>& points,
+                   const MeasureOptions& o, const std::function<void(std::size_t)>& finished) {
+  std::deque<Contestant> contestants;
+  std::size_t left = points.size();
+  for (auto& p : points) {
+    contestants.emplace_back(s, circles, data, p, o);
+    if (contestants.back().done()) finished(contestants.size() - 1), --left;
+  }
+  while (left > 0) {
+    for (std::size_t i = 0; i < contestants.size(); ++i) {
+      if (contestants[i].done()) continue;
+      contestants[i].round();
+      if (contestants[i].done()) finished(i), --left;
+    }
+  }
+}
+
+}  // namespace gradmeter::bench
