@@ -1,6 +1,8 @@
 #include "report/scale_table.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "core/format.hpp"
@@ -34,6 +36,14 @@ std::string rate(double per_s) {
   return per_s >= 1e4 ? fmt::format("{:.1f}k", per_s / 1e3) : fmt::format("{:.0f}", per_s);
 }
 
+/// "~" marks a step during which others had more than a twentieth of the machine.
+std::string step_cell(const Point& p) {
+  constexpr double noticeable = 0.05;
+  const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
+  const bool noisy = share(Metric::noise_steal) + share(Metric::noise_foreign) > noticeable;
+  return fmt::format("{}{}", milliseconds(p.metrics.number(Metric::time_s)), noisy ? "~" : " ");
+}
+
 /// "*" marks times taken with more busy threads than cores.
 std::string ranks_cell(const Point& p) {
   const auto* over = std::get_if<bool>(&p.metrics[Metric::oversubscribed]);
@@ -52,14 +62,14 @@ std::vector<std::string> row(const Point& p) {
   std::vector<std::string> cells{ranks_cell(p), text(p.factors[Factor::scaling]), text(p.factors[Factor::batch_per_rank]),
                                  text(p.factors[Factor::strategy]), exchange_cell(p), text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok) {
-    cells.insert(cells.end(), {"-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
+    cells.insert(cells.end(), {"-", "-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
     return cells;
   }
   const std::string limit = text(p.metrics[Metric::limit]);
   cells.insert(cells.end(),
                {percent(p.metrics.number(Metric::efficiency)), rate(p.metrics.number(Metric::samples_per_s)),
-                ms(Metric::time_s), interval(p.metrics[Metric::time_s]), ms(Metric::compute_s), ms(Metric::exposed_s),
-                ms(Metric::skew_s), limit});
+                step_cell(p), interval(p.metrics[Metric::time_s]), ms(Metric::compute_s), ms(Metric::exposed_s),
+                ms(Metric::skew_s), ms(Metric::limit_s), limit});
   return cells;
 }
 
@@ -68,7 +78,7 @@ std::vector<core::Column> columns() {
   return {{"ranks", "", right},       {"scaling", "", left},  {"batch", "/rank", right}, {"strategy", "", left},
           {"exchange", "", left},     {"overlap", "", left},  {"efficiency", "%", right}, {"rate", "samples/s", right},
           {"step", "ms", right},      {"95 %", "ms", right},  {"compute", "ms", right},  {"exposed", "ms", right},
-          {"skew", "ms", right},      {"bound by", "", left}};
+          {"skew", "ms", right},      {"limit", "ms", right},     {"bound by", "", left}};
 }
 
 /// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's batch in all.
@@ -95,17 +105,40 @@ std::string baseline_line(std::span<const Point> curve) {
   return "no baseline was measured: no efficiency is shown\n";
 }
 
+/// Rows were measured in turn and come in the order in which they were done: a reader wants ranks to grow, and the
+/// control above what it controls.
+bool comes_before(const Point& a, const Point& b) {
+  const auto order = [](const Point& p) {
+    const auto* ranks = std::get_if<std::int64_t>(&p.factors[Factor::ranks]);
+    return std::make_tuple(ranks ? *ranks : 0, text(p.factors[Factor::scaling]) == "strong",
+                           text(p.factors[Factor::strategy]) != "independent", text(p.factors[Factor::strategy]));
+  };
+  if (order(a) != order(b)) return order(a) < order(b);
+  const auto exchange = [](const Point& p) {
+    const auto* bucket = std::get_if<std::int64_t>(&p.factors[Factor::bucket_bytes]);
+    return std::make_tuple(text(p.factors[Factor::algorithm]), text(p.factors[Factor::transport]),
+                           text(p.factors[Factor::overlap]), bucket ? *bucket : 0);
+  };
+  return exchange(a) < exchange(b);
+}
+
 }  // namespace
 
 std::string scale_tables(std::span<const Point> points) {
+  std::vector<std::string> names;
+  for (const Point& p : points) {
+    if (std::find(names.begin(), names.end(), curve_name(p)) == names.end()) names.push_back(curve_name(p));
+  }
   std::string out;
-  for (std::size_t i = 0; i < points.size();) {
-    std::size_t end = i;
-    while (end < points.size() && curve_name(points[end]) == curve_name(points[i])) ++end;
+  for (const auto& name : names) {
+    std::vector<Point> curve;
+    for (const Point& p : points) {
+      if (curve_name(p) == name) curve.push_back(p);
+    }
+    std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
-    for (std::size_t k = i; k < end; ++k) table.add_row(row(points[k]));
-    out += fmt::format("{}\n{}{}\n", curve_name(points[i]), baseline_line(points.subspan(i, end - i)), table.to_string());
-    i = end;
+    for (const Point& p : curve) table.add_row(row(p));
+    out += fmt::format("{}\n{}{}\n", name, baseline_line(curve), table.to_string());
   }
   return out;
 }
@@ -116,7 +149,10 @@ std::string scale_legend() {
       "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
       "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
       "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
+      "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or 2(P-1)/P of the gradients\n"
+      "            at the link's rate, both measured in this run, whichever is longer\n"
       "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n"
+      "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
       "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
 }
 
