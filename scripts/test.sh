@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every check; goes on after a failure where it can, and ends with ctest's
-# own summaries and the stages that failed. Exit status 0: everything passed.
+# Installs what is missing, builds, and runs every check; goes on after a failed check (not after a failed build), and
+# ends with ctest's own summaries and the stages that failed. Exit status 0: everything passed.
 # Usage: scripts/test.sh [--preset NAME] [--quick] [--sanitizers]
 #   --preset NAME   a preset of CMakePresets.json (default: ci, warnings are errors)
 #   --quick         the unit tests and the format only: no real ranks, no clang-tidy
@@ -83,8 +83,8 @@ run_tests() { # PRESET [CTEST ARGUMENTS...]
   "${wrapper[@]}" ctest --preset "$1" --parallel "$jobs" "${@:2}" 2>&1 | tee "$log"
 }
 
-configure_build_test() { # PRESET [CTEST ARGUMENTS...]
-  stage "configure $1" configure "$1" && stage "build $1" build "$1" && stage "test $1" run_tests "$@"
+prepare() { # PRESET
+  stage "configure $1" configure "$1" && stage "build $1" build "$1"
 }
 
 finish() {
@@ -107,17 +107,18 @@ finish() {
 
 stage packages gradmeter_install build test || finish
 stage format check_format
+prepare "$preset" || finish
 if $quick; then
-  configure_build_test "$preset" --label-regex unit
+  stage "test $preset" run_tests "$preset" --label-regex unit
 else
-  configure_build_test "$preset"
-  [ ! -e "build/$preset/compile_commands.json" ] || stage clang-tidy scripts/tidy.sh --preset "$preset"
+  stage "test $preset" run_tests "$preset"
+  stage clang-tidy scripts/tidy.sh --preset "$preset"
 fi
 if $sanitizers; then
-  configure_build_test asan
+  prepare asan && stage "test asan" run_tests asan
   # On kernels that randomise addresses widely the thread sanitizer of GCC 12 finds no room for its shadow memory.
   # The build runs the test programs too: to list their cases.
   if setarch --addr-no-randomize true 2>/dev/null; then wrapper=(setarch --addr-no-randomize); fi
-  configure_build_test tsan
+  prepare tsan && stage "test tsan" run_tests tsan
 fi
 finish

@@ -8,7 +8,7 @@ set(rooms core runtime kernels model compression allreduce dataparallel predict 
 set(core_uses)
 set(runtime_uses core)
 set(kernels_uses core runtime)
-set(model_uses core kernels)
+set(model_uses core runtime kernels)
 set(compression_uses core kernels)
 set(allreduce_uses core runtime kernels compression)
 set(dataparallel_uses core runtime kernels model compression allreduce)

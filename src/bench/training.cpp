@@ -124,7 +124,7 @@ double Training::validation_accuracy() {
 }
 
 bool Training::weights_equal() const {
-  const auto hashes = communicator_.all_gather_value(hash_bits(buffers_.parameters));
+  const auto hashes = communicator_.all_gather_value(hash_bits(buffers_.parameters.values<float>()));
   return std::all_of(hashes.begin(), hashes.end(), [&](auto h) { return h == hashes.front(); });
 }
 
@@ -133,7 +133,7 @@ bool Training::exchange_is_right() {
   const auto value = [](int rank, std::size_t i) {
     return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50.0f;
   };
-  const auto g = buffers_.gradients;
+  const auto g = buffers_.gradients.values<float>();
   for (std::size_t i = 0; i < g.size(); ++i) g[i] = value(communicator_.rank(), i);
   fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::sum, {}));
   // Small whole numbers: their sums are exact in fp32 whatever the order, so any difference is an error.

@@ -1,9 +1,11 @@
-// Input is judged once: rank 0 decides, all ranks hear it, before any of them works.
+// Input is judged once, all ranks hear the verdict, and one line is printed, before any of them works.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "runtime/mpi.hpp"
 
 namespace gradmeter::cli {
@@ -27,6 +29,23 @@ void agree(const runtime::Communicator& world, Check check) {
   }
   refusal = world.broadcast_text(refusal);
   if (!refusal.empty()) throw Refused(refusal);
+}
+
+/// Runs `check` on every rank, for what may differ between them: files of their nodes. When it throws a UsageError on
+/// any, all ranks throw Refused with the text of the lowest such rank, named where others found nothing wrong.
+template <class Check>
+void agree_everywhere(const runtime::Communicator& world, Check check) {
+  std::string mine;
+  try {
+    check();
+  } catch (const core::UsageError& e) {
+    mine = e.what();
+  }
+  const auto all = world.all_gather_text(mine);
+  const auto bad = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
+  if (bad == all.end()) return;
+  const bool everybody = std::none_of(all.begin(), all.end(), [](const auto& text) { return text.empty(); });
+  throw Refused(everybody ? *bad : fmt::format("rank {}: {}", bad - all.begin(), *bad));
 }
 
 }  // namespace gradmeter::cli

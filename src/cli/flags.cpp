@@ -39,12 +39,39 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
   return out;
 }
 
+/// What Boost lets through: values that are flags (`--out --dry-run`), and words that belong to no flag.
+void refuse_stray(std::string_view command, const options::parsed_options& parsed) {
+  for (const auto& o : parsed.options) {
+    if (o.position_key >= 0) {
+      throw UsageError(
+          fmt::format("{}: '{}' belongs to no flag; write flags only, as in --model mlp; see gradmeter {} --help",
+                      command, fmt::join(o.value, " "), command));
+    }
+    if (o.original_tokens.size() == 2 && o.original_tokens[1].starts_with("--")) {
+      throw UsageError(fmt::format("{}: the value of --{} is missing before {}; see gradmeter {} --help", command,
+                                   o.string_key, o.original_tokens[1], command));
+    }
+  }
+}
+
+/// The parsers of units do not know which flag they read.
+template <class Parse>
+auto naming_flag(const std::string& flag, Parse parse) {
+  try {
+    return parse();
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", flag, e.what()));
+  }
+}
+
 }  // namespace
 
-Flags::Flags(std::string_view command, const options::options_description& d, const std::vector<std::string>& arguments) {
+Flags::Flags(std::string_view command, const options::options_description& d,
+             const std::vector<std::string>& arguments) {
   try {
     const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-    const auto parsed = options::command_line_parser(arguments).options(d).style(style).positional({}).run();
+    const auto parsed = options::command_line_parser(arguments).options(d).style(style).run();
+    refuse_stray(command, parsed);
     options::store(parsed, map_);
     options::notify(map_);
   } catch (const options::unknown_option& e) {
@@ -52,10 +79,9 @@ Flags::Flags(std::string_view command, const options::options_description& d, co
     const std::string near = core::nearest(e.get_option_name(), names);
     throw UsageError(fmt::format("{}: unknown flag {}{}; see gradmeter {} --help", command, e.get_option_name(),
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near), command));
-  } catch (const options::too_many_positional_options_error&) {
-    throw UsageError(fmt::format("{}: takes flags only, as in --model mlp; see gradmeter {} --help", command, command));
   } catch (const options::multiple_occurrences& e) {
-    throw UsageError(fmt::format("{}: {} is given twice; give it once, with a comma list", command, e.get_option_name()));
+    throw UsageError(
+        fmt::format("{}: {} is given twice; give it once, with a comma list", command, e.get_option_name()));
   } catch (const options::error& e) {
     throw UsageError(fmt::format("{}: {}; see gradmeter {} --help", command, e.what(), command));
   }
@@ -72,12 +98,7 @@ void add_switch(options::options_description& d, const char* name, const char* h
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
-  std::vector<std::string> out;
-  try {
-    out = core::split_names(text);
-  } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", flag, e.what()));
-  }
+  std::vector<std::string> out = naming_flag(flag, [&] { return core::split_names(text); });
   if (out.empty()) throw UsageError(fmt::format("{} is empty; give at least one value", flag));
   return out;
 }
@@ -108,6 +129,10 @@ double parse_number(const std::string& flag, const std::string& text, double lea
     throw UsageError(fmt::format("{} {}: must be a number from {} to {}", flag, text, least, most));
   }
   return value;
+}
+
+core::Seconds parse_time(const std::string& flag, const std::string& text) {
+  return naming_flag(flag, [&] { return core::parse_duration(text); });
 }
 
 std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text) {
@@ -144,7 +169,7 @@ std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
 std::vector<std::size_t> parse_buckets(const std::string& text) {
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--bucket", text)) {
-    const std::size_t bytes = core::parse_bytes(item).value;
+    const std::size_t bytes = naming_flag("--bucket", [&] { return core::parse_bytes(item).value; });
     if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
     if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
   }

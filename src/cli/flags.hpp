@@ -19,7 +19,8 @@ namespace options = boost::program_options;
 /// Parsed flags of one subcommand. Boost's messages are rewritten: what is wrong, and the flags there are.
 class Flags {
  public:
-  /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice.
+  /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
+  /// that belongs to no flag.
   Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments);
   bool has(const std::string& name) const { return map_.count(name) > 0; }
   bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
@@ -38,6 +39,7 @@ std::vector<std::string> split_list(const std::string& flag, const std::string& 
 std::uint64_t parse_count(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most);
 std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::string& text, std::uint64_t least,
                                         std::uint64_t most);
+core::Seconds parse_time(const std::string& flag, const std::string& text);
 double parse_number(const std::string& flag, const std::string& text, double least, double most);
 
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.

@@ -1,4 +1,5 @@
 // gradmeter list: what there is, with its source.
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -40,7 +41,8 @@ std::vector<Member> strategies() {
 std::vector<Member> models() {
   std::vector<Member> out;
   for (const auto& m : model::model_table()) {
-    out.push_back({std::string(m.name), fmt::format("{} (default {})", m.description, m.default_name), std::string(m.source)});
+    out.push_back(
+        {std::string(m.name), fmt::format("{} (default {})", m.description, m.default_name), std::string(m.source)});
   }
   return out;
 }
@@ -51,7 +53,8 @@ std::vector<Member> optimizers() {
 }
 std::vector<Member> kernels() {
   std::vector<Member> out;
-  for (const auto& g : kernels::gemm_backends()) out.push_back({"gemm/" + std::string(g.name), "", std::string(g.source)});
+  for (const auto& g : kernels::gemm_backends())
+    out.push_back({"gemm/" + std::string(g.name), "", std::string(g.source)});
   return out;
 }
 std::vector<Member> transports() {
@@ -66,18 +69,25 @@ std::vector<Member> data() {
           {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
 }
 
-constexpr std::array kinds{Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
-                           Kind{"kernels", kernels},       Kind{"models", models},         Kind{"optimizers", optimizers},
-                           Kind{"precisions", precisions}, Kind{"strategies", strategies}, Kind{"transports", transports}};
+constexpr std::array kinds{
+    Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
+    Kind{"kernels", kernels},       Kind{"models", models},         Kind{"optimizers", optimizers},
+    Kind{"precisions", precisions}, Kind{"strategies", strategies}, Kind{"transports", transports}};
 
-std::vector<Kind> chosen_kinds(const std::string& what) {
-  if (what == "all") return {kinds.begin(), kinds.end()};
-  std::vector<std::string> names;
-  for (const auto& k : kinds) {
-    if (k.name == what) return {k};
-    names.emplace_back(k.name);
+/// In the table's order, each once; nothing asked means all.
+std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
+  std::vector<std::string> names{"all"};
+  for (const auto& k : kinds) names.emplace_back(k.name);
+  for (const auto& what : asked) {
+    if (std::find(names.begin(), names.end(), what) == names.end()) core::refuse_unknown("list", what, names);
   }
-  core::refuse_unknown("list", what, names);
+  std::vector<Kind> chosen;
+  for (const auto& k : kinds) {
+    const bool wanted =
+        std::any_of(asked.begin(), asked.end(), [&](const auto& w) { return w == "all" || w == k.name; });
+    if (wanted || asked.empty()) chosen.push_back(k);
+  }
+  return chosen;
 }
 
 void print_json(const std::vector<Kind>& chosen) {
@@ -92,7 +102,8 @@ void print_json(const std::vector<Kind>& chosen) {
 
 void print_tables(const std::vector<Kind>& chosen) {
   for (const auto& k : chosen) {
-    core::Table table({{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}, {"source", "", core::Align::left}});
+    core::Table table(
+        {{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}, {"source", "", core::Align::left}});
     for (const auto& m : k.members()) table.add_row({m.name, m.about, m.source});
     fmt::print("{}\n", table.to_string());
   }
@@ -105,12 +116,12 @@ int run_list_command(const Invocation& invocation) {
   d.add_options()("help,h", "this text");
   add_switch(d, "json", "machine-readable");
   std::vector<std::string> flags_only;
-  std::string what = "all";
+  std::vector<std::string> asked;
   for (const auto& a : invocation.arguments) {
     if (a.rfind('-', 0) == 0) {
       flags_only.push_back(a);
     } else {
-      what = a;
+      asked.push_back(a);
     }
   }
   const Flags flags("list", d, flags_only);
@@ -120,10 +131,11 @@ int run_list_command(const Invocation& invocation) {
     text << d;
     std::string names;
     for (const auto& k : kinds) names += fmt::format(" {}", k.name);
-    fmt::print("gradmeter list [WHAT]: what there is, with its source\n\nWHAT is one of:{}\n\n{}", names, text.str());
+    fmt::print("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n\n{}", names,
+               text.str());
     return 0;
   }
-  const auto chosen = chosen_kinds(what);
+  const auto chosen = chosen_kinds(asked);
   if (flags.on("json")) {
     print_json(chosen);
   } else {

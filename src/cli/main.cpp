@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 
 #include "bench/version.hpp"
 #include "cli/command.hpp"
@@ -17,9 +18,12 @@ using namespace gradmeter;
 using core::ExitCode;
 
 constexpr std::array commands{
-    cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true, cli::run_scale_command},
-    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true, cli::run_train_command},
-    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::run_list_command},
+    cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true,
+                 cli::run_scale_command},
+    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true,
+                 cli::run_train_command},
+    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
+                 cli::run_list_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
 };
 
@@ -77,11 +81,7 @@ int run_guarded(const cli::Command& command, const cli::Invocation& invocation) 
   }
 }
 
-int run_command(const cli::Command& command, const cli::Invocation& invocation, int& argc, char**& argv) {
-  const bool ranks = command.with_mpi && !asks_for(invocation.arguments, "--help") &&
-                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
-  if (!ranks) return run_guarded(command, invocation);
-  const runtime::MpiSession mpi(argc, argv);
+int run_in_world(const cli::Command& command, const cli::Invocation& invocation) {
   if (const auto reason = runtime::separate_worlds(runtime::read_launcher(), runtime::MpiSession::world_size())) {
     complain(invocation.rank, core::UsageError(*reason), false);
     return static_cast<int>(ExitCode::usage);
@@ -89,12 +89,25 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation, 
   return run_guarded(command, invocation);
 }
 
+int run_command(const cli::Command& command, const cli::Invocation& invocation,
+                std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
+  const bool ranks = command.with_mpi && !asks_for(invocation.arguments, "--help") &&
+                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
+  if (!ranks) return run_guarded(command, invocation);
+  const runtime::MpiSession mpi(argc, argv);
+  const int code = run_in_world(command, invocation);
+  // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
+  // They are done: the signal may have them, and there is nothing to say.
+  if (signals->pending() == 0) signals.reset();
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rank = runtime::read_launcher().rank;
   try {
-    runtime::SignalWatch signals;
+    std::optional<runtime::SignalWatch> signals(std::in_place);
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const std::string line = fmt::format("gradmeter {}", fmt::join(arguments, " "));
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
@@ -107,7 +120,7 @@ int main(int argc, char** argv) {
     }
     const cli::Command& command = find_command(arguments[0]);
     arguments.erase(arguments.begin());
-    return run_command(command, {std::move(arguments), line, signals, rank}, argc, argv);
+    return run_command(command, {std::move(arguments), line, *signals, rank}, signals, argc, argv);
   } catch (const core::UsageError& e) {
     complain(rank, e, false);
     return static_cast<int>(ExitCode::usage);

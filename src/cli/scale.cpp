@@ -6,11 +6,11 @@
 #include "bench/scale.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
+#include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
-#include "model/data.hpp"
 #include "report/scale_table.hpp"
 #include "runtime/host.hpp"
 #include "runtime/launcher.hpp"
@@ -85,15 +85,17 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
   return ranks;
 }
 
+std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
+
 /// Everything that one look at the flags can judge; the same on every rank.
-bench::ScaleOptions read_options(const Flags& f, int world, int default_threads) {
+bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--codec", f.text("codec"), {"none", "fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   check_only("--mesh", f.text("mesh"), {"data"});
   check_only("--accumulate", f.text("accumulate"), {"1"});
   bench::ScaleOptions o;
-  o.factors.models = parse_models(f.text("model"), 28 * 28, 10);
+  o.factors.models = parse_models(f.text("model"), data.features, data.classes);
   for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
   o.factors.ranks = parse_ranks(f, world);
   o.factors.strategies = parse_strategies(f.text("strategy"));
@@ -109,10 +111,13 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads)
   dataparallel::make_optimizer(f.text("optimizer"), 1);
   o.optimizer = f.text("optimizer");
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  if (f.has("data")) o.data_directory = f.text("data");
-  if (f.has("time-budget")) o.time_budget = core::parse_duration(f.text("time-budget"));
+  o.data_directory = data_directory(f);
+  if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
+  for (const auto& p : bench::plan_scale(o.factors)) {
+    if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
+  }
   return o;
 }
 
@@ -120,21 +125,35 @@ std::string point_text(const bench::ScalePoint& p) {
   return fmt::format("{}{}", p.strategy->name, p.algorithm ? fmt::format(" {}", p.algorithm->name) : "");
 }
 
+/// Without a launcher a plan may be for more ranks than there are: as many as the largest that was asked for.
+int planned_world(const Flags& f, const runtime::Launcher& launcher) {
+  if (!launcher.name.empty() || !f.has("ranks")) return launcher.size;
+  const auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  return *std::max_element(ranks.begin(), ranks.end());
+}
+
 int dry_run(const Flags& f) {
   const auto launcher = runtime::read_launcher();
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
   const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
-  const auto options = read_options(f, launcher.size, std::max(1, cores / launcher.size));
-  core::Table table({{"ranks", "", core::Align::right}, {"scaling", "", core::Align::left}, {"batch", "/rank", core::Align::right},
-                     {"model", "", core::Align::left}, {"point", "", core::Align::left}, {"memory", "/rank", core::Align::right},
+  const int world = planned_world(f, launcher);
+  const auto options = read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)));
+  read_output_flags(f);
+  core::Table table({{"ranks", "", core::Align::right},
+                     {"scaling", "", core::Align::left},
+                     {"batch", "/rank", core::Align::right},
+                     {"model", "", core::Align::left},
+                     {"point", "", core::Align::left},
+                     {"memory", "/rank", core::Align::right},
                      {"at most", "s", core::Align::right}});
   double seconds = 0;
   std::size_t most = 0;
   for (const auto& e : bench::estimate_scale(options)) {
     const auto& p = e.point;
     table.add_row({fmt::format("{}", p.ranks), p.scaling ? std::string(bench::name(*p.scaling)) : "-",
-                   fmt::format("{}", p.batch_per_rank), p.model, p.impossible.empty() ? point_text(p) : "skipped: " + p.impossible,
+                   fmt::format("{}", p.batch_per_rank), p.model,
+                   p.impossible.empty() ? point_text(p) : "skipped: " + p.impossible,
                    core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
     seconds += e.seconds_at_most;
     most = std::max(most, e.bytes_per_rank * static_cast<std::size_t>(p.ranks));
@@ -148,8 +167,8 @@ int dry_run(const Flags& f) {
 /// A table without the columns' meaning is a riddle, and so is one without the machine.
 void print_head(const bench::Session& s) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks, i.nodes,
-             i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
+             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
   std::fflush(stdout);
 }
 
@@ -190,16 +209,13 @@ std::map<std::string, core::Point> share_finished(const runtime::Communicator& w
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(invocation.signals, core::parse_duration(f.text("timeout")), invocation.command_line);
+  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
-  const int per_node = session.ranks_per_node(world.size());
-  const auto options = read_options(f, world.size(), std::max(1, session.cores_per_node() / per_node));
+  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
+  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)));
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  agree(world, [&] {
-    earlier = check_output(output, session.run_info().fingerprint, "scale");
-    if (!options.data_directory.empty()) model::make_data({.directory = options.data_directory});
-  });
+  agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "scale"); });
   const bool root = session.is_root();
   auto finished = share_finished(world, std::move(earlier.finished));
   std::unique_ptr<core::ResultWriter> writer;

@@ -5,6 +5,7 @@
 #include "bench/train.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
+#include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "core/format.hpp"
@@ -52,7 +53,9 @@ T only_one(const std::string& flag, const std::vector<T>& values) {
   return values.front();
 }
 
-bench::TrainOptions read_options(const Flags& f, int default_threads) {
+std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
+
+bench::TrainOptions read_options(const Flags& f, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--update", f.text("update"), {"fp32"});
   check_only("--codec", f.text("codec"), {"none", "fp32"});
@@ -60,14 +63,15 @@ bench::TrainOptions read_options(const Flags& f, int default_threads) {
   check_only("--lr-rule", f.text("lr-rule"), {"constant"});
   bench::TrainOptions o;
   auto& c = o.config;
-  c.model = only_one("--model", parse_models(f.text("model"), 28 * 28, 10));
+  c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
   c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
   c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
   c.overlap = only_one("--overlap", parse_overlaps(f.text("overlap")));
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
-  c.threads = f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
+  c.threads =
+      f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
   c.optimizer = f.text("optimizer");
   dataparallel::make_optimizer(c.optimizer, 1);
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
@@ -77,7 +81,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads) {
   if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
   if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
-  if (f.has("data")) o.data.directory = f.text("data");
+  o.data.directory = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
   o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
   o.data.seed = c.seed;
@@ -104,17 +108,19 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(invocation.signals, core::parse_duration(f.text("timeout")), invocation.command_line);
+  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
-  const auto options = read_options(f, std::max(1, session.cores_per_node() / session.ranks_per_node(world.size())));
+  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
+  const DataShape data = agree_on_data(world, data_directory(f));
+  const auto options = read_options(f, threads, data);
+  const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
   const bool root = session.is_root();
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
-    const auto data = model::make_data(options.data);
-    model::Sampler(data.train->size(), options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
+    model::Sampler(samples, options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
     writer = open_output(output, session.run_info());
   });
   if (root) print_head(session, options);

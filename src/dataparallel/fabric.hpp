@@ -7,12 +7,17 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "allreduce/reduce.hpp"
-#include "dataparallel/buffer.hpp"
+#include "dataparallel/intervals.hpp"
 #include "model/compute.hpp"
+#include "runtime/buffer.hpp"
 
 namespace gradmeter::dataparallel {
+
+using runtime::Buffer;
+using runtime::ConstBuffer;
 
 /// A set of ranks. Group 0 is everybody; others come from `split`.
 struct Group {
@@ -34,6 +39,13 @@ struct Completion {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
   std::optional<std::uint64_t> bytes_due;                 ///< what the schedule's messages add up to; null: a vendor's
 };
+
+/// One computation of one rank. The label is what `compute` was given: a literal.
+struct ComputeRecord {
+  std::string_view label;
+  Interval when;
+};
+using ComputeLog = std::vector<ComputeRecord>;
 
 /// A call under way.
 class Operation {
@@ -67,6 +79,11 @@ class Fabric {
   /// Behind all computation that this rank has asked for so far.
   virtual Ready record() = 0;
   virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
+  /// From now on the interval of every computation goes to `log`, by the backend's own clock, at the latest when
+  /// `settle` returns. Null: nowhere.
+  virtual void log_to(ComputeLog* log) = 0;
+  /// Waits until all computation asked for is done. On the host it always is.
+  virtual void settle() {}
   virtual double now() const = 0;
 };
 

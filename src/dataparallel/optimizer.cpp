@@ -15,7 +15,9 @@ namespace {
 class Sgd final : public Optimizer {
  public:
   const std::string& name() const override { return name_; }
-  void apply(std::span<float> w, std::span<const float> g, std::size_t, float step) override { kernels::sgd(w, g, step); }
+  void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t, float step) override {
+    kernels::sgd(w.values<float>(), g.values<float>(), step);
+  }
   model::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
 
  private:
@@ -27,8 +29,9 @@ class Momentum final : public Optimizer {
   Momentum(std::string name, std::size_t elements, float mu, bool nesterov)
       : name_(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(elements, 0.0f) {}
   const std::string& name() const override { return name_; }
-  void apply(std::span<float> w, std::span<const float> g, std::size_t offset, float step) override {
-    kernels::momentum(w, std::span<float>(velocity_).subspan(offset, w.size()), g, {step, mu_, nesterov_});
+  void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, float step) override {
+    kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), g.values<float>(),
+                      {step, mu_, nesterov_});
   }
   model::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "model/compute.hpp"
+#include "runtime/buffer.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -15,7 +16,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual const std::string& name() const = 0;  ///< canonical: "momentum:mu=0.9"
   /// weights and gradient [count], at `offset` of the flat buffer.
-  virtual void apply(std::span<float> weights, std::span<const float> gradient, std::size_t offset, float step) = 0;
+  virtual void apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, float step) = 0;
   virtual model::Cost cost(std::size_t count) const = 0;
 };
 

@@ -12,15 +12,10 @@ void Probe::begin_step() {
 }
 
 const StepRecord& Probe::end_step() {
+  inner_.settle();
   record_.step.end = inner_.now();
   for (const Ticket& t : tickets_) record_.calls.push_back({t->label(), t->completion()});
   return record_;
-}
-
-void Probe::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
-  const double begin = inner_.now();
-  inner_.compute(label, cost, work);
-  record_.computations.push_back({label, {begin, inner_.now()}});
 }
 
 Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {

@@ -1,5 +1,5 @@
-// Watches a strategy from outside: stamps every computation and collects every ticket, so that all strategies share
-// one trace and one interval arithmetic, and none has a timer.
+// Watches a strategy from outside: collects the intervals that the fabric itself took of every computation and call,
+// so that all strategies share one trace and one interval arithmetic, and none has a timer.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -14,23 +14,20 @@ struct CallRecord {
   std::string_view label;
   Completion completion;
 };
-/// One computation of one rank in one step. The label is what `compute` was given: a literal.
-struct ComputeRecord {
-  std::string_view label;
-  Interval when;
-};
-
 /// What one rank did in one step.
 struct StepRecord {
   Interval step;
-  std::vector<ComputeRecord> computations;
+  ComputeLog computations;
   std::vector<CallRecord> calls;
 };
 
-/// A fabric that passes everything on and remembers it. Cost: two clock readings a computation (about 50 ns).
+/// A fabric that passes everything on and remembers it. One at a time over a fabric.
 class Probe final : public Fabric {
  public:
-  explicit Probe(Fabric& inner) : inner_(inner) {}
+  explicit Probe(Fabric& inner) : inner_(inner) { inner_.log_to(&record_.computations); }
+  ~Probe() override { inner_.log_to(nullptr); }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
 
   void begin_step();
   /// All of the step's calls must be done. The record stays valid until the next `begin_step`.
@@ -51,7 +48,11 @@ class Probe final : public Fabric {
   Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
   void wait(const Ticket& t) override { inner_.wait(t); }
   Ready record() override { return inner_.record(); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override;
+  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+    inner_.compute(label, cost, work);
+  }
+  void log_to(ComputeLog* log) override { inner_.log_to(log); }
+  void settle() override { inner_.settle(); }
   double now() const override { return inner_.now(); }
 
  private:

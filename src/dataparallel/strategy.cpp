@@ -10,7 +10,7 @@ namespace gradmeter::dataparallel {
 
 void Worker::update(std::size_t offset, std::size_t count, float step) {
   compute("update", optimizer_.cost(count), [&] {
-    optimizer_.apply(buffers_.parameters.subspan(offset, count), buffers_.gradients.subspan(offset, count), offset, step);
+    optimizer_.apply(buffers_.parameters.part(offset, count), gradients(offset, count), offset, step);
   });
 }
 

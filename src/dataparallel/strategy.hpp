@@ -20,7 +20,7 @@ class Worker final : public model::Computer {
   model::Model& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   model::Buffers buffers() const { return buffers_; }
-  std::span<float> gradients(std::size_t offset, std::size_t count) { return buffers_.gradients.subspan(offset, count); }
+  Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     fabric_.compute(label, cost, work);
   }

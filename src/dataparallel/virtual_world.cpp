@@ -226,13 +226,16 @@ class VirtualWorld::WorkerFabric final : public Fabric {
 
   void wait(const Ticket& t) override { static_cast<VirtualOperation&>(*t).wait(s_.baton); }
   Ready record() override { return nullptr; }  // a computation's time has passed when `compute` returns
-  void compute(std::string_view, model::Cost cost, const std::function<void()>& work) override {
+  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     work();
+    const double begin = now();
     const std::uint64_t n = s_.computations[static_cast<std::size_t>(worker_)]++;
     const double factor = s_.machine.slowdown ? s_.machine.slowdown(worker_, n) : 1.0;
     const double time = std::max(cost.flops / s_.machine.flops_per_s, cost.bytes / s_.machine.bytes_per_s);
     s_.baton.advance(worker_, time * factor);
+    if (log_) log_->push_back({label, {begin, now()}});
   }
+  void log_to(ComputeLog* log) override { log_ = log; }
   double now() const override { return s_.baton.now(worker_); }
 
  private:
@@ -247,6 +250,7 @@ class VirtualWorld::WorkerFabric final : public Fabric {
   }
   State& s_;
   int worker_;
+  ComputeLog* log_ = nullptr;
 };
 
 VirtualWorld::VirtualWorld(int workers, VirtualMachine m) : state_(std::make_unique<State>(workers, std::move(m))) {}

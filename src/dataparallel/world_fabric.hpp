@@ -40,6 +40,7 @@ class WorldFabric final : public Fabric {
   void wait(const Ticket&) override;
   Ready record() override { return nullptr; }  // computation here is done when `compute` returns
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
+  void log_to(ComputeLog* log) override { log_ = log; }
   double now() const override { return host_now(); }
 
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
@@ -57,6 +58,7 @@ class WorldFabric final : public Fabric {
   WorldFabricOptions options_;
   TransportKind transport_;
   runtime::Activity& activity_;
+  ComputeLog* log_ = nullptr;
   runtime::Communicator node_;
   std::vector<int> node_of_world_;
   std::unique_ptr<runtime::Arena> arena_;

@@ -69,14 +69,15 @@ std::size_t Mlp::workspace_bytes(std::size_t samples) const {
 }
 
 void Mlp::initialise(Buffers buffers, std::uint64_t seed) const {
-  require_elements("mlp: parameters", buffers.parameters.size(), element_count_);
-  require_elements("mlp: gradients", buffers.gradients.size(), element_count_);
-  std::ranges::fill(buffers.parameters, 0.0F);
-  std::ranges::fill(buffers.gradients, 0.0F);
+  require_elements("mlp: parameters", buffers.parameters.count(), element_count_);
+  require_elements("mlp: gradients", buffers.gradients.count(), element_count_);
+  const std::span<float> parameters = buffers.parameters.values<float>();
+  std::ranges::fill(parameters, 0.0F);
+  std::ranges::fill(buffers.gradients.values<float>(), 0.0F);
   for (std::size_t layer = 0; layer < layers(); ++layer) {
     const core::Random random(seed, layer);
     const double bound = std::sqrt(6.0 / double(widths_[layer]));
-    const std::span<float> w = part(buffers.parameters, weight(layer));
+    const std::span<float> w = part(parameters, weight(layer));
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(bound * (2 * random.uniform(i) - 1));
   }
 }
@@ -120,9 +121,9 @@ void Mlp::prepare_backward(Workspace& workspace) const {
 }
 
 void Mlp::check(Buffers buffers, const Batch& batch) const {
-  require_elements("mlp: parameters", buffers.parameters.size(), element_count_);
+  require_elements("mlp: parameters", buffers.parameters.count(), element_count_);
   if (batch.samples() == 0) throw std::invalid_argument("mlp: the batch is empty");
-  require_elements("mlp: inputs", batch.inputs.size(), batch.samples() * input_features());
+  require_elements("mlp: inputs", batch.inputs.count(), batch.samples() * input_features());
 }
 
 Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
@@ -130,11 +131,12 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   current_ = nullptr;
   Workspace& workspace = workspace_for(batch.samples());
 
-  std::span<const float> input = batch.inputs;
+  const std::span<float> parameters = buffers.parameters.values<float>();
+  std::span<const float> input = batch.inputs.values<float>();
   for (std::size_t l = 0; l < layers(); ++l) {
     Layer& layer = workspace.layers[l];
     computer.compute("forward.gemm", cost(layer.forward_problem), [&] {
-      layer.forward->run(input, part(buffers.parameters, weight(l)), part(buffers.parameters, bias(l)), layer.output);
+      layer.forward->run(input, part(parameters, weight(l)), part(parameters, bias(l)), layer.output);
     });
     input = layer.output;
   }
@@ -144,8 +146,8 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   const double logits = double(top.output.size());
   kernels::CrossEntropy loss{};
   computer.compute("forward.softmax", {.flops = 6 * logits, .bytes = 8 * logits}, [&] {
-    loss =
-        kernels::softmax_cross_entropy(top.output, batch.labels, classes(), 1.0F / float(batch.samples()), top.delta);
+    loss = kernels::softmax_cross_entropy(top.output, batch.labels.values<std::int32_t>(), classes(),
+                                          1.0F / float(batch.samples()), top.delta);
   });
   current_ = &workspace;
   return {.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch.samples()};
@@ -153,36 +155,38 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
 
 void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, const Ready& ready) {
   check(buffers, batch);
-  require_elements("mlp: gradients", buffers.gradients.size(), element_count_);
+  require_elements("mlp: gradients", buffers.gradients.count(), element_count_);
   if (current_ == nullptr || current_->samples != batch.samples() || current_->threads != kernels::compute_threads())
     throw std::logic_error("mlp: backward without a forward of the same batch size and threads right before it");
   Workspace& workspace = *current_;
   if (workspace.layers.front().weight == nullptr) prepare_backward(workspace);
+  const std::span<float> parameters = buffers.parameters.values<float>(), gradients = buffers.gradients.values<float>();
+  const std::span<const float> inputs = batch.inputs.values<float>();
 
   for (std::size_t l = layers(); l-- > 0;) {
     Layer& layer = workspace.layers[l];
-    weight_gradients(computer, buffers, layer, l, l == 0 ? batch.inputs : workspace.layers[l - 1].output, ready);
+    weight_gradients(computer, gradients, layer, l, l == 0 ? inputs : workspace.layers[l - 1].output, ready);
     if (l == 0) break;
     Layer& below = workspace.layers[l - 1];
     computer.compute("backward.gemm", cost(layer.input_problem),
-                     [&] { layer.input->run(layer.delta, part(buffers.parameters, weight(l)), {}, below.delta); });
+                     [&] { layer.input->run(layer.delta, part(parameters, weight(l)), {}, below.delta); });
     computer.compute("backward.relu", {.flops = 0, .bytes = 12.0 * double(below.delta.size())},
                      [&] { kernels::relu_backward(below.output, below.delta); });
   }
 }
 
 // Before the gradient by the layer's input: so its exchange starts while that is computed.
-void Mlp::weight_gradients(Computer& computer, Buffers buffers, Layer& layer, std::size_t l,
+void Mlp::weight_gradients(Computer& computer, std::span<float> gradients, Layer& layer, std::size_t l,
                            std::span<const float> input, const Ready& ready) const {
   const std::size_t tensor = 2 * (layers() - 1 - l);
   computer.compute("backward.gemm", cost(layer.weight_problem),
-                   [&] { layer.weight->run(layer.delta, input, {}, part(buffers.gradients, weight(l))); });
-  zero_padding(buffers.gradients, tensor);
+                   [&] { layer.weight->run(layer.delta, input, {}, part(gradients, weight(l))); });
+  zero_padding(gradients, tensor);
   ready(tensor);
   const double elements = double(layer.delta.size());
   computer.compute("backward.bias", {.flops = elements, .bytes = 4 * elements},
-                   [&] { kernels::column_sums(layer.delta, widths_[l + 1], part(buffers.gradients, bias(l))); });
-  zero_padding(buffers.gradients, tensor + 1);
+                   [&] { kernels::column_sums(layer.delta, widths_[l + 1], part(gradients, bias(l))); });
+  zero_padding(gradients, tensor + 1);
   ready(tensor + 1);
 }
 

@@ -62,7 +62,7 @@ class Mlp final : public Model {
   void prepare_forward(Workspace&) const;
   void prepare_backward(Workspace&) const;
   void check(Buffers, const Batch&) const;
-  void weight_gradients(Computer&, Buffers, Layer&, std::size_t layer, std::span<const float> input,
+  void weight_gradients(Computer&, std::span<float> gradients, Layer&, std::size_t layer, std::span<const float> input,
                         const Ready&) const;
   void zero_padding(std::span<float> gradients, std::size_t tensor) const;
 

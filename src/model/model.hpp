@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/compute.hpp"
+#include "runtime/buffer.hpp"
 
 namespace gradmeter::model {
 
@@ -27,17 +28,18 @@ struct Outcome {
   std::size_t samples = 0;
 };
 
-/// inputs [samples × features], row-major; labels [samples].
+/// inputs [samples × features] fp32, row-major; labels [samples] int32. On the host or on a device, as the model is.
 struct Batch {
-  std::span<const float> inputs;
-  std::span<const std::int32_t> labels;
-  std::size_t samples() const { return labels.size(); }
+  runtime::ConstBuffer inputs;
+  runtime::ConstBuffer labels;
+  std::size_t samples() const { return labels.count(); }
 };
 
-/// Where the flat buffers lie is the owner's business (an arena that peers can read): both have element_count floats.
+/// Where the flat buffers lie is the owner's business (an arena that peers can read, a device): both have
+/// element_count floats.
 struct Buffers {
-  std::span<float> parameters;
-  std::span<float> gradients;
+  runtime::Buffer parameters;
+  runtime::Buffer gradients;
 };
 
 class Model {

@@ -6,7 +6,9 @@
 mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan}
 cp -r "$root/scripts" "$work/repo/"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
-for preset in ci dev asan tsan; do touch "$work/repo/build/$preset/compile_commands.json"; done
+for preset in ci dev asan tsan; do
+  echo '"file": "/src/core/one.cpp"' >"$work/repo/build/$preset/compile_commands.json"
+done
 stand_in dpkg-query <<<'echo -n installed'
 stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
@@ -41,7 +43,10 @@ BROKEN_BUILD=ci run --sanitizers
 expect_equal "a failed build fails" 1 "$code"
 expect_equal "and is named" "FAILED: build ci" "$(last)"
 expect_lacks "nothing of it is run" "ctest --preset ci" "$output"
-expect_contains "other builds are" "ctest --preset tsan" "$output"
+expect_lacks "nor is a sanitizer, whose build would fail as well" "preset asan" "$output"
+BROKEN_BUILD=asan run --sanitizers
+expect_equal "a sanitizer's failed build is named" "FAILED: build asan" "$(last)"
+expect_contains "the other sanitizer is run" "ctest --preset tsan" "$output"
 
 UNFORMATTED=1 UNTIDY=1 run
 expect_equal "format and tidy fail" 1 "$code"

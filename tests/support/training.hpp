@@ -106,9 +106,10 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
     const auto outcome = strategy->step(worker, batch, t.step_size);
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.steps.back().outcome = outcome;
-    trace.steps.back().weights = hash_of(buffers.parameters);
+    trace.steps.back().weights = hash_of(buffers.parameters.values<float>());
   }
-  trace.weights.assign(buffers.parameters.begin(), buffers.parameters.end());
+  const auto weights = buffers.parameters.values<float>();
+  trace.weights.assign(weights.begin(), weights.end());
   return trace;
 }
 

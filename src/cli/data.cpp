@@ -1,0 +1,30 @@
+#include "cli/data.hpp"
+
+#include "cli/agree.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "model/data.hpp"
+
+namespace gradmeter::cli {
+
+DataShape read_data_shape(const std::string& directory) {
+  if (directory.empty()) return {};
+  const auto data = model::make_data({.directory = directory});
+  return {.features = data.train->features(), .classes = data.train->classes(), .train_samples = data.train->size()};
+}
+
+DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory) {
+  DataShape shape;
+  if (directory.empty()) return shape;
+  agree_everywhere(world, [&] { shape = read_data_shape(directory); });
+  return shape;
+}
+
+void check_enough(const DataShape& shape, const std::string& directory, std::size_t batch_global) {
+  if (batch_global <= shape.train_samples) return;
+  throw core::UsageError(
+      fmt::format("a step takes {} samples, batch times ranks, and {} holds {}; choose a smaller --batch", batch_global,
+                  directory, shape.train_samples));
+}
+
+}  // namespace gradmeter::cli

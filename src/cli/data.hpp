@@ -1,0 +1,26 @@
+// What the data is like, known before models and batches are judged against it.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::cli {
+
+struct DataShape {
+  std::size_t features = 28 * 28, classes = 10;  ///< the built-in digits'
+  std::size_t train_samples = SIZE_MAX;          ///< what the files hold; the built-in digits never run out
+};
+
+/// An empty directory is the built-in digits: nothing is read.
+/// Cost: the files are read once. Errors: UsageError of one line.
+DataShape read_data_shape(const std::string& directory);
+
+/// Collective: each rank reads the files as its own node has them.
+/// Errors: Refused on all ranks; it names the rank where only some of them find fault.
+DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
+
+/// Errors: UsageError when the files hold fewer samples than one step takes.
+void check_enough(const DataShape&, const std::string& directory, std::size_t batch_global);
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,277 @@
+"""Bad input gets one line from gradmeter that says what is wrong and what would be right, and exit code 2, before any
+rank works; nothing is written. Every case runs as one process; those that more ranks could treat otherwise run under
+mpirun too."""
+import concurrent.futures
+import gzip
+import os
+import struct
+
+import support
+
+ALGORITHMS, STRATEGIES = ("mpi", "ring"), ("independent", "sync")
+
+
+# What is wrong on the command line: the arguments, and the words that the line must have.
+FLAGS = [
+    # commands and flags
+    (["scael"], ["scael", "scale", "train", "list", "doctor"]),
+    (["scale", "--bacth", "16"], ["--bacth", "--batch", "--help"]),
+    (["train", "--strategies", "sync"], ["--strategies", "--strategy"]),
+    (["doctor", "--fix"], ["--fix", "--help"]),
+    (["list", "--jsn"], ["--jsn", "--json"]),
+    (["list", "algorythms"], ["algorythms", "algorithms", "strategies", "models"]),
+    (["scale", "--batch", "16", "--batch", "64"], ["--batch", "twice", "comma"]),
+    (["scale", "--dry-run", "--dry-run"], ["--dry-run", "twice"]),
+    (["scale", "--batch"], ["--batch", "missing"]),
+    (["scale", "--out", "--dry-run"], ["--out", "missing"]),
+    (["scale", "--batch", "--help"], ["--batch", "missing"]),
+    (["scale", "--interconnect", "-h"], ["--interconnect", "missing"]),
+    (["scale", "--resume=yes", "--out", "x"], ["--resume"]),
+    (["scale", "64"], ["64", "flags", "--help"]),
+    (["doctor", "now"], ["now", "flags", "--help"]),
+    # counts, sizes, durations
+    (["scale", "--batch", "0"], ["--batch", "0", "whole number", "from 1"]),
+    (["scale", "--batch", "16,0"], ["--batch", "0", "from 1"]),
+    (["scale", "--batch", "-4"], ["--batch"]),
+    (["scale", "--batch", "sixteen"], ["--batch", "sixteen", "whole number"]),
+    (["scale", "--batch", "16,,64"], ["--batch", "16,,64", "empty"]),
+    (["scale", "--batch", ""], ["--batch", "empty"]),
+    (["scale", "--batch", "99999999999999999999"], ["--batch", "99999999999999999999"]),
+    (["train", "--batch", "1.5"], ["--batch", "1.5", "whole number"]),
+    (["scale", "--ranks", "0"], ["--ranks", "0", "from 1"]),
+    (["scale", "--ranks", "1,64"], ["--ranks", "64", "mpirun -np 64"]),
+    (["scale", "--threads", "0"], ["--threads", "0", "from 1"]),
+    (["train", "--threads", "many"], ["--threads", "many"]),
+    (["scale", "--bucket", "25X"], ["--bucket", "25X", "1.5M"]),
+    (["scale", "--bucket", "-1M"], ["--bucket"]),
+    (["scale", "--bucket", "M"], ["--bucket", "M"]),
+    (["scale", "--bucket", "100"], ["--bucket", "100", "1K"]),
+    (["scale", "--bucket", "64K,12Q"], ["--bucket", "12Q"]),
+    (["scale", "--time-budget", "soon"], ["--time-budget", "soon"]),
+    (["scale", "--time-budget", "-3s"], ["--time-budget"]),
+    (["scale", "--timeout", "5 parsecs"], ["--timeout", "5 parsecs"]),
+    (["scale", "--seed", "-1"], ["--seed"]),
+    (["scale", "--min-samples", "1"], ["--min-samples", "1", "from 3"]),
+    (["scale", "--precision-goal", "7"], ["--precision-goal", "7", "to 1"]),
+    (["train", "--target", "97"], ["--target", "97", "from 0 to 1"]),
+    (["train", "--lr", "fast"], ["--lr", "fast"]),
+    (["train", "--epochs", "0"], ["--epochs", "0", "from 1"]),
+    (["train", "--train-samples", "10", "--batch", "64"], ["64", "10"]),
+    # models
+    (["scale", "--model", "resnet"], ["resnet", "mlp"]),
+    (["scale", "--model", "mlp,vgg"], ["vgg", "mlp"]),
+    (["train", "--model", "mlp:100-10"], ["mlp:100-10", "100", "784"]),
+    (["scale", "--model", "mlp:784-64-7"], ["mlp:784-64-7", "7", "10"]),
+    (["scale", "--model", "mlp:784-x-10"], ["mlp:784-x-10", "x"]),
+    (["scale", "--model", "mlp:784-0-10"], ["mlp:784-0-10", "0"]),
+    (["scale", "--model", "mlp:784"], ["mlp:784"]),
+    (["scale", "--model", "mlp:depth=3"], ["depth", "mlp:784"]),
+    # names: refused by name, with those that there are
+    (["scale", "--algorithm", "rng"], ["rng", *ALGORITHMS]),
+    (["scale", "--algorithm", "ring,hypercube"], ["hypercube", *ALGORITHMS]),
+    (["train", "--algorithm", "ring,mpi"], ["--algorithm", "one value"]),
+    (["scale", "--strategy", "ps-async"], ["ps-async", *STRATEGIES]),
+    (["train", "--strategy", "ps-async"], ["ps-async", *STRATEGIES]),
+    (["scale", "--codec", "qsgd4"], ["qsgd4", "none"]),
+    (["train", "--codec", "qsgd4"], ["qsgd4", "none"]),
+    (["scale", "--precision", "bf16"], ["bf16", "fp32"]),
+    (["train", "--precision", "bf16"], ["bf16", "fp32"]),
+    (["train", "--update", "lns16"], ["lns16", "fp32"]),
+    (["scale", "--device", "cuda"], ["cuda", "cpu"]),
+    (["train", "--device", "cuda"], ["cuda", "cpu"]),
+    (["scale", "--transport", "nccl"], ["nccl", "auto", "mpi", "shm"]),
+    (["train", "--transport", "nccl"], ["nccl", "auto", "mpi", "shm"]),
+    (["scale", "--overlap", "full"], ["full", "none", "bucketed"]),
+    (["scale", "--scaling", "medium"], ["medium", "weak", "strong"]),
+    (["scale", "--cadence", "allegro"], ["allegro", "barrier", "none", "window"]),
+    (["scale", "--mesh", "data=4,tensor=2"], ["--mesh", "data=4,tensor=2", "data"]),
+    (["scale", "--mesh", "tensor"], ["tensor", "data"]),
+    (["scale", "--accumulate", "2"], ["accumulate", "2", "1"]),
+    (["scale", "--optimizer", "adamw"], ["adamw", "sgd", "momentum"]),
+    (["scale", "--optimizer", "momentum:mu=2"], ["mu", "2"]),
+    (["train", "--optimizer", "sgd:mu=0.9"], ["mu", "sgd"]),
+    (["train", "--lr-rule", "cosine"], ["cosine", "constant"]),
+    # flags that do not go together
+    (["scale", "--out", "x.jsonl", "--force", "--resume"], ["--force", "--resume", "one of"]),
+    (["scale", "--out", "x.jsonl", "--append", "--resume"], ["--append", "--resume", "one of"]),
+    (["scale", "--resume"], ["--resume", "--out"]),
+    (["train", "--resume", "--out", "x.jsonl"], ["train", "resumed"]),
+]
+
+# A rank of its own could miss these, or every rank could print its line.
+UNDER_MPIRUN = [
+    (["scael"], ["scael"]),
+    (["scale", "--bacth", "16"], ["--bacth", "--batch"]),
+    (["scale", "--batch", "0"], ["--batch", "0", "from 1"]),
+    (["scale", "--ranks", "1,3"], ["--ranks", "3", "the world has 2", "mpirun -np 3"]),
+    (["train", "--algorithm", "rng"], ["rng", *ALGORITHMS]),
+]
+
+
+def refused(test, what, arguments, words, ranks=None, timeout=30, **more):
+    """Exit code 2, one line of ours with all the words, no result, no file made or changed."""
+    before = support.fingerprint(test.folder)
+    done = test.run(*arguments, ranks=ranks, timeout=timeout, **more)
+    lines = done.own_lines
+    problems = []
+    if done.code != 2:
+        problems.append(f"exit code {done.code}, not 2")
+    if len(lines) != 1:
+        problems.append(f"{len(lines)} lines from gradmeter, not 1")
+    if ranks is None and len(done.err.splitlines()) != 1:
+        problems.append("standard error has more than the one line")
+    missing = [word for word in words if lines and word.lower() not in lines[0].lower()]
+    if missing:
+        problems.append(f"the line does not say {', '.join(map(repr, missing))}")
+    if done.out.strip():
+        problems.append("something was printed as a result")
+    if support.fingerprint(test.folder) != before:
+        problems.append("a file was made or changed")
+    label = f"{what or ' '.join(map(str, arguments))}{'' if ranks is None else f' on {ranks} ranks'}"
+    test.check(not problems, label, "; ".join(problems) + f"\n{done}")
+    return done
+
+
+def idx_images(count, side=28):
+    return struct.pack(">IIII", 0x803, count, side, side) + bytes(i % 251 for i in range(count * side * side))
+
+
+def idx_labels(count):
+    return struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count))
+
+
+def data_directory(test, name, **changed):
+    """MNIST's four files, small; `changed` replaces the contents of some, None leaves one out."""
+    folder = test.folder / "files" / name
+    folder.mkdir(parents=True)
+    contents = {"train_images": idx_images(64), "train_labels": idx_labels(64), "t10k_images": idx_images(16),
+                "t10k_labels": idx_labels(16), **changed}
+    for part, content in contents.items():
+        if content is None:
+            continue
+        kind = "idx3" if part.endswith("images") else "idx1"
+        suffix = ".gz" if content[:2] == b"\x1f\x8b" else ""
+        (folder / f"{part.replace('_', '-')}-{kind}-ubyte{suffix}").write_bytes(content)
+    return folder
+
+
+def data_files(test):
+    small = ["--model", "mlp:784-16-10", "--batch", "16"]
+    good = data_directory(test, "good")
+    done = test.run("train", *small, "--data", good, "--epochs", "1", timeout=60)
+    test.check(done.code == 0, "control: the same four files undamaged are trained on", done)
+
+    zipped = gzip.compress(idx_images(64))
+    cases = [
+        ("a truncated images file", {"train_images": idx_images(64)[:-1]}, ["train-images", "cut short"]),
+        ("a file that ends in its header", {"train_images": idx_images(64)[:10]}, ["train-images", "cut short"]),
+        ("an empty labels file", {"train_labels": b""}, ["train-labels", "cut short"]),
+        ("a truncated gzip file", {"train_images": zipped[: len(zipped) // 2]}, ["train-images", "gz"]),
+        ("a foreign file", {"train_images": b"GIF89a" + bytes(100)}, ["train-images", "not an IDX file"]),
+        ("labels where images belong", {"train_images": idx_labels(64)}, ["train-images", "labels", "images"]),
+        ("a file that goes on", {"t10k_labels": idx_labels(16) + b"x"}, ["t10k-labels", "goes on"]),
+        ("a label past 9", {"train_labels": idx_labels(63)[:4] + struct.pack(">I", 64) + bytes([17] * 64)},
+         ["train-labels", "17"]),
+        ("images without their labels", {"train_labels": idx_labels(63)}, ["63", "64"]),
+        ("a missing file", {"t10k_images": None}, ["t10k-images", "four files"]),
+        ("images of other sizes", {"t10k_images": idx_images(16, 8)}, ["28x28", "8x8"]),
+        ("images that the model is not made for", {"train_images": idx_images(64, 8), "t10k_images": idx_images(16, 8)},
+         ["784", "64", "width"]),
+    ]
+    for number, (what, changed, words) in enumerate(cases):
+        folder = data_directory(test, f"data{number}", **changed)
+        command = ("train", "scale")[number % 2]
+        refused(test, f"{command} --data with {what}", [command, *small, "--data", folder], words)
+    refused(test, "train --data with a missing directory", ["train", "--data", test.folder / "nowhere"],
+            ["nowhere", "directory"])
+    for command in ("train", "scale"):
+        refused(test, f"{command} --data with a foreign file",
+                [command, *small, "--data", test.folder / "files" / "data4"], ["not an IDX file"], ranks=2)
+    for command in ("train", "scale"):
+        refused(test, f"{command} with fewer samples than one batch takes",
+                [command, "--model", "mlp:784-16-10", "--batch", "48", "--data", good], ["96", "64"], ranks=2)
+
+
+def result_files(test):
+    small = ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--time-budget", "1s"]
+    files = test.folder / "files"
+    good = files / "good.jsonl"
+    done = test.run(*small, "--out", good)
+    test.check(done.code == 0 and len(support.points(good)) == 2, "control: a file that can be written is", done)
+    lines = good.read_text().splitlines()
+
+    for command in ("scale", "train"):
+        refused(test, f"{command} --out with an existing file", [command, "--out", good],
+                ["good.jsonl", "exists", "--force"])
+    refused(test, "scale --out with an existing file", ["scale", "--out", good], ["good.jsonl", "exists", "--force"],
+            ranks=2)
+    refused(test, "--out with a directory", ["scale", "--out", files], ["files", "is a directory"])
+    refused(test, "--out in a missing directory", ["scale", "--out", files / "missing" / "r.jsonl"],
+            ["missing", "no directory"])
+    for place in ("/proc/gradmeter-test.jsonl", "/sys/gradmeter-test.jsonl"):
+        for command in ("scale", "train"):
+            refused(test, f"{command} --out {place}, which not even root may make", [command, "--out", place],
+                    [place, "write"])
+    refused(test, "--out where nothing can be written", ["scale", "--out", "/proc/gradmeter-test.jsonl"],
+            ["/proc/gradmeter-test.jsonl"], ranks=2)
+    if os.geteuid() != 0:
+        locked = test.folder / "locked"
+        locked.mkdir(mode=0o500)
+        refused(test, "--out in a directory of others", ["scale", "--out", locked / "r.jsonl"],
+                ["locked", "permission"])
+
+    damaged = {
+        "cut.jsonl": (lines[0] + "\n" + lines[1][:60] + "\n" + lines[2] + "\n", ["cut.jsonl:2"]),
+        "notes.jsonl": ("milk\nbread\n", ["notes.jsonl:1"]),
+        "other.jsonl": ('{"event": "login"}\n', ["other.jsonl:1", "kind"]),
+        "orphan.jsonl": (lines[1] + "\n", ["orphan.jsonl:1", "run"]),
+        "newer.jsonl": (lines[0].replace('"schema":1', '"schema":99') + "\n", ["newer.jsonl:1", "schema", "99"]),
+        "binary.jsonl": ("\x7fELF\x02\x01\x01\x00\x00\n", ["binary.jsonl:1"]),
+        "status.jsonl": (lines[0] + "\n" + lines[1].replace('"status":"ok"', '"status":"fine"') + "\n",
+                         ["status.jsonl:2", "fine"]),
+    }
+    for name, (text, words) in damaged.items():
+        (files / name).write_text(text)
+        for how in ("--resume", "--append"):
+            refused(test, f"{how} with {name}", [*small, "--out", files / name, how], words)
+    refused(test, "--resume with cut.jsonl", [*small, "--out", files / "cut.jsonl", "--resume"], ["cut.jsonl:2"],
+            ranks=2)
+    bad = test.validate(files / "cut.jsonl").returncode == 1 and test.validate(files / "status.jsonl").returncode == 1
+    test.check(bad, "control: the validator refuses two of these files as well")
+
+
+def launches(test):
+    """Four processes that each believe to be alone: what an mpirun of another MPI library makes of `-np 4`."""
+    for rank in range(4):
+        env = {"PMI_SIZE": "4", "PMI_RANK": str(rank)}
+        arguments = ["scale", "--out", test.folder / "files" / "separate.jsonl"]
+        if rank == 0:
+            refused(test, "four separate worlds of one rank", arguments, ["4 separate one-rank worlds", "mpirun"],
+                    env=env)
+            refused(test, "four separate worlds of one rank: train", ["train"], ["4 separate one-rank worlds"],
+                    env=env)
+            continue
+        done = test.run(*arguments, env=env)
+        test.check(done.code == 2 and not done.err and not done.out,
+                   f"process {rank} of the four ends with exit code 2 and leaves the talking to the first", done)
+    test.check(not (test.folder / "files" / "separate.jsonl").exists(), "none of them made the file")
+    done = test.run("list", "algorithms", env={"PMI_SIZE": "4", "PMI_RANK": "0"})
+    test.check(done.code == 0, "a command that needs no ranks does not mind", done)
+
+
+def main():
+    test = support.Test(__doc__)
+    (test.folder / "files").mkdir()
+    # A process spends its time waiting for MPI to start: a few at once take no longer than one.
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda case: refused(test, "", *case), FLAGS))
+    for arguments, words in UNDER_MPIRUN:
+        refused(test, "", arguments, words, ranks=2)
+    data_files(test)
+    result_files(test)
+    launches(test)
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()

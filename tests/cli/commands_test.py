@@ -1,0 +1,129 @@
+"""What a person reads before the first run: help, version, lists, a dry run, the doctor. All but the doctor work without
+MPI and with an empty environment."""
+import json
+import re
+
+import support
+
+# Each command's flags: all of them are in its help, and the program takes no other (badinput_test).
+FLAGS = {
+    "scale": """model batch ranks strategy algorithm transport overlap bucket scaling threads cadence precision codec
+                device mesh accumulate interconnect optimizer data seed time-budget min-samples precision-goal timeout
+                dry-run out force resume append help""".split(),
+    "train": """model batch strategy algorithm transport overlap bucket threads precision update codec device epochs
+                steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
+                out force resume append help""".split(),
+    "list": ["json", "help"],
+    "doctor": ["help"],
+}
+# What must be there, whatever else is: the registry, and some of its members.
+MEMBERS = {
+    "algorithms": ["mpi", "ring"], "codecs": ["none"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
+    "models": ["mlp"], "optimizers": ["sgd", "momentum", "nesterov"], "precisions": ["fp32"],
+    "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
+}
+
+
+def bare(test, *arguments):
+    """With no environment at all: no PATH, no HOME, no launcher."""
+    return test.run(*arguments, wrapper=("/usr/bin/env", "-i"), timeout=20)
+
+
+def help_texts(test):
+    for arguments in (["--help"], ["-h"], ["help"], []):
+        done = bare(test, *arguments)
+        test.check(done.code == 0 and not done.err and all(command in done.out for command in FLAGS),
+                   f"gradmeter {' '.join(arguments)} names every command", done)
+    for command, flags in FLAGS.items():
+        done = bare(test, command, "--help")
+        listed = re.findall(r"--([a-z][a-z-]*)", done.out.partition("Flags")[2])
+        missing = set(flags) - set(listed)
+        test.check(done.code == 0 and not done.err and not missing, f"{command} --help lists its {len(flags)} flags",
+                   f"missing: {missing}\n{done}")
+        test.equal(bare(test, command, "-h").out, done.out, f"{command} -h says the same")
+    done = test.run("scale", "--help", ranks=2)
+    test.check(done.code == 0 and done.out.count("gradmeter scale:") == 1, "under mpirun help is printed once", done)
+
+
+def version(test):
+    done = bare(test, "--version")
+    declared = re.search(r"project\(gradmeter VERSION ([\d.]+)", (test.source / "CMakeLists.txt").read_text())[1]
+    test.check(done.code == 0 and re.fullmatch(rf"gradmeter {re.escape(declared)} \(.+\)\n", done.out),
+               f"--version says {declared} and the commit", done)
+
+
+def lists(test):
+    done = bare(test, "list", "--json")
+    everything = json.loads(done.out) if done.code == 0 else {}
+    for kind, names in MEMBERS.items():
+        members = everything.get(kind, [])
+        found = [member["name"] for member in members]
+        test.check(set(names) <= set(found) and len(found) == len(set(found)),
+                   f"list --json: {kind} has {', '.join(names)}, and none twice", f"found {found}")
+        one = bare(test, "list", kind, "--json")
+        test.check(one.code == 0 and json.loads(one.out) == {kind: members}, f"list {kind} --json is that part of it",
+                   one)
+        table = bare(test, "list", kind)
+        test.check(table.code == 0 and all(name in table.out for name in found), f"list {kind} names them too", table)
+    sourced = [m for kind in ("algorithms", "strategies", "models", "optimizers") for m in everything.get(kind, [])]
+    test.check(sourced and all(m["source"] for m in sourced),
+               "each algorithm, strategy, model and optimizer names its source", sourced)
+    two = bare(test, "list", "models", "algorithms", "--json")
+    test.check(two.code == 0 and set(json.loads(two.out)) == {"models", "algorithms"}, "list takes several kinds", two)
+    test.equal(bare(test, "list", "all").out, bare(test, "list").out, "list is list all")
+
+
+def dry_run(test):
+    out = test.path("dry.jsonl")
+    done = bare(test, "scale", "--dry-run", "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
+                "independent,sync", "--algorithm", "mpi,ring", "--time-budget", "48s", "--out", out)
+    test.check(done.code == 0 and not done.err, "a dry run for 4 ranks needs no mpirun", done)
+    test.check(done.seconds < 2, "it takes less than 2 s", f"{done.seconds:.2f} s")
+    rows = [line.split() for line in done.out.splitlines() if re.match(r"\s*\d+\s", line) and "mlp:784" in line]
+    test.equal(len(rows), 24, "it lists all 24 points")
+    planned = sorted((int(r[0]), int(r[2]), r[4], r[5] if r[5] in ("mpi", "ring") else "") for r in rows)
+    wanted = sorted((ranks, batch, strategy, algorithm) for batch in (16, 64, 256) for ranks in (1, 2, 4)
+                    for strategy in ("independent", "sync")
+                    for algorithm in (("mpi", "ring") if strategy == "sync" and ranks > 1 else ("",)))
+    test.equal(planned, wanted, "each with its ranks, batch, strategy and algorithm")
+    test.check(all(re.search(r"[\d.]+ [KMG]iB +2\.0$", line) for line in done.out.splitlines() if "mlp:784" in line),
+               "each with its memory and its share of the time", done)
+    test.check(re.search(r"24 points, at most 48\.0 s in all; up to [\d.]+ [MG]iB of memory", done.out),
+               "and the sums", done)
+    test.check(not out.exists(), "it writes no file")
+
+    strong = bare(test, "scale", "--dry-run", "--batch", "6", "--ranks", "1,4", "--scaling", "strong")
+    test.check(strong.code == 0 and "skipped: batch 6 does not divide by 4 ranks" in strong.out,
+               "points that cannot be are shown with the reason", strong)
+    under = test.run("scale", "--dry-run", ranks=2)
+    test.check(under.code == 0 and under.out.count(" points, at most ") == 1 and re.search(r"^ +2 ", under.out, re.M),
+               "under mpirun -np 2 it plans for 2 ranks, once", under)
+
+
+def doctor(test):
+    for ranks in (None, 2):
+        done = test.run("doctor", ranks=ranks, timeout=90)
+        label = "doctor" if ranks is None else f"doctor on {ranks} ranks"
+        test.check(done.code == 0 and not done.own_lines, f"{label} ends with 0", done)
+        test.check("oversubscription" in done.out and re.search(r"each computes at \d+ % of its rate", done.out),
+                   f"{label} says what oversubscription does to the numbers, measured", done)
+        test.check(all(word in done.out for word in ("processor", "cores", "memory", "MPI", "fingerprint", "CUDA")),
+                   f"{label} tells the machine", done)
+        count = f"{ranks or 1} rank(s)"
+        test.check(count in done.out and done.out.count("fingerprint") == 1, f"{label} sees {count}, and speaks once",
+                   done)
+    test.check("all-reduce" in done.out and "barrier" in done.out, "with 2 ranks it times the exchange", done)
+
+
+def main():
+    test = support.Test(__doc__)
+    help_texts(test)
+    version(test)
+    lists(test)
+    dry_run(test)
+    doctor(test)
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()

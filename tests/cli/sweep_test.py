@@ -1,0 +1,209 @@
+"""The sweep of the first promise: `mpirun -np 4 gradmeter scale --model mlp --batch 16,64,256 --ranks 1,2,4 --strategy
+independent,sync --algorithm mpi,ring --out r.jsonl` gives each meaningful combination as one row, with baseline, interval
+and decomposition, and bytes that equal what the algorithm must send; every line fits the schema."""
+import json
+import math
+import re
+
+import support
+
+BATCHES, RANKS = (16, 64, 256), (1, 2, 4)
+WIDTHS = (784, 1024, 1024, 10)
+MODEL = "mlp:" + "-".join(map(str, WIDTHS))
+TENSORS = 2 * (len(WIDTHS) - 1)
+PARAMETER_BYTES = 4 * sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
+# Tensors begin at cache lines in the gradient buffer; what is between them travels too.
+PADDING_BYTES = 64 * TENSORS
+SUMMARY = ("median", "q1", "q3", "ci95_low", "ci95_high", "p95", "p99", "min", "max", "n", "stop")
+DECOMPOSITION = ("comm_s", "exposed_s", "exposed_union_s", "overlap_s", "skew_s")
+BYTES = ("bytes_sent_total", "bytes_sent_per_rank_max", "bytes_inter_node", "bytes_predicted")
+
+
+def combination(point):
+    factors = point["factors"]
+    return factors["ranks"], factors["batch_per_rank"], factors["strategy"], factors["algorithm"]
+
+
+def wanted_combinations():
+    """`independent` sends nothing and one rank has nobody to send to: there the algorithm is no factor."""
+    return [(ranks, batch, strategy, algorithm) for batch in BATCHES for ranks in RANKS
+            for strategy in ("independent", "sync")
+            for algorithm in (("mpi", "ring") if strategy == "sync" and ranks > 1 else (None,))]
+
+
+def close(a, b):
+    return math.isclose(a, b, rel_tol=1e-9)
+
+
+class Row:
+    """Collects what is wrong with one row, so that one line tells all of it."""
+
+    def __init__(self, point, baselines, controls):
+        self.point, self.factors, self.metrics = point, point["factors"], point["metrics"]
+        self.ranks, self.batch, self.strategy, self.algorithm = combination(point)
+        self.baselines, self.controls, self.problems = baselines, controls, []
+
+    def need(self, good, problem):
+        if not good:
+            self.problems.append(problem)
+
+    def number(self, name):
+        value = self.metrics.get(name)
+        return value if isinstance(value, (int, float)) else math.nan
+
+    def judge(self):
+        self.need(self.point["status"] == "ok", f"status {self.point['status']}: {self.point['reason']}")
+        self.judge_time()
+        self.judge_baseline()
+        self.judge_decomposition()
+        self.judge_bytes()
+        return self.problems
+
+    def judge_time(self):
+        time, raw = self.metrics.get("time_s") or {}, self.point["raw_times_s"]
+        self.need(set(SUMMARY) <= set(time), "time_s lacks a part of its summary")
+        numbers = [time.get(name) for name in ("min", "ci95_low", "median", "ci95_high", "max")]
+        ordered = None not in numbers and numbers == sorted(numbers) and numbers[0] > 0
+        self.need(ordered, f"min, interval, median, max of time_s are {numbers}")
+        n, stop = time.get("n", 0), time.get("stop")
+        self.need(stop in ("interval", "samples", "budget"), f"stopped for '{stop}'")
+        self.need(n >= 10 or stop == "budget", f"only {n} samples, stopped for '{stop}'")
+        self.need(len(raw) == n, f"{len(raw)} raw times for n = {n}")
+        self.need(raw and close(min(raw), time.get("min") or 0), "raw times are not those of the summary")
+        samples_per_s = self.factors["batch_global"] / (time.get("median") or math.inf)
+        self.need(close(self.number("samples_per_s"), samples_per_s), "samples_per_s is not batch / time")
+
+    def judge_baseline(self):
+        base = self.baselines.get((self.batch, self.strategy))
+        self.need(base is not None, "there is no 1-rank row of this batch and strategy")
+        if base is None:
+            return
+        base_time, base_rate = base["metrics"]["time_s"]["median"], base["metrics"]["samples_per_s"]
+        self.need(close(self.number("baseline_time_s"), base_time), "baseline_time_s is not the 1-rank row's time")
+        self.need(self.metrics.get("baseline_ranks") == 1, "baseline_ranks is not 1")
+        efficiency = self.number("samples_per_s") / self.ranks / base_rate
+        self.need(close(self.number("efficiency"), efficiency), "efficiency is not the ratio of the rates per rank")
+
+    def judge_decomposition(self):
+        self.need(self.number("compute_s") > 0, "compute_s is not there")
+        if not self.algorithm:
+            extra = [name for name in ("comm_s", "exposed_union_s", "overlap_s", "skew_s", *BYTES)
+                     if self.metrics.get(name) is not None]
+            self.need(not extra, f"nothing is exchanged, yet it has {extra}")
+            return
+        lost = [name for name in DECOMPOSITION if math.isnan(self.number(name))]
+        # Clocks on several hosts may be less sure than the skew; on one host they are the same clock.
+        if self.factors["nodes"] > 1 and "skew_s" in lost:
+            lost.remove("skew_s")
+        self.need(not lost, f"the decomposition lacks {lost}")
+        control = self.controls.get((self.ranks, self.batch))
+        self.need(control is not None, "there is no row of independent at these factors")
+        if control is not None:
+            exposed = self.metrics["time_s"]["median"] - control["metrics"]["time_s"]["median"]
+            self.need(math.isclose(self.number("exposed_s"), exposed, abs_tol=1e-12), "exposed_s is not step - control")
+        self.need(self.number("overlap_s") <= self.number("comm_s") + 1e-9, "more overlapped than communicated")
+
+    def judge_bytes(self):
+        if self.algorithm == "mpi":
+            known = [name for name in BYTES if self.metrics.get(name) is not None]
+            self.need(not known, f"the library does not tell its bytes, yet there is {known}")
+        if self.algorithm != "ring":
+            return
+        total, most = self.metrics.get("bytes_sent_total"), self.metrics.get("bytes_sent_per_rank_max")
+        self.need(total is not None and total == self.metrics.get("bytes_predicted"),
+                  f"sent {total} bytes, predicted {self.metrics.get('bytes_predicted')}")
+        # A ring's rank sends 2(P-1)/P of the buffer.
+        low = 2 * (self.ranks - 1) * PARAMETER_BYTES
+        high = 2 * (self.ranks - 1) * (PARAMETER_BYTES + PADDING_BYTES)
+        self.need(total is not None and low <= total <= high, f"sent {total} bytes, not {low} to {high}")
+        # Blocks are whole elements, so one rank may have an element more than another in each of its 2(P-1) messages
+        # for each bucket.
+        slack = 4 * 2 * (self.ranks - 1) * TENSORS
+        self.need(most is not None and low / self.ranks <= most <= high / self.ranks + slack,
+                  f"a rank sent {most} bytes, not about {low / self.ranks:.0f}")
+        nodes = self.factors["nodes"]
+        self.need(nodes > 1 or self.metrics.get("bytes_inter_node") == 0, "bytes crossed nodes on one node")
+
+
+def judge(points):
+    """What is wrong with the rows of a sweep; nothing for a good one."""
+    baselines = {(p["factors"]["batch_per_rank"], p["factors"]["strategy"]): p for p in points
+                 if p["factors"]["ranks"] == 1}
+    controls = {(p["factors"]["ranks"], p["factors"]["batch_per_rank"]): p for p in points
+                if p["factors"]["strategy"] == "independent"}
+    return {combination(p): problems for p in points if (problems := Row(p, baselines, controls).judge())}
+
+
+def table_rows(text):
+    """(ranks, batch, strategy, algorithm) of each row of the printed tables."""
+    rows = []
+    for line in text.splitlines():
+        cells = re.match(r" *(\d+)\*? +(?:-|weak) +(\d+) +(independent|sync) +(\S+) ", line)
+        if cells:
+            algorithm = cells[4].partition("/")[0]
+            rows.append((int(cells[1]), int(cells[2]), cells[3], None if algorithm == "-" else algorithm))
+    return rows
+
+
+def damaged(points, index, change):
+    copies = [json.loads(json.dumps(p)) for p in points]
+    change(copies[index])
+    return copies
+
+
+def controls(test, out, points):
+    """The checks above can fail: each damage is found, and in its row only."""
+    ring = next(i for i, p in enumerate(points) if combination(p)[3] == "ring")
+    mpi = next(i for i, p in enumerate(points) if combination(p)[3] == "mpi")
+    damages = {
+        "a byte more than predicted": (ring, lambda p: p["metrics"].update(bytes_sent_total=1 + p["metrics"]["bytes_sent_total"])),
+        "half the bytes, predicted too": (ring, lambda p: p["metrics"].update(
+            {name: p["metrics"][name] // 2 for name in ("bytes_sent_total", "bytes_predicted")})),
+        "bytes claimed for the library": (mpi, lambda p: p["metrics"].update(bytes_sent_total=1)),
+        "a lost interval": (mpi, lambda p: p["metrics"]["time_s"].update(ci95_low=None)),
+        "too few samples": (mpi, lambda p: p["metrics"]["time_s"].update(n=4, stop="interval")),
+        "a lost part": (ring, lambda p: p["metrics"].pop("overlap_s")),
+        "another efficiency": (ring, lambda p: p["metrics"].update(efficiency=p["metrics"]["efficiency"] * 1.001)),
+    }
+    before = judge(points)
+    for what, (index, change) in damages.items():
+        found = {row: problems for row, problems in judge(damaged(points, index, change)).items()
+                 if problems != before.get(row)}
+        test.check(list(found) == [combination(points[index])], f"control: {what} is found", found)
+    bad = test.path("bad.jsonl")
+    text = out.read_text()
+    for what, changed in {"a renamed metric summary": text.replace('"ci95_low"', '"ci95_lo"', 1),
+                          "a text where a number belongs": text.replace('"compute_s":', '"compute_s":"?","x":', 1),
+                          "a torn line": text[:-20]}.items():
+        bad.write_text(changed)
+        test.check(changed != text and test.validate(bad).returncode == 1, f"control: the schema refuses {what}")
+
+
+def main():
+    test = support.Test(__doc__)
+    out = test.path("r.jsonl")
+    done = test.run("scale", "--model", "mlp", "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
+                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "30s", ranks=4,
+                    timeout=150)
+    if not test.check(done.code == 0 and not done.own_lines, "the sweep ends with 0", done):
+        test.finish()
+    test.valid(out)
+    points, runs = support.points(out), support.runs(out)
+    test.equal(len(runs), 1, "the file has one run line")
+    test.equal(runs[0]["ranks"], 4, "it says 4 ranks")
+    test.check({p["run_id"] for p in points} == {runs[0]["run_id"]}, "all points are of that run")
+    test.check({p["factors"]["model"] for p in points} == {MODEL}, f"all are of {MODEL}")
+    test.equal(len(points), 24, "the file has 24 points")
+    test.equal(sorted(map(combination, points), key=str), sorted(wanted_combinations(), key=str),
+               "they are the 24 meaningful combinations, each once")
+    test.equal(judge(points), {}, "each has baseline, interval, decomposition and the bytes of its algorithm")
+    test.equal(sorted(table_rows(done.out), key=str), sorted(wanted_combinations(), key=str),
+               "the printed tables have a row for each")
+    test.check(done.out.count("baseline: 1 rank") == 3, "each of the 3 curves names its baseline", done)
+    test.check("24 points measured, 0 kept" in done.out, "the last line counts them", done)
+    controls(test, out, points)
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()
