@@ -56,7 +56,8 @@ void Executor::start(const Call& call) {
   if (!transport_.reaches({call.in, bytes}) || !transport_.reaches({call.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
-                                         "transport mpi", transport_.name()));
+                                         "transport mpi",
+                                         transport_.name()));
   }
   check_supported(call.element, call.op);
   call_ = call;

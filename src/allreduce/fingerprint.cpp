@@ -11,9 +11,12 @@ std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
 
 bool gives(const Schedule& s, std::uint32_t rank, std::uint32_t block) {
   switch (s.goal()) {
-    case Goal::all_gather: return rank == block;
-    case Goal::broadcast: return rank == s.root();
-    default: return true;
+    case Goal::all_gather:
+      return rank == block;
+    case Goal::broadcast:
+      return rank == s.root();
+    default:
+      return true;
   }
 }
 

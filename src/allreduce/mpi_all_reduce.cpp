@@ -5,11 +5,15 @@ namespace {
 
 runtime::Combine combine_of(Op op) {
   switch (op) {
-    case Op::min: return runtime::Combine::min;
-    case Op::max: return runtime::Combine::max;
-    case Op::product: return runtime::Combine::product;
+    case Op::min:
+      return runtime::Combine::min;
+    case Op::max:
+      return runtime::Combine::max;
+    case Op::product:
+      return runtime::Combine::product;
     case Op::sum:
-    case Op::average: break;
+    case Op::average:
+      break;
   }
   return runtime::Combine::sum;
 }

@@ -36,9 +36,12 @@ Pipeline::Extent Pipeline::extent(Blocks b) const {
 std::byte* Pipeline::at(Place p) const {
   const std::size_t offset = begin_ * core::size_of(call_.element);
   switch (p) {
-    case Place::in: return const_cast<std::byte*>(call_.in) + offset;  // only ever read
-    case Place::out: return call_.out + offset;
-    case Place::alternate: break;
+    case Place::in:
+      return const_cast<std::byte*>(call_.in) + offset;  // only ever read
+    case Place::out:
+      return call_.out + offset;
+    case Place::alternate:
+      break;
   }
   return scratch_.alternate.data();
 }
@@ -84,8 +87,9 @@ void Pipeline::post_sends() {
   for (std::uint32_t i = 0; i < round().sends.count; ++i) {
     const SendStep& x = plan_->sends[round().sends.first + i];
     const Extent e = extent(x.blocks);
-    sends_.push_back(e.bytes == 0 ? runtime::Ticket{}
-                                  : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from) + e.offset, e.bytes}));
+    sends_.push_back(e.bytes == 0
+                         ? runtime::Ticket{}
+                         : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from) + e.offset, e.bytes}));
   }
 }
 

@@ -59,9 +59,9 @@ class Pipeline {
   Phase phase_ = Phase::send;
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round
   std::vector<runtime::Ticket> sends_, receives_;
-  std::vector<const std::byte*> views_;   ///< by receive of this round; null: not here yet
+  std::vector<const std::byte*> views_;  ///< by receive of this round; null: not here yet
   std::vector<const std::byte*> sources_;
-  std::uint32_t left_ = 0;                ///< own sends that have left, in order
+  std::uint32_t left_ = 0;  ///< own sends that have left, in order
 };
 
 }  // namespace gradmeter::allreduce

@@ -29,7 +29,7 @@ concept Algebra = requires(A a, const std::vector<Operand<typename A::Value>>& o
 struct CountedCost {
   std::uint32_t rounds = 0;
   std::uint64_t messages = 0;
-  double sent_per_rank_max = 0;       ///< in buffers
+  double sent_per_rank_max = 0;  ///< in buffers
   std::uint32_t sends_per_round_max = 0;
   std::vector<std::uint64_t> blocks_sent;  ///< by rank
 };
@@ -129,7 +129,8 @@ class Player {
       }
     }
     for (const Message& m : inbox_[r]) {
-      if (!m.taken) return fault(k, fmt::format("rank {} gets a message from rank {} that it does not receive", r, m.from));
+      if (!m.taken)
+        return fault(k, fmt::format("rank {} gets a message from rank {} that it does not receive", r, m.from));
     }
     reduce_parts(r);
     for (const Step& x : steps_[r]) {

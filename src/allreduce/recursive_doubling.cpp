@@ -11,7 +11,8 @@ using u32 = std::uint32_t;
 /// p = q + extra with q a power of two: ranks 0 … 2·extra-1 pair up, the even one hands its buffer to the odd one.
 struct Fold {
   u32 power, extra, levels;
-  explicit Fold(u32 p) : power(std::bit_floor(p)), extra(p - power), levels(static_cast<u32>(std::countr_zero(power))) {}
+  explicit Fold(u32 p)
+      : power(std::bit_floor(p)), extra(p - power), levels(static_cast<u32>(std::countr_zero(power))) {}
   bool paired(u32 rank) const { return rank < 2 * extra; }
   bool active(u32 rank) const { return !paired(rank) || rank % 2 == 1; }
   u32 position(u32 rank) const { return paired(rank) ? rank / 2 : rank - extra; }

@@ -61,20 +61,28 @@ void combine_bytes(core::Element e, std::byte* to, const std::byte* a, const std
     }
   };
   switch (e) {
-    case core::Element::f64: return typed(double{});
-    case core::Element::f32: return typed(float{});
-    case core::Element::i64: return typed(std::int64_t{});
-    case core::Element::i32: return typed(std::int32_t{});
+    case core::Element::f64:
+      return typed(double{});
+    case core::Element::f32:
+      return typed(float{});
+    case core::Element::i64:
+      return typed(std::int64_t{});
+    case core::Element::i32:
+      return typed(std::int32_t{});
   }
 }
 
 void CombineTwo(core::Element e, Op op, std::byte* to, const std::byte* a, const std::byte* b, std::size_t n) {
   switch (op) {
     case Op::sum:
-    case Op::average: return combine_bytes<Op::sum>(e, to, a, b, n);
-    case Op::min: return combine_bytes<Op::min>(e, to, a, b, n);
-    case Op::max: return combine_bytes<Op::max>(e, to, a, b, n);
-    case Op::product: return combine_bytes<Op::product>(e, to, a, b, n);
+    case Op::average:
+      return combine_bytes<Op::sum>(e, to, a, b, n);
+    case Op::min:
+      return combine_bytes<Op::min>(e, to, a, b, n);
+    case Op::max:
+      return combine_bytes<Op::max>(e, to, a, b, n);
+    case Op::product:
+      return combine_bytes<Op::product>(e, to, a, b, n);
   }
 }
 

@@ -35,9 +35,7 @@ class RingAllGather final : public FixedSchedule {
 
 SchedulePtr ring_reduce_scatter(u32 ranks) { return std::make_shared<RingReduceScatter>(ranks); }
 SchedulePtr ring_all_gather(u32 ranks) { return std::make_shared<RingAllGather>(ranks); }
-SchedulePtr ring(u32 ranks) {
-  return sequence(Goal::all_reduce, {ring_reduce_scatter(ranks), ring_all_gather(ranks)});
-}
+SchedulePtr ring(u32 ranks) { return sequence(Goal::all_reduce, {ring_reduce_scatter(ranks), ring_all_gather(ranks)}); }
 
 StatedCost ring_cost(Shape s) {
   const std::uint64_t hops = 2 * (std::uint64_t{s.ranks} - 1);

@@ -79,9 +79,9 @@ struct Shape {
 
 /// What an algorithm says it costs; counted and compared in a test for every shape.
 struct StatedCost {
-  std::uint32_t rounds = 0;       ///< communication rounds on the longest chain of messages
-  std::uint64_t messages = 0;     ///< by all ranks together, for one slice
-  double sent_per_rank_max = 0;   ///< in buffers: 2(p-1)/p for the ring
+  std::uint32_t rounds = 0;      ///< communication rounds on the longest chain of messages
+  std::uint64_t messages = 0;    ///< by all ranks together, for one slice
+  double sent_per_rank_max = 0;  ///< in buffers: 2(p-1)/p for the ring
   bool operator==(const StatedCost&) const = default;
 };
 

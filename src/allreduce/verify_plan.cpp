@@ -23,8 +23,8 @@ struct Runner {
   std::array<std::vector<Fingerprint>, 3> memory;
   std::size_t round = 0;
   bool sent = false, posted = false;
-  std::vector<SentMessage*> incoming;     ///< by receive of this round, once matched
-  std::vector<char> received, reduced;    ///< of this round
+  std::vector<SentMessage*> incoming;   ///< by receive of this round, once matched
+  std::vector<char> received, reduced;  ///< of this round
   std::vector<std::unique_ptr<SentMessage>> sends;
 
   bool done() const { return round == plan->rounds.size(); }
@@ -201,7 +201,8 @@ class Simulation {
     Runner& me = runners_[r];
     if (me.incoming[i]) return me.incoming[i];
     for (u32 before = 0; before < i; ++before) {  // earlier receives from the same peer match first
-      if (me.plan->receives[me.now().receives.first + before].peer == peer_of(me, i) && !match(r, before)) return nullptr;
+      if (me.plan->receives[me.now().receives.first + before].peer == peer_of(me, i) && !match(r, before))
+        return nullptr;
     }
     for (auto& m : runners_[peer_of(me, i)].sends) {
       if (m->step->peer == r && m->round == me.now().number && !m->taken) {

@@ -8,8 +8,8 @@
 #include "core/format.hpp"
 #include "kernels/peak.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/cuda_door.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/cuda_door.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -134,8 +134,8 @@ Checkup check_up(Session& s) {
     c.small_all_reduce_s = median_time(s.world(), [&] {
       const float in[2] = {1, 2};
       float out[2];
-      s.world().all_reduce(reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2, core::Element::f32,
-                           runtime::Combine::sum);
+      s.world().all_reduce(reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2,
+                           core::Element::f32, runtime::Combine::sum);
     });
     c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }

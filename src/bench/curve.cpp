@@ -11,7 +11,8 @@ RankCircle& RankCircles::of(int ranks) {
   const auto it = circles_.find(ranks);
   if (it != circles_.end()) return it->second;
   const auto& world = session_.world();
-  RankCircle c{.active = world.split(world.rank() < ranks ? 0 : -1, world.rank()), .offset = {}, .peak = {}, .link = {}};
+  RankCircle c{
+      .active = world.split(world.rank() < ranks ? 0 : -1, world.rank()), .offset = {}, .peak = {}, .link = {}};
   if (!c.active.is_null()) c.offset = runtime::measure_clock_offset(c.active);
   return circles_.emplace(ranks, std::move(c)).first->second;
 }
@@ -33,7 +34,8 @@ class Contestant {
     take_turn([&] {
       limits_ = circles.limits(circle_, p.point.threads, p.config);
       training_.emplace(s, circle_.active, data, p.config);
-      if (!training_->exchange_is_right()) return wrong(fmt::format("the all-reduce {} gives wrong sums", p.config.algorithm->name));
+      if (!training_->exchange_is_right())
+        return wrong(fmt::format("the all-reduce {} gives wrong sums", p.config.algorithm->name));
       meter_.emplace(s, circle_.active, circle_.offset, o, [this]() -> const dataparallel::StepRecord& {
         training_->step(step_++ % training_->steps_per_epoch());
         return training_->record();
@@ -81,8 +83,9 @@ class Contestant {
   void finish() {
     take_turn([&] {
       const Noise noise = tally_.over(circle_.active);
-      const bool crowded = session_.ranks_per_node(point_.point.ranks) *
-                               (point_.point.threads + training_->has_progress_thread()) > session_.cores_per_node();
+      const bool crowded =
+          session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->has_progress_thread()) >
+          session_.cores_per_node();
       fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded}, point_.row);
       if (point_.point.strategy->communicates && !training_->weights_equal()) {
         wrong("ranks hold different weights after synchronous steps");
@@ -94,7 +97,8 @@ class Contestant {
   }
 
   void share_status() {
-    point_.row.status = static_cast<core::Status>(session_.world().broadcast_value(static_cast<int>(point_.row.status)));
+    point_.row.status =
+        static_cast<core::Status>(session_.world().broadcast_value(static_cast<int>(point_.row.status)));
     if (point_.row.status == core::Status::wrong) done_ = true;
   }
 

@@ -14,7 +14,7 @@ namespace gradmeter::bench {
 struct RankCircle {
   runtime::Communicator active;  ///< null on ranks that sit out
   runtime::ClockOffset offset;
-  std::map<int, core::FlopsPerSecond> peak;                          ///< by threads
+  std::map<int, core::FlopsPerSecond> peak;  ///< by threads
   std::map<dataparallel::TransportKind, core::BytesPerSecond> link;
 };
 

@@ -20,11 +20,9 @@ core::BytesPerSecond measure_link(Session& session, const runtime::Communicator&
   constexpr std::size_t bytes = std::size_t{4} << 20;
   constexpr int rounds = 9;
   const bool crowded = session.ranks_per_node(c.size()) > session.cores_per_node();
-  dataparallel::WorldFabric fabric(c,
-                                   {.transport = kind,
-                                    .patience = runtime::patience_for(crowded ? 2 : 1, 1),
-                                    .memory_bytes = 2 * (bytes + 4096)},
-                                   session.activity());
+  dataparallel::WorldFabric fabric(
+      c, {.transport = kind, .patience = runtime::patience_for(crowded ? 2 : 1, 1), .memory_bytes = 2 * (bytes + 4096)},
+      session.activity());
   const auto out = fabric.memory().take_of<float>(bytes / sizeof(float));
   const auto in = fabric.memory().take_of<float>(bytes / sizeof(float));
   std::fill(out.begin(), out.end(), 1.0f);

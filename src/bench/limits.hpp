@@ -6,8 +6,8 @@
 namespace gradmeter::bench {
 
 struct Limits {
-  core::FlopsPerSecond peak;     ///< of one rank while all compute: the slowest rank's best GEMM
-  core::BytesPerSecond link;     ///< sent by one rank while all send to their neighbour; 0 for one rank
+  core::FlopsPerSecond peak;  ///< of one rank while all compute: the slowest rank's best GEMM
+  core::BytesPerSecond link;  ///< sent by one rank while all send to their neighbour; 0 for one rank
 };
 
 /// Collective over `c`. Costs about a quarter of a second.

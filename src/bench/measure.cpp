@@ -49,7 +49,7 @@ core::Stop StepMeter::round() {
   if (!times.empty()) last_median_ = core::median(times);
   // A window that nobody meets would never end: its budget still does.
   const bool none_in_time = times.empty() && measured_s_ > options_.rule.budget.value;
-  const auto stop = none_in_time ? core::Stop::budget
+  const auto stop = none_in_time    ? core::Stop::budget
                     : times.empty() ? core::Stop::none
                                     : options_.rule.decide(times, core::Seconds{measured_s_});
   // One rank decides: the others' clocks may differ in the last digit.
@@ -116,9 +116,8 @@ std::vector<double> StepMeter::last_starts(const std::vector<double>& all, std::
 
 StepSample StepMeter::combine(const Decomposition& mine) const {
   const auto all = c_.all_gather_value(mine);
-  StepSample s{.slowest = *std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-                 return a.step < b.step;
-               })};
+  StepSample s{.slowest = *std::max_element(all.begin(), all.end(),
+                                            [](const auto& a, const auto& b) { return a.step < b.step; })};
   for (const auto& d : all) {
     s.bytes_sent_max = std::max(s.bytes_sent_max, d.bytes_sent);
     s.bytes_sent_total += d.bytes_sent;

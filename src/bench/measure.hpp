@@ -20,17 +20,17 @@ struct StepSample {
 struct MeasureOptions {
   runtime::Cadence cadence = runtime::Cadence::barrier;
   core::StoppingRule rule;
-  std::size_t warmup_min = 5;     ///< steps, never zero
+  std::size_t warmup_min = 5;  ///< steps, never zero
   core::Seconds warmup_budget{1};
 };
 
 struct Measurement {
   std::vector<StepSample> samples;
   core::Stop stop = core::Stop::none;
-  double warmup_s = 0;            ///< first-use costs: connections, page faults; kept out of the samples
+  double warmup_s = 0;  ///< first-use costs: connections, page faults; kept out of the samples
   std::size_t warmup_steps = 0;
-  std::size_t dropped = 0;        ///< iterations that missed their window
-  bool skew_known = true;         ///< false: clocks are less sure of each other than the skew is long
+  std::size_t dropped = 0;  ///< iterations that missed their window
+  bool skew_known = true;   ///< false: clocks are less sure of each other than the skew is long
 
   std::vector<double> times() const;
   /// Median over iterations of one part.
@@ -56,7 +56,8 @@ class StepMeter {
  private:
   std::size_t steps_in_block() const;
   void run_block(std::size_t steps, std::vector<StepSample>& out);
-  void judge(const std::vector<dataparallel::StepRecord>&, const std::vector<char>& in_time, std::vector<StepSample>& out);
+  void judge(const std::vector<dataparallel::StepRecord>&, const std::vector<char>& in_time,
+             std::vector<StepSample>& out);
   std::vector<double> aligned_starts(const std::vector<dataparallel::StepRecord>&) const;
   std::vector<double> last_starts(const std::vector<double>& all, std::size_t at, std::size_t calls,
                                   std::size_t per_rank) const;

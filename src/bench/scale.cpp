@@ -160,7 +160,8 @@ class Sweep {
     double budget = usual_point_budget;
     if (options_.time_budget) {
       const double rest = options_.time_budget->value - (runtime::host_clock() - begin_);
-      budget = session_.world().broadcast_value(std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left_)));
+      budget =
+          session_.world().broadcast_value(std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left_)));
     }
     MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
     // A fifth of the time at most goes into warm-up.

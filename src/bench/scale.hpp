@@ -17,14 +17,14 @@ struct ScaleOptions {
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
-  std::string data_directory;                ///< empty: the built-in digits
+  std::string data_directory;  ///< empty: the built-in digits
 };
 
 /// What becomes of points. Called on rank 0 only.
 struct ScaleListener {
-  std::function<void(const core::Point&)> measured;              ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;                  ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;      ///< what is measured now
+  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
+  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
+  std::function<void(const std::string& now)> progress;  ///< what is measured now
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured

@@ -27,14 +27,19 @@ std::vector<const StrategyInfo*> with_control(const std::vector<const StrategyIn
 
 class Planner {
  public:
-  explicit Planner(const ScaleFactors& f) : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
+  explicit Planner(const ScaleFactors& f)
+      : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
 
   std::vector<ScalePoint> plan() {
     for (const auto& model : f_.models) {
       for (const std::size_t batch : f_.batches) {
         for (const int threads : f_.threads) {
           for (const auto cadence : f_.cadences) {
-            curve({.model = model, .batch_per_rank = batch, .batch_global = batch, .threads = threads, .cadence = cadence,
+            curve({.model = model,
+                   .batch_per_rank = batch,
+                   .batch_global = batch,
+                   .threads = threads,
+                   .cadence = cadence,
                    .curve = curves_++});
           }
         }
@@ -61,7 +66,8 @@ class Planner {
     if (scaling == Scaling::weak) {
       p.batch_global = p.batch_per_rank * n;
     } else {
-      if (p.batch_global % n != 0) p.impossible = fmt::format("batch {} does not divide by {} ranks", p.batch_global, ranks);
+      if (p.batch_global % n != 0)
+        p.impossible = fmt::format("batch {} does not divide by {} ranks", p.batch_global, ranks);
       p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / n);
     }
     return p;

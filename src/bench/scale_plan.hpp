@@ -16,7 +16,7 @@ std::string_view name(Scaling);
 
 /// What the user asked for; each list is a factor.
 struct ScaleFactors {
-  std::vector<std::string> models;                ///< canonical
+  std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
   std::vector<const dataparallel::StrategyInfo*> strategies;
@@ -27,7 +27,7 @@ struct ScaleFactors {
   std::vector<Scaling> scalings;
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
-  std::string interconnect;                       ///< a label for what the ranks are joined by; may be empty
+  std::string interconnect;  ///< a label for what the ranks are joined by; may be empty
 };
 
 /// One point. A factor that does not apply is empty.
@@ -39,13 +39,13 @@ struct ScalePoint {
   int threads = 1;
   runtime::Cadence cadence = runtime::Cadence::barrier;
   const dataparallel::StrategyInfo* strategy = nullptr;
-  std::optional<Scaling> scaling = {};            ///< empty at one rank: there weak and strong are the same
+  std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   const allreduce::AlgorithmInfo* algorithm = nullptr;
   std::optional<Overlap> overlap = {};
   std::optional<std::size_t> bucket_bytes = {};
   std::optional<dataparallel::TransportKind> transport = {};
-  std::size_t curve = 0;                          ///< points of one curve are measured in turn
-  std::string impossible = {};                    ///< why it cannot be measured: a row `skipped`
+  std::size_t curve = 0;        ///< points of one curve are measured in turn
+  std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
 };
 
 /// The one-rank point of the same strategy: equal batch per rank (weak) or in all (strong).

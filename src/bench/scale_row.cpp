@@ -51,7 +51,8 @@ void fill_bytes(const ScaleFindings& f, Point& row) {
 
 void fill_limit(const ScaleFindings& f, Point& row) {
   const std::size_t exchanged = f.point.algorithm ? f.training.parameter_bytes() : 0;
-  const auto bound = lower_bound(f.limits, f.training.model().step_flops(f.point.batch_per_rank), exchanged, f.point.ranks);
+  const auto bound =
+      lower_bound(f.limits, f.training.model().step_flops(f.point.batch_per_rank), exchanged, f.point.ranks);
   row.metrics[Metric::limit_s] = bound.seconds();
   row.metrics[Metric::peak_flops_per_s] = f.limits.peak.value;
   if (f.point.algorithm) row.metrics[Metric::link_bytes_per_s] = f.limits.link.value;

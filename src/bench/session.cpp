@@ -86,8 +86,7 @@ void Session::describe(std::string command) {
   i.libraries.merge(kernels::library_versions());
   i.environment = runtime::named_environment();
   for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
-  i.fingerprint = world_.broadcast_text(
-      runtime::machine_fingerprint(host_, i.mpi, runtime::accelerator_names(cuda)));
+  i.fingerprint = world_.broadcast_text(runtime::machine_fingerprint(host_, i.mpi, runtime::accelerator_names(cuda)));
 }
 
 int Session::ranks_per_node(int ranks) const {

@@ -57,8 +57,8 @@ class Run {
     const double samples = static_cast<double>((last - first) * batch_global_);
     const double mean_loss = session_.world().sum(loss) / samples;
     if (!std::isfinite(mean_loss)) {
-      throw core::WrongResult(fmt::format("the loss is {} after step {}: the step size {} is too large", mean_loss, last,
-                                          options_.config.step_size));
+      throw core::WrongResult(fmt::format("the loss is {} after step {}: the step size {} is too large", mean_loss,
+                                          last, options_.config.step_size));
     }
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
@@ -77,7 +77,12 @@ class Run {
   }
 
   void emit(std::size_t step, double loss, std::optional<double> accuracy, const std::vector<double>& times) {
-    Point p{.experiment = "train", .status = core::Status::ok, .reason = {}, .factors = factors(), .metrics = {}, .raw_times_s = times};
+    Point p{.experiment = "train",
+            .status = core::Status::ok,
+            .reason = {},
+            .factors = factors(),
+            .metrics = {},
+            .raw_times_s = times};
     p.metrics[Metric::step] = static_cast<std::int64_t>(step);
     p.metrics[Metric::loss] = loss;
     if (accuracy) {

@@ -13,23 +13,23 @@ struct TrainOptions {
   TrainingConfig config;
   model::DataOptions data;
   std::size_t epochs = 20;
-  double warmup_epochs = 1;                ///< the step size grows linearly from 0 over these (Goyal et al. 2017)
-  std::optional<double> target;            ///< stop once validation accuracy is here [0, 1]
+  double warmup_epochs = 1;      ///< the step size grows linearly from 0 over these (Goyal et al. 2017)
+  std::optional<double> target;  ///< stop once validation accuracy is here [0, 1]
   std::optional<std::size_t> max_steps;
-  std::optional<std::size_t> log_every;    ///< steps between loss rows; empty: epochs only
+  std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
 };
 
 struct TrainListener {
-  std::function<void(const core::Point&)> row;                              ///< rank 0
+  std::function<void(const core::Point&)> row;                                     ///< rank 0
   std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< rank 0
 };
 
 struct TrainResult {
-  double accuracy = 0;       ///< of the last validation
-  double seconds = 0;        ///< training time, validation apart
+  double accuracy = 0;  ///< of the last validation
+  double seconds = 0;   ///< training time, validation apart
   std::size_t steps = 0;
-  bool reached = false;      ///< the target, if there is one
-  bool weights_equal = true; ///< on all ranks; always true for strategies that do not promise it
+  bool reached = false;       ///< the target, if there is one
+  bool weights_equal = true;  ///< on all ranks; always true for strategies that do not promise it
 };
 
 /// Collective over the session's world. A row for each epoch (loss: mean over the epoch's samples), and for each

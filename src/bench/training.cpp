@@ -45,10 +45,8 @@ std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "buckete
 
 dataparallel::WorldFabricOptions Training::fabric_options(const TrainingConfig& c, const model::Model& m) {
   const std::size_t bytes = m.element_count() * sizeof(float);
-  return {.algorithm = c.algorithm,
-          .transport = c.transport,
-          .memory_bytes = 2 * (bytes + 4096),
-          .max_call_bytes = bytes};
+  return {
+      .algorithm = c.algorithm, .transport = c.transport, .memory_bytes = 2 * (bytes + 4096), .max_call_bytes = bytes};
 }
 
 std::size_t Training::resident_bytes(const TrainingConfig& c, const model::Model& m, int ranks) {
@@ -102,7 +100,8 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 
 double Training::validation_accuracy() {
   const model::Dataset& set = *data_.validation;
-  const auto ranks = static_cast<std::size_t>(communicator_.size()), rank = static_cast<std::size_t>(communicator_.rank());
+  const auto ranks = static_cast<std::size_t>(communicator_.size()),
+             rank = static_cast<std::size_t>(communicator_.rank());
   const std::size_t first = set.size() * rank / ranks, last = set.size() * (rank + 1) / ranks;
   constexpr std::size_t chunk = 500;
   std::vector<std::uint64_t> indices;

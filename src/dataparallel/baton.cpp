@@ -72,7 +72,8 @@ void Baton::pass() {
   }
   std::string waiters;
   for (std::size_t r = 0; r < state_.size(); ++r) {
-    if (state_[r] == State::blocked) waiters += fmt::format("{}rank {} waits for {}", waiters.empty() ? "" : "; ", r, why_[r]);
+    if (state_[r] == State::blocked)
+      waiters += fmt::format("{}rank {} waits for {}", waiters.empty() ? "" : "; ", r, why_[r]);
   }
   if (waiters.empty()) return;  // everybody has finished
   if (!error_) error_ = std::make_exception_ptr(std::logic_error("deadlock in virtual time: " + waiters));

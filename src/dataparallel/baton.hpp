@@ -29,12 +29,12 @@ class Baton {
 
  private:
   enum class State { runnable, blocked, finished };
-  void pass();                                  ///< picks the next holder; mutex held
+  void pass();  ///< picks the next holder; mutex held
   void wait_for_turn(std::unique_lock<std::mutex>&, int rank);
   void fail(std::unique_lock<std::mutex>&, std::exception_ptr);
 
   std::mutex mutex_;
-  std::deque<std::condition_variable> turn_;    ///< by rank; a deque because they do not move
+  std::deque<std::condition_variable> turn_;  ///< by rank; a deque because they do not move
   std::vector<State> state_;
   std::vector<double> clock_;
   std::vector<std::string> why_;

@@ -6,9 +6,7 @@
 
 namespace gradmeter::dataparallel {
 
-double host_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double host_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 const Completion& EngineOperation::completion() const {
   if (!done()) throw std::logic_error("a call's completion was asked for before it was done");
@@ -67,7 +65,8 @@ bool Engine::poll() {
   std::vector<int> busy_orders;
   for (std::size_t i = 0; i < active_.size();) {
     EngineOperation& op = *active_[i];
-    const bool behind = op.order_ >= 0 && std::find(busy_orders.begin(), busy_orders.end(), op.order_) != busy_orders.end();
+    const bool behind =
+        op.order_ >= 0 && std::find(busy_orders.begin(), busy_orders.end(), op.order_) != busy_orders.end();
     if (!behind && poll_one(op)) {
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
       moved = true;

@@ -1,4 +1,5 @@
-// Moves the calls of one rank forward: in the waiting thread, or in a progress thread of its own while the rank computes.
+// Moves the calls of one rank forward: in the waiting thread, or in a progress thread of its own while the rank
+// computes.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -59,11 +60,11 @@ class Engine {
   ProgressMode mode() const { return mode_; }
 
  private:
-  bool poll();           ///< one pass over what is under way; true when anything moved
+  bool poll();  ///< one pass over what is under way; true when anything moved
   bool poll_one(EngineOperation&);
   void note_waiting(const EngineOperation&);
   void take_submitted();
-  void run();            ///< the progress thread
+  void run();  ///< the progress thread
 
   ProgressMode mode_;
   runtime::Patience patience_;

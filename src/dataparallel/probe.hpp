@@ -73,7 +73,7 @@ struct Decomposition {
   double overlap = 0;        ///< compute + communication − union
   double skew = 0;           ///< of the exposed part, waiting for peers that had not started the call yet
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
-  bool bytes_known = true;   ///< false: a vendor's call was among them
+  bool bytes_known = true;  ///< false: a vendor's call was among them
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

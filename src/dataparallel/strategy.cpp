@@ -9,9 +9,8 @@
 namespace gradmeter::dataparallel {
 
 void Worker::update(std::size_t offset, std::size_t count, float step) {
-  compute("update", optimizer_.cost(count), [&] {
-    optimizer_.apply(buffers_.parameters.part(offset, count), gradients(offset, count), offset, step);
-  });
+  compute("update", optimizer_.cost(count),
+          [&] { optimizer_.apply(buffers_.parameters.part(offset, count), gradients(offset, count), offset, step); });
 }
 
 void Strategy::begin(Worker& w) {

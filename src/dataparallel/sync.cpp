@@ -30,7 +30,8 @@ class Sync final : public Strategy {
  private:
   static Ticket exchange(Worker& w, const Bucket& b) {
     if (w.fabric().size() == 1) return nullptr;
-    return w.fabric().all_reduce(everybody, w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record());
+    return w.fabric().all_reduce(everybody, w.gradients(b.offset, b.count), allreduce::Op::average,
+                                 w.fabric().record());
   }
   StrategyOptions options_;
 };

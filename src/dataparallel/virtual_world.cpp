@@ -72,7 +72,8 @@ class VirtualWorld::State {
   State(int workers, VirtualMachine m) : machine(std::move(m)), baton(workers) {
     if (!machine.algorithm) machine.algorithm = &allreduce::find_algorithm("ring");
     if (machine.algorithm->is_vendor()) {
-      throw core::UsageError(fmt::format("algorithm {} has no schedule to run in virtual time; use ring", machine.algorithm->name));
+      throw core::UsageError(
+          fmt::format("algorithm {} has no schedule to run in virtual time; use ring", machine.algorithm->name));
     }
     std::vector<int> all;
     for (int r = 0; r < workers; ++r) all.push_back(r);
@@ -105,8 +106,11 @@ class VirtualWorld::State {
     const std::uint64_t call = calls[{g.id, worker}]++;
     Meeting& meeting = meetings[{g.id, call}];
     if (meeting.arrived == 0) {
-      meeting = {.tickets = std::vector<VirtualTicket>(m.size()), .buffers = std::vector<std::span<float>>(m.size()),
-                 .root = root, .op = op, .is_broadcast = is_broadcast};
+      meeting = {.tickets = std::vector<VirtualTicket>(m.size()),
+                 .buffers = std::vector<std::span<float>>(m.size()),
+                 .root = root,
+                 .op = op,
+                 .is_broadcast = is_broadcast};
     } else if (meeting.is_broadcast != is_broadcast || meeting.root != root || meeting.op != op) {
       throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", worker));
     }
@@ -145,7 +149,7 @@ class VirtualWorld::State {
 
   /// Messages of one (group, source, destination), in order.
   struct Post {
-    std::deque<std::pair<std::vector<std::byte>, double>> arriving;   ///< data, and when it is there
+    std::deque<std::pair<std::vector<std::byte>, double>> arriving;  ///< data, and when it is there
     std::deque<std::pair<VirtualTicket, Buffer>> receiving;
   };
 

@@ -1,13 +1,12 @@
 #include "dataparallel/world_fabric.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "allreduce/broadcast.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/units.hpp"
+#include "dataparallel/operations.hpp"
 #include "runtime/mailbox.hpp"
 #include "runtime/mpi_transport.hpp"
 
@@ -20,98 +19,6 @@ constexpr int collective_channels = 4;  // pipelines that run side by side
 std::vector<int> nodes_of(const runtime::Communicator& all, const runtime::Communicator& node) {
   return all.all_gather_value(node.broadcast_value(all.rank()));
 }
-
-class CollectiveOperation final : public EngineOperation {
- public:
-  CollectiveOperation(const char* label, int group, Ready ready, allreduce::AllReduce& a, allreduce::Call call,
-                      const std::vector<int>& world_ranks)
-      : EngineOperation(label, group, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
-
- private:
-  void start() override {
-    before_ = collective_.sent();
-    due_before_ = collective_.bytes_due();
-    collective_.start(call_);
-  }
-  bool advance() override {
-    if (!collective_.advance()) return false;
-    if (const auto sent = collective_.sent()) {
-      completion_.bytes_sent = sent->bytes - before_->bytes;
-      completion_.bytes_between_nodes = sent->bytes_between_nodes - before_->bytes_between_nodes;
-      completion_.bytes_due = *collective_.bytes_due() - *due_before_;
-    }
-    return true;
-  }
-  allreduce::Waiting waiting() const override { return collective_.waiting(); }
-  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
-
-  allreduce::AllReduce& collective_;
-  allreduce::Call call_;
-  const std::vector<int>& world_ranks_;
-  std::optional<runtime::Traffic> before_;
-  std::optional<std::uint64_t> due_before_;
-};
-
-class SendOperation final : public EngineOperation {
- public:
-  SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data)
-      : EngineOperation("send", -1, std::move(ready)), transport_(t), peer_(peer), data_(data) {
-    completion_.bytes_due = data.size();
-  }
-
- private:
-  void start() override {
-    if (data_.empty()) return;
-    if (!transport_.reaches(data_)) {
-      throw core::BackendError("dataparallel", "send",
-                               fmt::format("the peer cannot read this buffer over {}; take it from the fabric's memory "
-                                           "or use transport mpi", transport_.name()));
-    }
-    const runtime::Traffic before = transport_.traffic();
-    ticket_ = transport_.send(peer_, 0, data_);
-    const runtime::Traffic sent = transport_.traffic() - before;
-    completion_.bytes_sent = sent.bytes;
-    completion_.bytes_between_nodes = sent.bytes_between_nodes;
-  }
-  bool advance() override {
-    transport_.progress();
-    return transport_.left(ticket_);
-  }
-  allreduce::Waiting waiting() const override { return {.peer = peer_}; }
-
-  runtime::Transport& transport_;
-  int peer_;
-  std::span<const std::byte> data_;
-  runtime::Ticket ticket_;
-};
-
-class ReceiveOperation final : public EngineOperation {
- public:
-  ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data)
-      : EngineOperation("receive", -1, {}), transport_(t), peer_(peer), data_(data) {
-    completion_.bytes_due = 0;
-  }
-
- private:
-  void start() override {
-    if (!data_.empty()) ticket_ = transport_.receive(peer_, 0, data_);
-  }
-  bool advance() override {
-    if (data_.empty()) return true;
-    transport_.progress();
-    const std::byte* from = transport_.arrived(ticket_);
-    if (!from) return false;
-    if (from != data_.data()) std::memcpy(data_.data(), from, data_.size());
-    transport_.release(ticket_);
-    return true;
-  }
-  allreduce::Waiting waiting() const override { return {.peer = peer_}; }
-
-  runtime::Transport& transport_;
-  int peer_;
-  std::span<std::byte> data_;
-  runtime::Ticket ticket_;
-};
 
 }  // namespace
 
@@ -198,9 +105,9 @@ std::unique_ptr<WorldFabric::Circle> WorldFabric::make_circle(runtime::Communica
   }
   if (options_.algorithm) {
     const auto ranks = static_cast<std::uint32_t>(comm.size());
-    circle->all_reduce = make_all_reduce(*options_.algorithm, {comm, *circle->collectives, *arena_, {ranks, ranks}},
-                                         {.placement = allreduce::Placement::in_place,
-                                          .max_bytes = options_.max_call_bytes});
+    circle->all_reduce =
+        make_all_reduce(*options_.algorithm, {comm, *circle->collectives, *arena_, {ranks, ranks}},
+                        {.placement = allreduce::Placement::in_place, .max_bytes = options_.max_call_bytes});
     circle->label = "all-reduce " + std::string(options_.algorithm->name);
   }
   return circle;
@@ -218,10 +125,11 @@ Group WorldFabric::split(int color, int key) {
 
 Ticket WorldFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready) {
   Circle& c = circle(g);
-  if (!c.all_reduce) throw core::BackendError("dataparallel", "all_reduce", "this fabric was made without an algorithm");
-  auto ticket = std::make_shared<CollectiveOperation>(
-      c.label.c_str(), g.id, std::move(ready), *c.all_reduce,
-      allreduce::Call{b.host(), b.host(), b.count(), b.element(), op}, c.world_ranks);
+  if (!c.all_reduce)
+    throw core::BackendError("dataparallel", "all_reduce", "this fabric was made without an algorithm");
+  auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce,
+                                                      allreduce::Call{b.host(), b.host(), b.count(), b.element(), op},
+                                                      c.world_ranks);
   engine_->submit(ticket);
   return ticket;
 }
@@ -245,14 +153,14 @@ Ticket WorldFabric::broadcast(Group g, Buffer b, int root, Ready ready) {
 
 Ticket WorldFabric::send(Group g, int peer, ConstBuffer b, Ready ready) {
   auto ticket = std::make_shared<SendOperation>(std::move(ready), *circle(g).messages, peer,
-                                                std::span<const std::byte>{b.host(), b.bytes()});
+                                                std::span<const std::byte>{b.host(), b.bytes()}, circle(g).world_ranks);
   engine_->submit(ticket);
   return ticket;
 }
 
 Ticket WorldFabric::receive(Group g, int peer, Buffer b) {
-  auto ticket =
-      std::make_shared<ReceiveOperation>(*circle(g).messages, peer, std::span<std::byte>{b.host(), b.bytes()});
+  auto ticket = std::make_shared<ReceiveOperation>(*circle(g).messages, peer, std::span<std::byte>{b.host(), b.bytes()},
+                                                   circle(g).world_ranks);
   engine_->submit(ticket);
   return ticket;
 }

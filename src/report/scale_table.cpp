@@ -20,7 +20,9 @@ std::string text(const core::Value& v) { return core::is_null(v) ? "-" : core::t
 std::string milliseconds(double seconds) {
   if (!std::isfinite(seconds)) return "-";
   const double ms = seconds * 1e3;
-  return std::fabs(ms) >= 100 ? fmt::format("{:.0f}", ms) : std::fabs(ms) >= 10 ? fmt::format("{:.1f}", ms) : fmt::format("{:.2f}", ms);
+  return std::fabs(ms) >= 100  ? fmt::format("{:.0f}", ms)
+         : std::fabs(ms) >= 10 ? fmt::format("{:.1f}", ms)
+                               : fmt::format("{:.2f}", ms);
 }
 
 std::string interval(const core::Value& v) {
@@ -59,10 +61,15 @@ std::string exchange_cell(const Point& p) {
 
 std::vector<std::string> row(const Point& p) {
   const auto ms = [&](Metric m) { return milliseconds(p.metrics.number(m)); };
-  std::vector<std::string> cells{ranks_cell(p), text(p.factors[Factor::scaling]), text(p.factors[Factor::batch_per_rank]),
-                                 text(p.factors[Factor::strategy]), exchange_cell(p), text(p.factors[Factor::overlap])};
+  std::vector<std::string> cells{ranks_cell(p),
+                                 text(p.factors[Factor::scaling]),
+                                 text(p.factors[Factor::batch_per_rank]),
+                                 text(p.factors[Factor::strategy]),
+                                 exchange_cell(p),
+                                 text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok) {
-    cells.insert(cells.end(), {"-", "-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
+    cells.insert(cells.end(),
+                 {"-", "-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
     return cells;
   }
   const std::string limit = text(p.metrics[Metric::limit]);
@@ -75,10 +82,10 @@ std::vector<std::string> row(const Point& p) {
 
 std::vector<core::Column> columns() {
   using enum core::Align;
-  return {{"ranks", "", right},       {"scaling", "", left},  {"batch", "/rank", right}, {"strategy", "", left},
-          {"exchange", "", left},     {"overlap", "", left},  {"efficiency", "%", right}, {"rate", "samples/s", right},
-          {"step", "ms", right},      {"95 %", "ms", right},  {"compute", "ms", right},  {"exposed", "ms", right},
-          {"skew", "ms", right},      {"limit", "ms", right},     {"bound by", "", left}};
+  return {{"ranks", "", right},   {"scaling", "", left},  {"batch", "/rank", right},  {"strategy", "", left},
+          {"exchange", "", left}, {"overlap", "", left},  {"efficiency", "%", right}, {"rate", "samples/s", right},
+          {"step", "ms", right},  {"95 %", "ms", right},  {"compute", "ms", right},   {"exposed", "ms", right},
+          {"skew", "ms", right},  {"limit", "ms", right}, {"bound by", "", left}};
 }
 
 /// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's batch in all.
@@ -88,9 +95,9 @@ std::string curve_batch(const Point& p) {
 }
 
 std::string curve_name(const Point& p) {
-  std::string name = fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), curve_batch(p),
-                                 text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
-                                 text(p.factors[Factor::cadence]));
+  std::string name = fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]),
+                                 curve_batch(p), text(p.factors[Factor::threads]),
+                                 text(p.factors[Factor::threads]) == "1" ? "" : "s", text(p.factors[Factor::cadence]));
   return name;
 }
 
@@ -144,16 +151,16 @@ std::string scale_tables(std::span<const Point> points) {
 }
 
 std::string scale_legend() {
-  return
-      "efficiency  samples/s for each rank ÷ the same of the 1-rank row of that strategy\n"
-      "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
-      "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
-      "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
-      "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or 2(P-1)/P of the gradients\n"
-      "            at the link's rate, both measured in this run, whichever is longer\n"
-      "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n"
-      "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
-      "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
+  return "efficiency  samples/s for each rank ÷ the same of the 1-rank row of that strategy\n"
+         "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
+         "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
+         "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
+         "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or 2(P-1)/P of the "
+         "gradients\n"
+         "            at the link's rate, both measured in this run, whichever is longer\n"
+         "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n"
+         "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
+         "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
 }
 
 }  // namespace gradmeter::report

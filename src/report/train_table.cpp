@@ -7,8 +7,8 @@ namespace gradmeter::report {
 using core::Metric;
 
 std::string train_header() {
-  return fmt::format("{:>7} {:>9} {:>10} {:>12} {:>12} {:>12}\n{:>7} {:>9} {:>10} {:>12} {:>12} {:>12}\n", "epoch", "step",
-                     "loss", "validation", "step time", "rate", "", "", "nats", "% right", "ms", "samples/s");
+  return fmt::format("{:>7} {:>9} {:>10} {:>12} {:>12} {:>12}\n{:>7} {:>9} {:>10} {:>12} {:>12} {:>12}\n", "epoch",
+                     "step", "loss", "validation", "step time", "rate", "", "", "nats", "% right", "ms", "samples/s");
 }
 
 std::string train_row(const core::Point& p) {

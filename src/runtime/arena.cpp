@@ -24,10 +24,10 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to -
 std::span<std::byte> Arena::take(std::size_t bytes) {
   const std::size_t size = round_up(bytes, page);
   if (size < bytes || size > memory_.size() - used_) {  // neither the rounding nor the sum may wrap
-    throw core::BackendError("runtime", "Arena::take",
-                             fmt::format("{} asked for, {} of {} left", core::to_text(core::Bytes{bytes}),
-                                         core::to_text(core::Bytes{memory_.size() - used_}),
-                                         core::to_text(core::Bytes{memory_.size()})));
+    throw core::BackendError(
+        "runtime", "Arena::take",
+        fmt::format("{} asked for, {} of {} left", core::to_text(core::Bytes{bytes}),
+                    core::to_text(core::Bytes{memory_.size() - used_}), core::to_text(core::Bytes{memory_.size()})));
   }
   auto out = memory_.subspan(used_, bytes);
   used_ += size;

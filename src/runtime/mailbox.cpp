@@ -50,7 +50,8 @@ bool MailboxTransport::post(const Offer& o) {
 Ticket MailboxTransport::send(int peer, int channel, std::span<const std::byte> data) {
   const std::uint64_t sequence = ++sent_[counter(peer, channel)];
   const std::byte* base = memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank_)].data();
-  const Offer offer{cell(rank_, peer, channel, sequence), sequence, reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base)};
+  const Offer offer{cell(rank_, peer, channel, sequence), sequence,
+                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base)};
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (!post(offer)) waiting_.push_back(offer);

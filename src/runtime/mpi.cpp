@@ -16,10 +16,14 @@ namespace {
 
 MPI_Datatype mpi_type(core::Element e) {
   switch (e) {
-    case core::Element::f64: return MPI_DOUBLE;
-    case core::Element::f32: return MPI_FLOAT;
-    case core::Element::i64: return MPI_INT64_T;
-    case core::Element::i32: return MPI_INT32_T;
+    case core::Element::f64:
+      return MPI_DOUBLE;
+    case core::Element::f32:
+      return MPI_FLOAT;
+    case core::Element::i64:
+      return MPI_INT64_T;
+    case core::Element::i32:
+      return MPI_INT32_T;
   }
   return MPI_DATATYPE_NULL;
 }

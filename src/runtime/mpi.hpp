@@ -81,10 +81,8 @@ class Communicator {
   void patient_barrier() const;
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void broadcast(std::span<T> values, int root = 0) const {
-    broadcast_bytes(std::as_writable_bytes(values), root);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void broadcast(std::span<T> values, int root = 0) const { broadcast_bytes(std::as_writable_bytes(values), root); }
   template <class T>
   T broadcast_value(T value, int root = 0) const {
     broadcast(std::span<T>(&value, 1), root);
@@ -93,8 +91,8 @@ class Communicator {
   std::string broadcast_text(std::string text, int root = 0) const;
   /// Everybody's values, in rank order, on every rank.
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  std::vector<T> all_gather(std::span<const T> mine) const {
+  requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(std::span<const T> mine)
+  const {
     std::vector<T> all(mine.size() * static_cast<std::size_t>(size_));
     all_gather_bytes(std::as_bytes(mine), std::as_writable_bytes(std::span<T>(all)));
     return all;

@@ -33,7 +33,8 @@ Ticket MpiTransport::track(MPI_Request request, void* place) {
 
 Ticket MpiTransport::send(int peer, int channel, std::span<const std::byte> data) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(data.data(), mpi_count(data.size()), MPI_BYTE, peer, channel, comm_.get(), &request), "MPI_Isend");
+  check_mpi(MPI_Isend(data.data(), mpi_count(data.size()), MPI_BYTE, peer, channel, comm_.get(), &request),
+            "MPI_Isend");
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (node_of_[static_cast<std::size_t>(peer)] != node_of_[static_cast<std::size_t>(rank())]) {

@@ -30,7 +30,9 @@ struct Case {
 };
 
 /// Distinct on every rank and at every place; not exactly summable, so that the order of additions shows in the bits.
-float value_at(int rank, std::size_t i) { return std::sin(0.37f * static_cast<float>(i) + 1.7f * static_cast<float>(rank)); }
+float value_at(int rank, std::size_t i) {
+  return std::sin(0.37f * static_cast<float>(i) + 1.7f * static_cast<float>(rank));
+}
 
 struct Outcome {
   std::vector<std::vector<float>> out;
@@ -94,7 +96,8 @@ class ExecutorContract : public ::testing::TestWithParam<std::tuple<std::string,
 TEST_P(ExecutorContract, EveryRankHoldsTheSumWithEqualBitsAndTheStatedBytesWereSent) {
   const auto& [algorithm, p] = GetParam();
   const auto ranks = static_cast<std::size_t>(p);
-  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{257}, std::size_t{20011}}) {
+  for (const std::size_t n :
+       {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{257}, std::size_t{20011}}) {
     for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
       for (const std::size_t message : {64u, 4096u}) {  // 64: many more slices than channels
         for (const Op op : {Op::sum, Op::average}) {

@@ -19,10 +19,14 @@ TYPED_TEST_SUITE(ReduceContract, Types);
 template <class T>
 T one(Op op, T a, T b) {
   switch (op) {
-    case Op::min: return std::min(a, b);
-    case Op::max: return std::max(a, b);
-    case Op::product: return a * b;
-    default: return a + b;
+    case Op::min:
+      return std::min(a, b);
+    case Op::max:
+      return std::max(a, b);
+    case Op::product:
+      return a * b;
+    default:
+      return a + b;
   }
 }
 
@@ -34,7 +38,8 @@ TYPED_TEST(ReduceContract, EqualsTheLeftToRightLoopForAnyLengthAndNumberOfSource
         std::vector<std::vector<T>> values(sources, std::vector<T>(n));
         std::vector<const std::byte*> pointers;
         for (std::size_t s = 0; s < sources; ++s) {
-          for (std::size_t i = 0; i < n; ++i) values[s][i] = static_cast<T>(static_cast<int>((i * 7 + s * 13) % 11) - 5);
+          for (std::size_t i = 0; i < n; ++i)
+            values[s][i] = static_cast<T>(static_cast<int>((i * 7 + s * 13) % 11) - 5);
           pointers.push_back(reinterpret_cast<const std::byte*>(values[s].data()));
         }
         std::vector<T> expected = values[0];

@@ -49,8 +49,8 @@ TEST(ScalePlan, BaselineAndControlComeBeforeWhatIsComparedWithThem) {
   f.scalings = {Scaling::weak, Scaling::strong};
   const auto points = plan_scale(f);
   const auto same = [](const ScalePoint& a, const ScalePoint& b) {
-    return a.model == b.model && a.ranks == b.ranks && a.batch_per_rank == b.batch_per_rank && a.strategy == b.strategy &&
-           a.algorithm == b.algorithm && a.scaling == b.scaling;
+    return a.model == b.model && a.ranks == b.ranks && a.batch_per_rank == b.batch_per_rank &&
+           a.strategy == b.strategy && a.algorithm == b.algorithm && a.scaling == b.scaling;
   };
   for (std::size_t i = 0; i < points.size(); ++i) {
     for (const auto& wanted : {baseline_of(points[i]), control_of(points[i])}) {

@@ -30,11 +30,11 @@ Log turns(const std::vector<std::vector<double>>& sleeps) {
 }
 
 TEST(Baton, TheEarliestClockRunsFirstAndTiesGoToTheLowerRank) {
-  EXPECT_THAT(turns({{3, 3}, {1, 2}, {2}}), ElementsAre(Pair(0, 0),            //
-                                                        Pair(1, 0),            //
-                                                        Pair(2, 0),            //
-                                                        Pair(1, 1),            //
-                                                        Pair(2, 2),            //
+  EXPECT_THAT(turns({{3, 3}, {1, 2}, {2}}), ElementsAre(Pair(0, 0),              //
+                                                        Pair(1, 0),              //
+                                                        Pair(2, 0),              //
+                                                        Pair(1, 1),              //
+                                                        Pair(2, 2),              //
                                                         Pair(0, 3), Pair(1, 3),  // a tie
                                                         Pair(0, 6)));
 }

@@ -25,7 +25,9 @@ Layout lay_out(const std::vector<std::size_t>& counts) {
   return out;
 }
 
-std::vector<Bucket> buckets_of(const Layout& l, std::size_t bytes) { return make_buckets(l.tensors, l.elements, bytes); }
+std::vector<Bucket> buckets_of(const Layout& l, std::size_t bytes) {
+  return make_buckets(l.tensors, l.elements, bytes);
+}
 
 /// Every tensor and every element, padding included, is in exactly one bucket, in order.
 void expect_cover(const Layout& l, const std::vector<Bucket>& buckets) {

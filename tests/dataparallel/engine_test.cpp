@@ -162,12 +162,14 @@ TEST_P(EngineContract, CallsOfOneOrderRunOneAfterAnotherAndMessagesAtOnce) {
   std::atomic<bool> open{false};
   auto first = call({.name = "first", .order = 0, .advance = [&] { return open.load(); }}, &journal_);
   auto second = call({.name = "second", .order = 0, .advance = after(2)}, &journal_);
-  auto message = call({.name = "message", .order = -1, .advance =
-                                                           [&, n = 0]() mutable {
-                                                             if (++n < 20) return false;
-                                                             open = true;
-                                                             return true;
-                                                           }},
+  auto message = call({.name = "message",
+                       .order = -1,
+                       .advance =
+                           [&, n = 0]() mutable {
+                             if (++n < 20) return false;
+                             open = true;
+                             return true;
+                           }},
                       &journal_);
   for (const auto& c : {first, second, message}) engine_.submit(c);
   engine_.wait(*second);
@@ -221,8 +223,7 @@ TEST_P(EngineContract, ACallStartsOnlyWhenItsDataIsReadyAndThoseBehindItWait) {
   engine_.submit(behind);
   engine_.submit(opener);
   engine_.wait(*behind);
-  EXPECT_THAT(journal_.lines(),
-              ElementsAre("computed", "gated starts", "gated ends", "behind starts", "behind ends"));
+  EXPECT_THAT(journal_.lines(), ElementsAre("computed", "gated starts", "gated ends", "behind starts", "behind ends"));
 }
 
 TEST_P(EngineContract, AFailureIsThrownFromTheWait) {

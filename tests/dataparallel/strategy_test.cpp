@@ -28,8 +28,9 @@ const model::Dataset& digits() {
 /// Every worker's trace.
 std::vector<Trace> run(int workers, const Training& t, const VirtualMachine& m = {}) {
   std::vector<Trace> traces(static_cast<std::size_t>(workers));
-  VirtualWorld(workers, m).run(
-      [&](Fabric& f) { traces[static_cast<std::size_t>(f.rank())] = test::train(f, t, digits()); });
+  VirtualWorld(workers, m).run([&](Fabric& f) {
+    traces[static_cast<std::size_t>(f.rank())] = test::train(f, t, digits());
+  });
   return traces;
 }
 

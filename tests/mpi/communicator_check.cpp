@@ -130,7 +130,9 @@ TEST_F(CommunicatorCheck, ABarrierHoldsEveryoneUntilTheLastHasCome) {
 
 template <class T>
 void expect_reduction(const Communicator& c, Combine op, bool in_place, std::size_t n) {
-  auto value = [](int rank, std::size_t i) { return static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3) % 5 + 1); };
+  auto value = [](int rank, std::size_t i) {
+    return static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3) % 5 + 1);
+  };
   std::vector<T> in(n), out(n);
   for (std::size_t i = 0; i < n; ++i) in[i] = value(c.rank(), i);
   if (in_place) out = in;

@@ -95,8 +95,7 @@ TEST(TrainingOnRanks, IndependentRanksDriftApart) {
 
 TEST(TrainingOnRanks, AStepIsTakenApartWithoutRest) {
   const auto world = runtime::Communicator::world();
-  const Trace trace =
-      on_ranks(world, plan_for(world.size()), "ring", TransportKind::automatic, ProgressMode::thread);
+  const Trace trace = on_ranks(world, plan_for(world.size()), "ring", TransportKind::automatic, ProgressMode::thread);
   for (const auto& s : trace.steps) {
     const auto& d = s.parts;
     EXPECT_GT(d.compute, 0);

@@ -43,7 +43,8 @@ TEST(ScaleTable, ACurveNamesItsBaselineAndEachRowItsIntervalAndLimit) {
 }
 
 TEST(ScaleTable, RowsStandWithRanksGrowingWhateverTheOrderTheyCameIn) {
-  const std::string text = scale_tables(std::vector{point(4, "sync", 0.4), point(1, "sync", 0.1), point(1, "independent", 0.2)});
+  const std::string text =
+      scale_tables(std::vector{point(4, "sync", 0.4), point(1, "sync", 0.1), point(1, "independent", 0.2)});
   EXPECT_LT(text.find("200"), text.find("100"));
   EXPECT_LT(text.find("100"), text.find("400"));
 }

@@ -47,7 +47,9 @@ inline std::uint64_t hash_of(std::span<const float> values) {
   return h;
 }
 
-inline std::shared_ptr<const model::Dataset> training_digits() { return model::make_digits({.samples = 480, .seed = 5}); }
+inline std::shared_ptr<const model::Dataset> training_digits() {
+  return model::make_digits({.samples = 480, .seed = 5});
+}
 
 /// This rank's part of each global batch: every rank sees other samples.
 class Samples {

@@ -1,0 +1,82 @@
+#include "dataparallel/operations.hpp"
+
+#include <cstring>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr int at_once = -1;  // an order that waits for nothing
+constexpr int channel = 0;   // the only one that message transports have
+
+}  // namespace
+
+void CollectiveOperation::start() {
+  sent_before_ = collective_.sent();
+  due_before_ = collective_.bytes_due();
+  collective_.start(call_);
+}
+
+bool CollectiveOperation::advance() {
+  if (!collective_.advance()) return false;
+  if (const auto sent = collective_.sent()) {
+    completion_.bytes_sent = sent->bytes - sent_before_->bytes;
+    completion_.bytes_between_nodes = sent->bytes_between_nodes - sent_before_->bytes_between_nodes;
+    completion_.bytes_due = *collective_.bytes_due() - *due_before_;
+  }
+  return true;
+}
+
+SendOperation::SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
+                             const std::vector<int>& world_ranks)
+    : EngineOperation("send", at_once, std::move(ready)),
+      transport_(t),
+      peer_(peer),
+      data_(data),
+      world_ranks_(world_ranks) {
+  completion_.bytes_due = data.size();
+}
+
+void SendOperation::start() {
+  if (data_.empty()) return;
+  if (!transport_.reaches(data_)) {
+    throw core::BackendError("dataparallel", "send",
+                             fmt::format("the peer cannot read this buffer over {}; take it from the fabric's memory "
+                                         "or use transport mpi",
+                                         transport_.name()));
+  }
+  const runtime::Traffic before = transport_.traffic();
+  ticket_ = transport_.send(peer_, channel, data_);
+  const runtime::Traffic sent = transport_.traffic() - before;
+  completion_.bytes_sent = sent.bytes;
+  completion_.bytes_between_nodes = sent.bytes_between_nodes;
+}
+
+bool SendOperation::advance() {
+  transport_.progress();
+  return transport_.left(ticket_);
+}
+
+ReceiveOperation::ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data,
+                                   const std::vector<int>& world_ranks)
+    : EngineOperation("receive", at_once, {}), transport_(t), peer_(peer), data_(data), world_ranks_(world_ranks) {
+  completion_.bytes_due = 0;
+}
+
+void ReceiveOperation::start() {
+  if (!data_.empty()) ticket_ = transport_.receive(peer_, channel, data_);
+}
+
+bool ReceiveOperation::advance() {
+  if (data_.empty()) return true;
+  transport_.progress();
+  const std::byte* from = transport_.arrived(ticket_);
+  if (!from) return false;
+  if (from != data_.data()) std::memcpy(data_.data(), from, data_.size());
+  transport_.release(ticket_);
+  return true;
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,86 @@
+"""`gradmeter train --model mlp --target 0.97` reaches 97 % of the built-in digits with 1, 2 and 4 ranks at one global
+batch; the loss curves agree within 1e-5 for the first 100 steps and the final accuracies within 0.3 points. The control:
+without the exchange of gradients (strategy independent) the same comparison says that they differ."""
+import math
+
+import support
+
+GLOBAL_BATCH, STEPS, TOLERANCE = 128, 100, 1e-5
+TARGET, ACCURACY_TOLERANCE = 0.97, 0.003
+
+
+def loss_curve(path):
+    """Loss by step, from the rows of single steps; rows of whole epochs carry an accuracy."""
+    return {p["metrics"]["step"]: p["metrics"]["loss"] for p in support.points(path) if "accuracy" not in p["metrics"]}
+
+
+def difference(one, other):
+    """The largest difference over the first steps; infinite when a step is missing or is no number."""
+    worst = 0.0
+    for step in range(STEPS):
+        a, b = one.get(step), other.get(step)
+        if a is None or b is None or not (math.isfinite(a) and math.isfinite(b)):
+            return math.inf
+        worst = max(worst, abs(a - b))
+    return worst
+
+
+def agree(one, other):
+    return difference(one, other) <= TOLERANCE
+
+
+def train(test, name, ranks, *more, timeout=200, code=0):
+    out = test.path(f"{name}.jsonl")
+    done = test.run("train", "--model", "mlp", "--batch", GLOBAL_BATCH // ranks, "--threads", "1", "--log-every", "1",
+                    "--out", out, *more, ranks=ranks, timeout=timeout)
+    test.check(done.code == code and not done.own_lines, f"{name} ends with {code}", done)
+    test.valid(out)
+    return done, out
+
+
+def accuracies(path):
+    return [p["metrics"]["accuracy"] for p in support.points(path) if "accuracy" in p["metrics"]]
+
+
+def main():
+    test = support.Test(__doc__)
+    files, final = {}, {}
+    for ranks in (1, 2, 4):
+        done, files[ranks] = train(test, f"sync on {ranks} ranks", ranks, "--target", TARGET)
+        final[ranks] = (accuracies(files[ranks]) or [0])[-1]
+        test.check(final[ranks] >= TARGET and "reached" in done.out,
+                   f"{ranks} ranks reach {TARGET:.0%}: {final[ranks]:.2%}", done)
+        batches = {(p["factors"]["batch_per_rank"], p["factors"]["batch_global"], p["factors"]["ranks"])
+                   for p in support.points(files[ranks])}
+        test.equal(batches, {(GLOBAL_BATCH // ranks, GLOBAL_BATCH, ranks)}, f"its global batch is {GLOBAL_BATCH}")
+    alone = loss_curve(files[1])
+    test.check(len(set(alone.values())) > STEPS / 2 and alone[STEPS - 1] < alone[0] / 2,
+               f"the loss of 1 rank falls: {alone.get(0)} to {alone.get(STEPS - 1)}")
+    for ranks in (2, 4):
+        off = difference(alone, loss_curve(files[ranks]))
+        test.check(agree(alone, loss_curve(files[ranks])),
+                   f"the loss curves of 1 and {ranks} ranks agree within {TOLERANCE}: off by {off:.1e}")
+        test.check(abs(final[ranks] - final[1]) <= ACCURACY_TOLERANCE,
+                   f"and the final accuracies within 0.3 points: {final[1]:.2%}, {final[ranks]:.2%}")
+
+    ways = {"the library's all-reduce on 4 ranks": (4, "--algorithm", "mpi"),
+            "a ring over MPI without overlap on 2 ranks": (2, "--transport", "mpi", "--overlap", "none")}
+    for name, (ranks, *how) in ways.items():
+        _, path = train(test, name, ranks, "--steps", STEPS, *how)
+        off = difference(alone, loss_curve(path))
+        test.check(agree(alone, loss_curve(path)), f"{name} agrees as well: off by {off:.1e}")
+
+    for ranks in (2, 4):
+        _, path = train(test, f"independent on {ranks} ranks", ranks, "--steps", STEPS, "--strategy", "independent")
+        curve = loss_curve(path)
+        test.check(len(curve) == STEPS and all(map(math.isfinite, curve.values())), "it has all its steps")
+        test.check(not agree(alone, curve),
+                   f"control: without exchange {ranks} ranks differ, by {difference(alone, curve):.1e}")
+
+    done, _ = train(test, "a target out of reach", 1, "--steps", "5", "--target", TARGET, code=1)
+    test.check("not reached" in done.out, "says that it was not reached", done)
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()
