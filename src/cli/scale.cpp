@@ -1,6 +1,7 @@
 // gradmeter scale: the main job.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "bench/scale.hpp"
@@ -148,7 +149,7 @@ int dry_run(const Flags& f) {
                      {"memory", "/rank", core::Align::right},
                      {"at most", "s", core::Align::right}});
   double seconds = 0;
-  std::size_t most = 0;
+  std::map<std::size_t, std::size_t> at_once;  // by curve: its points are measured in turn and live side by side
   for (const auto& e : bench::estimate_scale(options)) {
     const auto& p = e.point;
     table.add_row({fmt::format("{}", p.ranks), p.scaling ? std::string(bench::name(*p.scaling)) : "-",
@@ -156,8 +157,10 @@ int dry_run(const Flags& f) {
                    p.impossible.empty() ? point_text(p) : "skipped: " + p.impossible,
                    core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
     seconds += e.seconds_at_most;
-    most = std::max(most, e.bytes_per_rank * static_cast<std::size_t>(p.ranks));
+    at_once[p.curve] += e.bytes_per_rank * static_cast<std::size_t>(p.ranks);
   }
+  std::size_t most = 0;
+  for (const auto& [curve, bytes] : at_once) most = std::max(most, bytes);
   fmt::print("{}\n{} points, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
              table.to_string(), table.rows(), core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
              core::to_text(core::Bytes{host.available_memory_bytes}));
