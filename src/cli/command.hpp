@@ -12,9 +12,9 @@ namespace gradmeter::cli {
 /// What the program was started with, the subcommand's name taken off.
 struct Invocation {
   std::vector<std::string> arguments;
-  std::string command_line;        ///< as typed, for the record
-  runtime::SignalWatch& signals;   ///< made before MPI started
-  int rank = 0;                    ///< as the launcher says it, before MPI is up
+  std::string command_line;       ///< as typed, for the record
+  runtime::SignalWatch& signals;  ///< made before MPI started
+  int rank = 0;                   ///< as the launcher says it, before MPI is up
 };
 
 /// `with_mpi`: main has started MPI when `run` is called, and ends it after. run returns the exit code.

@@ -19,19 +19,22 @@ void print_machine(const bench::Session& s) {
   const auto cuda = runtime::read_cuda();
   fmt::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
   fmt::print("processor   {}\n", h.cpu_model);
-  fmt::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages, s.cores_per_node(),
-             h.binding);
+  fmt::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
+             s.cores_per_node(), h.binding);
   fmt::print("caches      L2 {}, L3 {}, {} NUMA node(s)\n", bytes(h.l2_bytes), bytes(h.l3_bytes), h.numa_nodes);
   fmt::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
              bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
   fmt::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
   for (const auto& [name, version] : i.libraries) fmt::print("{:11} {}\n", name, version);
-  fmt::print("CUDA        {}\n", !cuda.built ? "not built in" : cuda.problem.empty() ? runtime::accelerator_names(cuda) : cuda.problem);
+  fmt::print("CUDA        {}\n", !cuda.built            ? "not built in"
+                                 : cuda.problem.empty() ? runtime::accelerator_names(cuda)
+                                                        : cuda.problem);
   fmt::print("fingerprint {}\n\n", i.fingerprint);
 }
 
 void print_speed(const bench::Session& s, const bench::Checkup& c) {
-  core::Table table({{"computing at once", "", core::Align::left}, {"each", "GFLOP/s", core::Align::right},
+  core::Table table({{"computing at once", "", core::Align::left},
+                     {"each", "GFLOP/s", core::Align::right},
                      {"of one alone", "%", core::Align::right}});
   for (const auto& w : c.crowding) {
     const bool over = w.workers > s.cores_per_node();
@@ -41,15 +44,18 @@ void print_speed(const bench::Session& s, const bench::Checkup& c) {
   fmt::print("{}\n", table.to_string());
   const auto& crowded = c.crowding.back();
   fmt::print(
-      "What oversubscription does to the numbers: with {} ranks on {} cores each computes at {:.0f} % of its rate, so a\n"
-      "step takes about {:.1f} times as long and an efficiency reads {:.0f} % before any byte is exchanged. Such rows carry\n"
+      "What oversubscription does to the numbers: with {} ranks on {} cores each computes at {:.0f} % of its rate, so "
+      "a\n"
+      "step takes about {:.1f} times as long and an efficiency reads {:.0f} % before any byte is exchanged. Such rows "
+      "carry\n"
       "a * in tables and \"oversubscribed\": true in result files: they test, they do not measure scaling.\n\n",
       crowded.workers, s.cores_per_node(), 100 * crowded.share_of_alone, 1 / crowded.share_of_alone,
       100 * crowded.share_of_alone);
   fmt::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
   if (s.world().size() > 1) {
     fmt::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
-               core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}), s.world().size());
+               core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}),
+               s.world().size());
   } else {
     fmt::print("MPI         one rank: run it under mpirun -np N to have the exchange looked at too\n");
   }
@@ -74,7 +80,8 @@ int run_doctor_command(const Invocation& invocation) {
     std::ostringstream text;
     text << d;
     if (invocation.rank == 0) {
-      fmt::print("gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor\n\n{}", text.str());
+      fmt::print("gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor\n\n{}",
+                 text.str());
     }
     return 0;
   }

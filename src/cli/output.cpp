@@ -36,7 +36,8 @@ namespace {
 void check_writable(const fs::path& path) {
   std::error_code error;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (fs::is_directory(path, error)) throw UsageError(fmt::format("--out {}: is a directory; give a file", path.string()));
+  if (fs::is_directory(path, error))
+    throw UsageError(fmt::format("--out {}: is a directory; give a file", path.string()));
   if (!fs::is_directory(folder, error)) {
     throw UsageError(fmt::format("--out {}: there is no directory {}; make it first", path.string(), folder.string()));
   }
@@ -55,7 +56,8 @@ Earlier check_output(const OutputFlags& o, const std::string& fingerprint, const
   std::error_code error;
   if (!fs::exists(o.path, error) || o.force || !fs::is_regular_file(o.path, error)) return earlier;
   if (!o.resume && !o.append) {
-    throw UsageError(fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it", o.path));
+    throw UsageError(
+        fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it", o.path));
   }
   const core::ResultFile file = core::read_results(o.path);
   if (!file.note.empty()) earlier.note = file.note;
@@ -72,8 +74,9 @@ Earlier check_output(const OutputFlags& o, const std::string& fingerprint, const
 
 std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core::RunInfo& info) {
   if (o.path.empty()) return nullptr;
-  const auto mode = o.force ? core::OpenMode::overwrite
-                            : (o.resume || o.append) ? core::OpenMode::resume : core::OpenMode::create;
+  const auto mode = o.force                  ? core::OpenMode::overwrite
+                    : (o.resume || o.append) ? core::OpenMode::resume
+                                             : core::OpenMode::create;
   auto writer = std::make_unique<core::ResultWriter>(o.path, mode);
   writer->append(info);
   return writer;

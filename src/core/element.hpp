@@ -31,13 +31,21 @@ constexpr std::size_t size_of(Element e) { return info(e).bytes; }
 template <class T>
 struct ElementOf;
 template <>
-struct ElementOf<double> { static constexpr Element value = Element::f64; };
+struct ElementOf<double> {
+  static constexpr Element value = Element::f64;
+};
 template <>
-struct ElementOf<float> { static constexpr Element value = Element::f32; };
+struct ElementOf<float> {
+  static constexpr Element value = Element::f32;
+};
 template <>
-struct ElementOf<std::int64_t> { static constexpr Element value = Element::i64; };
+struct ElementOf<std::int64_t> {
+  static constexpr Element value = Element::i64;
+};
 template <>
-struct ElementOf<std::int32_t> { static constexpr Element value = Element::i32; };
+struct ElementOf<std::int32_t> {
+  static constexpr Element value = Element::i32;
+};
 template <class T>
 inline constexpr Element element_of = ElementOf<T>::value;
 

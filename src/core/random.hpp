@@ -16,8 +16,8 @@ PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key);
 class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
-  std::uint64_t bits(std::uint64_t i) const;       ///< draw i, 64 bits
-  double uniform(std::uint64_t i) const;           ///< [0, 1), 53 bits
+  std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
+  double uniform(std::uint64_t i) const;      ///< [0, 1), 53 bits
   /// Sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; no libm, so equal bits everywhere.
   /// Draw i uses uniforms 12i … 12i+11 of a stream apart from `uniform`'s.
   double gaussian(std::uint64_t i) const;

@@ -20,9 +20,39 @@ inline bool is_null(const Value& v) { return std::holds_alternative<std::monosta
 std::string to_text(const Value&);
 
 enum class Factor : std::uint8_t {
-  ranks, nodes, ranks_per_node, mapping, interconnect, model, batch_per_rank, batch_global, accumulate, threads,
-  precision, update, strategy, mesh, algorithm, codec, bucket_bytes, overlap, scaling, transport, device, size_bytes,
-  dtype, accum_dtype, op, collective, buffers, in_place, cadence, reduction, problem, pass, cache,
+  ranks,
+  nodes,
+  ranks_per_node,
+  mapping,
+  interconnect,
+  model,
+  batch_per_rank,
+  batch_global,
+  accumulate,
+  threads,
+  precision,
+  update,
+  strategy,
+  mesh,
+  algorithm,
+  codec,
+  bucket_bytes,
+  overlap,
+  scaling,
+  transport,
+  device,
+  size_bytes,
+  dtype,
+  accum_dtype,
+  op,
+  collective,
+  buffers,
+  in_place,
+  cadence,
+  reduction,
+  problem,
+  pass,
+  cache,
   count_  // not a factor
 };
 inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::count_);
@@ -42,11 +72,50 @@ class Factors {
 };
 
 enum class Metric : std::uint8_t {
-  time_s, compute_s, comm_s, exposed_s, exposed_union_s, overlap_s, interference_s, skew_s, samples_per_s, efficiency,
-  baseline_time_s, baseline_ranks, baseline_batch, algbw_bytes_per_s, busbw_bytes_per_s, bytes_sent_per_rank_max,
-  bytes_sent_total, bytes_inter_node, bytes_predicted, encode_s, decode_s, error, wrong, limit_s, limit, predicted_time_s,
-  flops_per_s, roofline, implementation, oversubscribed, noise_steal, noise_foreign, noise_switches, frequency_hz, loss,
-  accuracy, staleness, warmup_s, warmup_samples, progress_threads, peak_flops_per_s, link_bytes_per_s, step, epoch,
+  time_s,
+  compute_s,
+  comm_s,
+  exposed_s,
+  exposed_union_s,
+  overlap_s,
+  interference_s,
+  skew_s,
+  samples_per_s,
+  efficiency,
+  baseline_time_s,
+  baseline_ranks,
+  baseline_batch,
+  algbw_bytes_per_s,
+  busbw_bytes_per_s,
+  bytes_sent_per_rank_max,
+  bytes_sent_total,
+  bytes_inter_node,
+  bytes_predicted,
+  encode_s,
+  decode_s,
+  error,
+  wrong,
+  limit_s,
+  limit,
+  predicted_time_s,
+  flops_per_s,
+  roofline,
+  implementation,
+  oversubscribed,
+  noise_steal,
+  noise_foreign,
+  noise_switches,
+  frequency_hz,
+  loss,
+  accuracy,
+  staleness,
+  warmup_s,
+  warmup_samples,
+  progress_threads,
+  peak_flops_per_s,
+  link_bytes_per_s,
+  step,
+  epoch,
   count_
 };
 inline constexpr std::size_t metric_count = static_cast<std::size_t>(Metric::count_);
@@ -69,7 +138,7 @@ std::string_view name(Status);
 struct Point {
   std::string experiment;  ///< "scale", "train", …
   Status status = Status::ok;
-  std::string reason;      ///< why, when not ok
+  std::string reason;  ///< why, when not ok
   Factors factors;
   Metrics metrics;
   std::vector<double> raw_times_s;

@@ -32,7 +32,10 @@ double median(std::span<const double> samples);
 /// Ranks (0-based, inclusive) of the order statistics that bound the median with at least 95 % confidence, from the
 /// binomial distribution (n, 1/2): exact, no normal approximation. {0, n-1} never claims more than it has: `exists`
 /// is false for n < 6.
-struct MedianInterval { std::size_t low, high; bool exists; };
+struct MedianInterval {
+  std::size_t low, high;
+  bool exists;
+};
 MedianInterval median_interval_ranks(std::size_t n);
 
 /// At least `min_samples`, then until the interval's half width is under `relative_half_width` of the median, or the
@@ -47,7 +50,9 @@ struct StoppingRule {
 };
 
 /// Two-sided Mann-Whitney rank test with tie correction: exact for small samples without ties, else normal.
-struct RankTest { double u, p_value; };
+struct RankTest {
+  double u, p_value;
+};
 RankTest mann_whitney(std::span<const double> a, std::span<const double> b);
 
 }  // namespace gradmeter::core

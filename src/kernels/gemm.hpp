@@ -15,9 +15,9 @@ enum class Activation { none, relu };
 struct GemmProblem {
   std::size_t m, n, k;
   Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
-  bool bias = false;                           ///< add bias[n] to each row of C
-  Activation activation = Activation::none;    ///< applied last
-  bool accumulate = false;                     ///< beta = 1 instead of 0
+  bool bias = false;                         ///< add bias[n] to each row of C
+  Activation activation = Activation::none;  ///< applied last
+  bool accumulate = false;                   ///< beta = 1 instead of 0
   bool operator==(const GemmProblem&) const = default;
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
   /// Each operand once.

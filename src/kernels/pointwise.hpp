@@ -28,7 +28,10 @@ CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std:
 void sgd(std::span<float> w, std::span<const float> g, float step);
 void sgd_reference(std::span<float> w, std::span<const float> g, float step);
 /// v = mu·v + g; w −= step·(nesterov ? g + mu·v : v). Cost: 20 bytes an element.
-struct MomentumParameters { float step, mu; bool nesterov; };
+struct MomentumParameters {
+  float step, mu;
+  bool nesterov;
+};
 void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
 void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
 

@@ -23,8 +23,8 @@ struct Tensor {
 
 /// The answer of a forward pass over this rank's batch.
 struct Outcome {
-  double loss_sum = 0;       ///< summed over the batch's samples, float64
-  std::size_t correct = 0;   ///< top-1
+  double loss_sum = 0;      ///< summed over the batch's samples, float64
+  std::size_t correct = 0;  ///< top-1
   std::size_t samples = 0;
 };
 

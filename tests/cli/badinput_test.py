@@ -259,8 +259,7 @@ def launches(test):
     test.check(done.code == 0, "a command that needs no ranks does not mind", done)
 
 
-def main():
-    test = support.Test(__doc__)
+def body(test):
     (test.folder / "files").mkdir()
     # A process spends its time waiting for MPI to start: a few at once take no longer than one.
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -270,8 +269,7 @@ def main():
     data_files(test)
     result_files(test)
     launches(test)
-    test.finish()
 
 
 if __name__ == "__main__":
-    main()
+    support.main(__doc__, body)

@@ -115,15 +115,13 @@ def doctor(test):
     test.check("all-reduce" in done.out and "barrier" in done.out, "with 2 ranks it times the exchange", done)
 
 
-def main():
-    test = support.Test(__doc__)
+def body(test):
     help_texts(test)
     version(test)
     lists(test)
     dry_run(test)
     doctor(test)
-    test.finish()
 
 
 if __name__ == "__main__":
-    main()
+    support.main(__doc__, body)

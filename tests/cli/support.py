@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 # What launchers leave in the environment: a test that itself runs under one must look as if started from a shell.
 LAUNCHER_VARIABLES = ("OMPI_COMM_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "SLURM_")
@@ -64,11 +65,6 @@ class Test:
     def equal(self, found, wanted, what):
         return self.check(found == wanted, what, f"found  {found}\nwanted {wanted}")
 
-    def finish(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
-        print(f"{self.checks} checks, {self.failures} failed", flush=True)
-        raise SystemExit(1 if self.failures or not self.checks else 0)
-
     # --- starting the program
 
     def command(self, arguments, ranks=None, wrapper=()):
@@ -104,6 +100,20 @@ class Test:
         script = self.source / "scripts" / "validate-results.py"
         return subprocess.run([sys.executable, script, *files], capture_output=True, text=True, timeout=120,
                               check=False)
+
+
+def main(description, body):
+    """Runs body(test), tidies up whatever happens, and ends the script: 0 when every check was good, else 1."""
+    test = Test(description)
+    try:
+        body(test)
+    except Exception:  # a check that could not even be made is a failed one
+        traceback.print_exc(file=sys.stdout)
+        test.check(False, "the test itself goes through")
+    finally:
+        shutil.rmtree(test.folder, ignore_errors=True)
+    print(f"{test.checks} checks, {test.failures} failed", flush=True)
+    raise SystemExit(1 if test.failures or not test.checks else 0)
 
 
 class Job(contextlib.AbstractContextManager):

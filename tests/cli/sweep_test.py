@@ -179,14 +179,13 @@ def controls(test, out, points):
         test.check(changed != text and test.validate(bad).returncode == 1, f"control: the schema refuses {what}")
 
 
-def main():
-    test = support.Test(__doc__)
+def body(test):
     out = test.path("r.jsonl")
     done = test.run("scale", "--model", "mlp", "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
                     "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "30s", ranks=4,
                     timeout=150)
     if not test.check(done.code == 0 and not done.own_lines, "the sweep ends with 0", done):
-        test.finish()
+        return
     test.valid(out)
     points, runs = support.points(out), support.runs(out)
     test.equal(len(runs), 1, "the file has one run line")
@@ -202,8 +201,7 @@ def main():
     test.check(done.out.count("baseline: 1 rank") == 3, "each of the 3 curves names its baseline", done)
     test.check("24 points measured, 0 kept" in done.out, "the last line counts them", done)
     controls(test, out, points)
-    test.finish()
 
 
 if __name__ == "__main__":
-    main()
+    support.main(__doc__, body)

@@ -42,8 +42,7 @@ def accuracies(path):
     return [p["metrics"]["accuracy"] for p in support.points(path) if "accuracy" in p["metrics"]]
 
 
-def main():
-    test = support.Test(__doc__)
+def body(test):
     files, final = {}, {}
     for ranks in (1, 2, 4):
         done, files[ranks] = train(test, f"sync on {ranks} ranks", ranks, "--target", TARGET)
@@ -79,8 +78,7 @@ def main():
 
     done, _ = train(test, "a target out of reach", 1, "--steps", "5", "--target", TARGET, code=1)
     test.check("not reached" in done.out, "says that it was not reached", done)
-    test.finish()
 
 
 if __name__ == "__main__":
-    main()
+    support.main(__doc__, body)

@@ -334,7 +334,9 @@ TEST(Mlp, BuffersAndBatchesOfTheWrongSizeAreRefused) {
   const std::span<float> all(net.parameters), grads(net.gradients);
   const Buffers short_parameters{all.first(all.size() - 1), grads}, short_gradients{all, grads.first(3)};
   EXPECT_THROW(net.mlp.forward(net.computer, short_parameters, data.batch()), std::invalid_argument);
-  EXPECT_THROW(net.mlp.forward(net.computer, net.buffers(), {std::span<const float>{}, std::span<const std::int32_t>{}}), std::invalid_argument);
+  EXPECT_THROW(
+      net.mlp.forward(net.computer, net.buffers(), {std::span<const float>{}, std::span<const std::int32_t>{}}),
+      std::invalid_argument);
   EXPECT_THROW(net.mlp.forward(net.computer, net.buffers(), {std::span(data.inputs).first(14), data.labels}),
                std::invalid_argument);
   EXPECT_THROW(net.mlp.initialise(short_gradients, 1), std::invalid_argument);

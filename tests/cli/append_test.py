@@ -1,0 +1,156 @@
+"""Runs that share a file: --append adds one, --force replaces all. A file that one rank lacks is told once. The other
+factors of a sweep: weak and strong scaling, cadence, overlap, bucket, transport."""
+import hashlib
+import struct
+
+import support
+
+SMALL = ["--model", "mlp:784-64-10"]
+
+
+def values(points, factor):
+    return {p["factors"][factor] for p in points}
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def sharing_a_file(test):
+    out = test.path("shared.jsonl")
+    sweep = ["scale", *SMALL, "--batch", "16", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "2s", "--out", out]
+    first = test.run(*sweep, ranks=2)
+    test.check(first.code == 0, "a first run makes the file", first)
+    before = support.whole_lines(out)
+    added = test.run(*sweep, "--append", ranks=2)
+    test.check(added.code == 0 and support.whole_lines(out)[: len(before)] == before,
+               "--append leaves what was there", added)
+    ids = [run["run_id"] for run in support.runs(out)]
+    test.check(len(ids) == len(set(ids)) == 2, "and adds a run of its own", ids)
+    by_run = [sorted(support.key(p) for p in support.points(out) if p["run_id"] == i) for i in ids]
+    test.check(by_run[0] == by_run[1] and len(by_run[0]) == 4, "with all 4 points measured again", list(map(len, by_run)))
+    test.valid(out)
+
+    train = ["train", *SMALL, "--batch", "16", "--train-samples", "640", "--validation-samples", "100", "--epochs", "1"]
+    trained = test.run(*train, "--out", out, "--append")
+    test.check(trained.code == 0 and len(support.runs(out)) == 3, "a training run goes into the same file", trained)
+    test.equal([p["experiment"] for p in support.points(out)], ["scale"] * 8 + ["train"], "under its own experiment")
+    test.valid(out)
+
+    kept = test.run(*sweep, "--resume", ranks=2)
+    test.check(kept.code == 0 and "0 points measured, 4 kept" in kept.out, "--resume finds the finished points", kept)
+    forced = test.run(*sweep, "--force", ranks=2)
+    test.check(forced.code == 0 and len(support.runs(out)) == 1 and len(support.points(out)) == 4,
+               "--force replaces the file", forced)
+    test.check(not set(ids) & {run["run_id"] for run in support.runs(out)}, "by a run of its own")
+    test.valid(out)
+
+    fresh = test.path("fresh.jsonl")
+    done = test.run("scale", *SMALL, "--time-budget", "1s", "--out", fresh, "--append")
+    test.check(done.code == 0 and len(support.runs(fresh)) == 1, "--append to no file makes one", done)
+
+
+def other_machine(test):
+    """Points of another machine are not this one's: --resume measures them again."""
+    out = test.path("elsewhere.jsonl")
+    sweep = ["scale", *SMALL, "--batch", "16", "--time-budget", "1s", "--out", out]
+    test.run(*sweep)
+    fingerprint = support.runs(out)[0]["fingerprint"]
+    out.write_text(out.read_text().replace(fingerprint, "0" * len(fingerprint)))
+    done = test.run(*sweep, "--resume")
+    test.check(done.code == 0 and "2 points measured, 0 kept" in done.out, "points of another machine are measured again",
+               done)
+
+
+def local_files(test):
+    """Rank 1 works in another folder, where a relative --data leads nowhere: as on a node that lacks the files."""
+    folder, away = test.path("digits"), test.path("away")
+    folder.mkdir()
+    away.mkdir()
+    for part, count in (("train", 64), ("t10k", 16)):
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, count, 28, 28) + bytes(784 * count))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + bytes(count))
+    wrapper = ("sh", "-c", 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then cd away; fi; exec "$@"', "sh")
+    for command in ("train", "scale"):
+        arguments = [command, *SMALL, "--batch", "8", "--data", "digits", "--out", test.path(f"local-{command}.jsonl")]
+        done = test.run(*arguments, ranks=3, wrapper=wrapper, timeout=30)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "rank 1: digits" in done.own_lines[0],
+                   f"{command}: data that only rank 1 lacks is told once, with the rank", done)
+        done = test.run(*[a if a != "digits" else "nowhere" for a in arguments], ranks=3, wrapper=wrapper, timeout=30)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "nowhere" in done.own_lines[0]
+                   and "rank" not in done.own_lines[0], f"{command}: data that all lack is told once, without one", done)
+        test.check(not test.path(f"local-{command}.jsonl").exists(), "no file was made")
+    # Only rank 0 writes: where the others' folders have no place for the file does not matter.
+    (test.folder / "results").mkdir()
+    done = test.run("scale", *SMALL, "--batch", "8", "--ranks", "2", "--algorithm", "ring", "--time-budget", "1s",
+                    "--out", "results/r.jsonl", ranks=2, wrapper=wrapper)
+    test.check(done.code == 0 and test.path("results/r.jsonl").exists() and not list(away.iterdir()),
+               "only rank 0 needs the place of the result file", done)
+    done = test.run("scale", *SMALL, "--out", "results/r.jsonl", ranks=2, wrapper=wrapper)
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "exists" in done.own_lines[0],
+               "and what it finds there is told once", done)
+
+
+CADENCES, SCALINGS, OVERLAPS, BUCKETS = ("barrier", "none", "window"), ("weak", "strong"), ("none", "bucketed"), (1 << 16, 1 << 20)
+FACTORS = ("cadence", "ranks", "scaling", "batch_per_rank", "strategy", "algorithm", "overlap", "bucket_bytes", "transport")
+BATCH = 30  # divides by 2 and not by 4
+
+
+def wanted_points():
+    """All combinations of the factors that mean something, with their controls: a one-rank row and `independent` have no
+    exchange, one rank has no scaling, and the library chooses its own transport."""
+    wanted = []
+    for cadence in CADENCES:
+        for strategy in ("independent", "sync"):
+            wanted.append((cadence, 1, None, BATCH, strategy, None, None, None, None))
+        for ranks in (2, 4):
+            for scaling in SCALINGS:
+                place = (cadence, ranks, scaling, BATCH if scaling == "weak" else BATCH // ranks)
+                wanted.append((*place, "independent", None, None, None, None))
+                wanted += [(*place, "sync", algorithm, overlap, bucket, transport)
+                           for algorithm, transports in (("mpi", (None,)), ("ring", ("mpi", "shm")))
+                           for overlap in OVERLAPS for bucket in BUCKETS for transport in transports]
+    return wanted
+
+
+def every_factor(test):
+    out = test.path("factors.jsonl")
+    done = test.run("scale", *SMALL, "--batch", BATCH, "--ranks", "1,2,4", "--algorithm", "mpi,ring", "--scaling",
+                    ",".join(SCALINGS), "--cadence", ",".join(CADENCES), "--overlap", ",".join(OVERLAPS), "--bucket",
+                    "64K,1M", "--transport", "mpi,shm", "--precision-goal", "0.3", "--time-budget", "20s", "--out", out,
+                    ranks=4, timeout=120)
+    if not test.check(done.code == 0 and not done.own_lines, "a sweep over all factors ends with 0", done):
+        return
+    test.valid(out)
+    points = support.points(out)
+    found = [tuple(p["factors"][f] for f in FACTORS) for p in points]
+    test.equal(sorted(found, key=str), sorted(wanted_points(), key=str), f"it has its {len(wanted_points())} combinations, each once")
+    impossible = [p for p in points if p["factors"]["scaling"] == "strong" and p["factors"]["ranks"] == 4]
+    test.check({(p["status"], p["reason"]) for p in impossible} == {("skipped", "batch 30 does not divide by 4 ranks")}
+               and not any(p["raw_times_s"] for p in impossible), "strong scaling that does not divide is skipped, and says why",
+               {(p["status"], p["reason"]) for p in impossible})
+    rest = [p for p in points if p not in impossible]
+    test.equal({(p["status"], p["reason"]) for p in rest}, {("ok", "")}, "all others are ok")
+    baselines = {(p["factors"]["cadence"], p["factors"]["strategy"]): p["metrics"]["time_s"]["median"] for p in rest
+                 if p["factors"]["ranks"] == 1}
+    wrong = [support.brief(p) for p in rest if p["metrics"].get("baseline_batch") != BATCH or p["metrics"].get(
+        "baseline_time_s") != baselines[p["factors"]["cadence"], p["factors"]["strategy"]]]
+    test.check(not wrong, "each has the 1-rank baseline of its cadence, strategy and batch, weak and strong", wrong)
+    counted = [p for p in rest if p["factors"]["algorithm"] == "ring"]
+    wrong = [support.brief(p) for p in counted if p["metrics"]["bytes_sent_total"] != p["metrics"]["bytes_predicted"]]
+    test.check(counted and not wrong, "each ring sent what its schedule says, over both transports", wrong)
+    sent = {(p["factors"]["ranks"], p["metrics"]["bytes_sent_total"]) for p in counted}
+    test.equal(len(sent), 2, "the same bytes whatever the bucket, overlap, transport and scaling")
+    idle = [support.brief(p) for p in rest if bool(p["metrics"]["progress_threads"]) != (p["factors"]["overlap"] == "bucketed")]
+    test.check(not idle, "only bucketed overlap has a progress thread", idle)
+
+
+def body(test):
+    sharing_a_file(test)
+    other_machine(test)
+    local_files(test)
+    every_factor(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)

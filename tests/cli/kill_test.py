@@ -1,0 +1,174 @@
+"""Ends that nobody planned. A rank killed in mid-sweep: the file keeps every finished point, the job ends by itself and
+names the rank; --resume measures the rest and nothing twice, and drops a line that was torn. SIGTERM and SIGINT end the
+job within seconds. A rank that hangs: those that wait for it say so and end the job. A full disk is told."""
+import os
+import re
+import signal
+import time
+
+import support
+
+RANKS = 4
+BATCHES = (4, 8, 16, 32)       # a sweep that is hit in the middle and then gone on with
+MORE_BATCHES = range(4, 36)    # one that would go on for long: mpirun passes a signal on only after a second
+PER_BATCH = 8                  # points: at 1 rank two strategies; at 2 and at 4 independent and two algorithms
+POINTS = len(BATCHES) * PER_BATCH
+BEFORE = 3                 # points in the file when the blow falls
+END_S = 30                 # a job that was hit is gone by then, with time for a slow machine
+
+
+def sweep(batches):
+    """Small and coarse: it must go on long enough to be hit, and no longer."""
+    return ["scale", "--model", "mlp:784-32-10", "--batch", ",".join(map(str, batches)), "--ranks", "1,2,4",
+            "--strategy", "independent,sync", "--algorithm", "mpi,ring", "--precision-goal", "0.5", "--time-budget", "60s"]
+
+
+def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES):
+    """Starts a sweep, waits for its first points, does `blow(job, ranks)`, and says how the job ended. `whole` are the
+    lines that were in the file before the blow."""
+    points = len(batches) * PER_BATCH
+    with test.started(*sweep(batches), "--out", out, *more, ranks=RANKS) as job:
+        ready = support.wait_until(lambda: len(support.points(out)) >= BEFORE or job.process.poll() is not None, 60)
+        whole, ranks = support.whole_lines(out), job.ranks()
+        if not test.check(ready and len(ranks) == RANKS and BEFORE < len(whole) <= points,
+                          f"the sweep is under way: {len(whole) - 1} of {points} points, {len(ranks)} ranks",
+                          job.outcome()):
+            raise RuntimeError("there was no sweep to hit")
+        begin = time.monotonic()
+        blow(job, ranks)
+        outcome = job.wait(END_S)
+        seconds = time.monotonic() - begin
+        left = [rank for rank, pid in ranks.items() if not support.wait_until(lambda: not support.is_alive(pid), 5)]
+        test.check(outcome.code != 0, f"the job ends by itself, with code {outcome.code} after {seconds:.1f} s", outcome)
+        test.check(not left, "no rank is left running", left)
+        return outcome, whole, seconds
+
+
+def kept_and_valid(test, out, whole):
+    lines = support.whole_lines(out)
+    test.check(whole and lines[: len(whole)] == whole, f"the file keeps the {len(whole) - 1} points that were in it")
+    torn = out.read_bytes().rpartition(b"\n")[2]
+    complete = test.path("complete.jsonl")
+    complete.write_text("\n".join(lines) + "\n")
+    test.valid(complete, what=f"each of its {len(lines)} whole lines is valid{', the torn last one apart' if torn else ''}")
+    return len(lines) - 1
+
+
+def resumed(test, out, note=""):
+    """Goes on with the file; returns what the run said."""
+    before, ids = support.whole_lines(out), {run["run_id"] for run in support.runs(out)}
+    earlier = [support.key(p) for p in support.points(out)]
+    done = test.run(*sweep(BATCHES), "--out", out, "--resume", ranks=RANKS, timeout=90)
+    test.check(done.code == 0 and not done.own_lines, "--resume ends with 0", done)
+    test.valid(out)
+    test.equal(support.whole_lines(out)[: len(before)], before, "what was in the file is untouched")
+    new_runs = [run["run_id"] for run in support.runs(out) if run["run_id"] not in ids]
+    new = [p for p in support.points(out) if p["run_id"] in new_runs]
+    test.equal(len(new_runs), 1, "the new points have a run of their own")
+    keys = [support.key(p) for p in support.points(out)]
+    test.equal(len(new), POINTS - len(earlier), f"it measured the {POINTS - len(earlier)} points that were missing")
+    test.check(len(keys) == len(set(keys)) == POINTS, f"no point is there twice, and all {POINTS} are there",
+               f"{len(keys)} points, {len(set(keys))} different")
+    test.check(f"{len(new)} points measured, {len(earlier)} kept" in done.out, "it says how many it kept", done)
+    if note:
+        test.check(note in done.err, f"and it says '{note}'", done)
+    rows = re.findall(r"^ *\d+\*? +(?:-|weak) +\d+ ", done.out.replace("~", " "), re.M)
+    test.equal(len(rows), POINTS, "the tables show kept and new points together")
+    compared = [p for p in new if p["metrics"].get("efficiency") is not None]
+    test.equal(len(compared), len(new), "new points are compared with kept ones: each has its efficiency")
+    return done
+
+
+def killed(test):
+    out, victim = test.path("killed.jsonl"), 2
+    done, whole, _ = hit_in_the_middle(test, out, lambda job, ranks: os.kill(ranks[victim], signal.SIGKILL),
+                                       batches=BATCHES)
+    test.check(re.search(rf"rank {victim}\b.*(signal 9|Killed)", done.out + done.err), f"it names rank {victim}", done)
+    others = [r for r in range(RANKS) if r != victim and re.search(rf"rank {r}\b.*(signal 9|Killed)", done.err)]
+    test.check(not others, "and blames no other", done)
+    kept_and_valid(test, out, whole)
+    resumed(test, out)
+    again = test.run(*sweep(BATCHES), "--out", out, "--resume", ranks=RANKS, timeout=60)
+    test.check(again.code == 0 and f"0 points measured, {POINTS} kept" in again.out,
+               "--resume of a finished sweep measures nothing", again)
+
+
+def torn(test):
+    """What a killed writer leaves: a file of some points whose last line has no end."""
+    full, out = test.path("killed.jsonl"), test.path("torn.jsonl")
+    lines = support.whole_lines(full)[: 1 + BEFORE]
+    half = support.whole_lines(full)[1 + BEFORE][:200]
+    out.write_text("\n".join(lines) + "\n" + half)
+    test.check(test.validate(out).returncode == 1, "control: the validator refuses the torn line")
+    resumed(test, out, note="torn")
+    test.equal(support.read_lines(out)[1 + BEFORE]["kind"], "run", "where the torn line was stands the new run")
+
+
+def signalled(test):
+    blows = {
+        "SIGTERM to mpirun": lambda job, _: job.process.send_signal(signal.SIGTERM),
+        "SIGINT to mpirun": lambda job, _: job.process.send_signal(signal.SIGINT),
+        "SIGTERM to one rank": lambda _, ranks: os.kill(ranks[1], signal.SIGTERM),
+    }
+    for number, (what, blow) in enumerate(blows.items()):
+        print(f"--- {what}", flush=True)
+        out = test.path(f"signal{number}.jsonl")
+        done, whole, seconds = hit_in_the_middle(test, out, blow)
+        test.check(seconds < 10, f"{what}: the job is gone within seconds: {seconds:.1f}", done)
+        test.check(any(re.search("interrupted after|ended by SIG", line) for line in done.own_lines),
+                   f"{what}: gradmeter says that it was interrupted", done)
+        kept_and_valid(test, out, whole)
+
+
+def hung(test):
+    """A stopped process stands for one that hangs. In training the ranks wait for each other in the ring."""
+    out, victim, timeout = test.path("hung.jsonl"), 2, 5
+    # One row at step 0 says that training is under way; the epoch is longer than we look.
+    arguments = ["train", "--model", "mlp", "--batch", "4", "--threads", "1", "--train-samples", "20000",
+                 "--validation-samples", "100", "--algorithm", "ring", "--log-every", "1000000", "--timeout",
+                 f"{timeout}s", "--out", out]
+    print("--- a rank that hangs in training", flush=True)
+    with test.started(*arguments, ranks=RANKS) as job:
+        ready = support.wait_until(lambda: support.points(out) or job.process.poll() is not None, 60)
+        ranks = job.ranks()
+        if test.check(ready and len(ranks) == RANKS, "training is under way", job.outcome()):
+            time.sleep(0.3)
+            os.kill(ranks[victim], signal.SIGSTOP)
+        done = job.wait(timeout + END_S)
+        if victim in ranks and support.is_alive(ranks[victim]):
+            os.kill(ranks[victim], signal.SIGKILL)
+    waits = {int(a): int(b) for a, b in re.findall(r"^gradmeter: rank (\d) waits for rank (\d): ", done.err, re.M)}
+    spoke = {int(r) for r in re.findall(r"^gradmeter: rank (\d) waits ", done.err, re.M)}
+    test.check(done.code == 3, f"the job ends with code 3: {done.code}", done)
+    test.equal(spoke, set(range(RANKS)) - {victim}, "each rank but the one that hangs says that it waits")
+    test.check(victim in waits.values(), f"one of them waits for rank {victim}", done)
+    test.equal(set(waits.values()) - spoke, {victim}, "of those that are waited for only that one is silent")
+    test.check("all-reduce ring, round" in done.err, "they say in which operation and round", done)
+    kept_and_valid(test, out, support.whole_lines(out)[:2])
+
+    print("--- a rank that hangs in a sweep", flush=True)
+    out = test.path("hung-sweep.jsonl")
+    done, whole, _ = hit_in_the_middle(test, out, lambda job, ranks: os.kill(ranks[victim], signal.SIGSTOP),
+                                       "--timeout", f"{timeout}s")
+    test.check(done.own_lines and not any(f"rank {victim} " in line[:20] for line in done.own_lines),
+               f"ranks other than {victim} say what they were at", done)
+    kept_and_valid(test, out, whole)
+
+
+def full_disk(test):
+    done = test.run("scale", "--model", "mlp:784-16-10", "--time-budget", "1s", "--out", "/dev/full", ranks=2)
+    test.check(done.code == 3, f"a full disk ends the job with code 3: {done.code}", done)
+    told = [line for line in done.own_lines if "/dev/full" in line and "No space left" in line]
+    test.equal(len(told), 1, "one line says which file and why")
+
+
+def body(test):
+    killed(test)
+    torn(test)
+    signalled(test)
+    hung(test)
+    full_disk(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)
