@@ -13,8 +13,8 @@ namespace gradmeter::core {
 
 namespace {
 
-/// Without this, one sample gives no spread at all and two give a range that says nothing.
-constexpr std::size_t kFewestAtBudget = 3;
+/// Fewer have no 95 % interval of the median, and a time without its interval is half a number.
+constexpr std::size_t kFewestAtBudget = 6;
 /// Up to here the exact distribution of U is used: its counts fit 64 bits (C(40, 20) = 1.4e11).
 constexpr std::size_t kExactUpTo = 20;
 

@@ -39,7 +39,7 @@ struct MedianInterval {
 MedianInterval median_interval_ranks(std::size_t n);
 
 /// At least `min_samples`, then until the interval's half width is under `relative_half_width` of the median, or the
-/// budget or the sample limit ends it.
+/// budget or the sample limit ends it; the budget never before the 6 samples that an interval needs.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t max_samples = 100000;

@@ -62,17 +62,16 @@ bool Engine::poll_one(EngineOperation& op) {
 
 bool Engine::poll() {
   bool moved = false;
-  std::vector<int> busy_orders;
+  std::vector<int> held;  // orders of which a call is in the way of those behind it
   for (std::size_t i = 0; i < active_.size();) {
     EngineOperation& op = *active_[i];
-    const bool behind =
-        op.order_ >= 0 && std::find(busy_orders.begin(), busy_orders.end(), op.order_) != busy_orders.end();
+    const bool behind = !op.started_ && std::find(held.begin(), held.end(), op.order_) != held.end();
     if (!behind && poll_one(op)) {
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
       moved = true;
       continue;
     }
-    if (op.order_ >= 0) busy_orders.push_back(op.order_);
+    if (op.order_ >= 0 || !op.started_) held.push_back(op.order_);
     ++i;
   }
   return moved;

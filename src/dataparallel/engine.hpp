@@ -39,7 +39,7 @@ class EngineOperation : public Operation {
  private:
   friend class Engine;
   const char* label_;
-  int order_;  ///< calls of one order run one after another; negative: at once
+  int order_;  ///< calls of one order run one after another; of a negative one they start in order, side by side
   Ready ready_;
   bool started_ = false;
   std::atomic<bool> done_{false};

@@ -8,8 +8,11 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr int at_once = -1;  // an order that waits for nothing
-constexpr int channel = 0;   // the only one that message transports have
+constexpr int channel = 0;  // the only one that message transports have
+
+// Receives are always ready. A send that is not must keep its place before later ones to its peer, and only those.
+constexpr int order_of_receives = -1;
+constexpr int order_of_sends(int peer) { return -2 - peer; }
 
 }  // namespace
 
@@ -31,7 +34,7 @@ bool CollectiveOperation::advance() {
 
 SendOperation::SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
                              const std::vector<int>& world_ranks)
-    : EngineOperation("send", at_once, std::move(ready)),
+    : EngineOperation("send", order_of_sends(peer), std::move(ready)),
       transport_(t),
       peer_(peer),
       data_(data),
@@ -61,7 +64,11 @@ bool SendOperation::advance() {
 
 ReceiveOperation::ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data,
                                    const std::vector<int>& world_ranks)
-    : EngineOperation("receive", at_once, {}), transport_(t), peer_(peer), data_(data), world_ranks_(world_ranks) {
+    : EngineOperation("receive", order_of_receives, {}),
+      transport_(t),
+      peer_(peer),
+      data_(data),
+      world_ranks_(world_ranks) {
   completion_.bytes_due = 0;
 }
 

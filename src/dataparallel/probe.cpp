@@ -8,11 +8,13 @@ void Probe::begin_step() {
   record_.computations.clear();
   record_.calls.clear();
   tickets_.clear();
+  inner_.log_to(&record_.computations);
   record_.step.begin = inner_.now();
 }
 
 const StepRecord& Probe::end_step() {
   inner_.settle();
+  inner_.log_to(nullptr);  // what is computed between steps (a validation) is in none
   record_.step.end = inner_.now();
   for (const Ticket& t : tickets_) record_.calls.push_back({t->label(), t->completion()});
   return record_;

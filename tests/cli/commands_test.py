@@ -1,5 +1,5 @@
-"""What a person reads before the first run: help, version, lists, a dry run, the doctor. All but the doctor work without
-MPI and with an empty environment."""
+"""What a person reads before the first run: help, version, lists, a dry run, the doctor. All but the doctor work
+without MPI and with an empty environment."""
 import json
 import re
 

@@ -20,7 +20,8 @@ END_S = 30                 # a job that was hit is gone by then, with time for a
 def sweep(batches):
     """Small and coarse: it must go on long enough to be hit, and no longer."""
     return ["scale", "--model", "mlp:784-32-10", "--batch", ",".join(map(str, batches)), "--ranks", "1,2,4",
-            "--strategy", "independent,sync", "--algorithm", "mpi,ring", "--precision-goal", "0.5", "--time-budget", "60s"]
+            "--strategy", "independent,sync", "--algorithm", "mpi,ring", "--precision-goal", "0.5", "--time-budget",
+            "60s"]
 
 
 def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES):
@@ -39,7 +40,8 @@ def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES):
         outcome = job.wait(END_S)
         seconds = time.monotonic() - begin
         left = [rank for rank, pid in ranks.items() if not support.wait_until(lambda: not support.is_alive(pid), 5)]
-        test.check(outcome.code != 0, f"the job ends by itself, with code {outcome.code} after {seconds:.1f} s", outcome)
+        test.check(outcome.code != 0, f"the job ends by itself, with code {outcome.code} after {seconds:.1f} s",
+                   outcome)
         test.check(not left, "no rank is left running", left)
         return outcome, whole, seconds
 
@@ -50,7 +52,8 @@ def kept_and_valid(test, out, whole):
     torn = out.read_bytes().rpartition(b"\n")[2]
     complete = test.path("complete.jsonl")
     complete.write_text("\n".join(lines) + "\n")
-    test.valid(complete, what=f"each of its {len(lines)} whole lines is valid{', the torn last one apart' if torn else ''}")
+    apart = ", a torn last one apart" if torn else ""
+    test.valid(complete, what=f"each of its {len(lines)} whole lines is valid{apart}")
     return len(lines) - 1
 
 

@@ -1,8 +1,8 @@
 """What the end-to-end tests share: starting the program, looking at its ranks, reading result files, saying what was
 checked.
 
-Each test is run as  NAME_test.py GRADMETER MPIEXEC SOURCE_DIR  and needs Python 3.8. As root, in a container or with more
-ranks than cores Open MPI wants settings; ctest gives them, by hand it is  GRADMETER_RANKS=4 . scripts/environment.sh
+Each test is run as  NAME_test.py GRADMETER MPIEXEC SOURCE_DIR  and needs Python 3.8. As root, in a container or with
+more ranks than cores Open MPI wants settings; ctest gives them, by hand do  . scripts/environment.sh
 """
 import contextlib
 import hashlib

@@ -1,6 +1,6 @@
 """`gradmeter train --model mlp --target 0.97` reaches 97 % of the built-in digits with 1, 2 and 4 ranks at one global
-batch; the loss curves agree within 1e-5 for the first 100 steps and the final accuracies within 0.3 points. The control:
-without the exchange of gradients (strategy independent) the same comparison says that they differ."""
+batch; the loss curves agree within 1e-5 for the first 100 steps and the final accuracies within 0.3 points. The
+control: without the exchange of gradients (strategy independent) the same comparison says that they differ."""
 import math
 
 import support

@@ -120,12 +120,12 @@ TEST(StoppingRule, NeverStopsBeforeTheLeastCountWhileTheBudgetLasts) {
   EXPECT_EQ(rule.decide(std::vector<double>(10, 1.0), Seconds{0}), Stop::interval);
 }
 
-TEST(StoppingRule, TheBudgetEndsItFromThreeSamplesOn) {
+TEST(StoppingRule, TheBudgetEndsItOnceThereIsAnInterval) {
   const StoppingRule rule{.min_samples = 10, .budget = Seconds{5}};
   EXPECT_EQ(rule.decide({}, Seconds{50}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(2), Seconds{50}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(3), Seconds{4.99}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(3), Seconds{5}), Stop::budget);
+  EXPECT_EQ(rule.decide(counted(5), Seconds{50}), Stop::none);
+  EXPECT_EQ(rule.decide(counted(6), Seconds{4.99}), Stop::none);
+  EXPECT_EQ(rule.decide(counted(6), Seconds{5}), Stop::budget);
 }
 
 TEST(StoppingRule, StopsOnTheIntervalOnlyWhenItIsNarrowEnough) {

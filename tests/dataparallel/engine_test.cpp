@@ -226,6 +226,26 @@ TEST_P(EngineContract, ACallStartsOnlyWhenItsDataIsReadyAndThoseBehindItWait) {
   EXPECT_THAT(journal_.lines(), ElementsAre("computed", "gated starts", "gated ends", "behind starts", "behind ends"));
 }
 
+TEST_P(EngineContract, MessagesToOnePeerStartInTheOrderOfTheirPostingAndRunSideBySide) {
+  const auto computed = std::make_shared<Flag>();
+  constexpr int to_one_peer = -2, to_another = -3;
+  auto gated = call({.name = "gated", .order = to_one_peer, .ready = computed, .advance = after(50)}, &journal_);
+  auto behind = call({.name = "behind", .order = to_one_peer}, &journal_);
+  auto other = call({.name = "other",
+                     .order = to_another,
+                     .advance =
+                         [&, n = 0]() mutable {
+                           if (++n < 20) return false;
+                           computed->set();
+                           return true;
+                         }},
+                    &journal_);
+  for (const auto& c : {gated, behind, other}) engine_.submit(c);
+  for (const auto& c : {gated, behind, other}) engine_.wait(*c);
+  EXPECT_THAT(journal_.lines(),
+              ElementsAre("other starts", "other ends", "gated starts", "behind starts", "behind ends", "gated ends"));
+}
+
 TEST_P(EngineContract, AFailureIsThrownFromTheWait) {
   auto bad = call({.advance = []() -> bool { throw std::runtime_error("cable cut"); }});
   engine_.submit(bad);

@@ -145,6 +145,31 @@ TEST(Probe, AStepForgetsTheOneBeforeIt) {
   });
 }
 
+TEST(Probe, WhatIsComputedBetweenStepsIsInNone) {
+  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    probe.compute("before", {.flops = 1}, [] {});
+    probe.begin_step();
+    probe.compute("work", {.flops = 1}, [] {});
+    const auto& r = probe.end_step();
+    probe.compute("validation", {.flops = 1}, [] {});
+    ASSERT_EQ(r.computations.size(), 1u);
+    EXPECT_EQ(r.computations[0].label, "work");
+  });
+}
+
+TEST(Probe, AFabricOutlivesItsProbe) {
+  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+    {
+      Probe probe(inner);
+      probe.begin_step();
+      probe.compute("work", {.flops = 1}, [] {});
+    }
+    inner.compute("more work", {.flops = 1}, [] {});
+    EXPECT_DOUBLE_EQ(inner.now(), 2);
+  });
+}
+
 TEST(Probe, PassesOnWhatItDoesNotMeasure) {
   VirtualWorld(4, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
