@@ -128,7 +128,7 @@ class Simulation {
     }
     // A receive that is an operand is done with its reduction.
     for (u32 i = 0; i < round.receives.count; ++i) {
-      me.received[i] = !me.plan->receives[round.receives.first + i].direct;
+      me.received[i] = me.plan->receives[round.receives.first + i].direct ? 0 : 1;
     }
     me.posted = true;
     return true;

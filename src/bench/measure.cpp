@@ -71,7 +71,7 @@ void StepMeter::run_block(std::size_t steps, std::vector<StepSample>& out) {
   records.reserve(steps);
   pacer_.open(std::max(1.5 * last_median_, 1e-4));
   for (std::size_t i = 0; i < steps; ++i) {
-    in_time.push_back(pacer_.next());
+    in_time.push_back(pacer_.next() ? 1 : 0);
     records.push_back(step_());
   }
   judge(records, in_time, out);

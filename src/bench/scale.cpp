@@ -205,7 +205,7 @@ std::vector<PointEstimate> estimate_scale(const ScaleOptions& o) {
   const double budget = seconds_per_point(o, points.size());
   for (const auto& p : points) {
     // The built-in digits' shape; a data directory must hold images of the same.
-    const auto m = model::make_model(p.model, 28 * 28, 10);
+    const auto m = model::make_model(p.model, std::size_t{28} * 28, 10);
     out.push_back({p, p.impossible.empty() ? Training::resident_bytes(config_of(p, o), *m, p.ranks) : 0,
                    p.impossible.empty() ? budget : 0});
   }

@@ -8,8 +8,8 @@
 namespace gradmeter::cli {
 
 struct DataShape {
-  std::size_t features = 28 * 28, classes = 10;  ///< the built-in digits'
-  std::size_t train_samples = SIZE_MAX;          ///< what the files hold; the built-in digits never run out
+  std::size_t features = std::size_t{28} * 28, classes = 10;  ///< the built-in digits'
+  std::size_t train_samples = SIZE_MAX;  ///< what the files hold; the built-in digits never run out
 };
 
 /// An empty directory is the built-in digits: nothing is read.

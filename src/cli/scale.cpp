@@ -77,7 +77,7 @@ std::vector<int> to_ints(const std::vector<std::uint64_t>& v) { return {v.begin(
 
 std::vector<int> parse_ranks(const Flags& f, int world) {
   if (!f.has("ranks")) return default_ranks(world);
-  const auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
   for (int r : ranks) {
     if (r > world) {
       throw UsageError(fmt::format("--ranks {}: the world has {}; start it with mpirun -np {}", r, world, r));
@@ -129,7 +129,7 @@ std::string point_text(const bench::ScalePoint& p) {
 /// Without a launcher a plan may be for more ranks than there are: as many as the largest that was asked for.
 int planned_world(const Flags& f, const runtime::Launcher& launcher) {
   if (!launcher.name.empty() || !f.has("ranks")) return launcher.size;
-  const auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
   return *std::max_element(ranks.begin(), ranks.end());
 }
 

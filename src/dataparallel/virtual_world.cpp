@@ -117,7 +117,7 @@ class VirtualWorld::State {
     meeting.tickets[at] = std::make_shared<VirtualOperation>(
         baton, worker, is_broadcast ? "broadcast" : fmt::format("all-reduce {}", machine.algorithm->name));
     meeting.buffers[at] = floats(b);
-    const VirtualTicket mine = meeting.tickets[at];
+    VirtualTicket mine = meeting.tickets[at];
     if (++meeting.arrived == m.size()) {
       hold(meeting);
       meetings.erase({g.id, call});

@@ -54,7 +54,8 @@ struct CellSets {
 std::size_t scratch_bytes(const WorldFabricOptions& o, int ranks) {
   // Alternate and landing for each pipeline: a slice holds a message for each block, at most one block a rank.
   const std::size_t slice = std::min(o.max_call_bytes, std::size_t{static_cast<unsigned>(ranks)} << 20);
-  const std::size_t one = 2 * collective_channels * (slice + 4096 + 256 * static_cast<std::size_t>(ranks) + 8192);
+  const std::size_t one =
+      std::size_t{2} * collective_channels * (slice + 4096 + 256 * static_cast<std::size_t>(ranks) + 8192);
   return 3 * one;  // the all-reduce, and a broadcast from a root or two
 }
 

@@ -54,7 +54,7 @@ std::string ranks_cell(const Point& p) {
 
 std::string exchange_cell(const Point& p) {
   if (core::is_null(p.factors[Factor::algorithm])) return "-";
-  const std::string algorithm = text(p.factors[Factor::algorithm]);
+  std::string algorithm = text(p.factors[Factor::algorithm]);
   if (core::is_null(p.factors[Factor::transport])) return algorithm;
   return fmt::format("{}/{}", algorithm, text(p.factors[Factor::transport]));
 }

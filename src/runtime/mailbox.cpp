@@ -30,8 +30,10 @@ MailboxTransport::MailboxTransport(std::string_view name, int rank, int size, in
 std::size_t MailboxTransport::message_bytes() const { return (256_KiB).value; }
 
 MailboxCell* MailboxTransport::cell(int source, int destination, int channel, std::uint64_t sequence) {
-  const auto pair = static_cast<std::size_t>((source * size_ + destination) * channels_ + channel);
-  return &cells_[pair * in_flight + sequence % in_flight];
+  const auto pair =
+      static_cast<std::size_t>(source) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(destination);
+  const std::size_t lane = pair * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
+  return &cells_[lane * in_flight + sequence % in_flight];
 }
 
 bool MailboxTransport::reaches(std::span<const std::byte> data) const {

@@ -56,7 +56,9 @@ class MailboxTransport final : public Transport {
   friend std::size_t mailbox_cell_count(int, int);
   MailboxCell* cell(int source, int destination, int channel, std::uint64_t sequence);
   bool post(const Offer&);
-  std::size_t counter(int peer, int channel) const { return static_cast<std::size_t>(peer * channels_ + channel); }
+  std::size_t counter(int peer, int channel) const {
+    return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
+  }
 
   std::string_view name_;
   int rank_, size_, channels_;
