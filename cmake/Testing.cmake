@@ -3,6 +3,19 @@
 # ranks, once a rank count.
 find_package(GTest REQUIRED)
 include(GoogleTest)
+
+# A Python that can validate result files: the system's first, since that is where the package python3-jsonschema goes,
+# whatever other Python stands earlier on the PATH.
+function(gradmeter_has_jsonschema result candidate)
+  execute_process(COMMAND ${candidate} -c "import jsonschema" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(failed)
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+find_program(GRADMETER_PYTHON python3 HINTS /usr/bin VALIDATOR gradmeter_has_jsonschema)
+if(NOT GRADMETER_PYTHON)
+  message(FATAL_ERROR "the tests need a python3 with the module jsonschema: scripts/test.sh installs it")
+endif()
 set(GRADMETER_MPIEXEC_ENV
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
@@ -16,7 +29,8 @@ function(gradmeter_test ROOM)
   add_executable(test_${ROOM} ${T_SOURCES})
   target_link_libraries(test_${ROOM} PRIVATE gradmeter_${ROOM} ${T_USES} GTest::gmock GTest::gtest_main)
   target_include_directories(test_${ROOM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(test_${ROOM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(test_${ROOM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   # Listing the cases runs the program: with a sanitizer on a busy machine that takes longer than the usual 5 s.
   gtest_discover_tests(test_${ROOM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
   gradmeter_label_cases(test_${ROOM} unit ${ROOM} ${T_LABELS})

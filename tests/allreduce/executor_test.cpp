@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <span>
 
 #include "allreduce/interpret.hpp"
 #include "allreduce/registry.hpp"
@@ -86,7 +87,8 @@ void expect_right(const Case& c) {
     ASSERT_NEAR(o.out[0][i], exact, (c.ranks + 1) * 0x1p-24 * magnitude) << describe() << " at " << i;
   }
   for (int r = 1; r < c.ranks; ++r) {
-    ASSERT_EQ(0, std::memcmp(o.out[0].data(), o.out[static_cast<std::size_t>(r)].data(), c.count * 4)) << describe();
+    const auto first = std::as_bytes(std::span(o.out[0])), other = std::as_bytes(std::span(o.out[std::size_t(r)]));
+    ASSERT_TRUE(std::ranges::equal(first, other)) << describe();
   }
   for (std::size_t r = 0; r < o.sent.size(); ++r) EXPECT_EQ(o.sent[r].bytes, o.due[r]) << describe();
 }
