@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/engine.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -41,7 +41,7 @@ class Run {
   void epoch(std::size_t first, std::size_t last) {
     double loss = 0;
     std::vector<double> times;
-    const double begin = dataparallel::host_now();
+    const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
@@ -52,7 +52,7 @@ class Run {
       }
       if ((step - first) % 16 == 15) session_.stop_if_interrupted(session_.world());
     }
-    result_.seconds += session_.world().max(dataparallel::host_now() - begin);
+    result_.seconds += session_.world().max(runtime::host_clock() - begin);
     result_.steps = last;
     const double samples = static_cast<double>((last - first) * batch_global_);
     const double mean_loss = session_.world().sum(loss) / samples;

@@ -1,12 +1,9 @@
 #include "dataparallel/engine.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 
 namespace gradmeter::dataparallel {
-
-double host_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 const Completion& EngineOperation::completion() const {
   if (!done()) throw std::logic_error("a call's completion was asked for before it was done");
@@ -29,7 +26,7 @@ Engine::~Engine() {
 }
 
 void Engine::submit(EngineTicket op) {
-  op->completion_.posted = host_now();
+  op->completion_.posted = runtime::host_clock();
   if (mode_ == ProgressMode::on_wait) {
     active_.push_back(std::move(op));
     return;
@@ -49,12 +46,12 @@ void Engine::take_submitted() {
 bool Engine::poll_one(EngineOperation& op) {
   if (!op.started_) {
     if (op.ready_ && !op.ready_->reached()) return false;
-    op.completion_.started = host_now();
+    op.completion_.started = runtime::host_clock();
     op.start();
     op.started_ = true;
   }
   if (!op.advance()) return false;
-  op.completion_.finished = host_now();
+  op.completion_.finished = runtime::host_clock();
   op.done_.store(true, std::memory_order_release);
   op.done_.notify_all();
   return true;

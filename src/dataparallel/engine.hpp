@@ -13,6 +13,7 @@
 #include "dataparallel/fabric.hpp"
 #include "runtime/activity.hpp"
 #include "runtime/backoff.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -78,8 +79,5 @@ class Engine {
   bool stop_ = false;
   std::thread thread_;
 };
-
-/// The host's monotonic clock [s]: equal for all ranks of one host.
-double host_now();
 
 }  // namespace gradmeter::dataparallel

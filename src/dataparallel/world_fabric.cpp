@@ -170,9 +170,9 @@ void WorldFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperat
 
 void WorldFabric::compute(std::string_view label, model::Cost, const std::function<void()>& work) {
   const runtime::Computing note(activity_, label.data());
-  const double begin = host_now();
+  const double begin = runtime::host_clock();
   work();
-  if (log_) log_->push_back({label, {begin, host_now()}});
+  if (log_) log_->push_back({label, {begin, runtime::host_clock()}});
 }
 
 }  // namespace gradmeter::dataparallel

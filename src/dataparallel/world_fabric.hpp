@@ -41,7 +41,7 @@ class WorldFabric final : public Fabric {
   Ready record() override { return nullptr; }  // computation here is done when `compute` returns
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
   void log_to(ComputeLog* log) override { log_ = log; }
-  double now() const override { return host_now(); }
+  double now() const override { return runtime::host_clock(); }
 
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
   runtime::Arena& memory();
