@@ -43,7 +43,7 @@ expect_contains "no program: says how to build it" "cmake --build --preset relea
 # --- Slurm: outside a job it submits itself
 NODES=4 RANKS_PER_NODE=8 THREADS=2 PARTITION=gpu try bash jobs/weak-scaling.sbatch --test-only
 expect_contains "submitted with the settings" \
-  "sbatch --nodes=4 --ntasks-per-node=8 --cpus-per-task=2 --time=00:30:00 --partition=gpu --test-only jobs/weak-scaling.sbatch" \
+  "sbatch --nodes=4 --ntasks-per-node=8 --cpus-per-task=2 --time=00:30:00 --output=results/%x-%j.log --partition=gpu --test-only jobs/weak-scaling.sbatch" \
   "$output"
 expect_lacks "no account: no flag" --account "$output"
 
