@@ -1,4 +1,5 @@
-# gradmeter_test(ROOM SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s]): GoogleTest cases in one process, ranks as threads.
+# gradmeter_test(ROOM [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s]): GoogleTest cases in one process,
+# ranks as threads. The program is test_ROOM unless named.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [MPIEXEC_ARGS ...] COMMAND program args...): the same program on real
 # ranks, once a rank count.
 find_package(GTest REQUIRED)
@@ -22,18 +23,21 @@ set(GRADMETER_MPIEXEC_ENV
     OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1)
 
 function(gradmeter_test ROOM)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  add_executable(test_${ROOM} ${T_SOURCES})
-  target_link_libraries(test_${ROOM} PRIVATE gradmeter_${ROOM} ${T_USES} GTest::gmock GTest::gtest_main)
-  target_include_directories(test_${ROOM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(test_${ROOM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+  if(NOT T_PROGRAM)
+    set(T_PROGRAM test_${ROOM})
+  endif()
+  add_executable(${T_PROGRAM} ${T_SOURCES})
+  target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${ROOM} ${T_USES} GTest::gmock GTest::gtest_main)
+  target_include_directories(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   # Listing the cases runs the program: with a sanitizer on a busy machine that takes longer than the usual 5 s.
-  gtest_discover_tests(test_${ROOM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
-  gradmeter_label_cases(test_${ROOM} unit ${ROOM} ${T_LABELS})
+  gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
+  gradmeter_label_cases(${T_PROGRAM} unit ${ROOM} ${T_LABELS})
 endfunction()
 
 # Gives every case of a test program its labels. gtest_discover_tests itself keeps only the first of a list (CMake 3.25);

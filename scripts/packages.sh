@@ -9,8 +9,9 @@ gradmeter_packages_build=(
   libopenmpi-dev openmpi-bin
   libboost-program-options-dev libdnnl-dev libhwy-dev libhwloc-dev libfmt-dev nlohmann-json3-dev zlib1g-dev
 )
+# Optional to build with, but tested: libgloo-dev.
 gradmeter_packages_test=(
-  libgtest-dev libgmock-dev
+  libgtest-dev libgmock-dev libgloo-dev
   python3 python3-jsonschema
   clang-format-14 clang-tidy-16 libomp-16-dev
 )

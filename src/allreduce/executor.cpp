@@ -12,20 +12,45 @@ std::size_t message_bytes(const runtime::Transport& t, const ExecutorOptions& o)
   return o.message_bytes ? o.message_bytes : t.message_bytes();
 }
 
-/// The longest slice of any buffer up to max_bytes, with room for rounding to cache lines.
-std::size_t slice_bytes(const Algorithm& a, const runtime::Transport& t, const ExecutorOptions& o) {
+bool reads_all(const runtime::Transport& t) {
+  for (int r = 0; r < t.size(); ++r) {
+    if (!t.reads(r)) return false;
+  }
+  return true;
+}
+
+/// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side.
+bool spans_blocks(const Algorithm& a) {
+  Steps steps;
+  for (const auto& s : a.schedules) {
+    if (cut_for(s->goal()) == Cut::run) continue;
+    for (std::uint32_t k = 0; k < s->rounds(); ++k) {
+      steps.clear();
+      for (std::uint32_t r = 0; r < s->ranks(); ++r) s->steps(k, r, steps);
+      if (std::any_of(steps.begin(), steps.end(), [](const Step& x) { return x.blocks.count > 1; })) return true;
+    }
+  }
+  return false;
+}
+
+/// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes.
+std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
   const std::size_t blocks = a.schedules.front()->blocks();
-  return std::min(o.max_bytes, message_bytes(t, o) * blocks) + 4096 + 128 * blocks;
+  const std::size_t usual = whole ? o.max_bytes : std::min(o.max_bytes, message * blocks);
+  return usual + 4096 + 1024 * blocks;
 }
 
 }  // namespace
 
-std::size_t Executor::scratch_bytes(const Algorithm& a, const runtime::Transport& t, const ExecutorOptions& o) {
-  return static_cast<std::size_t>(t.channels()) * 2 * (slice_bytes(a, t, o) + 8192);
+std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o) {
+  const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
+                                      [&](const auto& s) { return compile(*s, rank, o.placement).uses_alternate; });
+  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+  return alternates ? collective_channels * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
 }
 
 Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExecutorOptions o)
-    : algorithm_(std::move(a)), transport_(t), options_(o) {
+    : algorithm_(std::move(a)), transport_(t), options_(o), whole_(spans_blocks(algorithm_)) {
   bool alternate = false;
   std::uint32_t landing_blocks = 0;
   for (const auto& s : algorithm_.schedules) {
@@ -33,12 +58,13 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
     alternate |= plans_.back().uses_alternate;
     landing_blocks = std::max(landing_blocks, plans_.back().landing_blocks);
   }
-  const std::size_t slice = slice_bytes(algorithm_, t, o);
+  const std::size_t slice = slice_bytes(algorithm_, message_bytes(t, o), o, whole_);
   const std::uint32_t blocks = algorithm_.schedules.front()->blocks();
-  const std::size_t landing = t.reads_peers() ? 0 : (slice / blocks + 128) * landing_blocks;
+  const std::size_t landing = reads_all(t) ? 0 : (slice / blocks + 2048) * landing_blocks;
+  if (landing) landings_.emplace(static_cast<std::size_t>(t.channels()) * (landing + 4096));
   for (int c = 0; c < t.channels(); ++c) {
     const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
-                            .landing = landing ? scratch.take(landing) : std::span<std::byte>{}};
+                            .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
     lanes_.push_back({Pipeline(t, c, s), 0});
   }
 }
@@ -59,24 +85,30 @@ void Executor::start(const Call& call) {
                                          "transport mpi",
                                          transport_.name()));
   }
-  check_supported(call.element, call.op);
+  check_supported(call.element, call.op, call.accumulates_in());
   call_ = call;
-  slices_ = cut(call.count, width, plans_.front().blocks, message_bytes(transport_, options_));
+  const Schedule& schedule = *algorithm_.schedules.front();
+  if (schedule.goal() == Goal::all_to_all && call.count % schedule.blocks() != 0) {
+    throw core::BackendError("allreduce", name(),
+                             fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
+                                         call.count, schedule.blocks()));
+  }
+  slices_ = slices_of(call.count, width);
   bytes_due_ += due(call.count, width, slices_);
   finished_ = 0;
   running_ = true;
   before_ = transport_.traffic();
-  for (std::size_t lane = 0; lane < std::min(lanes_.size(), slices_.count); ++lane) launch(lanes_[lane], lane);
+  for (std::size_t lane = 0; lane < std::min(lanes_.size(), slices_.count()); ++lane) launch(lanes_[lane], lane);
 }
 
 void Executor::launch(Lane& lane, std::size_t slice) {
   lane.slice = slice;
-  lane.pipeline.launch(plans_[slice % plans_.size()], call_, slices_.begin(slice), slices_.length(slice, call_.count));
+  lane.pipeline.launch(plans_[slice % plans_.size()], call_, slices_[slice]);
 }
 
 bool Executor::advance() {
   if (!running_) return true;
-  for (bool moved = true; moved && finished_ < slices_.count;) {
+  for (bool moved = true; moved && finished_ < slices_.count();) {
     moved = false;
     transport_.progress();
     for (auto& lane : lanes_) {
@@ -85,10 +117,10 @@ bool Executor::advance() {
       if (lane.pipeline.busy()) continue;
       ++finished_;
       // Not the next slice that is free: both ends of a channel must agree on its slices, whoever is faster.
-      if (const std::size_t next = lane.slice + lanes_.size(); next < slices_.count) launch(lane, next);
+      if (const std::size_t next = lane.slice + lanes_.size(); next < slices_.count()) launch(lane, next);
     }
   }
-  if (finished_ < slices_.count) return false;
+  if (finished_ < slices_.count()) return false;
   running_ = false;
   const auto now = transport_.traffic() - before_;
   sent_.bytes += now.bytes;
@@ -104,23 +136,22 @@ Waiting Executor::waiting() const {
   return {};
 }
 
-std::uint64_t Executor::due(std::size_t elements, std::size_t width, Slices slices) {
+Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
+  const Schedule& s = *algorithm_.schedules.front();
+  return {cut_for(s.goal()), elements, width, s.blocks(), message_bytes(transport_, options_), whole_};
+}
+
+std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
   for (const Due& d : known_due_) {
     if (d.elements == elements && d.width == width) return d.bytes;
   }
   std::uint64_t sum = 0;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
   const auto& schedules = algorithm_.schedules;
-  if (schedules.size() == 1) {
-    sum = payload_bytes(*schedules.front(), rank, elements, width, slices);
-  } else {
-    for (std::size_t s = 0; s < slices.count; ++s) {
-      sum += payload_bytes(*schedules[s % schedules.size()], rank, slices.length(s, elements), width,
-                           {1, slices.length(s, elements)});
-    }
-  }
-  known_due_.push_back({elements, width, sum});
-  return sum;
+  for (std::size_t s = 0; s < slices.count(); ++s)
+    sum += elements_sent(*schedules[s % schedules.size()], rank, slices[s]);
+  known_due_.push_back({elements, width, sum * width});
+  return sum * width;
 }
 
 }  // namespace gradmeter::allreduce

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "allreduce/all_reduce.hpp"
+#include "allreduce/collective.hpp"
 #include "allreduce/pipeline.hpp"
 #include "allreduce/plan.hpp"
 #include "allreduce/slices.hpp"
@@ -21,10 +21,13 @@ struct ExecutorOptions {
   std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
   std::size_t message_bytes = 0;  ///< 0: what the transport is efficient at
 };
+/// Pipelines that run side by side; a transport for collectives has so many channels.
+inline constexpr int collective_channels = 4;
 
-/// Scratch: at most twice the slices under way (alternate and landing), taken from `scratch` once, kept for good.
+/// Scratch, kept for good: what peers may read of it (values summed beside their block) is taken from `scratch`, at
+/// most the slices under way; what lands for a reduction goes to private memory.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
-class Executor final : public AllReduce {
+class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
   const std::string& name() const override { return algorithm_.name; }
@@ -34,8 +37,8 @@ class Executor final : public AllReduce {
   std::optional<runtime::Traffic> sent() const override { return sent_; }
   std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
 
-  /// What the constructor will take from the arena, at most.
-  static std::size_t scratch_bytes(const Algorithm&, const runtime::Transport&, const ExecutorOptions&);
+  /// What the constructor will take from the arena on this rank.
+  static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
@@ -44,12 +47,15 @@ class Executor final : public AllReduce {
     std::size_t slice;
   };
   void launch(Lane&, std::size_t slice);
-  std::uint64_t due(std::size_t elements, std::size_t width, Slices);
+  Slices slices_of(std::size_t elements, std::size_t width) const;
+  std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);
 
   Algorithm algorithm_;
   runtime::Transport& transport_;
   ExecutorOptions options_;
   std::vector<Plan> plans_;
+  std::optional<runtime::PrivateArena> landings_;
+  bool whole_ = false;  ///< in one slice: a message spans blocks whose places matter
   std::vector<Lane> lanes_;
   Call call_{};
   Slices slices_;

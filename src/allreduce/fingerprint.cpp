@@ -54,6 +54,22 @@ std::vector<Fingerprint> contributions(const Schedule& s) {
   return values;
 }
 
+Due::Due(const Schedule& s, const std::vector<Fingerprint>& given) : s_(s), given_(given), sums_(s.blocks()) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    sums_[i % s.blocks()].sum += given[i].sum;
+    sums_[i % s.blocks()].count += given[i].count;
+  }
+}
+
+const Fingerprint& Due::at(std::uint32_t rank, std::uint32_t block) const {
+  auto given = [&](std::uint32_t r, std::uint32_t b) -> const Fingerprint& {
+    return given_[std::size_t{r} * s_.blocks() + b];
+  };
+  if (s_.goal() == Goal::all_to_all) return given(block, rank);
+  if (s_.goal() == Goal::send_receive) return given((rank + s_.ranks() - 1) % s_.ranks(), block);
+  return sums_[block];
+}
+
 bool must_hold(Goal g, std::uint32_t rank, std::uint32_t block) { return g != Goal::reduce_scatter || rank == block; }
 
 }  // namespace gradmeter::allreduce

@@ -25,7 +25,19 @@ struct FingerprintAlgebra {
 
 /// What every rank holds before the first round [ranks × blocks].
 std::vector<Fingerprint> contributions(const Schedule&);
-/// Must rank `rank` hold the result of `block` at the end?
+/// What rank `rank` must hold of `block` at the end, but for the order of the additions: `given` are the contributions.
+/// Cost: O(ranks × blocks) once, then O(1).
+class Due {
+ public:
+  Due(const Schedule&, const std::vector<Fingerprint>& given);
+  const Fingerprint& at(std::uint32_t rank, std::uint32_t block) const;
+
+ private:
+  const Schedule& s_;
+  const std::vector<Fingerprint>& given_;
+  std::vector<Fingerprint> sums_;  ///< by block
+};
+/// Is there anything that rank `rank` must hold of `block` at the end?
 bool must_hold(Goal, std::uint32_t rank, std::uint32_t block);
 
 }  // namespace gradmeter::allreduce

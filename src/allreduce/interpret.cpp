@@ -18,7 +18,8 @@ struct NumberAlgebra {
     Value out(operands.front().value->size());
     std::vector<const std::byte*> sources;
     for (const auto& o : operands) sources.push_back(reinterpret_cast<const std::byte*>(o.value->data()));
-    allreduce::reduce(core::Element::f32, op, reinterpret_cast<std::byte*>(out.data()), sources, out.size());
+    allreduce::reduce(core::Element::f32, core::Element::f32, op, reinterpret_cast<std::byte*>(out.data()), sources,
+                      out.size());
     return out;
   }
   Value finish(Value v) const {
@@ -50,7 +51,8 @@ std::vector<std::uint64_t> interpret(const Schedule& s, std::span<const std::spa
     }
   }
   std::vector<std::uint64_t> bytes;
-  for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(payload_bytes(s, r, n, sizeof(float), {1, n}));
+  const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
+  for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
   return bytes;
 }
 

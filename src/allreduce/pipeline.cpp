@@ -15,35 +15,28 @@ constexpr std::size_t round_up_to_line(std::size_t n) { return (n + line - 1) / 
 
 }  // namespace
 
-void Pipeline::launch(const Plan& plan, const Call& call, std::size_t begin, std::size_t length) {
+void Pipeline::launch(const Plan& plan, const Call& call, const Slice& slice) {
   plan_ = &plan;
   call_ = call;
-  begin_ = begin;
-  length_ = length;
+  slice_ = slice;
+  width_ = core::size_of(call.element);
   round_ = 0;
   phase_ = Phase::send;
   sends_.clear();
   left_ = 0;
+  copy(plan.first_copies);
 }
 
-Pipeline::Extent Pipeline::extent(Blocks b) const {
-  const std::size_t width = core::size_of(call_.element);
-  const std::size_t first = block_begin(length_, plan_->blocks, b.first);
-  const std::size_t last = block_begin(length_, plan_->blocks, b.first + b.count);
-  return {first * width, (last - first) * width};
-}
-
-std::byte* Pipeline::at(Place p) const {
-  const std::size_t offset = begin_ * core::size_of(call_.element);
+std::byte* Pipeline::at(Place p, const Extent& e) const {
   switch (p) {
     case Place::in:
-      return const_cast<std::byte*>(call_.in) + offset;  // only ever read
+      return const_cast<std::byte*>(call_.in) + e.offset * width_;  // only ever read
     case Place::out:
-      return call_.out + offset;
+      return call_.out + e.offset * width_;
     case Place::alternate:
       break;
   }
-  return scratch_.alternate.data();
+  return scratch_.alternate.data() + e.scratch_offset * width_;
 }
 
 bool Pipeline::fenced(std::uint32_t fence) {
@@ -86,40 +79,36 @@ bool Pipeline::advance() {
 void Pipeline::post_sends() {
   for (std::uint32_t i = 0; i < round().sends.count; ++i) {
     const SendStep& x = plan_->sends[round().sends.first + i];
-    const Extent e = extent(x.blocks);
-    sends_.push_back(e.bytes == 0
-                         ? runtime::Ticket{}
-                         : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from) + e.offset, e.bytes}));
+    const Extent e = slice_.extent(x.blocks);
+    sends_.push_back(e.elements == 0 ? runtime::Ticket{}
+                                     : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from, e), bytes(e)}));
   }
 }
 
 bool Pipeline::post_receives() {
   const std::span<const ReceiveStep> steps{plan_->receives.data() + round().receives.first, round().receives.count};
-  const bool lands = !transport_.reads_peers();
-  if (lands) {
-    for (const auto& x : steps) {
-      if (x.direct && !fenced(x.fence)) return false;
-    }
+  for (const auto& x : steps) {
+    if (x.direct && !transport_.reads(static_cast<int>(x.peer)) && !fenced(x.fence)) return false;
   }
   receives_.clear();
   views_.clear();
   next_receive_ = next_reduction_ = 0;
   std::size_t landed = 0;
   for (const auto& x : steps) {
-    const Extent e = extent(x.blocks);
-    if (e.bytes == 0) {
+    const Extent e = slice_.extent(x.blocks);
+    if (e.elements == 0) {
       receives_.emplace_back();
       views_.push_back(&nothing);
       continue;
     }
     std::byte* landing = nullptr;
     if (x.direct) {
-      landing = at(x.to) + e.offset;
-    } else if (lands) {
+      landing = at(x.to, e);
+    } else if (!transport_.reads(static_cast<int>(x.peer))) {
       landing = scratch_.landing.data() + landed;
-      landed += round_up_to_line(e.bytes);
+      landed += round_up_to_line(bytes(e));
     }
-    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, e.bytes}));
+    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, bytes(e)}));
     views_.push_back(nullptr);
   }
   return true;
@@ -146,8 +135,8 @@ bool Pipeline::receive_direct() {
     const std::byte* from = view(next_receive_);
     if (!from || !fenced(x.fence)) return false;
     if (from == &nothing) continue;
-    const Extent e = extent(x.blocks);
-    if (std::byte* to = at(x.to) + e.offset; from != to) std::memcpy(to, from, e.bytes);
+    const Extent e = slice_.extent(x.blocks);
+    if (std::byte* to = at(x.to, e); from != to) std::memcpy(to, from, bytes(e));
     transport_.release(receives_[next_receive_]);
   }
   return true;
@@ -163,14 +152,14 @@ bool Pipeline::operands_arrived(const ReduceStep& r) {
 
 bool Pipeline::reduce_one(const ReduceStep& r) {
   if (!operands_arrived(r) || !fenced(r.fence)) return false;
-  const Extent e = extent(r.blocks);
-  if (e.bytes == 0) return true;
+  const Extent e = slice_.extent(r.blocks);
+  if (e.elements == 0) return true;
   sources_.clear();
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
-    sources_.push_back(o == own_operand ? at(r.own) + e.offset : views_[o]);
+    sources_.push_back(o == own_operand ? at(r.own, e) : views_[o]);
   }
-  reduce(call_.element, call_.op, at(r.to) + e.offset, sources_, e.bytes / core::size_of(call_.element));
+  reduce(call_.element, call_.accumulates_in(), call_.op, at(r.to, e), sources_, e.elements);
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
     if (o != own_operand) transport_.release(receives_[o]);
@@ -184,21 +173,24 @@ bool Pipeline::finish_round() {
     if (!fenced(x.fence)) return false;
   }
   for (const auto& x : steps) {
-    const Extent e = extent(x.blocks);
-    finish(call_.element, call_.op, at(Place::out) + e.offset, at(x.from) + e.offset,
-           e.bytes / core::size_of(call_.element), transport_.size());
+    const Extent e = slice_.extent(x.blocks);
+    finish(call_.element, call_.op, at(Place::out, e), at(x.from, e), e.elements, transport_.size());
   }
   return true;
 }
 
 bool Pipeline::end_slice() {
   if (!fenced(static_cast<std::uint32_t>(sends_.size()))) return false;
-  for (const CopyStep& c : plan_->copies) {
-    const Extent e = extent(c.blocks);
-    if (e.bytes > 0) std::memcpy(at(Place::out) + e.offset, at(c.from) + e.offset, e.bytes);
-  }
+  copy(plan_->copies);
   plan_ = nullptr;
   return true;
+}
+
+void Pipeline::copy(const std::vector<CopyStep>& steps) {
+  for (const CopyStep& c : steps) {
+    const Extent e = slice_.extent(c.blocks);
+    if (e.elements > 0) std::memcpy(at(Place::out, e), at(c.from, e), bytes(e));
+  }
 }
 
 Waiting Pipeline::waiting() const {

@@ -5,8 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "allreduce/all_reduce.hpp"
+#include "allreduce/collective.hpp"
 #include "allreduce/plan.hpp"
+#include "allreduce/slices.hpp"
 #include "runtime/transport.hpp"
 
 namespace gradmeter::allreduce {
@@ -16,23 +17,20 @@ struct PipelineScratch {
   std::span<std::byte> alternate, landing;
 };
 
-/// Cost: measured by tests/bench; about 20 ns a step alone.
+/// Cost: what bench_executor prints; results/allreduce.md has it: 12 to 34 ns a step alone.
 class Pipeline {
  public:
   Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch)
       : transport_(t), channel_(channel), scratch_(scratch) {}
 
-  /// Begins elements [begin, begin + length) of the call's buffers.
-  void launch(const Plan& plan, const Call& call, std::size_t begin, std::size_t length);
+  /// Begins one slice of the call's buffers.
+  void launch(const Plan& plan, const Call& call, const Slice& slice);
   /// Goes as far as it can; true when anything moved.
   bool advance();
   bool busy() const { return plan_ != nullptr; }
   Waiting waiting() const;
 
  private:
-  struct Extent {
-    std::size_t offset, bytes;
-  };
   enum class Phase : std::uint8_t { send, post, receive, finish };
 
   const PlanRound& round() const { return plan_->rounds[round_]; }
@@ -43,18 +41,20 @@ class Pipeline {
   bool reduce_one(const ReduceStep&);
   bool finish_round();
   bool end_slice();
+  void copy(const std::vector<CopyStep>&);
   bool operands_arrived(const ReduceStep&);
   const std::byte* view(std::uint32_t receive);
   bool fenced(std::uint32_t fence);
-  Extent extent(Blocks) const;
-  std::byte* at(Place) const;
+  std::size_t bytes(const Extent& e) const { return e.elements * width_; }
+  std::byte* at(Place, const Extent&) const;
 
   runtime::Transport& transport_;
   int channel_;
   PipelineScratch scratch_;
   const Plan* plan_ = nullptr;
   Call call_{};
-  std::size_t begin_ = 0, length_ = 0;
+  Slice slice_;
+  std::size_t width_ = 1;  ///< of an element [bytes]
   std::size_t round_ = 0;
   Phase phase_ = Phase::send;
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round

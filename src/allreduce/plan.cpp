@@ -4,6 +4,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "allreduce/fingerprint.hpp"
+
 namespace gradmeter::allreduce {
 namespace {
 
@@ -16,17 +18,33 @@ class Compiler {
     plan_.blocks = s.blocks();
     place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
     for (auto& l : last_send_) l.assign(s.blocks(), 0);
+    if (placement == Placement::out_of_place && s.goal() == Goal::all_gather && sends_runs()) {
+      plan_.first_copies.push_back({{rank, 1}, Place::in});
+      place_[rank] = Place::out;
+    }
   }
 
   Plan compile() {
     for (u32 k = 0; k < s_.rounds(); ++k) compile_round(k);
     for (u32 b = 0; b < plan_.blocks; ++b) {
-      if (place_[b] != Place::out) plan_.copies.push_back({{b, 1}, place_[b]});
+      if (place_[b] != Place::out && must_hold(s_.goal(), rank_, b)) plan_.copies.push_back({{b, 1}, place_[b]});
     }
     return std::move(plan_);
   }
 
  private:
+  /// Does a message hold more than one block? Such a run must lie in one place.
+  bool sends_runs() {
+    for (u32 k = 0; k < s_.rounds(); ++k) {
+      steps_.clear();
+      s_.steps(k, rank_, steps_);
+      for (const Step& x : steps_) {
+        if (x.kind == StepKind::send && x.blocks.count > 1) return true;
+      }
+    }
+    return false;
+  }
+
   void compile_round(u32 k) {
     steps_.clear();
     s_.steps(k, rank_, steps_);

@@ -61,8 +61,9 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<FinishStep> finishes;
-  std::vector<CopyStep> copies;      ///< after the last round: values that are not yet in `out`
-  std::uint32_t landing_blocks = 0;  ///< most blocks that land for reduction in one round
+  std::vector<CopyStep> first_copies;  ///< before the first round: what later goes out in one message with what came in
+  std::vector<CopyStep> copies;        ///< after the last round: values that are not yet in `out`
+  std::uint32_t landing_blocks = 0;    ///< most blocks that land for reduction in one round
   bool uses_alternate = false;
 };
 

@@ -31,7 +31,9 @@ struct CountedCost {
   std::uint64_t messages = 0;
   double sent_per_rank_max = 0;  ///< in buffers
   std::uint32_t sends_per_round_max = 0;
+  std::uint32_t blocks = 1;                ///< of the schedule
   std::vector<std::uint64_t> blocks_sent;  ///< by rank
+  double buffers_sent(std::size_t rank) const { return static_cast<double>(blocks_sent[rank]) / blocks; }
 };
 
 /// Empty text: the schedule is sound as motion (every message has a receiver and the same blocks on both sides).
@@ -48,6 +50,7 @@ class Player {
   using Value = typename A::Value;
   Player(const Schedule& s, A& algebra, std::vector<Value>& values)
       : s_(s), algebra_(algebra), values_(values), inbox_(s.ranks()), steps_(s.ranks()), chain_(s.ranks(), 0) {
+    played_.cost.blocks = s.blocks();
     played_.cost.blocks_sent.assign(s.ranks(), 0);
   }
 
@@ -109,12 +112,13 @@ class Player {
     parts_.clear();
     for (const Step& x : steps_[r]) {
       if (x.kind == StepKind::send || x.kind == StepKind::finish) continue;
-      auto m = std::find_if(inbox_[r].begin(), inbox_[r].end(),
-                            [&](const Message& y) { return !y.taken && y.from == x.peer; });
-      if (m == inbox_[r].end()) {
+      auto m = std::lower_bound(inbox_[r].begin(), inbox_[r].end(), x.peer,
+                                [](const Message& y, std::uint32_t peer) { return y.from < peer; });
+      while (m != inbox_[r].end() && m->from == x.peer && m->taken) ++m;
+      if (m == inbox_[r].end() || m->from != x.peer) {
         return fault(k, fmt::format("rank {} waits for rank {}, which does not send: deadlock", r, x.peer));
       }
-      if (m->blocks != x.blocks) {
+      if (s_.goal() == Goal::all_to_all ? m->blocks.count != x.blocks.count : m->blocks != x.blocks) {
         return fault(k, fmt::format("rank {} expects blocks {}+{} from rank {}, which sends {}+{}", r, x.blocks.first,
                                     x.blocks.count, x.peer, m->blocks.first, m->blocks.count));
       }
@@ -161,7 +165,7 @@ class Player {
   const Schedule& s_;
   A& algebra_;
   std::vector<Value>& values_;
-  std::vector<std::vector<Message>> inbox_;
+  std::vector<std::vector<Message>> inbox_;  ///< by receiver, in the order of the senders
   std::vector<Steps> steps_;
   std::vector<Value> wire_;
   std::vector<Part> parts_;

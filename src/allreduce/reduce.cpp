@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "allreduce/detail/reduce_small_floats.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -14,80 +16,99 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "allreduce/detail/combine-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::allreduce::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-template <Op op, class T>
-T combine(T a, T b) {
-  if constexpr (op == Op::min) return b < a ? b : a;
-  if constexpr (op == Op::max) return a < b ? b : a;
-  if constexpr (op == Op::product) return a * b;
-  return a + b;
+using Sources = std::span<const std::byte* const>;
+
+/// One vector of the result, from element `at` on. `known` is the number of sources where that is known when compiling.
+template <Op op, std::size_t known, class D>
+HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
+  using T = hn::TFromD<D>;
+  const auto load = [&](std::size_t k) HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const T*>(sources[k]) + at); };
+  auto v = combine<op>(d, load(0), load(1));
+  for (std::size_t k = 2; k < (known ? known : sources.size()); ++k) v = combine<op>(d, v, load(k));
+  return settled<op>(d, v);
 }
 
-template <Op op, class V>
-V combine_vectors(V a, V b) {
-  if constexpr (op == Op::min) return hn::IfThenElse(hn::Lt(b, a), b, a);
-  if constexpr (op == Op::max) return hn::IfThenElse(hn::Lt(a, b), b, a);
-  if constexpr (op == Op::product) return hn::Mul(a, b);
-  return hn::Add(a, b);
+/// The last elements, less than a vector of them, through vectors: so they obey the same rules.
+template <Op op, class D>
+void combine_tail(D d, hn::TFromD<D>* to, Sources sources, std::size_t at, std::size_t n) {
+  using T = hn::TFromD<D>;
+  HWY_ALIGN std::array<T, HWY_MAX_BYTES / sizeof(T)> a{}, b{};
+  std::memcpy(a.data(), reinterpret_cast<const T*>(sources[0]) + at, n * sizeof(T));
+  auto v = hn::Load(d, a.data());
+  for (std::size_t k = 1; k < sources.size(); ++k) {
+    std::memcpy(b.data(), reinterpret_cast<const T*>(sources[k]) + at, n * sizeof(T));
+    v = combine<op>(d, v, hn::Load(d, b.data()));
+  }
+  hn::Store(settled<op>(d, v), d, a.data());
+  std::memcpy(to + at, a.data(), n * sizeof(T));
 }
 
-template <Op op, class T>
-void combine_floats(T* to, const T* a, const T* b, std::size_t n) {
+template <Op op, std::size_t known, class T>
+void combine_vectors(T* to, Sources sources, std::size_t n) {
   const hn::ScalableTag<T> d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto x = combine_vectors<op>(hn::LoadU(d, a + i), hn::LoadU(d, b + i));
-    const auto y = combine_vectors<op>(hn::LoadU(d, a + i + lanes), hn::LoadU(d, b + i + lanes));
+    const auto x = combined<op, known>(d, sources, i);
+    const auto y = combined<op, known>(d, sources, i + lanes);
     hn::StoreU(x, d, to + i);
     hn::StoreU(y, d, to + i + lanes);
   }
-  for (; i < n; ++i) to[i] = combine<op>(a[i], b[i]);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(combined<op, known>(d, sources, i), d, to + i);
+  if (i < n) combine_tail<op>(d, to, sources, i, n - i);
+}
+
+/// Products that Highway has no vectors for. Unsigned: they wrap. (An `unsigned char` would become an int first.)
+template <class T>
+void multiply_each(T* to, Sources sources, std::size_t n) {
+  using Wraps = std::conditional_t<sizeof(T) < sizeof(int), unsigned, std::make_unsigned_t<T>>;
+  for (std::size_t i = 0; i < n; ++i) {
+    Wraps v = 1;
+    for (const std::byte* from : sources) v *= static_cast<Wraps>(reinterpret_cast<const T*>(from)[i]);
+    to[i] = static_cast<T>(v);
+  }
+}
+
+template <Op op, class T>
+void combine_typed(std::byte* to, Sources sources, std::size_t n) {
+  auto* typed = reinterpret_cast<T*>(to);
+  constexpr bool has_vectors = op != Op::product || std::is_floating_point_v<T> || sizeof(T) == sizeof(std::int32_t);
+  if constexpr (!has_vectors) {
+    multiply_each(typed, sources, n);
+  } else if (sources.size() == 2) {
+    combine_vectors<op, 2>(typed, sources, n);
+  } else if (sources.size() == 3) {
+    combine_vectors<op, 3>(typed, sources, n);
+  } else if (sources.size() == 4) {
+    combine_vectors<op, 4>(typed, sources, n);
+  } else {
+    combine_vectors<op, 0>(typed, sources, n);
+  }
 }
 
 template <Op op>
-void combine_bytes(core::Element e, std::byte* to, const std::byte* a, const std::byte* b, std::size_t n) {
-  auto typed = [&]<class T>(T) {
-    auto* t = reinterpret_cast<T*>(to);
-    auto* x = reinterpret_cast<const T*>(a);
-    auto* y = reinterpret_cast<const T*>(b);
-    if constexpr (std::is_floating_point_v<T>) {
-      combine_floats<op>(t, x, y, n);
-    } else {
-      for (std::size_t i = 0; i < n; ++i) t[i] = combine<op>(x[i], y[i]);
-    }
-  };
-  switch (e) {
-    case core::Element::f64:
-      return typed(double{});
-    case core::Element::f32:
-      return typed(float{});
-    case core::Element::i64:
-      return typed(std::int64_t{});
-    case core::Element::i32:
-      return typed(std::int32_t{});
-  }
+void combine_element(core::Element e, std::byte* to, Sources sources, std::size_t n) {
+  if (e == core::Element::f64) return combine_typed<op, double>(to, sources, n);
+  if (e == core::Element::f32) return combine_typed<op, float>(to, sources, n);
+  if (e == core::Element::i64) return combine_typed<op, std::int64_t>(to, sources, n);
+  if (e == core::Element::i32) return combine_typed<op, std::int32_t>(to, sources, n);
+  combine_typed<op, std::int8_t>(to, sources, n);
 }
 
-void CombineTwo(core::Element e, Op op, std::byte* to, const std::byte* a, const std::byte* b, std::size_t n) {
-  switch (op) {
-    case Op::sum:
-    case Op::average:
-      return combine_bytes<Op::sum>(e, to, a, b, n);
-    case Op::min:
-      return combine_bytes<Op::min>(e, to, a, b, n);
-    case Op::max:
-      return combine_bytes<Op::max>(e, to, a, b, n);
-    case Op::product:
-      return combine_bytes<Op::product>(e, to, a, b, n);
-  }
+void CombineAll(core::Element e, Op op, std::byte* to, Sources sources, std::size_t n) {
+  if (op == Op::min) return combine_element<Op::min>(e, to, sources, n);
+  if (op == Op::max) return combine_element<Op::max>(e, to, sources, n);
+  if (op == Op::product) return combine_element<Op::product>(e, to, sources, n);
+  combine_element<Op::sum>(e, to, sources, n);
 }
 
 template <class T>
-void divide(T* to, const T* from, std::size_t n, T factor) {
+void multiply(T* to, const T* from, std::size_t n, T factor) {
   const hn::ScalableTag<T> d;
   const auto f = hn::Set(d, factor);
   std::size_t i = 0;
@@ -97,9 +118,9 @@ void divide(T* to, const T* from, std::size_t n, T factor) {
 
 void ScaleFloats(core::Element e, std::byte* to, const std::byte* from, std::size_t n, double factor) {
   if (e == core::Element::f32) {
-    return divide(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from), n, static_cast<float>(factor));
+    return multiply(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from), n, static_cast<float>(factor));
   }
-  divide(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), n, factor);
+  multiply(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), n, factor);
 }
 
 }  // namespace gradmeter::allreduce::HWY_NAMESPACE
@@ -108,7 +129,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradmeter::allreduce {
 
-HWY_EXPORT(CombineTwo);
+HWY_EXPORT(CombineAll);
 HWY_EXPORT(ScaleFloats);
 
 std::string_view name(Op op) {
@@ -116,33 +137,31 @@ std::string_view name(Op op) {
   return names[static_cast<std::size_t>(op)];
 }
 
-void reduce(core::Element e, Op op, std::byte* destination, std::span<const std::byte* const> sources, std::size_t n) {
-  const auto two = HWY_DYNAMIC_DISPATCH(CombineTwo);
-  if (sources.size() == 2) return two(e, op, destination, sources[0], sources[1], n);
-  // Many sources: in pieces that stay in the first cache, through a piece of our own, since `destination` may be a
-  // source that is read later than it would be written.
-  constexpr std::size_t piece_bytes = 8192;
-  alignas(64) std::array<std::byte, piece_bytes> piece;
-  const std::size_t width = core::size_of(e), step = piece_bytes / width;
-  for (std::size_t i = 0; i < n; i += step) {
-    const std::size_t m = std::min(step, n - i), at = i * width;
-    two(e, op, piece.data(), sources[0] + at, sources[1] + at, m);
-    for (std::size_t k = 2; k < sources.size(); ++k) two(e, op, piece.data(), piece.data(), sources[k] + at, m);
-    std::memcpy(destination + at, piece.data(), m * width);
-  }
+void reduce(core::Element e, core::Element accumulate, Op op, std::byte* destination,
+            std::span<const std::byte* const> sources, std::size_t n) {
+  if (core::is_small_float(e)) return detail::reduce_small_floats(e, accumulate != e, op, destination, sources, n);
+  HWY_DYNAMIC_DISPATCH(CombineAll)(e, op, destination, sources, n);
 }
 
 void finish(core::Element e, Op op, std::byte* destination, const std::byte* source, std::size_t n, int ranks) {
   if (op == Op::average && ranks > 1) {
-    HWY_DYNAMIC_DISPATCH(ScaleFloats)(e, destination, source, n, 1.0 / ranks);
+    const double factor = 1.0 / ranks;
+    if (core::is_small_float(e)) {
+      return detail::scale_small_floats(e, destination, source, n, static_cast<float>(factor));
+    }
+    HWY_DYNAMIC_DISPATCH(ScaleFloats)(e, destination, source, n, factor);
   } else if (destination != source && n > 0) {
     std::memcpy(destination, source, n * core::size_of(e));
   }
 }
 
-void check_supported(core::Element e, Op op) {
-  if (op == Op::average && core::info(e).unit_roundoff == 0) {
+void check_supported(core::Element e, Op op, core::Element accumulate) {
+  if (op == Op::average && core::is_integer(e)) {
     throw core::UsageError(fmt::format("operation avg is not defined for {}; use sum", core::info(e).name));
+  }
+  if (accumulate != e && !(core::is_small_float(e) && accumulate == core::Element::f32)) {
+    throw core::UsageError(fmt::format("{} is not accumulated in {}: give {}, or fp32 for 16-bit and 8-bit floats",
+                                       core::info(e).name, core::info(accumulate).name, core::info(e).name));
   }
 }
 

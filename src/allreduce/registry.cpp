@@ -1,46 +1,303 @@
 #include "allreduce/registry.hpp"
 
+#include <algorithm>
 #include <array>
 
-#include "allreduce/mpi_all_reduce.hpp"
-#include "allreduce/recursive_doubling.hpp"
-#include "allreduce/ring.hpp"
-#include "core/name.hpp"
+#include "allreduce/chooser.hpp"
+#include "allreduce/chosen.hpp"
+#include "allreduce/native/gloo.hpp"
+#include "allreduce/native/mpi.hpp"
+#include "allreduce/native/ompi.hpp"
+#include "allreduce/native/shm_direct.hpp"
+#include "allreduce/schedules/bcube.hpp"
+#include "allreduce/schedules/binomial_tree.hpp"
+#include "allreduce/schedules/direct.hpp"
+#include "allreduce/schedules/double_tree.hpp"
+#include "allreduce/schedules/hierarchical_lane.hpp"
+#include "allreduce/schedules/hierarchical_leader.hpp"
+#include "allreduce/schedules/neighbour.hpp"
+#include "allreduce/schedules/pairwise.hpp"
+#include "allreduce/schedules/rabenseifner.hpp"
+#include "allreduce/schedules/recursive_doubling.hpp"
+#include "allreduce/schedules/ring.hpp"
+#include "allreduce/schedules/swing.hpp"
+#include "allreduce/schedules/torus2d.hpp"
+#include "allreduce/table_file.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
 
-bool any_shape(Shape) { return true; }
+constexpr std::array table{
+    AlgorithmInfo{.name = "auto",
+                  .parameters = "",
+                  .cost_text = "one of the others, by bytes; auto:table=FILE",
+                  .source = "a shipped, measured or given table",
+                  .carrier = Carrier::selection,
+                  .refusal = auto_refusal,
+                  .bind = bind_auto,
+                  .arena_bytes = auto_arena_bytes},
+    AlgorithmInfo{.name = "bcube",
+                  .parameters = "base=4",
+                  .cost_text = "2·log_base p rounds, 2n(p-1)/p sent; p no power: direct",
+                  .source = "gloo, gloo/allreduce.cc",
+                  .refusal = bcube_refusal,
+                  .make = make_bcube,
+                  .cost = bcube_cost},
+    AlgorithmInfo{.name = "binomial-tree",
+                  .parameters = "",
+                  .cost_text = "about 2·log2 p rounds, n·log2 p sent by rank 0",
+                  .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+                  .refusal = binomial_tree_refusal,
+                  .make = make_binomial_tree,
+                  .cost = binomial_tree_cost},
+    AlgorithmInfo{.name = "direct",
+                  .parameters = "",
+                  .cost_text = "2 rounds of p-1 messages, 2n(p-1)/p sent",
+                  .source = "Markov et al., CGX, Middleware 2022",
+                  .adds_all_at_once = true,
+                  .refusal = direct_refusal,
+                  .make = make_direct,
+                  .cost = direct_cost},
+    AlgorithmInfo{.name = "double-tree",
+                  .parameters = "",
+                  .cost_text = "2·log2 p rounds, 2n sent",
+                  .source = "Sanders, Speck, Träff, Parallel Computing 2009",
+                  .refusal = double_tree_refusal,
+                  .make = make_double_tree,
+                  .cost = double_tree_cost},
+    AlgorithmInfo{.name = "gloo",
+                  .parameters = "algorithm=ring",
+                  .cost_text = "ring, or bcube: as gloo's, over TCP",
+                  .source = "gloo, gloo/allreduce.cc",
+                  .carrier = Carrier::vendor,
+                  .refusal = gloo_row_refusal,
+                  .bind = bind_gloo},
+    AlgorithmInfo{.name = "hierarchical-lane",
+                  .parameters = "",
+                  .cost_text = "2(g+p/g-2) rounds, 2n(p-1)/p sent",
+                  .source = "Träff & Hunold, CLUSTER 2020",
+                  .refusal = hierarchical_lane_refusal,
+                  .make = make_hierarchical_lane,
+                  .cost = hierarchical_lane_cost},
+    AlgorithmInfo{.name = "hierarchical-leader",
+                  .parameters = "",
+                  .cost_text = "2(p/g-1)+2·log2 g rounds, 2n(m-1)/m+n·log2 g sent by the leader",
+                  .source = "Luo et al., CLUSTER 2020",
+                  .refusal = hierarchical_leader_refusal,
+                  .make = make_hierarchical_leader,
+                  .cost = hierarchical_leader_cost},
+    AlgorithmInfo{.name = "mpi",
+                  .parameters = "",
+                  .cost_text = "the library's own choice",
+                  .source = "MPI_Allreduce and its like as shipped",
+                  .carrier = Carrier::vendor,
+                  .bind = bind_mpi},
+    AlgorithmInfo{.name = "mpi-nonblocking",
+                  .parameters = "",
+                  .cost_text = "the library's own choice",
+                  .source = "MPI_Iallreduce and its like, MPI_Test",
+                  .carrier = Carrier::vendor,
+                  .bind = bind_mpi_nonblocking},
+    AlgorithmInfo{.name = "neighbour",
+                  .parameters = "",
+                  .cost_text = "1 round, n sent",
+                  .source = "send-receive round a ring",
+                  .refusal = neighbour_refusal,
+                  .make = make_neighbour,
+                  .cost = neighbour_cost},
+    AlgorithmInfo{.name = "ompi-basic-linear",
+                  .parameters = "",
+                  .cost_text = "2(p-1) messages through rank 0",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 1, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "ompi-nonoverlapping",
+                  .parameters = "",
+                  .cost_text = "reduce, then broadcast",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 2, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "ompi-rabenseifner",
+                  .parameters = "",
+                  .cost_text = "2·log2 p rounds, 2n(p-1)/p sent",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 6, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "ompi-recursive-doubling",
+                  .parameters = "",
+                  .cost_text = "log2 p rounds, n·log2 p sent",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 3, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "ompi-ring",
+                  .parameters = "",
+                  .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 4, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "ompi-segmented-ring",
+                  .parameters = "segment=1M",
+                  .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
+                  .source = "Open MPI 4.1, coll/tuned algorithm 5, forced",
+                  .carrier = Carrier::vendor,
+                  .refusal = ompi_refusal,
+                  .bind = bind_ompi},
+    AlgorithmInfo{.name = "pairwise",
+                  .parameters = "",
+                  .cost_text = "p rounds, n(p-1)/p sent",
+                  .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+                  .refusal = pairwise_refusal,
+                  .make = make_pairwise,
+                  .cost = pairwise_cost},
+    AlgorithmInfo{.name = "rabenseifner",
+                  .parameters = "",
+                  .cost_text = "2·log2 p rounds, 2n(p-1)/p sent",
+                  .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+                  .refusal = rabenseifner_refusal,
+                  .make = make_rabenseifner,
+                  .cost = rabenseifner_cost},
+    AlgorithmInfo{.name = "recursive-doubling",
+                  .parameters = "",
+                  .cost_text = "log2 p rounds, n·log2 p sent",
+                  .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+                  .refusal = recursive_doubling_refusal,
+                  .make = make_recursive_doubling,
+                  .cost = recursive_doubling_cost},
+    AlgorithmInfo{.name = "ring",
+                  .parameters = "",
+                  .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
+                  .source = "Patarasuk & Yuan, JPDC 2009",
+                  .refusal = ring_refusal,
+                  .make = make_ring,
+                  .cost = ring_cost},
+    AlgorithmInfo{.name = "shm-direct",
+                  .parameters = "",
+                  .cost_text = "2 meetings, p·n read and p·n written by all together",
+                  .source = "own: one pass over all ranks' buffers in shared memory",
+                  .carrier = Carrier::shared,
+                  .adds_all_at_once = true,
+                  .refusal = shm_direct_refusal,
+                  .bind = bind_shm_direct,
+                  .arena_bytes = shm_direct_arena_bytes},
+    AlgorithmInfo{.name = "swing",
+                  .parameters = "",
+                  .cost_text = "2·log2 p rounds, 2n(p-1)/p sent",
+                  .source = "De Sensi et al., NSDI 2024",
+                  .refusal = swing_refusal,
+                  .make = make_swing,
+                  .cost = swing_cost},
+    AlgorithmInfo{.name = "torus2d",
+                  .parameters = "rows=0",
+                  .cost_text = "2(a+b-2) rounds, 2n(p-1)/p sent",
+                  .source = "Mikami et al., arXiv:1811.05233",
+                  .refusal = torus2d_refusal,
+                  .make = make_torus2d,
+                  .cost = torus2d_cost},
+};
 
-template <SchedulePtr (*Make)(std::uint32_t)>
-std::vector<SchedulePtr> single(Shape s) {
-  return {Make(s.ranks)};
+/// The row's defaults, overlaid with what was given.
+core::ParsedName with_defaults(const AlgorithmInfo& info, core::ParsedName given) {
+  if (!given.bare.empty()) {
+    throw core::UsageError(fmt::format("algorithm {} takes no '{}'", info.name, given.bare));
+  }
+  core::ParsedName out{.base = std::string(info.name), .bare = {}, .parameters = {}};
+  if (!info.parameters.empty()) out = core::parse_name(fmt::format("{}:{}", info.name, info.parameters));
+  std::vector<std::string> known;
+  for (const auto& [key, value] : out.parameters) known.push_back(key);
+  for (auto& [key, value] : given.parameters) {
+    if (known.empty()) throw core::UsageError(fmt::format("algorithm {} takes no parameters", info.name));
+    if (!out.parameters.contains(key)) core::refuse_unknown(fmt::format("parameter of {}", info.name), key, known);
+    out.parameters[key] = value;
+  }
+  return out;
 }
 
-constexpr std::array table{
-    AlgorithmInfo{"mpi", "the library's own choice", "MPI_Allreduce as shipped", nullptr, nullptr, any_shape},
-    AlgorithmInfo{"recursive-doubling", "log2 p rounds, n·log2 p sent", "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-                  single<recursive_doubling>, recursive_doubling_cost, any_shape},
-    AlgorithmInfo{"ring", "2(p-1) rounds, 2n(p-1)/p sent", "Patarasuk & Yuan, JPDC 2009", single<ring>, ring_cost,
-                  any_shape},
-};
+const AlgorithmInfo& selection_row() {
+  return *std::find_if(table.begin(), table.end(), [](const auto& a) { return a.carrier == Carrier::selection; });
+}
 
 }  // namespace
 
 std::span<const AlgorithmInfo> algorithms() { return table; }
 
-const AlgorithmInfo& find_algorithm(std::string_view name) {
-  std::vector<std::string> known;
-  for (const auto& a : table) {
-    if (a.name == name) return a;
-    known.emplace_back(a.name);
-  }
-  core::refuse_unknown("algorithm", name, known);
+AlgorithmPtr choice_by(std::shared_ptr<const Chooser> chooser) {
+  return std::make_shared<AlgorithmChoice>(selection_row(), std::move(chooser));
 }
 
-std::unique_ptr<AllReduce> make_all_reduce(const AlgorithmInfo& a, const Site& site, ExecutorOptions options) {
-  if (a.is_vendor()) return std::make_unique<MpiAllReduce>(site.communicator);
-  return std::make_unique<Executor>(Algorithm{std::string(a.name), a.make(site.shape)}, site.transport, site.arena,
+AlgorithmPtr find_algorithm(std::string_view text) {
+  if (is_table(text)) return choice_by(std::make_shared<TableChooser>(text));
+  core::ParsedName parsed = core::parse_name(text);
+  if (parsed.base == selection_row().name && parsed.parameters.contains("table")) {
+    if (parsed.parameters.size() > 1) throw core::UsageError("auto takes one parameter: auto:table=FILE");
+    return choice_by(std::make_shared<TableChooser>(read_table_file(parsed.parameters.at("table"))));
+  }
+  std::vector<std::string> known;
+  for (const auto& a : table) {
+    known.emplace_back(a.name);
+    if (a.name != parsed.base) continue;
+    auto choice = std::make_shared<AlgorithmChoice>(a, with_defaults(a, std::move(parsed)));
+    (void)choice->refusal({});  // a parameter's value is wrong wherever it is to run: say so now
+    return choice;
+  }
+  core::refuse_unknown("algorithm", parsed.base, known);
+}
+
+AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, core::ParsedName parsed)
+    : name(parsed.canonical()), info_(info), parsed_(std::move(parsed)) {}
+
+AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, std::shared_ptr<const Chooser> chooser)
+    : name(chooser->name()),
+      info_(info),
+      parsed_{.base = std::string(info.name), .bare = {}, .parameters = {}},
+      chooser_(std::move(chooser)) {}
+
+Request AlgorithmChoice::request(Shape shape, Goal goal, std::uint32_t root) const {
+  return {.shape = shape, .goal = goal, .name = parsed_, .root = root, .chooser = chooser_};
+}
+
+std::string AlgorithmChoice::refusal(Shape shape, Goal goal, Arithmetic arithmetic) const {
+  try {
+    check_supported(arithmetic.element, arithmetic.op, arithmetic.accumulate());
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+  if (arithmetic.accumulate() != arithmetic.element && !info_.adds_all_at_once) {
+    return fmt::format("{} rounds sums of {} on the way; direct and shm-direct round once", info_.name,
+                       core::info(arithmetic.element).name);
+  }
+  Request r = request(shape, goal);
+  r.arithmetic = arithmetic;
+  return info_.refusal ? info_.refusal(r) : "";
+}
+
+std::vector<SchedulePtr> AlgorithmChoice::make(Shape shape, Goal goal, std::uint32_t root) const {
+  if (!has_schedule()) throw core::UsageError(fmt::format("algorithm {} has no schedule of ours", name));
+  if (const auto why = refusal(shape, goal); !why.empty()) throw core::UsageError(why);
+  return info_.make(request(shape, goal, root));
+}
+
+StatedCost AlgorithmChoice::cost(Shape shape, Goal goal) const { return info_.cost(request(shape, goal)); }
+
+std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const ExecutorOptions& options,
+                                         Goal goal) const {
+  if (!refusal(shape, goal).empty()) return 0;
+  if (has_schedule()) return Executor::arena_bytes({name, make(shape, goal)}, rank, options);
+  return info_.arena_bytes ? info_.arena_bytes(request(shape, goal), rank, options) : 0;
+}
+
+std::unique_ptr<Collective> AlgorithmChoice::bind(const Site& site, const ExecutorOptions& options, Goal goal,
+                                                  std::uint32_t root) const {
+  const Shape shape = shape_of(site.network.nodes_of(site.communicator));
+  if (const auto why = refusal(shape, goal); !why.empty()) throw core::UsageError(why);
+  if (!has_schedule()) return info_.bind(request(shape, goal, root), site, options);
+  return std::make_unique<Executor>(Algorithm{name, make(shape, goal, root)}, site.transport, site.network.arena(),
                                     options);
 }
 

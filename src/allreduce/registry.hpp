@@ -1,35 +1,82 @@
-// Every all-reduce there is. A new one is a file of its own and one row in registry.cpp.
+// Every algorithm there is. A new one is a file of its own and one row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "allreduce/executor.hpp"
+#include "allreduce/request.hpp"
 #include "allreduce/schedule.hpp"
 #include "runtime/mpi.hpp"
+#include "runtime/network.hpp"
 
 namespace gradmeter::allreduce {
 
-/// A vendor's has no schedule: make and cost are null.
-struct AlgorithmInfo {
-  std::string_view name, cost_text, source;
-  std::vector<SchedulePtr> (*make)(Shape);
-  StatedCost (*cost)(Shape);
-  bool (*supports)(Shape);
-  bool is_vendor() const { return make == nullptr; }
-};
-
-std::span<const AlgorithmInfo> algorithms();
-/// Errors: UsageError that lists what there is.
-const AlgorithmInfo& find_algorithm(std::string_view name);
-
-/// Where an all-reduce is to run: the group's communicator, a transport over it and the arena for scratch.
+/// Where a collective is to run: the group's communicator, and how its ranks reach each other.
 struct Site {
   const runtime::Communicator& communicator;
+  runtime::Network& network;
   runtime::Transport& transport;
-  runtime::Arena& arena;
-  Shape shape;
 };
-std::unique_ptr<AllReduce> make_all_reduce(const AlgorithmInfo&, const Site&, ExecutorOptions);
+
+/// Who moves the bytes.
+enum class Carrier : std::uint8_t {
+  schedule,  ///< our executor, over any transport
+  vendor,    ///< a library with ways of its own: no transport applies, its bytes are not counted
+  shared,    ///< our own code on memory that all ranks map: transport shm only
+  selection  ///< one of the others, chosen for each call by the buffer's size
+};
+
+/// One row. `parameters`: what may follow the colon, with its default ("rows=0"); empty: nothing.
+/// `refusal` says why a request cannot be had, empty when it can; null: every request can.
+/// A row with carrier schedule has make and cost; any other has bind.
+struct AlgorithmInfo {
+  std::string_view name, parameters, cost_text, source;
+  Carrier carrier = Carrier::schedule;
+  bool adds_all_at_once = false;  ///< each element in one reduction over all ranks: a wide sum rounds once
+  std::string (*refusal)(const Request&) = nullptr;
+  std::vector<SchedulePtr> (*make)(const Request&) = nullptr;
+  StatedCost (*cost)(const Request&) = nullptr;
+  std::unique_ptr<Collective> (*bind)(const Request&, const Site&, const ExecutorOptions&) = nullptr;
+  /// What `bind` takes from the arena [bytes]; null: nothing.
+  std::size_t (*arena_bytes)(const Request&, std::uint32_t rank, const ExecutorOptions&) = nullptr;
+};
+std::span<const AlgorithmInfo> algorithms();
+
+/// An algorithm as somebody named it, checked, with every parameter written out.
+class AlgorithmChoice {
+ public:
+  AlgorithmChoice(const AlgorithmInfo&, core::ParsedName);
+  /// A selection by this chooser, under its name.
+  AlgorithmChoice(const AlgorithmInfo&, std::shared_ptr<const Chooser>);
+  const std::string name;  ///< canonical: equal names mean the same
+  const AlgorithmInfo& info() const { return info_; }
+  bool is_vendor() const { return info_.carrier == Carrier::vendor; }
+  bool has_schedule() const { return info_.carrier == Carrier::schedule; }
+
+  Request request(Shape, Goal = Goal::all_reduce, std::uint32_t root = 0) const;
+  /// Why it cannot be had there; empty: it can.
+  std::string refusal(Shape, Goal = Goal::all_reduce, Arithmetic = {}) const;
+  /// Errors: UsageError with the refusal.
+  std::vector<SchedulePtr> make(Shape, Goal = Goal::all_reduce, std::uint32_t root = 0) const;
+  StatedCost cost(Shape, Goal = Goal::all_reduce) const;
+  /// What `bind` will take from the network's arena on this rank, at most.
+  std::size_t arena_bytes(Shape, std::uint32_t rank, const ExecutorOptions&, Goal = Goal::all_reduce) const;
+  /// Collective over the site's ranks. Errors: UsageError with the refusal; BackendError when memory is short.
+  std::unique_ptr<Collective> bind(const Site&, const ExecutorOptions&, Goal = Goal::all_reduce,
+                                   std::uint32_t root = 0) const;
+
+ private:
+  const AlgorithmInfo& info_;
+  core::ParsedName parsed_;
+  std::shared_ptr<const Chooser> chooser_;
+};
+using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
+
+/// "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring", or "auto:table=FILE" for a table in a file;
+/// such a table's choice is named by the table itself. Errors: UsageError that lists what there is, or the parameters
+/// that the row takes.
+AlgorithmPtr find_algorithm(std::string_view name);
 
 }  // namespace gradmeter::allreduce

@@ -1,5 +1,6 @@
 #include "allreduce/schedule.hpp"
 
+#include <array>
 #include <stdexcept>
 
 namespace gradmeter::allreduce {
@@ -33,6 +34,12 @@ class Sequence final : public Schedule {
 };
 
 }  // namespace
+
+std::string_view name(Goal g) {
+  constexpr std::array<std::string_view, 6> names{"all_reduce", "reduce_scatter", "all_gather",
+                                                  "broadcast",  "all_to_all",     "send_receive"};
+  return names[static_cast<std::size_t>(g)];
+}
 
 SchedulePtr sequence(Goal goal, std::vector<SchedulePtr> parts) {
   return std::make_shared<Sequence>(goal, std::move(parts));

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 namespace gradmeter::allreduce {
@@ -33,11 +34,17 @@ enum class Goal : std::uint8_t {
   all_reduce,      ///< every rank holds the finished sum of every block
   reduce_scatter,  ///< rank r holds the finished sum of block r
   all_gather,      ///< rank r gives block r; every rank holds all
-  broadcast        ///< the root gives all blocks; every rank holds all
+  broadcast,       ///< the root gives all blocks; every rank holds all
+  all_to_all,      ///< rank r's block b becomes rank b's block r; blocks are equally long
+  send_receive     ///< rank r ends with the blocks of rank r-1, rank 0 with those of the last
 };
+/// "all_reduce", "reduce_scatter" …
+std::string_view name(Goal);
 
 /// Immutable. A message sent in round k is received in round k; the i-th send from a to b in a round is what b's i-th
-/// receive from a in that round gets. No memory in proportion to ranks.
+/// receive from a in that round gets. Both sides name the same blocks, except in an all-to-all, where the sender names
+/// the block as it has it, the receiver the block where it goes, and only their number must agree. No memory in
+/// proportion to ranks.
 class Schedule {
  public:
   virtual ~Schedule() = default;

@@ -7,44 +7,75 @@ namespace {
 
 constexpr std::size_t line_elements = 16;
 
-std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, std::size_t n) {
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+/// The longest share of any block: `block_begin` makes parts at most two lines longer than equal ones.
+constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std::size_t shares) {
+  return divide_up(divide_up(total, blocks) + 2 * line_elements, shares) + 2 * line_elements;
+}
+
+}  // namespace
+
+std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b) {
+  const bool lines = n >= std::size_t{64} * blocks && n % blocks != 0;
+  const std::size_t grain = lines ? line_elements : 1;
+  return std::min(n, divide_up(n, grain) * b / blocks * grain);
+}
+
+Cut cut_for(Goal g) { return g == Goal::all_reduce || g == Goal::broadcast ? Cut::run : Cut::of_each_block; }
+
+Extent Slice::extent(Blocks b) const {
+  if (cut == Cut::run) {
+    const std::size_t first = block_begin(length, blocks, b.first),
+                      last = block_begin(length, blocks, b.first + b.count);
+    return {begin + first, first, last - first};
+  }
+  const std::size_t first = block_begin(total, blocks, b.first), last = block_begin(total, blocks, b.first + b.count);
+  if (count == 1) return {first, first, last - first};
+  const auto shares = static_cast<std::uint32_t>(count), share = static_cast<std::uint32_t>(number);
+  const std::size_t from = block_begin(last - first, shares, share), to = block_begin(last - first, shares, share + 1);
+  return {first + from, b.first * longest_share(total, blocks, count), to - from};
+}
+
+Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
+               std::size_t message_bytes, bool whole)
+    : cut_(cut), blocks_(blocks), total_(elements), length_(elements) {
+  if (whole || elements == 0) return;
+  const std::size_t message = std::max(message_bytes / element_bytes, line_elements);
+  if (cut == Cut::of_each_block) {
+    count_ = std::max<std::size_t>(1, divide_up(divide_up(elements, blocks), message));
+    return;
+  }
+  const std::size_t wanted = std::max<std::size_t>(1, divide_up(elements, message * blocks));
+  length_ = divide_up(divide_up(elements, wanted), line_elements) * line_elements;
+  count_ = divide_up(elements, length_);
+}
+
+Slice Slices::operator[](std::size_t number) const {
+  Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_};
+  if (cut_ == Cut::run) {
+    s.begin = std::min(total_, number * length_);
+    s.length = std::min(length_, total_ - s.begin);
+  }
+  return s;
+}
+
+std::size_t Slices::scratch_elements() const {
+  if (cut_ == Cut::run || count_ == 1) return count_ == 1 ? total_ : length_;
+  return blocks_ * longest_share(total_, blocks_, count_);
+}
+
+std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
   std::uint64_t sum = 0;
   Steps steps;
   for (std::uint32_t k = 0; k < s.rounds(); ++k) {
     steps.clear();
     s.steps(k, rank, steps);
     for (const Step& x : steps) {
-      if (x.kind != StepKind::send) continue;
-      sum += block_begin(n, s.blocks(), x.blocks.first + x.blocks.count) - block_begin(n, s.blocks(), x.blocks.first);
+      if (x.kind == StepKind::send) sum += slice.extent(x.blocks).elements;
     }
   }
   return sum;
-}
-
-}  // namespace
-
-Slices cut(std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes) {
-  const std::size_t wanted = std::max(message_bytes / element_bytes, line_elements) * blocks;
-  const std::size_t count = std::max<std::size_t>(1, (elements + wanted - 1) / wanted);
-  const std::size_t even = (elements + count - 1) / count;
-  Slices s{.count = 1, .elements = (even + line_elements - 1) / line_elements * line_elements};
-  if (s.elements > 0) s.count = std::max<std::size_t>(1, (elements + s.elements - 1) / s.elements);
-  return s;
-}
-
-std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b) {
-  const std::size_t grain = n >= std::size_t{64} * blocks ? line_elements : 1;
-  const std::size_t units = (n + grain - 1) / grain;
-  return std::min(n, units * b / blocks * grain);
-}
-
-std::uint64_t payload_bytes(const Schedule& s, std::uint32_t rank, std::size_t elements, std::size_t element_bytes,
-                            Slices slices) {
-  if (elements == 0) return 0;
-  const std::size_t last = slices.length(slices.count - 1, elements);
-  std::uint64_t sum = elements_sent(s, rank, last);
-  if (slices.count > 1) sum += (slices.count - 1) * elements_sent(s, rank, slices.elements);
-  return sum * element_bytes;
 }
 
 }  // namespace gradmeter::allreduce

@@ -1,4 +1,5 @@
-// How a buffer is cut into slices, each of which runs the schedule on its own, so that transfer overlaps reduction.
+// How a buffer is cut into blocks, and into slices that each run the schedule on their own, so that transfer overlaps
+// reduction.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,26 +8,53 @@
 
 namespace gradmeter::allreduce {
 
-struct Slices {
-  std::size_t count = 1;     ///< at least 1, also for an empty buffer
-  std::size_t elements = 0;  ///< in each but the last
-  std::size_t begin(std::size_t s) const { return s * elements; }
-  std::size_t length(std::size_t s, std::size_t total) const {
-    const std::size_t b = begin(s);
-    return b >= total ? 0 : (total - b < elements ? total - b : elements);
-  }
-};
-
-/// Slices of about `message_bytes` a block, starting on multiples of 16 elements.
-Slices cut(std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes);
-
 /// Where block b begins when n elements are cut into `blocks` parts [elements]; block_begin(n, blocks, blocks) = n.
-/// Long buffers are cut at multiples of 16 elements, so that blocks start on cache lines.
+/// Equal blocks when n divides; else long buffers are cut at multiples of 16 elements, so that blocks start on cache
+/// lines.
 std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b);
 
-/// Payload bytes that `rank` sends when the schedule runs over a buffer cut like this: the sum over its messages.
-/// Cost: O(steps), once for each of the two slice lengths.
-std::uint64_t payload_bytes(const Schedule&, std::uint32_t rank, std::size_t elements, std::size_t element_bytes,
-                            Slices);
+/// What a slice takes. run: a run of the buffer, which is cut into blocks of its own. of_each_block: a share of every
+/// block of the whole buffer, for collectives in which it matters where a block lies.
+enum class Cut : std::uint8_t { run, of_each_block };
+/// of_each_block where the goal says which rank owns which block.
+Cut cut_for(Goal);
+
+/// A stretch of elements: where it lies in the buffers, and where in scratch that holds one slice.
+struct Extent {
+  std::size_t offset, scratch_offset, elements;
+};
+
+/// One slice of a buffer of `total` elements.
+struct Slice {
+  Cut cut = Cut::run;
+  std::uint32_t blocks = 1;
+  std::size_t total = 0, begin = 0, length = 0;  ///< run: its elements
+  std::size_t number = 0, count = 1;             ///< of_each_block: which share of how many
+  /// of_each_block: more than one block only where there is one slice.
+  Extent extent(Blocks) const;
+};
+
+/// A buffer of n elements as slices.
+class Slices {
+ public:
+  Slices() = default;
+  /// Messages of about `message_bytes` a block. `whole`: in one slice, whatever the size.
+  Slices(Cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
+         bool whole);
+  std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
+  Slice operator[](std::size_t number) const;
+  /// The most elements that a slice's scratch must hold.
+  std::size_t scratch_elements() const;
+
+ private:
+  Cut cut_ = Cut::run;
+  std::uint32_t blocks_ = 1;
+  std::size_t total_ = 0, count_ = 1;
+  std::size_t length_ = 0;  ///< run: of all slices but the last
+};
+
+/// Elements that `rank` sends when the schedule runs over one slice: the sum over its messages.
+/// Cost: O(steps).
+std::uint64_t elements_sent(const Schedule&, std::uint32_t rank, const Slice&);
 
 }  // namespace gradmeter::allreduce

@@ -5,18 +5,11 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// What each block must be in the end: the sum of all that was given of it.
-std::vector<Fingerprint> due(const Schedule& s, const std::vector<Fingerprint>& given) {
-  std::vector<Fingerprint> out(s.blocks());
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    out[i % s.blocks()].sum += given[i].sum;
-    out[i % s.blocks()].count += given[i].count;
-  }
-  return out;
-}
-
 std::string wrong(std::uint32_t rank, std::uint32_t block, const Fingerprint& has, const Fingerprint& must,
                   bool is_sum) {
+  if (has.count == 1 && must.count == 1 && has.sum != must.sum) {
+    return fmt::format("rank {} ends with other contents in block {} than are due", rank, block);
+  }
   if (has.sum != must.sum || has.count != must.count) {
     return fmt::format("rank {} ends with {} summands in block {} where {} different ones are due", rank, has.count,
                        block, must.count);
@@ -30,8 +23,9 @@ std::string wrong(std::uint32_t rank, std::uint32_t block, const Fingerprint& ha
 }  // namespace
 
 Verdict verify(const Schedule& s) {
-  std::vector<Fingerprint> values = contributions(s);
-  const std::vector<Fingerprint> goal = due(s, values);
+  const std::vector<Fingerprint> given = contributions(s);
+  std::vector<Fingerprint> values = given;
+  const Due due(s, given);
   FingerprintAlgebra algebra;
   Played played = Player<FingerprintAlgebra>(s, algebra, values).play();
   Verdict v{.fault = std::move(played.fault), .same_bits = true, .cost = std::move(played.cost)};
@@ -40,8 +34,8 @@ Verdict verify(const Schedule& s) {
   for (std::size_t i = 0; i < values.size() && v.ok(); ++i) {
     const auto rank = static_cast<std::uint32_t>(i / s.blocks()), block = static_cast<std::uint32_t>(i % s.blocks());
     if (!must_hold(s.goal(), rank, block)) continue;
-    v.fault = wrong(rank, block, values[i], goal[block], is_sum);
-    if (s.goal() != Goal::reduce_scatter && values[i].tree != values[block].tree) v.same_bits = false;
+    v.fault = wrong(rank, block, values[i], due.at(rank, block), is_sum);
+    if (s.goal() == Goal::all_reduce && values[i].tree != values[block].tree) v.same_bits = false;
   }
   return v;
 }

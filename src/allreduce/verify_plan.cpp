@@ -1,5 +1,6 @@
 #include "allreduce/verify_plan.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -16,6 +17,13 @@ struct SentMessage {
   std::vector<Fingerprint> at_posting;
   bool left = false, taken = false;
 };
+
+bool reads_in(const Plan& p) {
+  auto from_in = [](const auto& step) { return step.from == Place::in; };
+  return std::ranges::any_of(p.sends, from_in) || std::ranges::any_of(p.finishes, from_in) ||
+         std::ranges::any_of(p.first_copies, from_in) || std::ranges::any_of(p.copies, from_in) ||
+         std::ranges::any_of(p.reductions, [](const ReduceStep& x) { return x.own == Place::in; });
+}
 
 /// One rank in the middle of its plan.
 struct Runner {
@@ -48,9 +56,10 @@ class Simulation {
     for (u32 r = 0; r < plans.size(); ++r) {
       runners_[r].plan = &plans[r];
       for (auto& m : runners_[r].memory) m.resize(s.blocks());
-      for (u32 b = 0; b < s.blocks(); ++b) {
-        runners_[r].memory[0][b] = runners_[r].memory[1][b] = given[std::size_t{r} * s.blocks() + b];
-      }
+      // Out of place, `out` holds nothing yet; in place, there is no `in`.
+      auto& start = runners_[r].at(reads_in(plans[r]) ? Place::in : Place::out);
+      std::copy_n(given.begin() + std::ptrdiff_t{r} * s.blocks(), s.blocks(), start.begin());
+      copy(runners_[r], plans[r].first_copies);
     }
   }
 
@@ -241,11 +250,15 @@ class Simulation {
     }
   }
 
-  void check_end(u32 r, const std::vector<Fingerprint>& expected) {
-    Runner& me = runners_[r];
-    for (const CopyStep& c : me.plan->copies) {
+  static void copy(Runner& me, const std::vector<CopyStep>& steps) {
+    for (const CopyStep& c : steps) {
       for (u32 b = c.blocks.first; b < c.blocks.first + c.blocks.count; ++b) me.at(Place::out)[b] = me.at(c.from)[b];
     }
+  }
+
+  void check_end(u32 r, const std::vector<Fingerprint>& expected) {
+    Runner& me = runners_[r];
+    copy(me, me.plan->copies);
     for (u32 b = 0; b < s_.blocks(); ++b) {
       if (must_hold(s_.goal(), r, b) && !(me.at(Place::out)[b] == expected[std::size_t{r} * s_.blocks() + b])) {
         fault_ = fmt::format("rank {} ends with a wrong value in block {}", r, b);

@@ -10,6 +10,7 @@
 #include "kernels/threads.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/cuda_door.hpp"
+#include "runtime/mpi_collectives.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -131,11 +132,12 @@ Checkup check_up(Session& s) {
   }
   s.world().patient_barrier();
   if (s.world().size() > 1) {
+    const runtime::Reduction sum(core::Element::f32, runtime::Combine::sum);
     c.small_all_reduce_s = median_time(s.world(), [&] {
       const float in[2] = {1, 2};
       float out[2];
-      s.world().all_reduce(reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2,
-                           core::Element::f32, runtime::Combine::sum);
+      const runtime::MpiBuffers buffers{reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2};
+      runtime::mpi_all_reduce(s.world(), buffers, sum, nullptr);
     });
     c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }

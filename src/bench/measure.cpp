@@ -9,72 +9,46 @@ namespace {
 using dataparallel::Decomposition;
 using dataparallel::StepRecord;
 
-double median_step(const std::vector<StepSample>& group) {
-  std::vector<double> times;
-  for (const auto& s : group) times.push_back(s.slowest.step);
-  return times.empty() ? 0 : core::median(times);
-}
-
 }  // namespace
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::ClockOffset offset,
                      const MeasureOptions& o, Step step)
-    : session_(session), c_(c), offset_(offset), options_(o), step_(std::move(step)), pacer_(o.cadence, c, offset) {}
+    : c_(c),
+      offset_(offset),
+      step_(std::move(step)),
+      pacer_(o.cadence, c, offset),
+      rounds_(session, c, {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
+              [this](std::size_t steps, bool keep) { return run_block(steps, keep); }) {}
 
 void StepMeter::warm_up() {
-  const double begin = runtime::host_clock();
-  double before = 0;
-  for (bool settled = false; !settled;) {
-    std::vector<StepSample> group;
-    run_block(result_.warmup_steps == 0 ? 1 : std::max<std::size_t>(2, options_.warmup_min / 2), group);
-    result_.warmup_steps += group.size();
-    last_median_ = median_step(group);
-    const bool still = before > 0 && std::fabs(last_median_ - before) < 0.05 * before;
-    const bool over = runtime::host_clock() - begin > options_.warmup_budget.value;
-    settled = c_.broadcast_value((result_.warmup_steps >= options_.warmup_min && still) || over);
-    before = last_median_;
-    session_.stop_if_interrupted(c_);
-  }
-  result_.warmup_s = runtime::host_clock() - begin;
+  rounds_.warm_up();
+  result_.warmup_s = rounds_.warmup_s();
+  result_.warmup_steps = rounds_.warmup_iterations();
   result_.dropped = 0;
 }
 
 core::Stop StepMeter::round() {
-  const double begin = runtime::host_clock();
-  std::vector<StepSample> discarded;
-  run_block(2, discarded);
-  run_block(steps_in_block(), result_.samples);
-  measured_s_ += runtime::host_clock() - begin;
-  const auto times = result_.times();
-  if (!times.empty()) last_median_ = core::median(times);
-  // A window that nobody meets would never end: its budget still does.
-  const bool none_in_time = times.empty() && measured_s_ > options_.rule.budget.value;
-  const auto stop = none_in_time    ? core::Stop::budget
-                    : times.empty() ? core::Stop::none
-                                    : options_.rule.decide(times, core::Seconds{measured_s_});
-  // One rank decides: the others' clocks may differ in the last digit.
-  result_.stop = static_cast<core::Stop>(c_.broadcast_value(static_cast<int>(stop)));
+  result_.stop = rounds_.round();
   const double doubt = c_.max(offset_.uncertainty_s);
   result_.skew_known = doubt == 0 || doubt < result_.median_of(&Decomposition::skew);
-  session_.stop_if_interrupted(c_);
   return result_.stop;
 }
 
-std::size_t StepMeter::steps_in_block() const {
-  const double wanted = last_median_ > 0 ? std::ceil(0.1 / last_median_) : 1;
-  return c_.broadcast_value(static_cast<std::size_t>(std::clamp(wanted, 1.0, 100.0)));
-}
-
-void StepMeter::run_block(std::size_t steps, std::vector<StepSample>& out) {
+std::vector<double> StepMeter::run_block(std::size_t steps, bool keep) {
   std::vector<StepRecord> records;
   std::vector<char> in_time;
   records.reserve(steps);
-  pacer_.open(std::max(1.5 * last_median_, 1e-4));
+  pacer_.open(std::max(1.5 * rounds_.last_median(), 1e-4));
   for (std::size_t i = 0; i < steps; ++i) {
     in_time.push_back(pacer_.next() ? 1 : 0);
     records.push_back(step_());
   }
-  judge(records, in_time, out);
+  std::vector<StepSample> counted;
+  judge(records, in_time, counted);
+  std::vector<double> times;
+  for (const auto& s : counted) times.push_back(s.slowest.step);
+  if (keep) result_.samples.insert(result_.samples.end(), counted.begin(), counted.end());
+  return times;
 }
 
 void StepMeter::judge(const std::vector<StepRecord>& records, const std::vector<char>& in_time,

@@ -3,8 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "bench/session.hpp"
-#include "core/statistics.hpp"
+#include "bench/rounds.hpp"
 #include "dataparallel/probe.hpp"
 #include "runtime/cadence.hpp"
 
@@ -47,15 +46,13 @@ class StepMeter {
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
-  /// Until two groups of steps in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Two discarded steps (others had the caches), then a block of about 100 ms. Stop::none: another round is wanted.
+  /// Two discarded steps, then a block of about 100 ms. Stop::none: another round is wanted.
   core::Stop round();
   const Measurement& result() const { return result_; }
 
  private:
-  std::size_t steps_in_block() const;
-  void run_block(std::size_t steps, std::vector<StepSample>& out);
+  std::vector<double> run_block(std::size_t steps, bool keep);
   void judge(const std::vector<dataparallel::StepRecord>&, const std::vector<char>& in_time,
              std::vector<StepSample>& out);
   std::vector<double> aligned_starts(const std::vector<dataparallel::StepRecord>&) const;
@@ -63,14 +60,12 @@ class StepMeter {
                                   std::size_t per_rank) const;
   StepSample combine(const dataparallel::Decomposition& mine) const;
 
-  Session& session_;
   const runtime::Communicator& c_;
   runtime::ClockOffset offset_;
-  MeasureOptions options_;
   Step step_;
   runtime::Pacer pacer_;
-  double last_median_ = 0, measured_s_ = 0;
   Measurement result_;
+  Rounds rounds_;
 };
 
 }  // namespace gradmeter::bench

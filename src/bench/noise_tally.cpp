@@ -28,4 +28,11 @@ Noise NoiseTally::over(const runtime::Communicator& c) const {
           .frequency_hz = sum_.frequency_hz};
 }
 
+void fill_noise(const Noise& noise, core::Point& row) {
+  row.metrics[core::Metric::noise_steal] = noise.steal_share;
+  row.metrics[core::Metric::noise_foreign] = noise.foreign_share;
+  row.metrics[core::Metric::noise_switches] = noise.involuntary_switches;
+  if (noise.frequency_hz > 0) row.metrics[core::Metric::frequency_hz] = noise.frequency_hz;
+}
+
 }  // namespace gradmeter::bench

@@ -16,6 +16,8 @@ struct Noise {
   double frequency_hz = 0;
 };
 
+void fill_noise(const Noise&, core::Point& row);
+
 class NoiseTally {
  public:
   void begin() { gauge_.emplace(); }

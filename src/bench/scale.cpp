@@ -88,6 +88,12 @@ class Sweep {
   }
 
   bool skip(CurvePoint& c, std::size_t bytes) {
+    if (const auto why = unsupported(c.point); !why.empty()) {
+      c.row.status = Status::unsupported;
+      c.row.reason = why;
+      emit(c.row);
+      return true;
+    }
     std::string reason = c.point.impossible;
     if (reason.empty() && bytes > session_.memory_per_node()) {
       reason = fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{bytes}),
@@ -100,8 +106,16 @@ class Sweep {
     return true;
   }
 
+  std::string unsupported(const ScalePoint& p) const {
+    if (!p.algorithm) return {};
+    if (p.algorithm->info().carrier == allreduce::Carrier::shared && p.transport == dataparallel::TransportKind::mpi) {
+      return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
+    }
+    return p.algorithm->refusal(allreduce::shape_of(session_.nodes_of(p.ranks)));
+  }
+
   std::size_t node_bytes(const ScalePoint& p) {
-    if (!p.impossible.empty()) return 0;
+    if (!p.impossible.empty() || !unsupported(p).empty()) return 0;
     const auto m = model::make_model(p.model, data().train->features(), data().train->classes());
     return Training::resident_bytes(config_of(p, options_), *m, p.ranks) *
            static_cast<std::size_t>(session_.ranks_per_node(p.ranks));

@@ -85,7 +85,7 @@ class Planner {
   }
 
   void each_exchange(ScalePoint p) {
-    for (const auto* a : f_.algorithms) {
+    for (const auto& a : f_.algorithms) {
       p.algorithm = a;
       for (const Overlap overlap : f_.overlaps) {
         p.overlap = overlap;
@@ -124,8 +124,8 @@ ScalePoint without_exchange(ScalePoint p) {
 }
 
 std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
-  if (t == dataparallel::TransportKind::automatic) return one_node ? "shm" : "mpi";
-  return t == dataparallel::TransportKind::shm ? "shm" : "mpi";
+  using enum dataparallel::TransportKind;
+  return runtime::name(t == automatic ? (one_node ? shm : hybrid) : t);
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::reduction] = std::string("max");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.algorithm) {
-    f[Factor::algorithm] = std::string(p.algorithm->name);
+    f[Factor::algorithm] = p.algorithm->name;
     f[Factor::codec] = std::string("none");
     f[Factor::op] = std::string("avg");
   }

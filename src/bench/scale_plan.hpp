@@ -20,7 +20,7 @@ struct ScaleFactors {
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
   std::vector<const dataparallel::StrategyInfo*> strategies;
-  std::vector<const allreduce::AlgorithmInfo*> algorithms;
+  std::vector<allreduce::AlgorithmPtr> algorithms;
   std::vector<Overlap> overlaps;
   std::vector<std::size_t> buckets;
   std::vector<dataparallel::TransportKind> transports;
@@ -40,7 +40,7 @@ struct ScalePoint {
   runtime::Cadence cadence = runtime::Cadence::barrier;
   const dataparallel::StrategyInfo* strategy = nullptr;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
-  const allreduce::AlgorithmInfo* algorithm = nullptr;
+  allreduce::AlgorithmPtr algorithm = {};
   std::optional<Overlap> overlap = {};
   std::optional<std::size_t> bucket_bytes = {};
   std::optional<dataparallel::TransportKind> transport = {};

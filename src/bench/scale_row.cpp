@@ -59,13 +59,6 @@ void fill_limit(const ScaleFindings& f, Point& row) {
   row.metrics[Metric::roofline] = bound.seconds() / row.metrics.number(Metric::time_s);
 }
 
-void fill_noise(const Noise& noise, Point& row) {
-  row.metrics[Metric::noise_steal] = noise.steal_share;
-  row.metrics[Metric::noise_foreign] = noise.foreign_share;
-  row.metrics[Metric::noise_switches] = noise.involuntary_switches;
-  if (noise.frequency_hz > 0) row.metrics[Metric::frequency_hz] = noise.frequency_hz;
-}
-
 }  // namespace
 
 void fill_row(const ScaleFindings& f, Point& row) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/result.hpp"
@@ -34,6 +35,8 @@ class Session {
   /// Ranks on the fullest node among the first `ranks` of the world, and how many nodes they span.
   int ranks_per_node(int ranks) const;
   int nodes(int ranks) const;
+  /// The node of each of the first `ranks` ranks, numbered by lowest rank.
+  std::span<const int> nodes_of(int ranks) const { return std::span(node_of_).first(static_cast<std::size_t>(ranks)); }
   std::size_t memory_per_node() const { return memory_per_node_; }
 
   /// A signal that this rank has seen, or 0. Not collective.

@@ -110,7 +110,7 @@ class Run {
     f[Factor::strategy] = std::string(c.strategy->name);
     f[Factor::device] = std::string("cpu");
     if (c.strategy->communicates && ranks > 1) {
-      f[Factor::algorithm] = std::string(c.algorithm->name);
+      f[Factor::algorithm] = c.algorithm->name;
       f[Factor::codec] = std::string("none");
       f[Factor::op] = std::string("avg");
       f[Factor::overlap] = std::string(name(c.overlap));

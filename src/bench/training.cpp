@@ -146,8 +146,6 @@ bool Training::exchange_is_right() {
   return communicator_.all(right);
 }
 
-std::string_view Training::transport_name() const {
-  return fabric_.transport() == dataparallel::TransportKind::shm ? "shm" : "mpi";
-}
+std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }
 
 }  // namespace gradmeter::bench

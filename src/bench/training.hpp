@@ -22,7 +22,7 @@ struct TrainingConfig {
   std::size_t batch_per_rank = 64;
   int threads = 1;
   const dataparallel::StrategyInfo* strategy = nullptr;
-  const allreduce::AlgorithmInfo* algorithm = nullptr;  ///< null where nothing is exchanged
+  allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;

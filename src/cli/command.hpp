@@ -18,14 +18,18 @@ struct Invocation {
 };
 
 /// `with_mpi`: main has started MPI when `run` is called, and ends it after. run returns the exit code.
+/// `progress_flag`: only when this flag is given a progress thread may call MPI; empty: always. MPI's calls cost less
+/// where it may not.
 struct Command {
   std::string_view name, summary;
   bool with_mpi;
   int (*run)(const Invocation&);
+  std::string_view progress_flag = {};
 };
 /// One file each; the table stands in main.cpp.
 int run_scale_command(const Invocation&);
 int run_train_command(const Invocation&);
+int run_allreduce_command(const Invocation&);
 int run_list_command(const Invocation&);
 int run_doctor_command(const Invocation&);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "allreduce/chooser.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -16,26 +17,6 @@ using core::UsageError;
 std::vector<std::string> flag_names(const options::options_description& d) {
   std::vector<std::string> out;
   for (const auto& o : d.options()) out.push_back("--" + o->long_name());
-  return out;
-}
-
-/// Values by name, "all" for every one; a value given twice counts once.
-template <class T, class NameOf>
-std::vector<T> choose(const std::string& flag, std::string_view what, const std::string& text,
-                      const std::vector<T>& known, NameOf name_of) {
-  std::vector<std::string> names;
-  for (const T& k : known) names.emplace_back(name_of(k));
-  std::vector<T> out;
-  for (const std::string& item : split_list(flag, text)) {
-    if (item == "all") {
-      out = known;
-      continue;
-    }
-    const auto it = std::find(names.begin(), names.end(), item);
-    if (it == names.end()) core::refuse_unknown(what, item, names);
-    const T value = known[static_cast<std::size_t>(it - names.begin())];
-    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
-  }
   return out;
 }
 
@@ -141,18 +122,32 @@ std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::strin
   return choose("--strategy", "strategy", text, known, [](const auto* s) { return std::string(s->name); });
 }
 
-std::vector<const allreduce::AlgorithmInfo*> parse_algorithms(const std::string& text) {
-  std::vector<const allreduce::AlgorithmInfo*> known;
-  for (const auto& a : allreduce::algorithms()) known.push_back(&a);
-  return choose("--algorithm", "algorithm", text, known, [](const auto* a) { return std::string(a->name); });
+std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, std::optional<allreduce::Goal> goal) {
+  std::vector<allreduce::AlgorithmPtr> out;
+  auto add = [&](std::string_view name) {
+    auto a = naming_flag("--algorithm", [&] { return allreduce::find_algorithm(name); });
+    const bool had = std::any_of(out.begin(), out.end(), [&](const auto& b) { return a->name == b->name; });
+    if (!had) out.push_back(std::move(a));
+  };
+  for (const auto& item : allreduce::join_tables(split_list("--algorithm", text))) {
+    if (item != "all") {
+      add(item);
+      continue;
+    }
+    for (const auto& a : allreduce::algorithms()) {
+      if (a.carrier == allreduce::Carrier::selection) continue;
+      constexpr allreduce::Shape any{.ranks = 4, .ranks_per_node = 4};  // no algorithm refuses so plain a shape
+      if (!goal || allreduce::find_algorithm(a.name)->refusal(any, *goal).empty()) add(a.name);
+    }
+  }
+  return out;
 }
 
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
   using enum dataparallel::TransportKind;
-  if (text == "all") return {mpi, shm};  // automatic is one of these
-  return choose("--transport", "transport", text, std::vector{automatic, mpi, shm}, [](auto t) {
-    return std::string(t == automatic ? "auto" : t == mpi ? "mpi" : "shm");
-  });
+  if (text == "all") return {mpi, shm};  // automatic and hybrid are made of these
+  return choose("--transport", "transport", text, std::vector{automatic, mpi, shm, hybrid},
+                [](auto t) { return std::string(runtime::name(t)); });
 }
 
 std::vector<bench::Overlap> parse_overlaps(const std::string& text) {

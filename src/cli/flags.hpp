@@ -1,5 +1,6 @@
 // Flags of a subcommand: the one door for Boost.Program_options, with errors that a person can act on.
 #pragma once
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "bench/training.hpp"
+#include "core/name.hpp"
 #include "core/units.hpp"
 #include "runtime/cadence.hpp"
 
@@ -42,9 +44,31 @@ std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::stri
 core::Seconds parse_time(const std::string& flag, const std::string& text);
 double parse_number(const std::string& flag, const std::string& text, double least, double most);
 
+/// Values by name, "all" for every one; a value given twice counts once.
+template <class T, class NameOf>
+std::vector<T> choose(const std::string& flag, std::string_view what, const std::string& text,
+                      const std::vector<T>& known, NameOf name_of) {
+  std::vector<std::string> names;
+  for (const T& k : known) names.emplace_back(name_of(k));
+  std::vector<T> out;
+  for (const std::string& item : split_list(flag, text)) {
+    if (item == "all") {
+      out = known;
+      continue;
+    }
+    const auto it = std::find(names.begin(), names.end(), item);
+    if (it == names.end()) core::refuse_unknown(what, item, names);
+    const T value = known[static_cast<std::size_t>(it - names.begin())];
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.
 std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text);
-std::vector<const allreduce::AlgorithmInfo*> parse_algorithms(const std::string& text);
+/// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
+std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
+                                                      std::optional<allreduce::Goal> goal = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<bench::Overlap> parse_overlaps(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);

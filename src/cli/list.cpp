@@ -58,9 +58,10 @@ std::vector<Member> kernels() {
   return out;
 }
 std::vector<Member> transports() {
-  return {{"auto", "shm where all ranks share a node, else mpi", ""},
+  return {{"auto", "shm where all ranks share a node, else hybrid", ""},
           {"mpi", "MPI point to point", "MPI 3.1, chapter 3"},
-          {"shm", "peers' buffers are read in a shared window", "MPI 3.1, section 11.2.3"}};
+          {"shm", "peers' buffers are read in a shared window", "MPI 3.1, section 11.2.3"},
+          {"hybrid", "shm inside a node, mpi between nodes", ""}};
 }
 std::vector<Member> codecs() { return {{"none", "fp32 on the wire", ""}}; }
 std::vector<Member> precisions() { return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"}}; }

@@ -22,6 +22,8 @@ constexpr std::array commands{
                  cli::run_scale_command},
     cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true,
                  cli::run_train_command},
+    cli::Command{"allreduce", "collectives by every algorithm, with nccl-tests' flags and columns", true,
+                 cli::run_allreduce_command, "--overlap"},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
                  cli::run_list_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
@@ -32,7 +34,7 @@ std::string help() {
       "gradmeter {}: how does training efficiency on this machine depend on mini-batch,\n"
       "gradient exchange and interconnect, and why?\n\nusage: [mpirun -np N] gradmeter COMMAND [FLAGS]\n\n",
       bench::version());
-  for (const auto& c : commands) text += fmt::format("  {:8} {}\n", c.name, c.summary);
+  for (const auto& c : commands) text += fmt::format("  {:9} {}\n", c.name, c.summary);
   return text + "\ngradmeter COMMAND --help tells the flags. First try: mpirun -np 2 gradmeter scale\n";
 }
 
@@ -47,6 +49,14 @@ const cli::Command& find_command(const std::string& name) {
 
 bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) {
   return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+}
+
+/// Who will call MPI: "--overlap gemm" and "--overlap=gemm" both ask for a progress thread.
+runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::string>& arguments) {
+  const bool progress = c.progress_flag.empty() || std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) {
+                          return a.starts_with(c.progress_flag);
+                        });
+  return progress ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
 }
 
 void complain(int rank, const std::exception& e, bool with_rank) {
@@ -94,7 +104,7 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation,
   const bool ranks = command.with_mpi && !asks_for(invocation.arguments, "--help") &&
                      !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
   if (!ranks) return run_guarded(command, invocation);
-  const runtime::MpiSession mpi(argc, argv);
+  const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
   const int code = run_in_world(command, invocation);
   // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
   // They are done: the signal may have them, and there is nothing to say.

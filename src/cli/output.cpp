@@ -82,4 +82,18 @@ std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core
   return writer;
 }
 
+std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
+                                                  std::map<std::string, core::Point> finished) {
+  std::string text;
+  for (const auto& [key, point] : finished) text += core::to_json_line(point, "kept") + "\n";
+  text = world.broadcast_text(text);
+  if (world.rank() == 0 || text.empty()) return finished;
+  core::RunInfo info;
+  info.run_id = "kept";
+  const std::string head = core::to_json_line(info) + "\n";
+  const core::ResultFile file = core::parse_results(head + text, "kept points");
+  for (const auto& p : file.runs.front().points) finished[p.factors.key()] = p;
+  return finished;
+}
+
 }  // namespace gradmeter::cli

@@ -27,6 +27,10 @@ struct Earlier {
 };
 Earlier check_output(const OutputFlags&, const std::string& fingerprint, const std::string& experiment);
 
+/// Collective: the same finished points on every rank, as rank 0 read them.
+std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
+                                                  std::map<std::string, core::Point> finished);
+
 /// Null without a path. Rank 0 only.
 std::unique_ptr<core::ResultWriter> open_output(const OutputFlags&, const core::RunInfo&);
 

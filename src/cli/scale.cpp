@@ -30,7 +30,7 @@ options::options_description describe() {
   add_text(d, "ranks", "", "rank counts; default 1,2,4 … up to the world");
   add_text(d, "strategy", "independent,sync", "training strategies");
   add_text(d, "algorithm", "mpi,ring", "all-reduce algorithms");
-  add_text(d, "transport", "auto", "auto, mpi, shm");
+  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
   add_text(d, "overlap", "bucketed", "none, bucketed: exchange under backward by a progress thread");
   add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all");
   add_text(d, "scaling", "weak", "weak, strong");
@@ -100,7 +100,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
   o.factors.ranks = parse_ranks(f, world);
   o.factors.strategies = parse_strategies(f.text("strategy"));
-  o.factors.algorithms = parse_algorithms(f.text("algorithm"));
+  o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce);
   o.factors.transports = parse_transports(f.text("transport"));
   o.factors.overlaps = parse_overlaps(f.text("overlap"));
   o.factors.buckets = parse_buckets(f.text("bucket"));
@@ -194,21 +194,6 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
                 ++got.kept;
               },
           .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }};
-}
-
-/// The same finished points on every rank, as rank 0 read them.
-std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
-                                                  std::map<std::string, core::Point> finished) {
-  std::string text;
-  for (const auto& [key, point] : finished) text += core::to_json_line(point, "kept") + "\n";
-  text = world.broadcast_text(text);
-  if (world.rank() == 0 || text.empty()) return finished;
-  core::RunInfo info;
-  info.run_id = "kept";
-  const std::string head = core::to_json_line(info) + "\n";
-  const core::ResultFile file = core::parse_results(head + text, "kept points");
-  for (const auto& p : file.runs.front().points) finished[p.factors.key()] = p;
-  return finished;
 }
 
 int run(const Flags& f, const Invocation& invocation) {

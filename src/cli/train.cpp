@@ -66,7 +66,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
   c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
-  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm")));
+  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
   c.overlap = only_one("--overlap", parse_overlaps(f.text("overlap")));
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));

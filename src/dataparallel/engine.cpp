@@ -11,7 +11,7 @@ const Completion& EngineOperation::completion() const {
 }
 
 Engine::Engine(ProgressMode mode, runtime::Patience patience, runtime::Activity& activity)
-    : mode_(mode), patience_(patience), activity_(activity) {
+    : mode_(mode), backoff_(patience), activity_(activity) {
   if (mode_ == ProgressMode::thread) thread_ = std::thread([this] { run(); });
 }
 
@@ -88,23 +88,21 @@ void Engine::wait(EngineOperation& op) {
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
     return;
   }
-  runtime::Backoff backoff(patience_);
   bool waited = false;
   while (!op.done()) {
     if (poll()) {
       activity_.beat();
-      backoff.reset();
+      backoff_.reset();
     } else {
       note_waiting(op);
       waited = true;
-      backoff.wait();
+      backoff_.wait();
     }
   }
   if (waited) activity_.arrived();
 }
 
 void Engine::run() {
-  runtime::Backoff backoff(patience_);
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -115,10 +113,10 @@ void Engine::run() {
     try {
       if (poll()) {
         activity_.arrived();
-        backoff.reset();
+        backoff_.reset();
       } else {
         if (!active_.empty()) note_waiting(*active_.front());
-        backoff.wait();
+        backoff_.wait();
       }
     } catch (...) {
       // The first error alone: it is the cause, and the computing thread may be reading it by now.

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/all_reduce.hpp"
+#include "allreduce/collective.hpp"
 #include "dataparallel/fabric.hpp"
 #include "runtime/activity.hpp"
 #include "runtime/backoff.hpp"
@@ -68,7 +68,7 @@ class Engine {
   void run();  ///< the progress thread
 
   ProgressMode mode_;
-  runtime::Patience patience_;
+  runtime::Backoff backoff_;  ///< the moving thread's own
   runtime::Activity& activity_;
   std::mutex mutex_;
   std::condition_variable work_;

@@ -12,7 +12,7 @@ namespace gradmeter::dataparallel {
 class CollectiveOperation final : public EngineOperation {
  public:
   /// `label` and `world_ranks` (of the group's members) must outlive it.
-  CollectiveOperation(const char* label, int order, Ready ready, allreduce::AllReduce& a, allreduce::Call call,
+  CollectiveOperation(const char* label, int order, Ready ready, allreduce::Collective& a, allreduce::Call call,
                       const std::vector<int>& world_ranks)
       : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
 
@@ -22,7 +22,7 @@ class CollectiveOperation final : public EngineOperation {
   allreduce::Waiting waiting() const override { return collective_.waiting(); }
   int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
 
-  allreduce::AllReduce& collective_;
+  allreduce::Collective& collective_;
   allreduce::Call call_;
   const std::vector<int>& world_ranks_;
   std::optional<runtime::Traffic> sent_before_;

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "allreduce/broadcast.hpp"
 #include "allreduce/interpret.hpp"
+#include "allreduce/schedules/binomial_tree.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/baton.hpp"
@@ -70,8 +70,8 @@ std::span<float> floats(Buffer b) {
 class VirtualWorld::State {
  public:
   State(int workers, VirtualMachine m) : machine(std::move(m)), baton(workers) {
-    if (!machine.algorithm) machine.algorithm = &allreduce::find_algorithm("ring");
-    if (machine.algorithm->is_vendor()) {
+    if (!machine.algorithm) machine.algorithm = allreduce::find_algorithm("ring");
+    if (!machine.algorithm->has_schedule()) {
       throw core::UsageError(
           fmt::format("algorithm {} has no schedule to run in virtual time; use ring", machine.algorithm->name));
     }

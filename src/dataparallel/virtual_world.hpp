@@ -15,7 +15,7 @@ namespace gradmeter::dataparallel {
 struct VirtualMachine {
   double flops_per_s = 1e11, bytes_per_s = 1e10;
   allreduce::Link link{.latency_s = 2e-6, .bytes_per_s = 1e10, .reduce_bytes_per_s = 2e10};
-  const allreduce::AlgorithmInfo* algorithm = nullptr;  ///< null: ring
+  allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
   /// Of a rank's n-th computation (from 0): stragglers and jitter. Must depend on its arguments alone. Null: 1.
   std::function<double(int rank, std::uint64_t n)> slowdown;
 };

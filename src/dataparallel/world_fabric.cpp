@@ -3,78 +3,49 @@
 #include <algorithm>
 #include <map>
 
-#include "allreduce/broadcast.hpp"
+#include "allreduce/schedules/binomial_tree.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/operations.hpp"
-#include "runtime/mailbox.hpp"
-#include "runtime/mpi_transport.hpp"
 
 namespace gradmeter::dataparallel {
-namespace {
-
-constexpr int collective_channels = 4;  // pipelines that run side by side
-
-/// Which node each member is on: nodes are numbered by their lowest member.
-std::vector<int> nodes_of(const runtime::Communicator& all, const runtime::Communicator& node) {
-  return all.all_gather_value(node.broadcast_value(all.rank()));
-}
-
-}  // namespace
 
 /// A group of ranks with its transports: collectives and messages apart, so that each counts its own bytes.
 struct WorldFabric::Circle {
-  explicit Circle(runtime::Communicator c) : communicator(std::move(c)) {}
+  Circle(runtime::Communicator c, const runtime::Network& n)
+      : communicator(std::move(c)),
+        collectives(n.connect(communicator, allreduce::collective_channels)),
+        messages(n.connect(communicator, 1)) {}
   runtime::Communicator communicator;
   std::vector<int> world_ranks;
-  std::unique_ptr<runtime::SharedWindow> cells;
-  std::unique_ptr<runtime::Transport> collectives, messages;
-  std::unique_ptr<allreduce::AllReduce> all_reduce;
+  runtime::Link collectives, messages;
+  std::unique_ptr<allreduce::Collective> all_reduce;
   std::map<int, std::unique_ptr<allreduce::Executor>> broadcasts;  ///< by root
   std::string label;                                               ///< "all-reduce ring"
 };
 
 namespace {
 
-/// Two sets of cells in rank 0's part of a shared window.
-struct CellSets {
-  std::span<runtime::MailboxCell> collectives, messages;
-  static std::size_t bytes(int size) {
-    return sizeof(runtime::MailboxCell) *
-           (runtime::mailbox_cell_count(size, collective_channels) + runtime::mailbox_cell_count(size, 1));
-  }
-  CellSets(std::span<std::byte> memory, int size) {
-    auto* first = reinterpret_cast<runtime::MailboxCell*>(memory.data());
-    const auto n = runtime::mailbox_cell_count(size, collective_channels);
-    collectives = {first, n};
-    messages = {first + n, runtime::mailbox_cell_count(size, 1)};
-  }
-};
+allreduce::ExecutorOptions executor_options(const WorldFabricOptions& o) {
+  return {.placement = allreduce::Placement::in_place, .max_bytes = o.max_call_bytes};
+}
 
-std::size_t scratch_bytes(const WorldFabricOptions& o, int ranks) {
-  // Alternate and landing for each pipeline: a slice holds a message for each block, at most one block a rank.
-  const std::size_t slice = std::min(o.max_call_bytes, std::size_t{static_cast<unsigned>(ranks)} << 20);
-  const std::size_t one =
-      std::size_t{2} * collective_channels * (slice + 4096 + 256 * static_cast<std::size_t>(ranks) + 8192);
-  return 3 * one;  // the all-reduce, and a broadcast from a root or two
+/// Of the all-reduce over everybody and over two splits; broadcasts need no memory that peers read.
+std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, int rank) {
+  if (!o.algorithm) return 0;
+  return 3 * o.algorithm->arena_bytes(shape, static_cast<std::uint32_t>(rank), executor_options(o));
+}
+
+std::size_t scratch_bytes(const WorldFabricOptions& o, const runtime::Communicator& c) {
+  return scratch_bytes(o, allreduce::shape_of(runtime::Network::nodes_of(c, {})), c.rank());
 }
 
 }  // namespace
 
 WorldFabric::WorldFabric(const runtime::Communicator& c, const WorldFabricOptions& o, runtime::Activity& activity)
-    : options_(o), transport_(o.transport), activity_(activity), node_(c.split_by_node()) {
-  node_of_world_ = nodes_of(c, node_);
-  const bool one_node = node_.size() == c.size();
-  if (transport_ == TransportKind::automatic) transport_ = c.all(one_node) ? TransportKind::shm : TransportKind::mpi;
-  if (transport_ == TransportKind::shm && c.any(!one_node)) {
-    throw core::UsageError("transport shm needs all ranks on one node; use --transport mpi or auto");
-  }
-  const std::size_t bytes = o.memory_bytes + scratch_bytes(o, c.size());
-  if (transport_ == TransportKind::shm) {
-    arena_ = std::make_unique<runtime::SharedArena>(node_, bytes);
-  } else {
-    arena_ = std::make_unique<runtime::PrivateArena>(bytes);
-  }
+    : options_(o),
+      network_(c, {.transport = o.transport, .memory_bytes = o.memory_bytes + scratch_bytes(o, c)}),
+      activity_(activity) {
   circles_.push_back(make_circle(c.duplicate()));
   engine_ = std::make_unique<Engine>(o.progress, o.patience, activity);
 }
@@ -82,34 +53,20 @@ WorldFabric::WorldFabric(const runtime::Communicator& c, const WorldFabricOption
 WorldFabric::~WorldFabric() = default;
 
 std::size_t WorldFabric::resident_bytes(const WorldFabricOptions& o, int ranks) {
-  return o.memory_bytes + scratch_bytes(o, ranks);
+  const auto p = static_cast<std::uint32_t>(ranks);
+  // Ranks beyond the first few play the same parts again.
+  std::size_t most = 0;
+  for (int r = 0; r < std::min(ranks, 64); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
+  return o.memory_bytes + most;
 }
 
 std::unique_ptr<WorldFabric::Circle> WorldFabric::make_circle(runtime::Communicator c) {
-  auto circle = std::make_unique<Circle>(std::move(c));
+  auto circle = std::make_unique<Circle>(std::move(c), network_);
   const auto& comm = circle->communicator;
   circle->world_ranks = comm.all_gather_value(circles_.empty() ? comm.rank() : rank(everybody));
-  std::vector<int> node_of;
-  for (int r : circle->world_ranks) node_of.push_back(node_of_world_[static_cast<std::size_t>(r)]);
-  if (transport_ == TransportKind::shm) {
-    circle->cells = std::make_unique<runtime::SharedWindow>(comm, comm.rank() == 0 ? CellSets::bytes(comm.size()) : 0);
-    const CellSets cells(circle->cells->of(0), comm.size());
-    runtime::MailboxMemory memory;
-    for (int r : circle->world_ranks) memory.parts.push_back(static_cast<runtime::SharedArena&>(*arena_).of(r));
-    circle->collectives = std::make_unique<runtime::MailboxTransport>("shm", comm.rank(), comm.size(),
-                                                                      collective_channels, cells.collectives, memory);
-    circle->messages =
-        std::make_unique<runtime::MailboxTransport>("shm", comm.rank(), comm.size(), 1, cells.messages, memory);
-  } else {
-    circle->collectives = std::make_unique<runtime::MpiTransport>(comm, collective_channels, node_of);
-    circle->messages = std::make_unique<runtime::MpiTransport>(comm, 1, node_of);
-  }
   if (options_.algorithm) {
-    const auto ranks = static_cast<std::uint32_t>(comm.size());
-    circle->all_reduce =
-        make_all_reduce(*options_.algorithm, {comm, *circle->collectives, *arena_, {ranks, ranks}},
-                        {.placement = allreduce::Placement::in_place, .max_bytes = options_.max_call_bytes});
-    circle->label = "all-reduce " + std::string(options_.algorithm->name);
+    circle->all_reduce = options_.algorithm->bind({comm, network_, *circle->collectives}, executor_options(options_));
+    circle->label = "all-reduce " + options_.algorithm->name;
   }
   return circle;
 }
@@ -117,7 +74,7 @@ std::unique_ptr<WorldFabric::Circle> WorldFabric::make_circle(runtime::Communica
 WorldFabric::Circle& WorldFabric::circle(Group g) const { return *circles_.at(static_cast<std::size_t>(g.id)); }
 int WorldFabric::rank(Group g) const { return circle(g).communicator.rank(); }
 int WorldFabric::size(Group g) const { return circle(g).communicator.size(); }
-runtime::Arena& WorldFabric::memory() { return *arena_; }
+runtime::Arena& WorldFabric::memory() { return network_.arena(); }
 
 Group WorldFabric::split(int color, int key) {
   circles_.push_back(make_circle(circle(everybody).communicator.split(color, key)));
@@ -142,8 +99,7 @@ Ticket WorldFabric::broadcast(Group g, Buffer b, int root, Ready ready) {
     const auto ranks = static_cast<std::uint32_t>(c.communicator.size());
     executor = std::make_unique<allreduce::Executor>(
         allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(root))}},
-        *c.collectives, *arena_,
-        allreduce::ExecutorOptions{.placement = allreduce::Placement::in_place, .max_bytes = options_.max_call_bytes});
+        *c.collectives, network_.arena(), executor_options(options_));
   }
   auto ticket = std::make_shared<CollectiveOperation>(
       "broadcast", g.id, std::move(ready), *executor,

@@ -6,19 +6,18 @@
 #include "allreduce/registry.hpp"
 #include "dataparallel/engine.hpp"
 #include "dataparallel/fabric.hpp"
-#include "runtime/arena.hpp"
 #include "runtime/mpi.hpp"
+#include "runtime/network.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// How messages travel. automatic: shm where all ranks share a node, else mpi.
-enum class TransportKind { automatic, mpi, shm };
+using runtime::TransportKind;
 
 struct WorldFabricOptions {
-  const allreduce::AlgorithmInfo* algorithm = nullptr;
+  allreduce::AlgorithmPtr algorithm = {};
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
-  runtime::Patience patience{2000, 0};
+  runtime::Patience patience{200, 0};
   std::size_t memory_bytes = 0;    ///< for models and other users of `memory()`
   std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
 };
@@ -45,7 +44,7 @@ class WorldFabric final : public Fabric {
 
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
   runtime::Arena& memory();
-  TransportKind transport() const { return transport_; }
+  TransportKind transport() const { return network_.transport(); }
 
   /// What will be resident on this rank for these options [bytes]: for --dry-run.
   static std::size_t resident_bytes(const WorldFabricOptions&, int ranks);
@@ -56,12 +55,9 @@ class WorldFabric final : public Fabric {
   std::unique_ptr<Circle> make_circle(runtime::Communicator);
 
   WorldFabricOptions options_;
-  TransportKind transport_;
+  runtime::Network network_;
   runtime::Activity& activity_;
   ComputeLog* log_ = nullptr;
-  runtime::Communicator node_;
-  std::vector<int> node_of_world_;
-  std::unique_ptr<runtime::Arena> arena_;
   std::vector<std::unique_ptr<Circle>> circles_;  ///< by group id
   std::unique_ptr<Engine> engine_;                ///< last: its thread ends before what it moves
 };

@@ -7,6 +7,7 @@
 
 #include "core/format.hpp"
 #include "core/table.hpp"
+#include "report/cells.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -15,21 +16,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-std::string text(const core::Value& v) { return core::is_null(v) ? "-" : core::to_text(v); }
-
-std::string milliseconds(double seconds) {
-  if (!std::isfinite(seconds)) return "-";
-  const double ms = seconds * 1e3;
-  return std::fabs(ms) >= 100  ? fmt::format("{:.0f}", ms)
-         : std::fabs(ms) >= 10 ? fmt::format("{:.1f}", ms)
-                               : fmt::format("{:.2f}", ms);
-}
-
-std::string interval(const core::Value& v) {
-  const auto* s = std::get_if<core::Summary>(&v);
-  if (!s || !std::isfinite(s->ci95_low)) return "-";
-  return fmt::format("{}–{}", milliseconds(s->ci95_low), milliseconds(s->ci95_high));
-}
+std::string milliseconds(double seconds) { return digits(seconds * 1e3); }
 
 std::string percent(double share) { return std::isfinite(share) ? fmt::format("{:.0f}", share * 100) : "-"; }
 
@@ -38,25 +25,12 @@ std::string rate(double per_s) {
   return per_s >= 1e4 ? fmt::format("{:.1f}k", per_s / 1e3) : fmt::format("{:.0f}", per_s);
 }
 
-/// "~" marks a step during which others had more than a twentieth of the machine.
 std::string step_cell(const Point& p) {
-  constexpr double noticeable = 0.05;
-  const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
-  const bool noisy = share(Metric::noise_steal) + share(Metric::noise_foreign) > noticeable;
-  return fmt::format("{}{}", milliseconds(p.metrics.number(Metric::time_s)), noisy ? "~" : " ");
+  return fmt::format("{}{}", milliseconds(p.metrics.number(Metric::time_s)), noisy(p) ? "~" : " ");
 }
 
-/// "*" marks times taken with more busy threads than cores.
 std::string ranks_cell(const Point& p) {
-  const auto* over = std::get_if<bool>(&p.metrics[Metric::oversubscribed]);
-  return fmt::format("{}{}", text(p.factors[Factor::ranks]), over && *over ? "*" : " ");
-}
-
-std::string exchange_cell(const Point& p) {
-  if (core::is_null(p.factors[Factor::algorithm])) return "-";
-  std::string algorithm = text(p.factors[Factor::algorithm]);
-  if (core::is_null(p.factors[Factor::transport])) return algorithm;
-  return fmt::format("{}/{}", algorithm, text(p.factors[Factor::transport]));
+  return fmt::format("{}{}", text(p.factors[Factor::ranks]), oversubscribed(p) ? "*" : " ");
 }
 
 std::vector<std::string> row(const Point& p) {
@@ -65,7 +39,7 @@ std::vector<std::string> row(const Point& p) {
                                  text(p.factors[Factor::scaling]),
                                  text(p.factors[Factor::batch_per_rank]),
                                  text(p.factors[Factor::strategy]),
-                                 exchange_cell(p),
+                                 exchange(p),
                                  text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok) {
     cells.insert(cells.end(),
@@ -75,7 +49,7 @@ std::vector<std::string> row(const Point& p) {
   const std::string limit = text(p.metrics[Metric::limit]);
   cells.insert(cells.end(),
                {percent(p.metrics.number(Metric::efficiency)), rate(p.metrics.number(Metric::samples_per_s)),
-                step_cell(p), interval(p.metrics[Metric::time_s]), ms(Metric::compute_s), ms(Metric::exposed_s),
+                step_cell(p), interval(p.metrics[Metric::time_s], 1e3), ms(Metric::compute_s), ms(Metric::exposed_s),
                 ms(Metric::skew_s), ms(Metric::limit_s), limit});
   return cells;
 }
@@ -101,8 +75,9 @@ std::string curve_name(const Point& p) {
   return name;
 }
 
-std::string baseline_line(std::span<const Point> curve) {
-  for (const Point& p : curve) {
+std::string baseline_line(const std::vector<const Point*>& curve) {
+  for (const Point* at : curve) {
+    const Point& p = *at;
     const double base = p.metrics.number(Metric::baseline_time_s);
     if (text(p.factors[Factor::ranks]) == "1" && std::isfinite(base)) {
       return fmt::format("baseline: 1 rank, batch {}, {} ms a step ({})\n", text(p.factors[Factor::batch_per_rank]),
@@ -114,37 +89,29 @@ std::string baseline_line(std::span<const Point> curve) {
 
 /// Rows were measured in turn and come in the order in which they were done: a reader wants ranks to grow, and the
 /// control above what it controls.
-bool comes_before(const Point& a, const Point& b) {
+bool comes_before(const Point* a, const Point* b) {
   const auto order = [](const Point& p) {
     const auto* ranks = std::get_if<std::int64_t>(&p.factors[Factor::ranks]);
     return std::make_tuple(ranks ? *ranks : 0, text(p.factors[Factor::scaling]) == "strong",
                            text(p.factors[Factor::strategy]) != "independent", text(p.factors[Factor::strategy]));
   };
-  if (order(a) != order(b)) return order(a) < order(b);
-  const auto exchange = [](const Point& p) {
+  if (order(*a) != order(*b)) return order(*a) < order(*b);
+  const auto detail = [](const Point& p) {
     const auto* bucket = std::get_if<std::int64_t>(&p.factors[Factor::bucket_bytes]);
     return std::make_tuple(text(p.factors[Factor::algorithm]), text(p.factors[Factor::transport]),
                            text(p.factors[Factor::overlap]), bucket ? *bucket : 0);
   };
-  return exchange(a) < exchange(b);
+  return detail(*a) < detail(*b);
 }
 
 }  // namespace
 
 std::string scale_tables(std::span<const Point> points) {
-  std::vector<std::string> names;
-  for (const Point& p : points) {
-    if (std::find(names.begin(), names.end(), curve_name(p)) == names.end()) names.push_back(curve_name(p));
-  }
   std::string out;
-  for (const auto& name : names) {
-    std::vector<Point> curve;
-    for (const Point& p : points) {
-      if (curve_name(p) == name) curve.push_back(p);
-    }
+  for (auto& [name, curve] : by_name(points, curve_name)) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
-    for (const Point& p : curve) table.add_row(row(p));
+    for (const Point* p : curve) table.add_row(row(*p));
     out += fmt::format("{}\n{}{}\n", name, baseline_line(curve), table.to_string());
   }
   return out;

@@ -34,13 +34,13 @@ std::span<std::byte> Arena::take(std::size_t bytes) {
   return out;
 }
 
-PrivateArena::PrivateArena(std::size_t bytes) : mapped_(round_up(bytes + 1, huge_page) + huge_page) {
+PrivateArena::PrivateArena(std::size_t bytes, Pages pages) : mapped_(round_up(bytes + 1, huge_page) + huge_page) {
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
   memory_ = {reinterpret_cast<std::byte*>(aligned), round_up(bytes, page)};
   // Advice only: a kernel without transparent huge pages refuses, and small pages serve.
-  (void)madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE);
+  if (pages == Pages::advised) (void)madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE);
 }
 
 PrivateArena::~PrivateArena() { munmap(mapping_, mapped_); }

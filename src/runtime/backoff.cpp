@@ -3,19 +3,32 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace gradmeter::runtime {
 
+namespace {
+
+constexpr int least_spins = 10;
+
+}  // namespace
+
 Patience patience_for(int runnable, int cores) {
-  if (runnable <= cores) return {.spins = 2000, .yields = 0};
+  if (runnable <= cores) return {.spins = 200, .yields = 0};
   return {.spins = 20, .yields = 2000};
 }
 
+void Backoff::reset() {
+  if (yielded_ == 0) spins_ = std::min(patience_.spins, 2 * spins_);
+  spun_ = yielded_ = 0;
+}
+
 void Backoff::wait() {
-  if (spun_ < patience_.spins) {
+  if (spun_ < spins_) {
     ++spun_;
 #if defined(__x86_64__)
     _mm_pause();
@@ -23,6 +36,7 @@ void Backoff::wait() {
     return;
   }
   spun_ = 0;
+  spins_ = std::min(patience_.spins, std::max(least_spins, spins_ / 2));
   if (patience_.yields == 0 || yielded_ < patience_.yields) {
     ++yielded_;
     sched_yield();

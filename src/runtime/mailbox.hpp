@@ -36,7 +36,7 @@ class MailboxTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int channels() const override { return channels_; }
-  bool reads_peers() const override { return true; }
+  bool reads(int) const override { return true; }
   bool reaches(std::span<const std::byte>) const override;
   std::size_t message_bytes() const override;
   Ticket send(int peer, int channel, std::span<const std::byte> data) override;

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/mpi_tuning.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -24,8 +25,15 @@ MPI_Datatype mpi_type(core::Element e) {
       return MPI_INT64_T;
     case core::Element::i32:
       return MPI_INT32_T;
+    case core::Element::i8:
+      return MPI_INT8_T;
+    case core::Element::f16:
+    case core::Element::bf16:
+    case core::Element::e4m3:
+    case core::Element::e5m2:
+      break;
   }
-  return MPI_DATATYPE_NULL;
+  throw core::BackendError("MPI", "MPI_Op", fmt::format("it has no operators for {}", core::info(e).name));
 }
 
 MPI_Op mpi_op(Combine c) {
@@ -49,9 +57,23 @@ int mpi_count(std::size_t n) {
   return static_cast<int>(n);
 }
 
-MpiSession::MpiSession(int& argc, char**& argv) {
+Reduction::Reduction(core::Element e, Combine c)
+    : type_(mpi_type(e)), operation_(mpi_op(c)), bytes_(core::size_of(e)) {}
+
+Reduction::Reduction(core::Element e, MPI_User_function* function) : bytes_(core::size_of(e)) {
+  check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, own_type_.receive()), "MPI_Type_contiguous");
+  type_ = own_type_.get();
+  check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
+  constexpr int commutative = 1;
+  check_mpi(MPI_Op_create(function, commutative, own_operation_.receive()), "MPI_Op_create");
+  operation_ = own_operation_.get();
+}
+
+MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
+  listen_to_forced_algorithms();
   int provided = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  const int wanted = threads == MpiThreads::serialized ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED;
+  check_mpi(MPI_Init_thread(&argc, &argv, wanted, &provided), "MPI_Init_thread");
   serialized_ = provided >= MPI_THREAD_SERIALIZED;
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -168,19 +190,6 @@ double Communicator::sum(double value) const {
   double out = 0;
   check_mpi(MPI_Allreduce(&value, &out, 1, MPI_DOUBLE, MPI_SUM, get()), "MPI_Allreduce");
   return out;
-}
-
-void Communicator::all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element e,
-                              Combine op) const {
-  // Below INT_MAX, and a round number so that pieces stay aligned.
-  constexpr std::size_t piece = std::size_t{1} << 30;
-  for (std::size_t done = 0; done < count || done == 0; done += piece) {
-    const int n = mpi_count(std::min(piece, count - done));
-    const std::size_t at = done * core::size_of(e);
-    const void* source = in == out ? MPI_IN_PLACE : in + at;
-    check_mpi(MPI_Allreduce(source, out + at, n, mpi_type(e), mpi_op(op), get()), "MPI_Allreduce");
-    if (count == 0) return;
-  }
 }
 
 }  // namespace gradmeter::runtime

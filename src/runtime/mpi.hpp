@@ -38,11 +38,26 @@ struct WindowTraits {
 };
 using Window = Handle<WindowTraits>;
 
-/// MPI from here to the end of the scope. SERIALIZED is asked for: one thread at a time calls MPI, and a progress
-/// thread may be that one.
+struct DatatypeTraits {
+  using type = MPI_Datatype;
+  static type null() noexcept { return MPI_DATATYPE_NULL; }
+  static void free(type t) noexcept { MPI_Type_free(&t); }
+};
+struct OperationTraits {
+  using type = MPI_Op;
+  static type null() noexcept { return MPI_OP_NULL; }
+  static void free(type o) noexcept { MPI_Op_free(&o); }
+};
+
+/// Who may call MPI. serialized: one thread at a time, and a progress thread may be that one. funneled: the main thread
+/// alone, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce of 0.61 us takes 0.65 serialized
+/// (and 0.53 in a program without any other thread).
+enum class MpiThreads { funneled, serialized };
+
+/// MPI from here to the end of the scope.
 class MpiSession {
  public:
-  MpiSession(int& argc, char**& argv);
+  MpiSession(int& argc, char**& argv, MpiThreads threads = MpiThreads::serialized);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -59,6 +74,37 @@ class MpiSession {
 };
 
 enum class Combine { sum, min, max, product };
+
+/// inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
+using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
+
+/// What MPI must be told to reduce elements of one type by one operation.
+class Reduction {
+ public:
+  /// MPI's own type and operator. NaN, and zeros of both signs, in its min and max are as its vendor made them: the
+  /// result may depend on the order of operands. Errors: BackendError for 16-bit and 8-bit floats, which MPI lacks.
+  Reduction(core::Element, Combine);
+  /// Any element, as so many bytes that only `combiner` understands.
+  template <Combiner combiner>
+  static Reduction with(core::Element e) {
+    return Reduction(e, [](void* in, void* inout, int* n, MPI_Datatype*) {
+      combiner(static_cast<const std::byte*>(in), static_cast<std::byte*>(inout), static_cast<std::size_t>(*n));
+    });
+  }
+  static bool is_native(core::Element e) { return !core::is_small_float(e); }
+
+  MPI_Datatype type() const { return type_; }
+  MPI_Op operation() const { return operation_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Reduction(core::Element, MPI_User_function*);
+  Handle<DatatypeTraits> own_type_;
+  Handle<OperationTraits> own_operation_;
+  MPI_Datatype type_;
+  MPI_Op operation_;
+  std::size_t bytes_;
+};
 
 /// A group of ranks that talk to each other. Calls marked collective must be made by all of them.
 class Communicator {
@@ -106,10 +152,6 @@ class Communicator {
   double sum(double value) const;
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
-
-  /// The vendor's MPI_Allreduce as shipped, blocking; in == out asks for MPI_IN_PLACE. Counts above INT_MAX go in
-  /// pieces.
-  void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine) const;
 
  private:
   explicit Communicator(MPI_Comm owned);

@@ -21,7 +21,7 @@ class MpiTransport final : public Transport {
   int rank() const override { return comm_.rank(); }
   int size() const override { return comm_.size(); }
   int channels() const override { return channels_; }
-  bool reads_peers() const override { return false; }
+  bool reads(int) const override { return false; }
   std::size_t message_bytes() const override;
   Ticket send(int peer, int channel, std::span<const std::byte> data) override;
   Ticket receive(int peer, int channel, std::span<std::byte> landing) override;

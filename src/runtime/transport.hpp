@@ -7,6 +7,9 @@
 
 namespace gradmeter::runtime {
 
+/// No transport cuts buffers into longer messages of its own accord [bytes].
+inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
+
 /// A message on its way. Opaque: only the transport that gave it reads it. A default ticket is a message of no bytes.
 struct Ticket {
   std::uint64_t id = 0;
@@ -32,8 +35,9 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int channels() const = 0;
-  /// True: a receiver sees the sender's own memory, so no landing is needed and `left` means "was read".
-  virtual bool reads_peers() const = 0;
+  /// True: what comes from this peer is seen in its own memory, so no landing is needed; what goes there has `left`
+  /// when it was read.
+  virtual bool reads(int peer) const = 0;
   /// May messages be sent from this memory? (Peers can only read what is mapped by them.)
   virtual bool reaches(std::span<const std::byte>) const { return true; }
   /// The message size that this transport is efficient at [bytes]; longer buffers are cut into pieces of about this.

@@ -13,7 +13,7 @@ ScaleFactors factors() {
           .batches = {16, 64, 256},
           .ranks = {1, 2, 4},
           .strategies = {&dataparallel::find_strategy("independent"), &dataparallel::find_strategy("sync")},
-          .algorithms = {&allreduce::find_algorithm("mpi"), &allreduce::find_algorithm("ring")},
+          .algorithms = {allreduce::find_algorithm("mpi"), allreduce::find_algorithm("ring")},
           .overlaps = {Overlap::bucketed},
           .buckets = {std::size_t{25} << 20},
           .transports = {dataparallel::TransportKind::automatic},

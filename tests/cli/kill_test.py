@@ -24,9 +24,9 @@ def sweep(batches):
             "60s"]
 
 
-def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES):
-    """Starts a sweep, waits for its first points, does `blow(job, ranks)`, and says how the job ended. `whole` are the
-    lines that were in the file before the blow."""
+def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES, lenient=False):
+    """Starts a sweep, waits for its first points, does `blow(job, ranks)`, and says how the job ended, which lines were
+    in the file before the blow, and after how many seconds the last rank was gone. Lenient: mpirun may stay behind."""
     points = len(batches) * PER_BATCH
     with test.started(*sweep(batches), "--out", out, *more, ranks=RANKS) as job:
         ready = support.wait_until(lambda: len(support.points(out)) >= BEFORE or job.process.poll() is not None, 60)
@@ -37,12 +37,14 @@ def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES):
             raise RuntimeError("there was no sweep to hit")
         begin = time.monotonic()
         blow(job, ranks)
-        outcome = job.wait(END_S)
+        gone = support.wait_until(lambda: not any(map(support.is_alive, ranks.values())), END_S)
         seconds = time.monotonic() - begin
-        left = [rank for rank, pid in ranks.items() if not support.wait_until(lambda: not support.is_alive(pid), 5)]
-        test.check(outcome.code != 0, f"the job ends by itself, with code {outcome.code} after {seconds:.1f} s",
-                   outcome)
-        test.check(not left, "no rank is left running", left)
+        if gone and lenient and not support.wait_until(lambda: job.process.poll() is not None, 5):
+            print("note   all ranks are gone and mpirun hangs: ended by this test", flush=True)
+            job.end()
+        outcome = job.wait(END_S)
+        test.check(gone, "all ranks end by themselves", outcome)
+        test.check(outcome.code != 0, f"the job ends with code {outcome.code}, {seconds:.1f} s later", outcome)
         return outcome, whole, seconds
 
 
@@ -115,12 +117,15 @@ def signalled(test):
     }
     for number, (what, blow) in enumerate(blows.items()):
         print(f"--- {what}", flush=True)
-        out = test.path(f"signal{number}.jsonl")
-        done, whole, seconds = hit_in_the_middle(test, out, blow)
-        test.check(seconds < 10, f"{what}: the job is gone within seconds: {seconds:.1f}", done)
-        test.check(any(re.search("interrupted after|ended by SIG", line) for line in done.own_lines),
-                   f"{what}: gradmeter says that it was interrupted", done)
+        out, alone = test.path(f"signal{number}.jsonl"), what.endswith("one rank")
+        # Open MPI 4.1's mpirun, when it is signalled itself, may drop what ranks print last, and in about one of thirty
+        # runs hangs or crashes in PMIx_server_finalize after all ranks are gone.
+        done, whole, seconds = hit_in_the_middle(test, out, blow, lenient=not alone)
+        test.check(seconds < 10, f"{what}: the ranks are gone within seconds: {seconds:.1f}", done)
         kept_and_valid(test, out, whole)
+        if alone:
+            test.check(any("interrupted after" in line and "--resume" in line for line in done.own_lines),
+                       "it says that it was interrupted, and how to go on", done)
 
 
 def hung(test):

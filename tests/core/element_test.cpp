@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+
+#include "core/error.hpp"
 
 namespace gradmeter::core {
 namespace {
@@ -22,6 +25,35 @@ TEST(Element, SizesAndRoundoffAreThoseOfTheTypes) {
   expect_described<float>(std::numeric_limits<float>::epsilon() / 2);
   expect_described<std::int64_t>(0);
   expect_described<std::int32_t>(0);
+  expect_described<std::int8_t>(0);
+}
+
+TEST(Element, EveryNameIsUnderstoodAndSoAreThoseOfNcclTests) {
+  for (const auto& row : elements) EXPECT_EQ(parse_element(row.name), row.element) << row.name;
+  EXPECT_EQ(parse_element("float"), Element::f32);
+  EXPECT_EQ(parse_element("double"), Element::f64);
+  EXPECT_EQ(parse_element("half"), Element::f16);
+  EXPECT_EQ(parse_element("bfloat16"), Element::bf16);
+  EXPECT_EQ(parse_element("fp8"), Element::e4m3);
+  EXPECT_EQ(parse_element("fp8_e4m3"), Element::e4m3);
+  EXPECT_EQ(parse_element("fp8_e5m2"), Element::e5m2);
+  EXPECT_EQ(parse_element("int"), Element::i32);
+}
+
+TEST(Element, AnUnknownNameIsRefusedWithThoseThatThereAre) {
+  try {
+    (void)parse_element("fp17");
+    ADD_FAILURE() << "fp17 was taken";
+  } catch (const UsageError& e) {
+    for (const auto& row : elements) EXPECT_NE(std::string(e.what()).find(row.name), std::string::npos) << row.name;
+  }
+}
+
+TEST(Element, SmallFloatsAreThoseThatNoTypeHolds) {
+  for (const auto& row : elements) {
+    EXPECT_EQ(is_small_float(row.element), row.name == "fp16" || row.name == "bf16" || row.name.starts_with("fp8"));
+    EXPECT_EQ(is_integer(row.element), row.name.starts_with("int"));
+  }
 }
 
 }  // namespace

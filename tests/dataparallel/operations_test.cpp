@@ -58,7 +58,7 @@ class ThreadRank {
 
  private:
   static std::vector<allreduce::SchedulePtr> schedules(std::string_view algorithm, int ranks) {
-    return allreduce::find_algorithm(algorithm).make({static_cast<std::uint32_t>(ranks), 1});
+    return allreduce::find_algorithm(algorithm)->make({static_cast<std::uint32_t>(ranks), 1});
   }
   EngineTicket post(EngineTicket t) {
     engine_.submit(t);
@@ -190,7 +190,7 @@ class TwoNodes final : public runtime::Transport {
   int rank() const override { return 0; }
   int size() const override { return 2; }
   int channels() const override { return 1; }
-  bool reads_peers() const override { return false; }
+  bool reads(int) const override { return false; }
   bool reaches(std::span<const std::byte> s) const override { return s.size() < 100; }
   std::size_t message_bytes() const override { return 1; }
   runtime::Ticket send(int, int, std::span<const std::byte> data) override {

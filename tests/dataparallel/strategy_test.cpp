@@ -57,7 +57,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 VirtualMachine machine_with(std::string_view algorithm) {
   VirtualMachine m;
-  m.algorithm = &allreduce::find_algorithm(algorithm);
+  m.algorithm = allreduce::find_algorithm(algorithm);
   return m;
 }
 
@@ -142,13 +142,15 @@ TEST(Sync, EachRankSendsTheClosedFormInEveryStep) {
   ASSERT_GT(buckets.size(), 2u);
   for (const int p : {2, 3, 4, 7, 8}) {
     const auto ranks = static_cast<std::uint32_t>(p);
-    const auto schedule = allreduce::find_algorithm("ring").make({ranks, 1}).front();
+    const auto schedule = allreduce::find_algorithm("ring")->make({ranks, 1}).front();
     const auto traces = run(p, {.batch_global = 8u * ranks, .steps = 3, .bucket_bytes = t.bucket_bytes});
     for (std::size_t step = 0; step < 3; ++step) {
       std::uint64_t all = 0;
       for (std::uint32_t r = 0; r < ranks; ++r) {
         std::uint64_t exact = 0;
-        for (const Bucket& b : buckets) exact += payload_bytes(*schedule, r, b.count, sizeof(float), {1, b.count});
+        for (const Bucket& b : buckets) {
+          exact += sizeof(float) * elements_sent(*schedule, r, {.blocks = ranks, .total = b.count, .length = b.count});
+        }
         const auto& parts = traces[r].steps[step].parts;
         EXPECT_EQ(parts.bytes_sent, exact) << "p " << p << " rank " << r;
         EXPECT_EQ(parts.bytes_due, exact);

@@ -53,7 +53,7 @@ TEST(VirtualWorld, AllReduceGivesEveryRankTheAnswer) {
       for (const std::size_t n : {0u, 1u, 2u, 100u}) {
         for (const Op op : {Op::sum, Op::average, Op::min, Op::max}) {
           VirtualMachine m = slow_machine();
-          m.algorithm = &allreduce::find_algorithm(algorithm);
+          m.algorithm = allreduce::find_algorithm(algorithm);
           VirtualWorld(p, m).run([&](Fabric& f) {
             auto v = values(f.rank(), n);
             f.wait(f.all_reduce(everybody, whole(v), op));
@@ -338,7 +338,7 @@ TEST(VirtualWorld, WhatAWorkerThrowsComesOut) {
 
 TEST(VirtualWorld, AVendorsAlgorithmHasNoScheduleToRun) {
   VirtualMachine m;
-  m.algorithm = &allreduce::find_algorithm("mpi");
+  m.algorithm = allreduce::find_algorithm("mpi");
   EXPECT_THROW(VirtualWorld(2, m), core::UsageError);
 }
 

@@ -164,9 +164,16 @@ TEST_F(CommunicatorCheck, AllReduceKnowsEveryTypeAndOperation) {
         expect_reduction<double>(world_, op, in_place, n);
         expect_reduction<std::int32_t>(world_, op, in_place, n);
         expect_reduction<std::int64_t>(world_, op, in_place, n);
+        expect_reduction<std::int8_t>(world_, op, in_place, n);
       }
     }
   }
+}
+
+TEST_F(CommunicatorCheck, WhatMpiLacksIsRefusedWithoutAnOperatorOfOurOwn) {
+  EXPECT_FALSE(Reduction::is_native(core::Element::bf16));
+  EXPECT_TRUE(Reduction::is_native(core::Element::i8));
+  EXPECT_THROW(Reduction(core::Element::bf16, Combine::sum), core::BackendError);
 }
 
 TEST_F(CommunicatorCheck, AFailedCallNamesTheCallAndMpisReason) {

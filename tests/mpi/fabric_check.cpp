@@ -29,7 +29,7 @@ std::string text(ProgressMode p) { return p == ProgressMode::thread ? "thread" :
 struct Site {
   Site(std::string_view algorithm, TransportKind transport, ProgressMode progress, std::size_t longest_call = usual)
       : fabric(world,
-               {.algorithm = algorithm.empty() ? nullptr : &allreduce::find_algorithm(algorithm),
+               {.algorithm = algorithm.empty() ? nullptr : allreduce::find_algorithm(algorithm),
                 .transport = transport,
                 .progress = progress,
                 .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
@@ -70,7 +70,7 @@ using Config = std::tuple<std::string, TransportKind, ProgressMode>;
 class EveryFabric : public ::testing::TestWithParam<Config> {
  protected:
   const std::string algorithm_ = std::get<0>(GetParam());
-  bool own() const { return !allreduce::find_algorithm(algorithm_).is_vendor(); }
+  bool own() const { return !allreduce::find_algorithm(algorithm_)->is_vendor(); }
   Site make_site(std::size_t longest_call) const {
     return Site(algorithm_, std::get<1>(GetParam()), std::get<2>(GetParam()), longest_call);
   }
@@ -415,7 +415,7 @@ TEST(WorldFabric, HoldsTheMemoryThatItSaysItWill) {
   for (const auto kind : {TransportKind::mpi, TransportKind::shm}) {
     const auto world = Communicator::world();
     runtime::Activity activity;
-    const WorldFabricOptions options{.algorithm = &allreduce::find_algorithm("recursive-doubling"),
+    const WorldFabricOptions options{.algorithm = allreduce::find_algorithm("recursive-doubling"),
                                      .transport = kind,
                                      .patience = test::patience_of(world, 1),
                                      .memory_bytes = 1'000'000,

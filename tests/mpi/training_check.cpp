@@ -30,7 +30,7 @@ Trace on_ranks(const runtime::Communicator& world, const Training& t, std::strin
                TransportKind transport, ProgressMode progress) {
   runtime::Activity activity;
   WorldFabric fabric(world,
-                     {.algorithm = &allreduce::find_algorithm(algorithm),
+                     {.algorithm = allreduce::find_algorithm(algorithm),
                       .transport = transport,
                       .progress = progress,
                       .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
@@ -42,7 +42,7 @@ Trace on_ranks(const runtime::Communicator& world, const Training& t, std::strin
 
 Trace in_virtual_time(int ranks, int rank, const Training& t, std::string_view algorithm) {
   VirtualMachine m;
-  m.algorithm = &allreduce::find_algorithm(algorithm);
+  m.algorithm = allreduce::find_algorithm(algorithm);
   Trace mine;
   VirtualWorld(ranks, m).run([&](Fabric& f) {
     Trace trace = test::train(f, t, digits());

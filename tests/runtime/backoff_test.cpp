@@ -33,6 +33,21 @@ TEST(Patience, SpinsForLongOnlyWhereEveryThreadHasACore) {
   EXPECT_GT(patience_for(3, 2).spins, 0);
 }
 
+TEST(Backoff, LearnsToGiveTheCoreAwaySoonerAndForgetsItAgain) {
+  Backoff backoff({.spins = 200, .yields = 0});
+  for (int i = 0; i < 201; ++i) backoff.wait();  // 200 polls, then the first yield
+  EXPECT_EQ(backoff.spins(), 100);
+  for (int i = 0; i < 1000; ++i) backoff.wait();
+  EXPECT_EQ(backoff.spins(), 10);
+  backoff.reset();  // this wait needed yields: nothing is forgotten
+  EXPECT_EQ(backoff.spins(), 10);
+  for (int waits = 0; waits < 10; ++waits) {
+    backoff.wait();
+    backoff.reset();
+  }
+  EXPECT_EQ(backoff.spins(), 200);
+}
+
 TEST(Backoff, NeverSleepsWhenToldNotTo) { EXPECT_LT(sleeps_in({.spins = 3, .yields = 0}, 20'000), 20); }
 
 TEST(Backoff, SleepsAfterItsSpinsAndYields) {

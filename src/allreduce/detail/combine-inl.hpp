@@ -1,0 +1,58 @@
+// Vector operators with one answer for every operand order. Included once for each instruction set: no include guard
+// of the usual kind.
+#if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADMETER_COMBINE_INL
+#undef GRADMETER_COMBINE_INL
+#else
+#define GRADMETER_COMBINE_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <limits>
+#include <type_traits>
+
+#include "allreduce/reduce.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::allreduce::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+inline constexpr bool of_floats = std::is_floating_point_v<hn::TFromD<D>>;
+
+template <class D, class V, class M>
+HWY_INLINE V nan_unless(D d, M ordered, V v) {
+  return hn::IfThenElse(ordered, v, hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()));
+}
+
+template <Op op, class D, class V>
+HWY_INLINE V extreme(D d, V a, V b) {
+  if constexpr (of_floats<D>) {
+    const auto first = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
+    // Equal numbers have equal bits, but for zeros: there the signs decide.
+    const V same = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
+    const V chosen = hn::IfThenElse(hn::Eq(a, b), same, hn::IfThenElse(first, a, b));
+    return nan_unless(d, hn::And(hn::Eq(a, a), hn::Eq(b, b)), chosen);
+  } else {
+    return op == Op::min ? hn::Min(a, b) : hn::Max(a, b);
+  }
+}
+
+template <Op op, class D, class V>
+HWY_INLINE V combine(D d, V a, V b) {
+  if constexpr (op == Op::min || op == Op::max) return extreme<op>(d, a, b);
+  if constexpr (op == Op::product) return hn::Mul(a, b);
+  if constexpr (op == Op::sum) return hn::Add(a, b);
+}
+
+/// Once all are combined: a NaN's sign and payload depend on the operands' order until here.
+template <Op op, class D, class V>
+HWY_INLINE V settled(D d, V v) {
+  if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);
+  return v;
+}
+
+}  // namespace gradmeter::allreduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,91 @@
+#include "allreduce/known_collective.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "allreduce/slices.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// Elements.
+struct Part {
+  std::size_t first = 0, count = 0;
+};
+
+/// The result's elements `at` are rank `from`'s elements from `source` on.
+struct Copied {
+  Part at;
+  std::size_t from, source;
+};
+
+Part whole(const KnownCollective& k) { return {0, k.count}; }
+
+Part block(const KnownCollective& k, std::size_t b) {
+  const auto blocks = static_cast<std::uint32_t>(k.data.ranks), at = static_cast<std::uint32_t>(b);
+  const std::size_t first = block_begin(k.count, blocks, at);
+  return {first, block_begin(k.count, blocks, at + 1) - first};
+}
+
+template <class Byte>
+std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> all, Part part) {
+  const std::size_t width = core::size_of(k.data.element);
+  return all.subspan(part.first * width, part.count * width);
+}
+
+Part given(const KnownCollective& k, std::size_t rank) {
+  if (k.goal == Goal::all_gather) return block(k, rank);
+  if (k.goal == Goal::broadcast && rank != k.root) return {};
+  return whole(k);
+}
+
+Part held(const KnownCollective& k, std::size_t rank) {
+  return k.goal == Goal::reduce_scatter ? block(k, rank) : whole(k);
+}
+
+/// Where a collective that reduces nothing has its result from.
+std::vector<Copied> copied(const KnownCollective& k, std::size_t rank) {
+  if (k.goal == Goal::broadcast) return {{whole(k), k.root, 0}};
+  if (k.goal == Goal::send_receive) return {{whole(k), (rank + k.data.ranks - 1) % k.data.ranks, 0}};
+  std::vector<Copied> out;
+  for (std::size_t b = 0; b < k.data.ranks; ++b) {
+    out.push_back({block(k, b), b, block(k, k.goal == Goal::all_gather ? b : rank).first});
+  }
+  return out;
+}
+
+bool reduces(Goal g) { return g == Goal::all_reduce || g == Goal::reduce_scatter; }
+
+}  // namespace
+
+void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
+  constexpr auto poison = 0xa5;
+  if (in.empty()) return;
+  std::memset(in.data(), poison, in.size());
+  const Part part = given(k, rank);
+  fill(k.data, rank, part.first, bytes_of(k, in, part));
+}
+
+Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+  if (reduces(k.goal)) {
+    const Part part = held(k, rank);
+    return check_reduced(k.data, part.first, bytes_of(k, result, part));
+  }
+  Verdict v;
+  for (const auto& c : copied(k, rank)) v += check_copied(k.data, c.from, c.source, bytes_of(k, result, c.at));
+  return v;
+}
+
+Verdict check_share(const KnownCollective& k, std::size_t share, std::span<const std::byte> result) {
+  const Part part = block(k, share);
+  return check_reduced(k.data, part.first, bytes_of(k, result, part));
+}
+
+void damage(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
+  const Part part = held(k, rank);
+  if (part.count > 0) damage(k.data.element, bytes_of(k, result, {part.first + part.count / 2, 1}).data());
+}
+
+bool same_on_all_ranks(Goal g) { return g == Goal::all_reduce || g == Goal::all_gather || g == Goal::broadcast; }
+
+}  // namespace gradmeter::allreduce

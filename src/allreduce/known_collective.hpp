@@ -1,0 +1,28 @@
+// Known data for every collective: what each rank gives, and what it must hold afterwards.
+#pragma once
+#include "allreduce/known_data.hpp"
+#include "allreduce/schedule.hpp"
+
+namespace gradmeter::allreduce {
+
+/// One call of a collective on known data. Buffers are of the whole size on every rank; blocks are `block_begin`'s.
+struct KnownCollective {
+  Goal goal = Goal::all_reduce;
+  KnownData data = {};
+  std::size_t count = 0;  ///< elements
+  std::size_t root = 0;   ///< of a broadcast
+};
+
+/// Before the call: this rank's contribution; what it does not contribute is filled with what no result is.
+void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
+/// After the call: how far this rank's result is from the right one. Cost: O(ranks · count) for a reduction.
+Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+/// The same of one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can check it together.
+/// Cost: O(count).
+Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
+/// Makes one element of this rank's result wrong, where it has one.
+void damage(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
+/// Do all ranks end with the same data?
+bool same_on_all_ranks(Goal);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,369 @@
+#include "allreduce/known_data.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/small_float.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using core::Element;
+
+/// Values are made a chunk at a time, chunks beginning at multiples of this: the loops within have no branches, and
+/// the upper half of an index is the same for a whole chunk.
+constexpr std::size_t chunk = 1024;
+
+/// "lowbias32" (Wellons 2018): every bit of the input reaches every bit of the output.
+constexpr std::uint32_t mix(std::uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+/// A number in [0, n) from 32 random bits.
+constexpr std::uint32_t below(std::uint32_t n, std::uint32_t bits) {
+  return static_cast<std::uint32_t>(std::uint64_t{bits} * n >> 32);
+}
+
+/// One stream of 32-bit draws by index.
+struct Draws {
+  std::uint32_t salt;
+  Draws(std::uint64_t seed, std::size_t stream, std::size_t first) {
+    const std::uint64_t high = first >> 32;
+    salt = mix(mix(static_cast<std::uint32_t>(seed)) + static_cast<std::uint32_t>(seed >> 32) * 0x9e3779b9u);
+    salt = mix(salt + static_cast<std::uint32_t>(high) * 0x85ebca6bu);
+    salt = mix(salt + static_cast<std::uint32_t>(stream) * 0xc2b2ae35u);
+  }
+  std::uint32_t operator()(std::size_t index) const { return mix(static_cast<std::uint32_t>(index) ^ salt); }
+};
+/// Streams 2r and 2r + 1 are rank r's; this one is everybody's.
+constexpr std::size_t common_stream = std::size_t{1} << 31;
+
+/// What the exact pattern may use, so that every partial result is representable.
+struct Range {
+  std::uint32_t active;   ///< ranks that are not neutral at a place
+  std::uint32_t most;     ///< the largest magnitude there
+  std::int64_t multiple;  ///< all values are multiples of it: the upper half of 64-bit types is used too
+};
+Range range_of(const KnownData& k) {
+  constexpr std::int64_t plenty = 1 << 20;
+  const std::int64_t run = std::min(core::info(k.element).exact_integers, plenty);
+  const auto ranks = static_cast<std::int64_t>(k.ranks);
+  const std::int64_t multiple = core::size_of(k.element) == 8 && k.op != Op::product ? (std::int64_t{1} << 32) + 1 : 1;
+  // Products: three 2s are within every type, and 0.5 more is still another number.
+  if (k.op == Op::product) return {static_cast<std::uint32_t>(std::min<std::int64_t>(ranks, 3)), 2, 1};
+  if (k.op == Op::min || k.op == Op::max)
+    return {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(run), multiple};
+  // At least four magnitudes a rank, or ranks could hardly be told apart.
+  const std::int64_t active = std::clamp<std::int64_t>(run / 4, 1, ranks);
+  return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(run / active), multiple};
+}
+
+/// Integers in sums and products take the exact pattern either way: what they do when they overflow is the vendor's
+/// (Open MPI's vector operator on int8 saturates, ours wraps).
+bool is_exact(const KnownData& k) {
+  return k.pattern == Pattern::exact || (core::is_integer(k.element) && k.op != Op::min && k.op != Op::max);
+}
+
+using Whole = std::array<std::int32_t, chunk>;
+
+/// The exact pattern, before `multiple`: `n` values from index `first` on, within one chunk.
+void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n, Whole& out) {
+  const Draws mine(k.seed, 2 * rank, first), common(k.seed, common_stream, first);
+  const auto ranks = static_cast<std::uint32_t>(k.ranks), me = static_cast<std::uint32_t>(rank);
+  const bool product = k.op == Op::product;
+  if (range.active == ranks && !product) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint32_t bits = mine(first + i);
+      const auto magnitude = static_cast<std::int32_t>(1 + below(range.most, bits << 1));
+      out[i] = bits >> 31 ? -magnitude : magnitude;
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t bits = mine(first + i);
+    // A window of ranks, from a place of its own at each index.
+    const std::uint32_t start = below(ranks, common(first + i));
+    const std::uint32_t distance = me >= start ? me - start : me + ranks - start;
+    const bool active = distance < range.active;
+    const std::uint32_t drawn = product ? 2 : 1 + below(range.most, bits << 1);
+    const auto magnitude = static_cast<std::int32_t>(active ? drawn : product ? 1u : 0u);
+    out[i] = bits >> 31 ? -magnitude : magnitude;
+  }
+}
+
+template <class T>
+void put(std::byte* to, const T* from, std::size_t n) {
+  std::memcpy(to, from, n * sizeof(T));
+}
+
+template <class T>
+void put_whole(const Whole& v, std::int64_t multiple, std::byte* to, std::size_t n) {
+  std::array<T, chunk> typed;
+  for (std::size_t i = 0; i < n; ++i) typed[i] = static_cast<T>(v[i] * multiple);
+  put(to, typed.data(), n);
+}
+
+void store_whole(Element e, const Whole& v, std::int64_t multiple, std::byte* to, std::size_t n) {
+  if (e == Element::f64) return put_whole<double>(v, multiple, to, n);
+  if (e == Element::i64) return put_whole<std::int64_t>(v, multiple, to, n);
+  if (e == Element::i32) return put_whole<std::int32_t>(v, multiple, to, n);
+  if (e == Element::i8) return put_whole<std::int8_t>(v, multiple, to, n);
+  std::array<float, chunk> floats;
+  for (std::size_t i = 0; i < n; ++i) floats[i] = static_cast<float>(v[i]);
+  if (e == Element::f32) return put(to, floats.data(), n);
+  narrow(e, to, floats.data(), n);
+}
+
+/// The random pattern.
+void store_random(const KnownData& k, std::size_t rank, std::size_t first, std::size_t n, std::byte* to) {
+  const Draws low(k.seed, 2 * rank, first), high(k.seed, 2 * rank + 1, first);
+  const auto wide = [&](std::size_t i) { return std::uint64_t{high(i)} << 32 | low(i); };
+  if (core::is_integer(k.element)) {
+    const std::size_t width = core::size_of(k.element);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint64_t bits = wide(first + i);
+      std::memcpy(to + i * width, &bits, width);
+    }
+  } else if (k.element == Element::f64) {
+    std::array<double, chunk> values;
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<double>(static_cast<std::int64_t>(wide(first + i)) >> 10) * 0x1p-53;
+    }
+    put(to, values.data(), n);
+  } else {
+    std::array<float, chunk> values;
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<float>(static_cast<std::int32_t>(low(first + i)) >> 8) * 0x1p-23f;
+    }
+    if (k.element == Element::f32) return put(to, values.data(), n);
+    narrow(k.element, to, values.data(), n);
+  }
+}
+
+/// Calls piece(index, offset, count) for the parts of [begin, begin + n) that lie in one chunk each.
+template <class Piece>
+void by_chunks(std::size_t begin, std::size_t n, Piece piece) {
+  for (std::size_t done = 0; done < n;) {
+    const std::size_t at = begin + done, m = std::min(n - done, chunk - at % chunk);
+    piece(at, done, m);
+    done += m;
+  }
+}
+
+void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::size_t n, std::byte* to) {
+  if (!is_exact(k)) return store_random(k, rank, first, n, to);
+  Whole values;
+  const Range range = range_of(k);
+  whole_numbers(k, range, rank, first, n, values);
+  store_whole(k.element, values, range.multiple, to, n);
+}
+
+using Chunk = std::array<std::byte, chunk * sizeof(double)>;
+
+/// The bits that an exact answer has: whole numbers reduced as such, and finished as an all-reduce finishes.
+void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& out) {
+  const Range range = range_of(k);
+  Whole sum{}, next;
+  whole_numbers(k, range, 0, first, n, sum);
+  for (std::size_t r = 1; r < k.ranks; ++r) {
+    whole_numbers(k, range, r, first, n, next);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (k.op == Op::min) {
+        sum[i] = std::min(sum[i], next[i]);
+      } else if (k.op == Op::max) {
+        sum[i] = std::max(sum[i], next[i]);
+      } else {
+        sum[i] = k.op == Op::product ? sum[i] * next[i] : sum[i] + next[i];
+      }
+    }
+  }
+  store_whole(k.element, sum, range.multiple, out.data(), n);
+  finish(k.element, k.op, out.data(), out.data(), n, static_cast<int>(k.ranks));
+}
+
+void note(Verdict& v, bool wrong, double error, std::size_t index) {
+  if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
+  v.error = std::max(v.error, error);
+  if (!wrong) return;
+  ++v.wrong;
+  v.first_wrong = std::min<std::uint64_t>(v.first_wrong, index);
+}
+
+/// Bits against bits; the error is looked at only where they differ.
+Verdict compare_bits(Element e, std::size_t index, const std::byte* result, const std::byte* right, std::size_t n) {
+  Verdict v;
+  const std::size_t width = core::size_of(e);
+  if (n == 0 || std::memcmp(result, right, n * width) == 0) return v;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (std::memcmp(result + i * width, right + i * width, width) == 0) continue;
+    const double is = core::load(e, result + i * width), should = core::load(e, right + i * width);
+    note(v, true, std::fabs(is - should) / std::max(std::fabs(should), core::info(e).smallest), index + i);
+  }
+  return v;
+}
+
+/// A sum of doubles with its rounding errors kept (Ogita, Rump & Oishi 2005), and of the magnitudes.
+struct Sums {
+  std::array<double, chunk> sum{}, rest{}, magnitude{};
+  std::array<long double, chunk> product;
+  Sums() { product.fill(1); }
+
+  void add(std::size_t i, double x) {
+    const double s = sum[i] + x, part = s - sum[i];
+    rest[i] += (sum[i] - (s - part)) + (x - part);
+    sum[i] = s;
+    magnitude[i] += std::fabs(x);
+  }
+};
+
+double tolerance(const KnownData& k, double right, double magnitude) {
+  const auto& row = core::info(k.element);
+  const double u = row.unit_roundoff, p = static_cast<double>(k.ranks);
+  if (k.op == Op::product) return (p + 1) * u * std::fabs(right) + p * row.smallest;
+  const bool once = k.rounds_once && core::is_small_float(k.element);
+  // One part in 2^40 for the second-order terms, and for our own arithmetic.
+  const double sum = (once ? (p - 1) * 0x1p-24 * (1 + u) + u : (p - 1) * u) + 0x1p-40 * u;
+  if (k.op == Op::average) return (sum + 2 * u * (1 + sum)) * magnitude / p + row.smallest;
+  return sum * magnitude;
+}
+
+/// Sums and products of random floats.
+Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
+  Sums sums;
+  Chunk next;
+  const std::size_t width = core::size_of(k.element);
+  std::array<double, chunk> values{};
+  const auto read = [&](const std::byte* from) {
+    if (k.element == Element::f64) return std::memcpy(values.data(), from, n * width), void();
+    std::array<float, chunk> floats;
+    if (k.element == Element::f32) {
+      std::memcpy(floats.data(), from, n * width);
+    } else {
+      widen(k.element, floats.data(), from, n);
+    }
+    for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<double>(floats[i]);
+  };
+  for (std::size_t r = 0; r < k.ranks; ++r) {
+    store_random(k, r, first, n, next.data());
+    read(next.data());
+    for (std::size_t i = 0; i < n; ++i) sums.add(i, values[i]);
+    if (k.op != Op::product) continue;
+    for (std::size_t i = 0; i < n; ++i) sums.product[i] *= static_cast<long double>(values[i]);
+  }
+  read(result);
+  Verdict v;
+  const double p = static_cast<double>(k.ranks);
+  for (std::size_t i = 0; i < n; ++i) {
+    double difference = (values[i] - sums.sum[i]) - sums.rest[i], right = sums.sum[i] + sums.rest[i];
+    double scale = sums.magnitude[i];
+    if (k.op == Op::average) right /= p, scale /= p, difference = values[i] - right;
+    if (k.op == Op::product) {
+      right = static_cast<double>(sums.product[i]), scale = std::fabs(right);
+      difference = static_cast<double>(static_cast<long double>(values[i]) - sums.product[i]);
+    }
+    const double off = std::fabs(difference);
+    const bool wrong = !(off <= tolerance(k, right, sums.magnitude[i]));
+    note(v, wrong, off == 0 ? 0 : off / std::max(scale, core::info(k.element).smallest), first + i);
+  }
+  return v;
+}
+
+/// Random values' min and max: our own reduction of them is exact.
+Verdict check_by_reducing(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
+  Chunk right, next;
+  store_random(k, 0, first, n, right.data());
+  const std::array<const std::byte*, 2> sources{right.data(), next.data()};
+  for (std::size_t r = 1; r < k.ranks; ++r) {
+    store_random(k, r, first, n, next.data());
+    reduce(k.element, k.element, k.op, right.data(), sources, n);
+  }
+  return compare_bits(k.element, first, result, right.data(), n);
+}
+
+}  // namespace
+
+Verdict& Verdict::operator+=(const Verdict& other) {
+  wrong += other.wrong;
+  error = std::max(error, other.error);
+  first_wrong = std::min(first_wrong, other.first_wrong);
+  return *this;
+}
+
+void fill(const KnownData& k, std::size_t rank, std::size_t begin, std::span<std::byte> out) {
+  const std::size_t width = core::size_of(k.element);
+  by_chunks(begin, out.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
+    fill_chunk(k, rank, at, n, out.data() + offset * width);
+  });
+}
+
+Verdict check_reduced(const KnownData& k, std::size_t begin, std::span<const std::byte> result) {
+  const std::size_t width = core::size_of(k.element);
+  Verdict v;
+  by_chunks(begin, result.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
+    const std::byte* from = result.data() + offset * width;
+    if (is_exact(k)) {
+      Chunk right;
+      exact_answer(k, at, n, right);
+      v += compare_bits(k.element, at, from, right.data(), n);
+    } else if (k.op == Op::min || k.op == Op::max) {
+      v += check_by_reducing(k, at, from, n);
+    } else {
+      v += check_rounded(k, at, from, n);
+    }
+  });
+  return v;
+}
+
+Verdict check_copied(const KnownData& k, std::size_t source, std::size_t begin, std::span<const std::byte> result) {
+  const std::size_t width = core::size_of(k.element);
+  Verdict v;
+  by_chunks(begin, result.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
+    Chunk right;
+    fill_chunk(k, source, at, n, right.data());
+    v += compare_bits(k.element, at, result.data() + offset * width, right.data(), n);
+  });
+  return v;
+}
+
+void damage(Element e, std::byte* value) {
+  std::array<std::byte, sizeof(double)> before{};
+  const std::size_t width = core::size_of(e);
+  std::memcpy(before.data(), value, width);
+  if (!core::is_integer(e)) {
+    core::store(e, value, core::load(e, value) + 0.5);
+    if (std::memcmp(before.data(), value, width) != 0) return;
+  }
+  // One up in the bits: the next number away from zero, or an integer and one.
+  for (std::size_t i = 0; i < width; ++i) {
+    value[i] = std::byte(std::to_integer<unsigned>(value[i]) + 1);
+    if (value[i] != std::byte{0}) return;
+  }
+}
+
+std::uint64_t hash_of(std::span<const std::byte> bytes) {
+  constexpr std::uint64_t odd = 0x9e3779b97f4a7c15;
+  constexpr std::size_t lanes = 4, stride = lanes * sizeof(std::uint64_t);
+  std::array<std::uint64_t, lanes> h{1, 2, 3, 4};
+  const auto take = [&](const std::byte* from) {
+    for (std::size_t j = 0; j < lanes; ++j) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, from + j * sizeof word, sizeof word);
+      h[j] = (h[j] ^ word) * odd;
+      h[j] ^= h[j] >> 29;
+    }
+  };
+  std::size_t i = 0;
+  for (; i + stride <= bytes.size(); i += stride) take(bytes.data() + i);
+  std::array<std::byte, stride> rest{};
+  if (i < bytes.size()) std::memcpy(rest.data(), bytes.data() + i, bytes.size() - i);
+  take(rest.data());
+  std::uint64_t all = bytes.size();
+  for (const std::uint64_t x : h) all = (all ^ x) * odd, all ^= all >> 32;
+  return all;
+}
+
+}  // namespace gradmeter::allreduce

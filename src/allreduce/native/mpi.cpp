@@ -1,0 +1,157 @@
+#include "allreduce/native/mpi.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "allreduce/native/mpi_reduction.hpp"
+#include "allreduce/slices.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+// Below INT_MAX, and a round number so that pieces stay aligned.
+constexpr std::size_t longest_piece = std::size_t{1} << 30;
+
+bool reduces(Goal g) { return g == Goal::all_reduce || g == Goal::reduce_scatter; }
+/// Can a long buffer go in pieces, each of which is the same collective?
+bool goes_in_pieces(Goal g) { return g == Goal::all_reduce || g == Goal::broadcast || g == Goal::send_receive; }
+bool has_cuts(Goal g) { return g == Goal::reduce_scatter || g == Goal::all_gather; }
+
+}  // namespace
+
+MpiCollective::MpiCollective(std::string name, runtime::Communicator c, MpiMode mode, Goal goal, std::uint32_t root)
+    : name_(std::move(name)), communicator_(std::move(c)), mode_(mode), goal_(goal), root_(runtime::mpi_count(root)) {}
+
+const runtime::Reduction& MpiCollective::reduction_for(core::Element e, Op op) {
+  for (const KnownReduction& k : reductions_) {
+    if (k.element == e && k.op == op) return k.reduction;
+  }
+  return reductions_.emplace_back(KnownReduction{e, op, mpi_reduction(e, op)}).reduction;
+}
+
+void MpiCollective::cut(std::size_t count) {
+  if (cut_count_ == count && !cuts_.counts.empty()) return;
+  const auto ranks = static_cast<std::uint32_t>(communicator_.size());
+  cuts_ = {};
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    const std::size_t begin = block_begin(count, ranks, r);
+    cuts_.begins.push_back(runtime::mpi_count(begin));
+    cuts_.counts.push_back(runtime::mpi_count(block_begin(count, ranks, r + 1) - begin));
+  }
+  cut_count_ = count;
+}
+
+void MpiCollective::check(const Call& call) const {
+  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  check_supported(call.element, call.op, call.accumulates_in());
+  if (!goes_in_pieces(goal_) && call.count > INT_MAX) {
+    throw core::BackendError("allreduce", name_,
+                             fmt::format("{} elements are more than MPI's int counts, and a {} does not go in pieces; "
+                                         "use at most {}",
+                                         call.count, allreduce::name(goal_), INT_MAX));
+  }
+  if (goal_ == Goal::all_to_all && call.count % static_cast<std::size_t>(communicator_.size()) != 0) {
+    throw core::BackendError("allreduce", name_,
+                             fmt::format("an all_to_all needs equal blocks: {} elements are no multiple of {} ranks",
+                                         call.count, communicator_.size()));
+  }
+}
+
+void MpiCollective::start(const Call& call) {
+  // Small calls take half a microsecond: what was checked for the last call is not checked again.
+  const bool as_before = !running_ && call.element == call_.element && call.op == call_.op &&
+                         call.count == call_.count && call.accumulate == call_.accumulate && !reductions_.empty();
+  if (!as_before) {
+    check(call);
+    (void)reduction_for(call.element, call.op);
+  }
+  if (has_cuts(goal_)) cut(call.count);
+  const std::size_t bytes = call.count * core::size_of(call.element);
+  const bool in_place = call.in == call.out;
+  if (goal_ == Goal::broadcast && communicator_.rank() == root_ && !in_place && bytes > 0) {
+    std::memcpy(call.out, call.in, bytes);
+  }
+  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && in_place && landing_.size() < bytes) {
+    landing_.resize(bytes);
+  }
+  call_ = call;
+  posted_ = 0;
+  running_ = true;
+  if (mode_ == MpiMode::nonblocking) post();
+}
+
+void MpiCollective::post() {
+  const std::size_t at = posted_ * core::size_of(call_.element);
+  const std::size_t n = goes_in_pieces(goal_) ? std::min(longest_piece, call_.count - posted_) : call_.count;
+  runtime::MpiBuffers b{call_.in + at, call_.out + at, n};
+  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && b.in == b.out) b.out = landing_.data() + at;
+  post(b);
+  posted_ += n;
+  under_way_ = true;
+}
+
+void MpiCollective::post(runtime::MpiBuffers b) {
+  const runtime::Reduction& r = reduction_for(call_.element, call_.op);
+  runtime::MpiRequests* later = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
+  switch (goal_) {
+    case Goal::all_reduce:
+      return runtime::mpi_all_reduce(communicator_, b, r, later);
+    case Goal::reduce_scatter:
+      return runtime::mpi_reduce_scatter(communicator_, b, cuts_, r, later);
+    case Goal::all_gather:
+      return runtime::mpi_all_gather(communicator_, b, cuts_, r, later);
+    case Goal::broadcast:
+      return runtime::mpi_broadcast(communicator_, b, root_, r, later);
+    case Goal::all_to_all:
+      return runtime::mpi_all_to_all(communicator_, b, r, later);
+    case Goal::send_receive:
+      return runtime::mpi_send_receive(communicator_, b, r, later);
+  }
+}
+
+bool MpiCollective::advance() {
+  if (!running_) return true;
+  while (!under_way_ || requests_.done()) {
+    if (under_way_ && posted_ >= call_.count) {
+      complete();
+      return true;
+    }
+    post();
+  }
+  return false;
+}
+
+void MpiCollective::complete() {
+  running_ = under_way_ = false;
+  const std::size_t width = core::size_of(call_.element);
+  const bool in_place = call_.in == call_.out;
+  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && in_place && call_.count > 0) {
+    std::memcpy(call_.out, landing_.data(), call_.count * width);
+  }
+  if (!reduces(goal_)) return;
+  std::byte* result = call_.out;
+  std::size_t n = call_.count;
+  if (goal_ == Goal::reduce_scatter) {
+    const auto rank = static_cast<std::size_t>(communicator_.rank());
+    result += static_cast<std::size_t>(cuts_.begins[rank]) * width;
+    n = static_cast<std::size_t>(cuts_.counts[rank]);
+    // In place MPI leaves the block at the beginning of the buffer.
+    if (in_place && n > 0) std::memmove(result, call_.out, n * width);
+  }
+  finish(call_.element, call_.op, result, result, n, communicator_.size());
+}
+
+std::unique_ptr<Collective> bind_mpi(const Request& r, const Site& site, const ExecutorOptions&) {
+  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking, r.goal,
+                                         r.root);
+}
+
+std::unique_ptr<Collective> bind_mpi_nonblocking(const Request& r, const Site& site, const ExecutorOptions&) {
+  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::nonblocking,
+                                         r.goal, r.root);
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,66 @@
+// The vendor's MPI collectives as shipped: the baseline to beat.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/registry.hpp"
+#include "runtime/mpi_collectives.hpp"
+
+namespace gradmeter::allreduce {
+
+enum class MpiMode : std::uint8_t {
+  blocking,    ///< `advance` returns when the call is complete: what most MPIs do best
+  nonblocking  ///< begun by `start`, moved on by MPI_Test in `advance`
+};
+
+/// Any goal. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass that divides. Types
+/// that MPI lacks go through operators made from our own `reduce`, which round after every operation. With MPI's own
+/// operators, min and max of NaN, and of zeros of both signs, are as the vendor made them; so are
+/// integers that overflow (Open MPI 4.1 saturates int8 where it has AVX).
+/// Counts above 2^30 elements go in pieces where blocks stay whole (all-reduce, broadcast, send-receive).
+/// Errors: BackendError for other goals above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of
+/// the ranks.
+class MpiCollective final : public Collective {
+ public:
+  /// `communicator` is this one's alone.
+  MpiCollective(std::string name, runtime::Communicator communicator, MpiMode, Goal = Goal::all_reduce,
+                std::uint32_t root = 0);
+  const std::string& name() const override { return name_; }
+  void start(const Call& call) override;
+  bool advance() override;
+
+ private:
+  void check(const Call&) const;
+  void post();
+  void post(runtime::MpiBuffers);
+  void complete();
+  /// Operators and cuts are made once for each that has been asked for.
+  struct KnownReduction {
+    core::Element element;
+    Op op;
+    runtime::Reduction reduction;
+  };
+  const runtime::Reduction& reduction_for(core::Element, Op);
+  void cut(std::size_t count);
+
+  std::string name_;
+  runtime::Communicator communicator_;
+  MpiMode mode_;
+  Goal goal_;
+  int root_;
+  std::vector<KnownReduction> reductions_;
+  runtime::MpiCuts cuts_;
+  std::size_t cut_count_ = 0;
+  std::vector<std::byte> landing_;  ///< of a non-blocking send-receive in place
+  runtime::MpiRequests requests_;
+  Call call_{};
+  std::size_t posted_ = 0;  ///< elements
+  bool running_ = false, under_way_ = false;
+};
+
+/// The rows `mpi` and `mpi-nonblocking`: every goal, any ranks.
+std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExecutorOptions&);
+std::unique_ptr<Collective> bind_mpi_nonblocking(const Request&, const Site&, const ExecutorOptions&);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,100 @@
+// All-reduce by reading every rank's buffer in shared memory: each rank sums its share of the elements over all ranks
+// and writes the result to all of them. The limit that point to point cannot reach.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/registry.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Buffers in the arena are read and written in place, one pass over all of them. Other buffers go through chunks in
+/// the arena that stay in cache. Up to `small` bytes every rank copies its buffer to where all can see it and sums all
+/// of them itself: one meeting instead of two.
+/// Sums are taken in rank order by whoever owns the element (small: by everybody, in the same order): equal bits.
+/// Cost:   2 meetings; p·n bytes read and p·n written by all ranks together.
+/// Errors: BackendError when a call overlaps the last one.
+class ShmDirect final : public Collective {
+ public:
+  static constexpr std::size_t small = 8192;                    ///< bytes
+  static constexpr std::size_t chunk = std::size_t{256} << 10;  ///< bytes of a foreign buffer staged at a time
+
+  /// A rank's memory as this rank sees it, and where in it the rank's room is.
+  struct Part {
+    std::span<std::byte> arena;
+    std::size_t room;
+  };
+  /// Takes a rank's room from its own arena and readies it: before any rank makes a ShmDirect that reads it.
+  static Part make_room(runtime::Arena&);
+  /// Over the parts of all ranks, in rank order.
+  ShmDirect(int rank, std::span<const Part>);
+
+  /// Collective over the site's ranks, which share a node and a shared arena.
+  explicit ShmDirect(const Site&);
+  const std::string& name() const override { return name_; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override;
+  std::optional<runtime::Traffic> sent() const override { return moved_; }
+  std::optional<std::uint64_t> bytes_due() const override { return due_; }
+
+  static std::size_t arena_bytes();
+
+ private:
+  /// One rank's notice board, on cache lines of its own.
+  struct alignas(128) Board {
+    std::atomic<std::uint64_t> meetings{0};  ///< that this rank has come to
+    std::uint64_t in = 0, out = 0;           ///< offsets of its buffers in its arena
+  };
+  /// A room is a page with the board, then the stage.
+  static constexpr std::size_t page = 4096, stage_bytes = 2 * small + 4 * chunk;
+  struct Peer {
+    std::byte* arena;
+    Board* board;
+    std::byte* stage;  ///< 2 × small, then 4 × chunk
+  };
+  static std::vector<Part> parts_of(const Site&);
+  enum class Way : std::uint8_t { small, direct, staged };
+  struct Range {
+    std::size_t first, last;  ///< elements
+  };
+
+  void come();  ///< to the next meeting: everything written before is visible to whoever sees us there
+  bool everybody_came();
+  bool in_arena(const void* p, std::size_t bytes) const;
+  Range share(std::size_t elements, int rank) const;
+  void sum_small();
+  void sum_share();
+  void sum_stage(std::size_t number);
+  void copy_in(std::size_t number);
+  void copy_out(std::size_t number);
+  std::size_t chunk_length(std::size_t number) const;
+  std::byte* input(const Peer& q) const { return q.arena + q.board->in; }
+  std::byte* output(const Peer& q) const { return q.arena + q.board->out; }
+  std::byte* staged(const Peer& q, std::size_t number, bool result) const;
+  bool advance_staged();
+
+  const std::string name_ = "shm-direct";
+  int rank_, size_;
+  std::span<std::byte> arena_;
+  std::vector<Peer> peers_;
+  Call call_{};
+  Way way_ = Way::small;
+  bool running_ = false;
+  std::uint64_t meeting_ = 0;
+  int awaited_ = 0;        ///< the first rank not yet seen at the meeting
+  std::size_t stage_ = 0;  ///< direct: meetings held; staged: chunks summed
+  std::vector<const std::byte*> sources_;
+  runtime::Traffic moved_;
+  std::uint64_t due_ = 0;
+};
+
+std::string shm_direct_refusal(const Request&);
+std::size_t shm_direct_arena_bytes(const Request&, std::uint32_t, const ExecutorOptions&);
+/// Errors: UsageError when the site's transport shares no memory.
+std::unique_ptr<Collective> bind_shm_direct(const Request&, const Site&, const ExecutorOptions&);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,65 @@
+#include "allreduce/request.hpp"
+
+#include <bit>
+#include <charconv>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+
+std::string only_goals(const Request& r, std::initializer_list<Goal> goals) {
+  if (std::find(goals.begin(), goals.end(), r.goal) != goals.end()) return {};
+  return fmt::format("{} has no {}", r.name.base, name(r.goal));
+}
+
+std::string only_powers_of_two(const Request& r, std::string_view instead) {
+  if (std::has_single_bit(r.shape.ranks)) return {};
+  return fmt::format("{} has {} only for powers of two, and there are {} ranks; take {}", r.name.base, name(r.goal),
+                     r.shape.ranks, instead);
+}
+
+std::string only_even_nodes(const Request& r) {
+  const std::uint32_t p = r.shape.ranks, g = r.shape.ranks_per_node;
+  if (g == 0) {
+    return fmt::format(
+        "{} needs nodes with equally many ranks, numbered node after node, which these are not; start the ranks so, or "
+        "take ring",
+        r.name.base);
+  }
+  if (p % g != 0) {
+    return fmt::format("{} needs whole nodes, and {} ranks do not fill nodes of {}; take ring", r.name.base, p, g);
+  }
+  return {};
+}
+
+std::uint32_t number(const Request& r, std::string_view parameter, std::uint32_t least) {
+  const auto found = r.name.parameters.find(std::string(parameter));
+  const std::string_view text = found == r.name.parameters.end() ? std::string_view{} : found->second;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // Written back, it must be the same text: names that mean the same must be equal.
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || fmt::format("{}", value) != text) {
+    throw core::UsageError(fmt::format("algorithm {} needs a whole number of at least {} as {}, not '{}'", r.name.base,
+                                       least, parameter, text));
+  }
+  return value;
+}
+
+Shape shape_of(std::span<const int> node_of) {
+  const auto ranks = node_of.size();
+  const auto first_change = std::find_if(node_of.begin(), node_of.end(), [&](int n) { return n != node_of.front(); });
+  const auto group = static_cast<std::size_t>(first_change - node_of.begin());
+  Shape s{.ranks = static_cast<std::uint32_t>(ranks), .ranks_per_node = static_cast<std::uint32_t>(group)};
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const bool opens_group = r % group == 0;
+    const bool same_as_before = r > 0 && node_of[r] == node_of[r - 1];
+    const bool seen = opens_group && std::find(node_of.begin(), node_of.begin() + static_cast<std::ptrdiff_t>(r),
+                                               node_of[r]) != node_of.begin() + static_cast<std::ptrdiff_t>(r);
+    if (opens_group ? seen : !same_as_before) s.ranks_per_node = 0;
+  }
+  if (ranks % group != 0) s.ranks_per_node = 0;
+  return s;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,27 @@
+// A collective's results held against known data, over all ranks.
+#pragma once
+#include <cstdint>
+
+#include "allreduce/known_collective.hpp"
+#include "bench/collective_stage.hpp"
+
+namespace gradmeter::bench {
+
+/// Over all ranks.
+struct CheckFinding {
+  std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
+  double error = 0;         ///< the largest relative error
+  bool same_bits = true;    ///< all ranks hold the same; true where they hold different things by definition
+};
+
+allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern, std::uint64_t seed, int ranks);
+/// Before the call.
+void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
+/// After the call. Collective over `c`.
+CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
+                         std::span<const std::byte> result);
+/// What is timed on: 1 for floats, which no operation turns into a subnormal number when it is repeated in place, 0 for
+/// integers, which do not overflow. Not all zeros: some processors store those for less.
+void fill_for_timing(const CollectivePoint&, CollectiveBuffers);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,203 @@
+#include "bench/collective_contestant.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr double least_window_s = 1e-4;
+
+runtime::Patience patience_of(const Session& s, const NodeMap& map) {
+  // Fake nodes share the cores of a real one.
+  return runtime::patience_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
+}
+
+allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
+  return {.in = b.in.data(),
+          .out = b.out.data(),
+          .count = p.count,
+          .element = p.element,
+          .op = p.call_op(),
+          .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
+}
+
+RunBlock blocks_of(CollectiveTask& task, std::size_t calls) {
+  // A window holds an iteration half as long again as the last block's median.
+  return [&task, calls, window = least_window_s](std::size_t iterations, bool keep) mutable {
+    auto times = task.run(iterations, keep, window);
+    if (!times.empty()) window = std::max(1.5 * core::median(times) * static_cast<double>(calls), least_window_s);
+    return times;
+  };
+}
+
+}  // namespace
+
+CollectiveContestant::CollectiveContestant(Session& s, CollectiveStage& stage, const NodeMap& map,
+                                           runtime::ClockOffset offset, const CollectivePoint& p,
+                                           const ContestantOptions& o, core::Point& row)
+    : session_(s),
+      stage_(stage),
+      map_(map),
+      point_(p),
+      options_(o),
+      row_(row),
+      bound_(stage.bound(p)),
+      buffers_(stage.buffers(p)),
+      pace_{stage.world(), offset, p.cadence, p.reduction},
+      caller_(s.activity(), patience_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
+              p.calls) {}
+
+void CollectiveContestant::end(core::Status status, std::string reason) {
+  row_.status = status;
+  row_.reason = std::move(reason);
+  done_ = true;
+}
+
+void CollectiveContestant::call_once() {
+  CollectiveCaller once(session_.activity(), patience_of(session_, map_), *bound_.collective, bound_.label.c_str(),
+                        call_of(point_, buffers_), 1);
+  once.announce();
+  once.run();
+  once.retire();
+}
+
+/// Own code on shared memory judges its buffers when it is called.
+bool CollectiveContestant::first_call() {
+  fill_for_timing(point_, buffers_);
+  stage_.world().barrier();
+  const auto before = bound_.collective->sent();
+  const auto due_before = bound_.collective->bytes_due().value_or(0);
+  std::string mine;
+  try {
+    call_once();
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  for (const auto& why : stage_.world().all_gather_text(mine)) {
+    if (!why.empty()) return end(core::Status::unsupported, why), false;
+  }
+  count_bytes(before, due_before);
+  return true;
+}
+
+void CollectiveContestant::check(allreduce::Pattern pattern) {
+  const auto& c = stage_.world();
+  const auto known = known_call(point_, pattern, options_.seed, c.size());
+  {
+    const runtime::Computing note(session_.activity(), "known data");
+    give_known(known, c.rank(), buffers_);
+  }
+  c.barrier();
+  call_once();
+  c.barrier();  // nobody damages or refills what a peer may still read
+  if (options_.damage_rank == c.rank()) {
+    allreduce::damage(known, static_cast<std::size_t>(c.rank()), buffers_.out);
+  }
+  const runtime::Computing note(session_.activity(), "check");
+  const auto found = check_known(known, c, buffers_.out);
+  found_.wrong = std::max(found_.wrong, found.wrong);
+  found_.error = std::max(found_.error, found.error);
+  // Whether a vendor's ranks agree on rounding is the vendor's business.
+  found_.same_bits &= found.same_bits || point_.algorithm->is_vendor();
+}
+
+void CollectiveContestant::prepare() {
+  if (!first_call()) return;
+  if (options_.check) {
+    check(allreduce::Pattern::exact);
+    check(allreduce::Pattern::random);
+  }
+  session_.stop_if_interrupted(stage_.world());
+  if (found_.wrong > 0 || !found_.same_bits) {
+    done_ = true;
+    return finish();
+  }
+  fill_for_timing(point_, buffers_);
+  if (point_.overlap == Under::gemm) {
+    task_ = make_overlap_task(
+        pace_, {session_, *bound_.collective, bound_.label.c_str(), call_of(point_, buffers_), point_.threads});
+  } else {
+    task_ = make_call_task(pace_, caller_);
+  }
+  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks_of(*task_, point_.calls));
+}
+
+void CollectiveContestant::warm_up() {
+  fill_for_timing(point_, buffers_);
+  rounds_->warm_up();
+}
+
+void CollectiveContestant::round() {
+  tally_.begin();
+  done_ = rounds_->round() != core::Stop::none;
+  tally_.end();
+}
+
+/// What one call sent, over all ranks.
+void CollectiveContestant::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
+  const auto now = bound_.collective->sent();
+  if (!now || !before) return;
+  struct Mine {
+    std::uint64_t sent, between, due;
+  };
+  const Mine mine{now->bytes - before->bytes, now->bytes_between_nodes - before->bytes_between_nodes,
+                  bound_.collective->bytes_due().value_or(0) - due_before};
+  SentBytes all;
+  for (const auto& m : stage_.world().all_gather_value(mine)) {
+    all.most = std::max(all.most, m.sent);
+    all.total += m.sent;
+    all.between_nodes += m.between;
+    all.due += m.due;
+    all.right &= m.sent == m.due;
+  }
+  one_call_ = all;
+}
+
+/// One call's, judged by all calls together.
+std::optional<SentBytes> CollectiveContestant::sent_bytes() const {
+  if (!one_call_) return std::nullopt;
+  SentBytes s = *one_call_;
+  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_due());
+  return s;
+}
+
+bool CollectiveContestant::crowded() const {
+  const int each = point_.overlap == Under::gemm ? point_.threads + 1 : 1;
+  return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
+}
+
+void CollectiveContestant::finish() {
+  const bool timed = rounds_.has_value();
+  auto overlap = timed ? task_->overlap() : std::nullopt;
+  std::string implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
+                                                             : fmt::format("gradmeter {}", session_.run_info().version);
+  const auto& serving = bound_.collective->serves(point_.bytes());
+  if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
+  if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
+  task_.reset();  // a progress thread must be gone before this thread calls MPI again
+  if (timed && options_.check) check(allreduce::Pattern::exact);
+  const CollectiveFindings f{.point = point_,
+                             .times = timed ? rounds_->times() : std::span<const double>{},
+                             .stop = timed ? rounds_->stop() : core::Stop::none,
+                             .warmup_s = timed ? rounds_->warmup_s() : 0,
+                             .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
+                             .check = options_.check ? std::optional(found_) : std::nullopt,
+                             .sent = sent_bytes(),
+                             .overlap = overlap,
+                             .noise = timed ? tally_.over(stage_.world()) : Noise{},
+                             .oversubscribed = crowded(),
+                             .implementation = std::move(implementation)};
+  fill_collective_row(f, map_.ranks(), row_);
+}
+
+CopyContestant::CopyContestant(Session& s, CollectiveStage& stage, runtime::ClockOffset offset,
+                               const CollectivePoint& p, const RoundOptions& o)
+    : task_(make_call_task({stage.world(), offset, p.cadence, p.reduction},
+                           CollectiveCaller(s.activity(), runtime::patience_for(1, 1), copy_, "memcpy",
+                                            call_of(p, stage.buffers(p)), p.calls))),
+      rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,75 @@
+#include "bench/collective_row.hpp"
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Point;
+
+void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
+  auto& m = row.metrics;
+  row.raw_times_s.assign(f.times.begin(), f.times.end());
+  core::Summary time = core::summarise(f.times);
+  time.stop = f.stop;
+  m[Metric::time_s] = time;
+  const double algbw = time.median > 0 ? static_cast<double>(f.point.bytes()) / time.median : 0;
+  m[Metric::algbw_bytes_per_s] = algbw;
+  m[Metric::busbw_bytes_per_s] = algbw * f.point.collective->busbw_factor(ranks);
+  m[Metric::warmup_s] = f.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_iterations);
+  m[Metric::oversubscribed] = f.oversubscribed;
+  m[Metric::implementation] = f.implementation;
+  if (!f.overlap) return;
+  m[Metric::comm_s] = f.overlap->exchange_s;
+  m[Metric::compute_s] = f.overlap->compute_s;
+  m[Metric::exposed_s] = time.median - f.overlap->compute_s;
+  m[Metric::overlap_s] = f.overlap->exchange_s + f.overlap->compute_s - time.median;
+  m[Metric::progress_threads] = std::int64_t{1};
+}
+
+void fill_bytes(const SentBytes& sent, Point& row) {
+  auto& m = row.metrics;
+  m[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(sent.most);
+  m[Metric::bytes_sent_total] = static_cast<std::int64_t>(sent.total);
+  m[Metric::bytes_inter_node] = static_cast<std::int64_t>(sent.between_nodes);
+  m[Metric::bytes_predicted] = static_cast<std::int64_t>(sent.due);
+  if (sent.right || row.status == core::Status::wrong) return;
+  row.status = core::Status::wrong;
+  row.reason = "bytes sent differ from the schedule's messages";
+}
+
+void fill_check(const CheckFinding& check, Point& row) {
+  row.metrics[Metric::wrong] = static_cast<std::int64_t>(check.wrong);
+  row.metrics[Metric::error] = check.error;
+  if (check.wrong == 0 && check.same_bits) return;
+  row.status = core::Status::wrong;
+  row.reason = check.wrong ? fmt::format("{} element{} outside the tolerance, over all ranks", check.wrong,
+                                         check.wrong == 1 ? " is" : "s are")
+                           : "ranks hold different bits";
+}
+
+}  // namespace
+
+void fill_collective_row(const CollectiveFindings& f, int ranks, Point& row) {
+  if (f.check) fill_check(*f.check, row);
+  if (f.sent) fill_bytes(*f.sent, row);
+  if (f.times.empty()) {
+    if (row.status == core::Status::wrong) return;
+    row.status = core::Status::failed;
+    row.reason = "no iteration met its window; use another cadence";
+    return;
+  }
+  fill_times(f, ranks, row);
+  fill_noise(f.noise, row);
+}
+
+void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
+  if (!(limit.seconds > 0)) return;
+  row.metrics[Metric::limit_s] = limit.seconds;
+  row.metrics[Metric::limit] = limit.name;
+  if (limit.link.value > 0) row.metrics[Metric::link_bytes_per_s] = limit.link.value;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,47 @@
+// Turns what was measured of a collective into a row: times, bandwidths, bytes, limit, noise.
+#pragma once
+#include <optional>
+
+#include "bench/collective_check.hpp"
+#include "bench/noise_tally.hpp"
+#include "bench/rounds.hpp"
+
+namespace gradmeter::bench {
+
+/// Of one iteration, over all ranks; the same on every rank.
+struct SentBytes {
+  std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
+  bool right = true;  ///< every rank sent what its schedule's messages add up to
+};
+
+/// Of overlap: medians.
+struct OverlapTimes {
+  double exchange_s = 0, compute_s = 0;
+};
+
+struct CollectiveLimit {
+  double seconds = 0;  ///< 0: none is known
+  std::string name;    ///< "memcpy" or "wire"
+  core::BytesPerSecond link{};
+};
+
+struct CollectiveFindings {
+  const CollectivePoint& point;
+  std::span<const double> times;
+  core::Stop stop;
+  double warmup_s;
+  std::size_t warmup_iterations;
+  std::optional<CheckFinding> check;  ///< empty: not asked for
+  std::optional<SentBytes> sent;      ///< empty: a vendor's
+  std::optional<OverlapTimes> overlap;
+  Noise noise;
+  bool oversubscribed;
+  std::string implementation;
+};
+
+/// Status wrong when elements, bits or bytes are.
+void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
+/// Once the limit of the group is known.
+void fill_collective_limit(const CollectiveLimit&, core::Point&);
+
+}  // namespace gradmeter::bench

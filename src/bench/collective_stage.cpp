@@ -1,0 +1,142 @@
+#include "bench/collective_stage.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
+
+/// Points with equal keys share a binding.
+using Key = std::tuple<std::string, std::string, bool, allreduce::Goal, int>;
+Key key_of(const CollectivePoint& p) {
+  return {p.transport ? std::string(runtime::name(*p.transport)) : "", p.algorithm->name, p.in_place,
+          p.collective->goal, p.root};
+}
+
+allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
+  return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
+          .max_bytes = max_bytes};
+}
+
+CollectiveBuffers take(runtime::Arena& arena, const StageNeeds& n) {
+  const auto in = arena.take(n.max_bytes);
+  return {in, n.out_of_place ? arena.take(n.max_bytes) : in};
+}
+
+}  // namespace
+
+StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
+  StageNeeds n;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty()) continue;
+    n.max_bytes = std::max(n.max_bytes, p.bytes());
+    if (!n.has(p.buffers)) n.buffers.push_back(p.buffers);
+    n.out_of_place |= !p.in_place;
+    if (p.transport && std::find(n.transports.begin(), n.transports.end(), *p.transport) == n.transports.end()) {
+      n.transports.push_back(*p.transport);
+    }
+  }
+  if (n.transports.empty()) {
+    n.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
+  }
+  std::map<runtime::TransportKind, std::size_t> scratch;
+  std::set<Key> had;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
+    scratch[p.transport.value_or(n.transports.front())] +=
+        page + p.algorithm->arena_bytes(allreduce::shape_of(map.node_of), static_cast<std::uint32_t>(rank),
+                                        executor_options(p, n.max_bytes), p.collective->goal);
+  }
+  for (const auto& [kind, bytes] : scratch) n.scratch_bytes = std::max(n.scratch_bytes, bytes);
+  return n;
+}
+
+bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
+
+std::size_t StageNeeds::buffer_bytes() const { return (out_of_place ? 2 : 1) * rounded(max_bytes); }
+
+std::size_t StageNeeds::resident_bytes() const {
+  const bool arena = has(BufferKind::arena);
+  const std::size_t net = (arena ? buffer_bytes() : 0) + scratch_bytes;
+  return transports.size() * net + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
+}
+
+struct CollectiveStage::Net {
+  Net(const runtime::Communicator& world, const runtime::NetworkOptions& o)
+      : network(world, o), link(network.connect(world, allreduce::collective_channels)) {}
+  runtime::Network network;
+  runtime::Link link;
+  CollectiveBuffers buffers;
+};
+
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n) : session_(s), needs_(n) {
+  for (const auto kind : n.buffers) {
+    if (kind == BufferKind::arena) continue;
+    const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
+    private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
+    private_[kind]->buffers = take(private_[kind]->arena, n);
+  }
+  const bool arena = n.has(BufferKind::arena);
+  for (const auto kind : n.transports) {
+    auto net = std::make_unique<Net>(
+        world(), runtime::NetworkOptions{.transport = kind,
+                                         .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
+                                         .fake_nodes = map.fake ? map.node_of : std::vector<int>{}});
+    if (arena) net->buffers = take(net->network.arena(), n);
+    nets_[kind] = std::move(net);
+  }
+}
+
+CollectiveStage::~CollectiveStage() = default;
+
+CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
+  return *nets_.at(p.transport.value_or(needs_.transports.front()));
+}
+
+CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
+  return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
+}
+
+CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
+  const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
+  const auto in = all.in.first(p.bytes());
+  return {in, p.in_place ? in : all.out.first(p.bytes())};
+}
+
+BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
+
+std::string CollectiveStage::bind_one(const CollectivePoint& p) {
+  if (bound_.contains(key_of(p))) return {};
+  auto& n = net(p);
+  BoundCollective b{.collective = nullptr,
+                    .link = p.algorithm->is_vendor() ? nullptr : &*n.link,
+                    .label = fmt::format("{} {}", p.collective->name, p.algorithm->name)};
+  std::string mine;
+  try {
+    b.collective = p.algorithm->bind({world(), n.network, *n.link}, executor_options(p, needs_.max_bytes),
+                                     p.collective->goal, static_cast<std::uint32_t>(p.root));
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  // Scratch may differ between ranks: a tree's leaf needs none.
+  for (const auto& text : world().all_gather_text(mine)) {
+    if (!text.empty()) return text;
+  }
+  bound_.emplace(key_of(p), std::move(b));
+  return {};
+}
+
+std::vector<std::string> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
+  std::vector<std::string> why;
+  for (const auto* p : points) why.push_back(bind_one(*p));
+  return why;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,37 @@
+// What one contestant does in its turns: the call alone, or the call under a matrix product.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/collective_call.hpp"
+#include "bench/collective_row.hpp"
+#include "dataparallel/engine.hpp"
+
+namespace gradmeter::bench {
+
+class CollectiveTask {
+ public:
+  virtual ~CollectiveTask() = default;
+  /// Times of the iterations that count, equal on all ranks. Collective.
+  virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
+  virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
+  virtual std::string implementation() const { return {}; }
+};
+
+std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
+
+/// What an overlapped exchange is made of. `threads`: of the matrix product.
+struct OverlapSetup {
+  Session& session;
+  allreduce::Collective& collective;
+  const char* label;
+  allreduce::Call call;
+  int threads;
+};
+/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both. The product is made about
+/// as long as the exchange. Collective.
+std::unique_ptr<CollectiveTask> make_overlap_task(const Pace&, const OverlapSetup&);
+
+}  // namespace gradmeter::bench

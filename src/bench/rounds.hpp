@@ -1,0 +1,61 @@
+// Rounds of one contestant: warm-up, blocks of iterations, the stopping rule. Knows times, not what takes them.
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "bench/session.hpp"
+#include "core/statistics.hpp"
+
+namespace gradmeter::bench {
+
+struct RoundOptions {
+  core::StoppingRule rule;
+  std::size_t warmup_min = 5;  ///< iterations, never zero
+  core::Seconds warmup_budget{1};
+  std::size_t exact_samples = 0;    ///< not 0: so many samples, whatever rule and budget say
+  std::size_t exact_warmup = 0;     ///< not 0: so many iterations of warm-up
+  std::size_t discarded = 2;        ///< at the start of a block: others had the caches
+  core::Seconds block{0.1};         ///< a block's length
+  std::size_t longest_block = 100;  ///< iterations
+};
+
+/// Runs iterations on all ranks and gives the times of those that count [s], equal on all ranks. `keep`: they are
+/// samples.
+using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
+
+/// Measures in rounds, so that several contestants can take turns: what the machine does to one of them for a while, it
+/// does to all. Collective over `c`. Errors: Interrupted when any rank has seen a signal.
+class Rounds {
+ public:
+  Rounds(Session& session, const runtime::Communicator& c, const RoundOptions& o, RunBlock run)
+      : session_(session), c_(c), options_(o), run_(std::move(run)) {}
+
+  /// Until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
+  void warm_up();
+  /// Discarded iterations, then a block. Stop::none: another round is wanted.
+  core::Stop round();
+
+  std::span<const double> times() const { return times_; }
+  core::Stop stop() const { return stop_; }
+  /// Of the last block that had times, or of the warm-up [s]; 0 before.
+  double last_median() const { return last_median_; }
+  /// First-use costs: connections, page faults; kept out of the samples.
+  double warmup_s() const { return warmup_s_; }
+  std::size_t warmup_iterations() const { return warmup_iterations_; }
+
+ private:
+  std::size_t block_length() const;
+  core::Stop decide() const;
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  RoundOptions options_;
+  RunBlock run_;
+  std::vector<double> times_;
+  core::Stop stop_ = core::Stop::none;
+  double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
+  std::size_t warmup_iterations_ = 0, blocks_ = 0;
+};
+
+}  // namespace gradmeter::bench

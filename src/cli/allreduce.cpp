@@ -1,0 +1,200 @@
+// gradmeter allreduce: collectives in turn with the vendor's, with nccl-tests' flags and columns.
+#include <cstdio>
+#include <sstream>
+
+#include "bench/collective_limit.hpp"
+#include "bench/collectives.hpp"
+#include "cli/agree.hpp"
+#include "cli/allreduce_flags.hpp"
+#include "cli/command.hpp"
+#include "cli/measured_table.hpp"
+#include "cli/output.hpp"
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "report/collective_table.hpp"
+#include "runtime/launcher.hpp"
+#include "runtime/progress.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+enum class Format { table, csv, json };
+
+Format read_format(const Flags& f) {
+  if (f.on("csv") && f.on("json")) throw UsageError("give one of --csv and --json");
+  return f.on("csv") ? Format::csv : f.on("json") ? Format::json : Format::table;
+}
+
+/// Without ranks the plan can only suppose one node, unless nodes are faked.
+bench::NodeMap planned_nodes(const std::vector<int>& fake, int world) {
+  if (fake.empty()) return {.node_of = std::vector<int>(static_cast<std::size_t>(world), 0)};
+  return {.node_of = fake, .fake = true};
+}
+
+int dry_run(const Flags& f) {
+  const auto launcher = runtime::read_launcher();
+  if (launcher.rank != 0) return 0;
+  const auto host = runtime::read_host();
+  read_format(f);
+  read_output_flags(f);
+  const auto fake = read_fake_nodes(f, launcher.name.empty() ? 0 : launcher.size);
+  const auto map = planned_nodes(fake, launcher.size);
+  const auto options = read_collective_options(f, map.ranks(), 1);
+  core::Table table({{"collective", "", core::Align::left},
+                     {"size", "B", core::Align::right},
+                     {"point", "", core::Align::left},
+                     {"memory", "/rank", core::Align::right},
+                     {"at most", "s", core::Align::right}});
+  double seconds = 0;
+  std::size_t most = 0;
+  for (const auto& e : bench::estimate_collectives(options, map)) {
+    const auto& p = e.point;
+    const std::string what = fmt::format(
+        "{}{} {} {} {}", p.algorithm->name, p.transport ? fmt::format("/{}", runtime::name(*p.transport)) : "",
+        core::info(p.element).name, bench::name(p.buffers), p.in_place ? "in place" : "out of place");
+    table.add_row({std::string(p.collective->name), fmt::format("{}", p.bytes()),
+                   p.unsupported.empty() ? what : fmt::format("{}: unsupported: {}", what, p.unsupported),
+                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
+    seconds += e.seconds_at_most;
+    most = std::max(most, e.bytes_per_rank);
+  }
+  fmt::print("{}\n{} points on {} rank{}, at most {} in all, checks apart; {} a rank at once ({} free here)\n",
+             table.to_string(), table.rows(), map.ranks(), map.ranks() == 1 ? "" : "s",
+             core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
+             core::to_text(core::Bytes{host.available_memory_bytes}));
+  return 0;
+}
+
+void print_head(const bench::Session& s, Format format) {
+  const auto& i = s.run_info();
+  if (format == Format::json) fmt::print("{}\n", core::to_json_line(i));
+  if (format == Format::csv) fmt::print("{}", report::collective_csv_header());
+  if (format == Format::table) {
+    fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
+               i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+  }
+  std::fflush(stdout);
+}
+
+/// Rows as they come for programs, tables at the end for people.
+class Output {
+ public:
+  Output(Format format, std::string run_id, core::ResultWriter* writer, runtime::Progress& progress)
+      : format_(format), run_id_(std::move(run_id)), writer_(writer), progress_(progress) {}
+
+  bench::CollectiveListener listener() {
+    return {.measured =
+                [this](const core::Point& p) {
+                  if (writer_) writer_->append(p);
+                  ++measured;
+                  show(p);
+                },
+            .kept =
+                [this](const core::Point& p) {
+                  ++kept;
+                  show(p);
+                },
+            .progress = [this](const std::string& now) { progress_.update(points_.size(), now); }};
+  }
+
+  void finish() {
+    progress_.finish();
+    if (format_ == Format::table) fmt::print("{}", report::collective_tables(points_));
+  }
+  std::size_t count() const { return points_.size(); }
+  std::span<const core::Point> points() const { return points_; }
+  std::size_t measured = 0, kept = 0;
+
+ private:
+  void show(const core::Point& p) {
+    points_.push_back(p);
+    progress_.update(points_.size(), "");
+    if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(p, run_id_));
+    if (format_ == Format::csv) fmt::print("{}", report::collective_csv_row(p));
+    if (format_ != Format::table) std::fflush(stdout);
+  }
+
+  Format format_;
+  std::string run_id_;
+  core::ResultWriter* writer_;
+  runtime::Progress& progress_;
+  std::vector<core::Point> points_;
+};
+
+int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options, Format format,
+          const OutputFlags& output, Earlier earlier, const std::string& table) {
+  const auto& world = session.world();
+  const bool root = session.is_root();
+  const auto finished = share_finished(world, std::move(earlier.finished));
+  std::unique_ptr<core::ResultWriter> writer;
+  agree(world, [&] { writer = open_output(output, session.run_info()); });
+  if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (root) print_head(session, format);
+  const std::size_t total = bench::plan_collectives(options.factors, map).size();
+  runtime::Progress progress("points", total, root);
+  Output out(format, session.run_info().run_id, writer.get(), progress);
+  try {
+    const std::size_t wrong = bench::run_collectives(session, map, options, finished, out.listener());
+    if (root) out.finish();
+    if (root && format == Format::table) {
+      fmt::print("{}", report::collective_legend());
+      if (writer) fmt::print("\n{} points measured, {} kept; {}\n", out.measured, out.kept, output.path);
+    }
+    if (root && !table.empty()) {
+      write_measured_table(table, out.points(), session.run_info());
+      fmt::print(stderr, "gradmeter: {} has the fastest of each size\n", table);
+    }
+    if (root && wrong) {
+      fmt::print(stderr, "gradmeter: {} of {} points gave wrong results: their times mean nothing\n", wrong, total);
+    }
+    return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
+  } catch (const core::Interrupted&) {
+    if (root) {
+      out.finish();
+      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
+                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+    }
+    throw;
+  }
+}
+
+int run(const Flags& f, const Invocation& invocation) {
+  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  const auto& world = session.world();
+  const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
+  // One core of a rank's share is the progress thread's, where there are two.
+  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
+  const auto options = read_collective_options(f, world.size(), threads);
+  const Format format = read_format(f);
+  const OutputFlags output = read_output_flags(f);
+  Earlier earlier;
+  const std::string table = f.has("write-table") ? f.text("write-table") : "";
+  agree(world, [&] {
+    if (!table.empty()) check_measured_table(table, options.factors);
+    earlier = check_output(output, session.run_info().fingerprint, "allreduce");
+  });
+  return sweep(session, map, options, format, output, std::move(earlier), table);
+}
+
+}  // namespace
+
+int run_allreduce_command(const Invocation& invocation) {
+  const auto description = describe_allreduce();
+  const Flags flags("allreduce", description, invocation.arguments);
+  if (flags.has("help")) {
+    if (invocation.rank == 0) {
+      std::ostringstream text;
+      text
+          << "gradmeter allreduce: collectives checked, timed in turn with the vendor's, and held against the limit\n\n"
+             "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl\n\n"
+          << description;
+      fmt::print("{}", text.str());
+    }
+    return 0;
+  }
+  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

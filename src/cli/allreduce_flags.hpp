@@ -1,0 +1,17 @@
+// Flags of the collective sweep: nccl-tests' names where it has them.
+#pragma once
+#include <vector>
+
+#include "bench/collectives.hpp"
+#include "cli/flags.hpp"
+
+namespace gradmeter::cli {
+
+options::options_description describe_allreduce();
+/// Everything that one look at the flags can judge; the same on every rank. `threads`: for a matrix product under the
+/// exchange. Errors: UsageError of one line.
+bench::CollectiveOptions read_collective_options(const Flags&, int ranks, int threads);
+/// By rank; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
+std::vector<int> read_fake_nodes(const Flags&, int ranks);
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,58 @@
+#include "report/cells.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/format.hpp"
+
+namespace gradmeter::report {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+std::string text(const core::Value& v) { return core::is_null(v) ? "-" : core::to_text(v); }
+
+std::string digits(double x) {
+  if (!std::isfinite(x)) return "-";
+  const double size = std::fabs(x);
+  return size >= 100 ? fmt::format("{:.0f}", x) : size >= 10 ? fmt::format("{:.1f}", x) : fmt::format("{:.2f}", x);
+}
+
+std::string interval(const core::Value& time, double per_second) {
+  const auto* s = std::get_if<core::Summary>(&time);
+  if (!s || !std::isfinite(s->ci95_low)) return "-";
+  return fmt::format("{}–{}", digits(s->ci95_low * per_second), digits(s->ci95_high * per_second));
+}
+
+bool is_true(const core::Value& v) {
+  const auto* b = std::get_if<bool>(&v);
+  return b && *b;
+}
+
+bool noisy(const Point& p) {
+  constexpr double noticeable = 0.05;
+  const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
+  return share(Metric::noise_steal) + share(Metric::noise_foreign) > noticeable;
+}
+
+bool oversubscribed(const Point& p) { return is_true(p.metrics[Metric::oversubscribed]); }
+
+std::string exchange(const Point& p) {
+  std::string algorithm = text(p.factors[Factor::algorithm]);
+  if (core::is_null(p.factors[Factor::algorithm]) || core::is_null(p.factors[Factor::transport])) return algorithm;
+  return fmt::format("{}/{}", algorithm, text(p.factors[Factor::transport]));
+}
+
+std::vector<NamedPoints> by_name(std::span<const Point> points, const std::function<std::string(const Point&)>& name) {
+  std::vector<NamedPoints> out;
+  for (const Point& p : points) {
+    const std::string own = name(p);
+    auto it = std::find_if(out.begin(), out.end(), [&](const auto& named) { return named.name == own; });
+    if (it == out.end()) it = out.insert(out.end(), {own, {}});
+    it->points.push_back(&p);
+  }
+  return out;
+}
+
+}  // namespace gradmeter::report

@@ -1,0 +1,33 @@
+// What the tables share: how a value, a share of noise, an exchange stands in a cell, and which points stand together.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.hpp"
+
+namespace gradmeter::report {
+
+/// "-" for null.
+std::string text(const core::Value&);
+/// Three significant digits where there are decimals, "-" where the number is not finite.
+std::string digits(double);
+/// "1.20–1.24" in the cell's unit: seconds × `per_second`; "-" where there is no interval.
+std::string interval(const core::Value& time, double per_second);
+bool is_true(const core::Value&);
+/// Others had more than a twentieth of the machine meanwhile: marked "~".
+bool noisy(const core::Point&);
+/// More busy threads than cores: marked "*".
+bool oversubscribed(const core::Point&);
+/// "ring/shm"; a vendor has no transport; "-" where nothing is exchanged.
+std::string exchange(const core::Point&);
+
+/// Points of one name, names in order of appearance.
+struct NamedPoints {
+  std::string name;
+  std::vector<const core::Point*> points;
+};
+std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::function<std::string(const core::Point&)>&);
+
+}  // namespace gradmeter::report

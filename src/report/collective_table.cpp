@@ -1,0 +1,309 @@
+#include "report/collective_table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+std::int64_t integer(const core::Value& v) {
+  const auto* i = std::get_if<std::int64_t>(&v);
+  return i ? *i : 0;
+}
+
+std::string microseconds(double s) { return digits(s * 1e6); }
+std::string gigabytes(double rate) { return digits(rate * 1e-9); }
+
+const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>(&p.metrics[Metric::time_s]); }
+
+std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", noisy(p) ? "~" : " "); }
+
+std::string algorithm_cell(const Point& p) {
+  std::string name = exchange(p);
+  const std::string accum = text(p.factors[Factor::accum_dtype]);
+  if (accum != "-" && accum != text(p.factors[Factor::dtype])) name += fmt::format(" +{}", accum);
+  return name;
+}
+
+/// Everything that a table's rows share.
+std::string heading(const Point& p) {
+  const auto& f = p.factors;
+  std::string out = text(f[Factor::collective]);
+  for (const Factor part : {Factor::dtype, Factor::op, Factor::problem}) {
+    if (!core::is_null(f[part])) out += fmt::format(" · {}", text(f[part]));
+  }
+  out += fmt::format(" · buffers {} · {} ranks on {} node{} · cadence {} · {} over ranks", text(f[Factor::buffers]),
+                     text(f[Factor::ranks]), text(f[Factor::nodes]), integer(f[Factor::nodes]) == 1 ? "" : "s",
+                     text(f[Factor::cadence]), text(f[Factor::reduction]));
+  if (!core::is_null(f[Factor::mapping])) out += fmt::format(" · {}", text(f[Factor::mapping]));
+  if (!core::is_null(f[Factor::interconnect])) out += fmt::format(" · {}", text(f[Factor::interconnect]));
+  if (text(f[Factor::overlap]) == "gemm") out += " · under a matrix product";
+  return out;
+}
+
+/// One row of a table: the same call out of place and in place.
+struct Pair {
+  const Point* out = nullptr;
+  const Point* in = nullptr;
+  const Point& any() const { return out ? *out : *in; }
+};
+
+std::string wrong_cell(const Point& p) {
+  return core::is_null(p.metrics[Metric::wrong]) ? "N/A" : text(p.metrics[Metric::wrong]);
+}
+
+void add_half(const Point* p, std::vector<std::string>& cells) {
+  constexpr std::size_t width = 8;
+  const auto* time = p ? time_of(*p) : nullptr;
+  if (!time) {
+    cells.insert(cells.end(), width - 1, "-");
+    cells.push_back(p && p->status == core::Status::wrong ? wrong_cell(*p) : "-");
+    return;
+  }
+  cells.insert(cells.end(), {microseconds(time->median) + marks(*p), interval(p->metrics[Metric::time_s], 1e6),
+                             microseconds(time->p95), microseconds(time->p99), microseconds(time->max),
+                             gigabytes(p->metrics.number(Metric::algbw_bytes_per_s)),
+                             gigabytes(p->metrics.number(Metric::busbw_bytes_per_s)), wrong_cell(*p)});
+}
+
+std::string distance(const Point* p) {
+  return p ? digits(p->metrics.number(Metric::time_s) / p->metrics.number(Metric::limit_s)) : "-";
+}
+
+std::string error_cell(const Pair& pair) {
+  double most = -1;
+  for (const Point* p : {pair.out, pair.in}) {
+    if (p && std::isfinite(p->metrics.number(Metric::error))) most = std::max(most, p->metrics.number(Metric::error));
+  }
+  return most < 0 ? "-" : most == 0 ? "0" : fmt::format("{:.0e}", most);
+}
+
+/// "by ring", where a selection has chosen; empty elsewhere.
+std::string chosen(const Point& p) {
+  const std::string implementation = text(p.metrics[Metric::implementation]);
+  const auto at = implementation.find(", by ");
+  return at == std::string::npos ? "" : implementation.substr(at + 2);
+}
+
+std::string remark(const Pair& pair) {
+  std::string out;
+  for (const Point* p : {pair.out, pair.in}) {
+    if (!p) continue;
+    if (p->status == core::Status::ok) {
+      if (const std::string who = chosen(*p); !who.empty() && out.find(who) == std::string::npos) out += who;
+      continue;
+    }
+    const std::string why = fmt::format("{}: {}", core::name(p->status), p->reason);
+    if (out.find(why) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", why);
+  }
+  return out;
+}
+
+/// Which columns a table has.
+struct Layout {
+  bool out = false, in = false, overlap = false;
+};
+
+void add_half_columns(std::vector<core::Column>& c, const char* name) {
+  using enum core::Align;
+  c.insert(c.end(), {{fmt::format("{} time", name), "us", right},
+                     {"95 %", "us", right},
+                     {"p95", "us", right},
+                     {"p99", "us", right},
+                     {"max", "us", right},
+                     {"algbw", "GB/s", right},
+                     {"busbw", "GB/s", right},
+                     {"#wrong", "", right}});
+}
+
+std::vector<core::Column> columns(const Layout& l) {
+  using enum core::Align;
+  std::vector<core::Column> c{{"size", "B", right}, {"count", "elements", right}, {"algorithm", "", left}};
+  if (l.out) add_half_columns(c, "out of place");
+  if (l.in) add_half_columns(c, "in place");
+  if (l.overlap) {
+    c.insert(c.end(),
+             {{"alone", "us", right}, {"gemm", "us", right}, {"exposed", "us", right}, {"hidden", "%", right}});
+  }
+  c.push_back({"limit", "us", right});
+  if (l.out) c.push_back({l.in ? "out" : "time", "x limit", right});
+  if (l.in) c.push_back({l.out ? "in" : "time", "x limit", right});
+  c.push_back({"error", "", right});
+  c.push_back({"", "", left});
+  return c;
+}
+
+void add_overlap(const Point& p, std::vector<std::string>& cells) {
+  const auto& m = p.metrics;
+  const double share = m.number(Metric::overlap_s) / m.number(Metric::comm_s);
+  cells.insert(cells.end(), {microseconds(m.number(Metric::comm_s)), microseconds(m.number(Metric::compute_s)),
+                             microseconds(m.number(Metric::exposed_s)),
+                             std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-"});
+}
+
+std::int64_t count_of(const Point& p, std::int64_t width) { return integer(p.factors[Factor::size_bytes]) / width; }
+
+/// By the type's name: "int8", "fp8-e4m3", "bf16" end or begin with their bits.
+std::int64_t width_of(const Point& p) {
+  const std::string name = text(p.factors[Factor::dtype]);
+  for (const auto& [bits, bytes] : {std::pair{"64", 8}, {"32", 4}, {"16", 2}}) {
+    if (name.find(bits) != std::string::npos) return bytes;
+  }
+  return 1;
+}
+
+std::vector<std::string> row(const Pair& pair, const Layout& l) {
+  const Point& p = pair.any();
+  std::vector<std::string> cells{text(p.factors[Factor::size_bytes]), fmt::format("{}", count_of(p, width_of(p))),
+                                 algorithm_cell(p)};
+  if (l.out) add_half(pair.out, cells);
+  if (l.in) add_half(pair.in, cells);
+  if (l.overlap) add_overlap(p, cells);
+  const double limit = std::fmax(pair.out ? pair.out->metrics.number(Metric::limit_s) : std::nan(""),
+                                 pair.in ? pair.in->metrics.number(Metric::limit_s) : std::nan(""));
+  cells.push_back(microseconds(limit));
+  if (l.out) cells.push_back(distance(pair.out));
+  if (l.in) cells.push_back(distance(pair.in));
+  cells.push_back(error_cell(pair));
+  cells.push_back(remark(pair));
+  return cells;
+}
+
+std::vector<Pair> pairs(const std::vector<const Point*>& points) {
+  std::vector<std::pair<std::tuple<std::int64_t, std::string>, Pair>> found;
+  for (const Point* p : points) {
+    const auto key = std::make_tuple(integer(p->factors[Factor::size_bytes]), algorithm_cell(*p));
+    auto it = std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == key; });
+    if (it == found.end()) it = found.insert(found.end(), {key, {}});
+    (is_true(p->factors[Factor::in_place]) ? it->second.in : it->second.out) = p;
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return std::get<0>(a.first) < std::get<0>(b.first); });
+  std::vector<Pair> out;
+  for (const auto& [key, pair] : found) out.push_back(pair);
+  return out;
+}
+
+std::string table(const std::vector<const Point*>& points) {
+  Layout layout;
+  for (const Point* p : points) {
+    (is_true(p->factors[Factor::in_place]) ? layout.in : layout.out) = true;
+    layout.overlap |= text(p->factors[Factor::overlap]) == "gemm";
+  }
+  core::Table out(columns(layout));
+  for (const auto& pair : pairs(points)) {
+    if (layout.overlap && pair.out && pair.in) {  // their parts differ: a row each
+      out.add_row(row({pair.out, nullptr}, layout));
+      out.add_row(row({nullptr, pair.in}, layout));
+    } else {
+      out.add_row(row(pair, layout));
+    }
+  }
+  return out.to_string();
+}
+
+/// Commas, quotes and line ends are the format's.
+std::string quoted(std::string s) {
+  if (s.find_first_of(",\"\n") == std::string::npos) return s;
+  std::string out = "\"";
+  for (const char c : s) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string plain(const core::Value& v) { return core::is_null(v) ? "" : quoted(core::to_text(v)); }
+
+constexpr std::array csv_factors{
+    Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
+    Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
+    Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
+    Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction};
+constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
+                                 Metric::busbw_bytes_per_s,
+                                 Metric::wrong,
+                                 Metric::error,
+                                 Metric::limit_s,
+                                 Metric::limit,
+                                 Metric::bytes_sent_per_rank_max,
+                                 Metric::bytes_sent_total,
+                                 Metric::bytes_inter_node,
+                                 Metric::bytes_predicted,
+                                 Metric::comm_s,
+                                 Metric::compute_s,
+                                 Metric::exposed_s,
+                                 Metric::overlap_s,
+                                 Metric::warmup_s,
+                                 Metric::oversubscribed,
+                                 Metric::noise_steal,
+                                 Metric::noise_foreign,
+                                 Metric::implementation};
+
+/// Bytes as the file has them, the rest of the columns in the same order for every point.
+std::vector<std::string> csv_times(const Point& p) {
+  const auto* t = time_of(p);
+  if (!t) return std::vector<std::string>(10);
+  std::vector<std::string> out;
+  for (const double x : {t->median, t->q1, t->q3, t->ci95_low, t->ci95_high, t->p95, t->p99, t->max}) {
+    out.push_back(std::isfinite(x) ? fmt::format("{}", x) : "");
+  }
+  out.push_back(fmt::format("{}", t->n));
+  out.emplace_back(core::name(t->stop));
+  return out;
+}
+
+}  // namespace
+
+std::string collective_tables(std::span<const Point> points) {
+  std::string out;
+  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of));
+  return out;
+}
+
+std::string collective_legend() {
+  return "time     of one call: median over iterations; 95 %: rank-based interval of the median; p95, p99, max: its "
+         "tail\n"
+         "algbw    size / time; busbw: algbw times 2(P-1)/P for allreduce, (P-1)/P for reduce_scatter, all_gather and\n"
+         "         all_to_all, 1 for broadcast and sendrecv: what a link must carry\n"
+         "#wrong   elements outside the tolerance, over all ranks; N/A: not checked\n"
+         "limit    on one node a copy of the buffer by all ranks at once, measured in turn with the others; over "
+         "several\n"
+         "         nodes what a node must send at the rate measured between nodes; x limit: time / limit\n"
+         "error    largest error against the exact result, relative to the summands' magnitudes\n"
+         "*        more busy threads than cores: says nothing of a machine with a core for each\n"
+         "~        over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
+}
+
+std::string collective_csv_header() {
+  std::vector<std::string> names{"status", "reason"};
+  for (const Factor f : csv_factors) names.emplace_back(core::name(f));
+  for (const char* t : {"time_median_s", "time_q1_s", "time_q3_s", "time_ci95_low_s", "time_ci95_high_s", "time_p95_s",
+                        "time_p99_s", "time_max_s", "samples", "stop"}) {
+    names.emplace_back(t);
+  }
+  for (const Metric m : csv_metrics) names.emplace_back(core::name(m));
+  return fmt::format("{}\n", fmt::join(names, ","));
+}
+
+std::string collective_csv_row(const Point& p) {
+  std::vector<std::string> cells{std::string(core::name(p.status)), quoted(p.reason)};
+  for (const Factor f : csv_factors) cells.push_back(plain(p.factors[f]));
+  for (auto& t : csv_times(p)) cells.push_back(std::move(t));
+  for (const Metric m : csv_metrics) {
+    const auto& v = p.metrics[m];
+    const auto* x = std::get_if<double>(&v);
+    cells.push_back(x && !std::isfinite(*x) ? "" : plain(v));
+  }
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+}  // namespace gradmeter::report

@@ -1,0 +1,37 @@
+// The one door for gloo: PyTorch's collectives over TCP, where the program was built with them.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "core/element.hpp"
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::runtime {
+
+enum class GlooAlgorithm { ring, bcube };
+
+/// Why there is no gloo here, with what to do; empty: there is.
+std::string gloo_refusal();
+/// Has gloo its own operators for this type? fp64, fp32, fp16, int64, int32 and int8.
+bool gloo_has(core::Element);
+
+/// A full mesh of TCP connections between the ranks: over loopback where all share a host, else over the interface that
+/// the host's name resolves to. Addresses are exchanged over the communicator, so no file and no server is needed.
+class GlooGroup {
+ public:
+  /// Collective. Errors: UsageError with gloo_refusal; BackendError with gloo's own text.
+  explicit GlooGroup(const Communicator&);
+  ~GlooGroup();
+  GlooGroup(const GlooGroup&) = delete;
+  GlooGroup& operator=(const GlooGroup&) = delete;
+
+  /// Collective; blocks. in == out: in place. Errors: BackendError for a type that gloo_has not, or with gloo's text.
+  void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine, GlooAlgorithm);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradmeter::runtime

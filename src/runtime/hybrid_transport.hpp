@@ -1,0 +1,42 @@
+// Shared memory inside a node, MPI between nodes: each message goes by the faster way that reaches its peer.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "runtime/mailbox.hpp"
+#include "runtime/mpi_transport.hpp"
+#include "runtime/transport.hpp"
+
+namespace gradmeter::runtime {
+
+/// Both transports have the same channels; `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
+/// Cost: one branch a message above that of the transport taken.
+class HybridTransport final : public Transport {
+ public:
+  static constexpr int elsewhere = -1;
+  HybridTransport(std::unique_ptr<MailboxTransport> inside, std::unique_ptr<MpiTransport> between,
+                  std::vector<int> local_rank);
+
+  std::string_view name() const override { return "hybrid"; }
+  int rank() const override { return between_->rank(); }
+  int size() const override { return between_->size(); }
+  int channels() const override { return between_->channels(); }
+  bool reads(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
+  bool reaches(std::span<const std::byte> data) const override { return inside_->reaches(data); }
+  std::size_t message_bytes() const override { return between_->message_bytes(); }
+  Ticket send(int peer, int channel, std::span<const std::byte> data) override;
+  Ticket receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool left(Ticket&) override;
+  const std::byte* arrived(Ticket&) override;
+  void release(Ticket&) override;
+  void progress() override;
+
+ private:
+  void count();
+
+  std::unique_ptr<MailboxTransport> inside_;
+  std::unique_ptr<MpiTransport> between_;
+  std::vector<int> local_rank_;
+};
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,91 @@
+#include "runtime/network.hpp"
+
+#include <array>
+
+#include "core/error.hpp"
+#include "runtime/hybrid_transport.hpp"
+#include "runtime/mailbox.hpp"
+#include "runtime/mpi_transport.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+Communicator split_by(const Communicator& all, const std::vector<int>& fake_nodes) {
+  if (fake_nodes.empty()) return all.split_by_node();
+  return all.split(fake_nodes.at(static_cast<std::size_t>(all.rank())), all.rank());
+}
+
+/// Cells of the members that share this rank's node, in the memory of the first of them.
+std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels) {
+  const std::size_t bytes = sizeof(MailboxCell) * mailbox_cell_count(local.size(), channels);
+  return std::make_unique<SharedWindow>(local, local.rank() == 0 ? bytes : 0);
+}
+
+}  // namespace
+
+std::string_view name(TransportKind t) {
+  constexpr std::array<std::string_view, 4> names{"auto", "mpi", "shm", "hybrid"};
+  return names[static_cast<std::size_t>(t)];
+}
+
+Network::Network(const Communicator& all, const NetworkOptions& o)
+    : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)) {
+  node_of_ = all.all_gather_value(node_.broadcast_value(all.rank()));
+  rank_in_node_ = all.all_gather_value(node_.rank());
+  const bool one_node = all.all(node_.size() == all.size());
+  if (transport_ == TransportKind::automatic) transport_ = one_node ? TransportKind::shm : TransportKind::hybrid;
+  if (transport_ == TransportKind::shm && !one_node) {
+    throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
+  }
+  if (transport_ == TransportKind::mpi) {
+    arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
+  } else {
+    arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
+  }
+}
+
+std::vector<int> Network::nodes_of(const Communicator& all, const std::vector<int>& fake_nodes) {
+  return all.all_gather_value(split_by(all, fake_nodes).broadcast_value(all.rank()));
+}
+
+std::vector<int> Network::ranks_of(const Communicator& members) const { return members.all_gather_value(rank_); }
+
+std::vector<int> Network::nodes_of(const Communicator& members) const {
+  std::vector<int> out;
+  for (int r : ranks_of(members)) out.push_back(node_of_[static_cast<std::size_t>(r)]);
+  return out;
+}
+
+std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members) const {
+  const auto ranks = ranks_of(members);
+  std::vector<std::span<std::byte>> out(ranks.size());
+  if (transport_ == TransportKind::mpi) return out;
+  const auto& shared = static_cast<const SharedArena&>(*arena_);
+  const int here = node_of_[static_cast<std::size_t>(rank_)];
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto r = static_cast<std::size_t>(ranks[i]);
+    if (node_of_[r] == here) out[i] = shared.of(rank_in_node_[r]);
+  }
+  return out;
+}
+
+Link Network::connect(const Communicator& members, int channels) const {
+  auto mpi = [&] { return std::make_unique<MpiTransport>(members, channels, nodes_of(members)); };
+  if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
+  const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
+  auto cells = make_cells(local, channels);
+  auto* first = reinterpret_cast<MailboxCell*>(cells->of(0).data());
+  const std::span<MailboxCell> all_cells{first, mailbox_cell_count(local.size(), channels)};
+  auto shm = std::make_unique<MailboxTransport>("shm", local.rank(), local.size(), channels, all_cells,
+                                                MailboxMemory{arenas_of(local)});
+  if (transport_ == TransportKind::shm) return {std::move(cells), std::move(shm)};
+  std::vector<int> local_rank(static_cast<std::size_t>(members.size()), HybridTransport::elsewhere);
+  const auto nodes = nodes_of(members);
+  for (int r = 0, next = 0; r < members.size(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (nodes[at] == node_of_[static_cast<std::size_t>(rank_)]) local_rank[at] = next++;
+  }
+  return {std::move(cells), std::make_unique<HybridTransport>(std::move(shm), mpi(), std::move(local_rank))};
+}
+
+}  // namespace gradmeter::runtime

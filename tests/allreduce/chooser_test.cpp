@@ -1,0 +1,202 @@
+#include "allreduce/chooser.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "allreduce/shipped_table.hpp"
+#include "allreduce/table_file.hpp"
+#include "core/error.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string refusal(std::string_view text) {
+  try {
+    TableChooser table(text);
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string chosen(const Chooser& c, std::uint64_t bytes) { return c.candidates()[c.choose(bytes)]->name; }
+
+TEST(TableChooser, ARangeHoldsItsFirstSizeAndNotItsLast) {
+  const TableChooser t("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+  EXPECT_EQ(chosen(t, 0), "recursive-doubling");
+  EXPECT_EQ(chosen(t, (64 << 10) - 1), "recursive-doubling");
+  EXPECT_EQ(chosen(t, 64 << 10), "mpi");
+  EXPECT_EQ(chosen(t, (1 << 20) - 1), "mpi");
+  EXPECT_EQ(chosen(t, 1 << 20), "ring");
+  EXPECT_EQ(chosen(t, UINT64_MAX), "ring");
+}
+
+TEST(TableChooser, KnowsTheLongestCallOfEachCandidate) {
+  const TableChooser t("0-1K:mpi,1K-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+  ASSERT_EQ(t.candidates().size(), 3u);
+  EXPECT_EQ(t.longest(t.choose(0)), (1u << 20) - 1) << "mpi, in its second range";
+  EXPECT_EQ(t.longest(t.choose(2000)), (64u << 10) - 1);
+  EXPECT_EQ(t.longest(t.choose(1 << 20)), UINT64_MAX);
+}
+
+TEST(TableChooser, EqualTablesHaveEqualNames) {
+  const std::string canonical = "0-64K:recursive-doubling,64K-:ring";
+  for (std::string_view same : {"0-64K:recursive-doubling,64K-:ring", "64K-:ring,0-64K:recursive-doubling",
+                                "0-65536:recursive-doubling,65536-:ring",
+                                "0-1K:recursive-doubling,1K-64K:recursive-doubling,64K-1M:ring,1024K-:ring",
+                                " 0 - 64K : recursive-doubling , 64K - : ring"}) {
+    EXPECT_EQ(TableChooser(same).name(), canonical) << same;
+    EXPECT_EQ(find_algorithm(same)->name, canonical) << same;
+  }
+  EXPECT_EQ(TableChooser("0-1000:mpi,1000-1536K:ring,1536K-:mpi").name(), "0-1000:mpi,1000-1536K:ring,1536K-:mpi");
+  EXPECT_EQ(TableChooser("0-:ring").name(), "0-:ring");
+}
+
+TEST(TableChooser, SaysWhichSizesHaveNoAlgorithmOrTwo) {
+  EXPECT_THAT(refusal("0-64K:ring,1M-:mpi"), HasSubstr("no algorithm for 64K-1M, and every size needs one"));
+  EXPECT_THAT(refusal("64K-:ring"), HasSubstr("no algorithm for 0-64K"));
+  EXPECT_THAT(refusal("0-64K:ring"), HasSubstr("no algorithm from 64K on"));
+  EXPECT_THAT(refusal("0-64K:ring,32K-:mpi"), HasSubstr("0-64K and 32K- overlap"));
+  EXPECT_THAT(refusal("0-:ring,32K-:mpi"), HasSubstr("0- and 32K- overlap"));
+  EXPECT_THAT(refusal("0-64K:ring,64K-64K:mpi,64K-:mpi"), HasSubstr("64K-64K holds no size"));
+}
+
+TEST(TableChooser, RefusesWhatIsNoTable) {
+  EXPECT_THAT(refusal("0-64K:rang,64K-:ring"), HasSubstr("did you mean 'ring'?"));
+  EXPECT_THAT(refusal("0-64Q:ring,64K-:ring"), HasSubstr("size '64Q' is not understood"));
+  EXPECT_THAT(refusal("0-64K,64K-:ring"), HasSubstr("'0-64K' is no range with an algorithm"));
+  EXPECT_THAT(refusal("0-64K:auto,64K-:ring"), HasSubstr("chooses by size itself"));
+  EXPECT_THAT(refusal("ring"), HasSubstr("'ring' is no range with an algorithm"));
+  for (const std::string& why : {refusal("0-64K:rang,64K-:ring"), refusal("64K-:ring")}) {
+    EXPECT_EQ(why.find('\n'), std::string::npos);
+  }
+}
+
+TEST(TableChooser, TheItemsOfACommaListThatBelongToATableStayTogether) {
+  EXPECT_THAT(join_tables({"mpi", "0-64K:recursive-doubling", "64K-:ring", "direct"}),
+              ElementsAre("mpi", "0-64K:recursive-doubling,64K-:ring", "direct"));
+  EXPECT_THAT(join_tables({"0-1K:a:x=1,y=2", "1K-:b", "0-:c", "0-4K:d", "4K-:e"}),
+              ElementsAre("0-1K:a:x=1,y=2,1K-:b", "0-:c", "0-4K:d,4K-:e"));
+  EXPECT_THAT(join_tables({"ring", "64K-:ring"}), ElementsAre("ring", "64K-:ring"));
+  EXPECT_TRUE(is_table("0-64K:ring"));
+  EXPECT_TRUE(is_table("1.5M-:ring"));
+  EXPECT_FALSE(is_table("recursive-doubling"));
+  EXPECT_FALSE(is_table("2tree-mirrored"));
+  EXPECT_FALSE(is_table(""));
+}
+
+TEST(TableChooser, AChoiceByATableRefusesWhatOneOfItsAlgorithmsRefuses) {
+  const auto choice = find_algorithm("0-64K:recursive-doubling,64K-:ring");
+  EXPECT_EQ(choice->info().name, "auto");
+  EXPECT_FALSE(choice->is_vendor());
+  EXPECT_FALSE(choice->has_schedule());
+  EXPECT_EQ(choice->refusal({5, 1}), "");
+  EXPECT_THAT(choice->refusal({5, 1}, Goal::reduce_scatter), HasSubstr("recursive-doubling has no reduce_scatter"));
+  EXPECT_EQ(choice->request({5, 1}).chooser->name(), choice->name);
+  EXPECT_EQ(find_algorithm("0-:ring")->refusal({5, 1}, Goal::reduce_scatter), "");
+}
+
+TEST(Auto, IsOneRowThatNeedsNoParameter) {
+  const auto choice = find_algorithm("auto");
+  EXPECT_EQ(choice->name, "auto");
+  EXPECT_EQ(choice->request({5, 1}).chooser, nullptr);
+  for (std::uint32_t p = 1; p <= 64; ++p) EXPECT_EQ(choice->refusal({p, 1}), "") << p;
+  EXPECT_THROW(find_algorithm("auto:tables=x"), core::UsageError);
+  EXPECT_THROW(find_algorithm("auto:table=x,rows=2"), core::UsageError);
+}
+
+TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
+  for (const auto& t : shipped_tables()) EXPECT_FALSE(t.source.empty());
+  for (auto transport : {runtime::TransportKind::shm, runtime::TransportKind::mpi, runtime::TransportKind::hybrid}) {
+    for (std::uint32_t p = 1; p <= 64; ++p) {
+      const TableChooser table(shipped_table({.shape = {p, 1}}, transport));
+      EXPECT_GE(table.ranges().size(), 1u);
+      for (const auto& a : table.candidates()) EXPECT_EQ(a->refusal({p, 1}), "") << a->name << " p " << p;
+    }
+  }
+}
+
+TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
+  // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
+  const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .goal = Goal::reduce_scatter};
+  const TableChooser for_sums(shipped_table(sum, runtime::TransportKind::shm));
+  const TableChooser for_scatters(shipped_table(scatter, runtime::TransportKind::shm));
+  EXPECT_NE(for_sums.name(), for_scatters.name());
+  for (const auto& a : for_scatters.candidates()) EXPECT_EQ(a->refusal({4, 4}, Goal::reduce_scatter), "") << a->name;
+}
+
+TEST(TableFile, TakesTheFastestAtEachSizeWithBoundariesAtGeometricMeans) {
+  const std::vector<MeasuredSize> points{
+      {1 << 10, "mpi", 2e-6},
+      {1 << 10, "recursive-doubling", 1e-6},
+      {16 << 10, "recursive-doubling", 3e-6},
+      {16 << 10, "mpi", 4e-6},
+      {1 << 20, "mpi", 200e-6},
+      {1 << 20, "ring", 100e-6},
+      {64 << 20, "ring", 0.05},
+      {64 << 20, "mpi", 0.1},
+      {64 << 20, "0-:ring", 0.01},
+  };
+  // sqrt(16K · 1M) = 128K
+  EXPECT_EQ(fit_table(points), "0-128K:recursive-doubling,128K-:ring");
+  const std::vector<MeasuredSize> close{{100, "mpi", 1}, {101, "ring", 1}};
+  EXPECT_EQ(fit_table(close), "0-101:mpi,101-:ring");
+  const std::vector<MeasuredSize> from_nothing{{0, "mpi", 1}, {64, "ring", 1}};
+  EXPECT_EQ(fit_table(from_nothing), "0-8:mpi,8-:ring");
+  EXPECT_THROW(fit_table(std::vector<MeasuredSize>{{64, "0-:ring", 1}}), core::UsageError);
+}
+
+class TableFileOnDisk : public ::testing::Test {
+ protected:
+  ~TableFileOnDisk() override { std::filesystem::remove(path_); }
+  void write(std::string_view text) const { std::ofstream(path_) << text; }
+  std::string refusal() const {
+    try {
+      read_table_file(path_);
+    } catch (const core::UsageError& e) {
+      return e.what();
+    }
+    return "";
+  }
+  const std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() /
+      (std::string("gradmeter_table_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(TableFileOnDisk, WhatWasWrittenIsReadBack) {
+  const TableChooser table("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+  const std::vector<std::string> comments{"2 ranks, shm", "machine 0123abcd"};
+  const std::string text = table_file_text(table, comments);
+  EXPECT_EQ(text,
+            "# 2 ranks, shm\n# machine 0123abcd\n"
+            "0-64K   recursive-doubling\n64K-1M  mpi\n1M-     ring\n");
+  write(text);
+  EXPECT_EQ(read_table_file(path_), table.name());
+  EXPECT_EQ(find_algorithm("auto:table=" + path_.string())->name, table.name());
+}
+
+TEST_F(TableFileOnDisk, APersonMayEditIt) {
+  write("\n  # mine\n0-4K\tring  # short\r\n\n4K-   mpi\n");
+  EXPECT_EQ(read_table_file(path_), "0-4K:ring,4K-:mpi");
+}
+
+TEST_F(TableFileOnDisk, ErrorsNameTheFileAndTheLine) {
+  EXPECT_THAT(refusal(), HasSubstr("cannot be read"));
+  write("# nothing\n");
+  EXPECT_THAT(refusal(), HasSubstr("it has no range"));
+  write("0-4K ring\n4K- \n");
+  EXPECT_THAT(refusal(), HasSubstr("line 2: '4K-' is not a range and an algorithm"));
+  write("0-4K ring\nmpi\n");
+  EXPECT_THAT(refusal(), HasSubstr("line 2: 'mpi'"));
+  write("0-4K ring\n8K- mpi\n");
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr(path_.string()), HasSubstr("no algorithm for 4K-8K")));
+}
+
+}  // namespace
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,56 @@
+#include "allreduce/hockney.hpp"
+
+#include <gtest/gtest.h>
+
+#include "allreduce/registry.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// α, n/bandwidth, n/reduction rate [s], and log2 p.
+struct Terms {
+  double latency, transfer, reduction, levels, fraction;
+};
+
+struct Textbook {
+  const char* algorithm;
+  double (*time)(std::uint32_t p, Terms);
+};
+constexpr Textbook textbook[] = {
+    {"ring",
+     [](std::uint32_t p, Terms t) { return 2 * (p - 1) * t.latency + t.fraction * (2 * t.transfer + t.reduction); }},
+    {"recursive-doubling", [](std::uint32_t, Terms t) { return t.levels * (t.latency + t.transfer + t.reduction); }},
+    {"rabenseifner",
+     [](std::uint32_t, Terms t) { return 2 * t.levels * t.latency + t.fraction * (2 * t.transfer + t.reduction); }},
+    {"swing",
+     [](std::uint32_t, Terms t) { return 2 * t.levels * t.latency + t.fraction * (2 * t.transfer + t.reduction); }},
+    {"direct", [](std::uint32_t, Terms t) { return 2 * t.latency + t.fraction * (2 * t.transfer + t.reduction); }},
+    {"binomial-tree", [](std::uint32_t, Terms t) { return t.levels * (2 * t.latency + 2 * t.transfer + t.reduction); }},
+};
+
+TEST(Hockney, AlgorithmsTakeTheirTextbookTimes) {
+  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  const std::size_t n = 1 << 20;
+  for (const auto& [algorithm, time] : textbook) {
+    double levels = 0;
+    for (std::uint32_t p : {2u, 4u, 8u, 16u}) {
+      ++levels;
+      const auto s = find_algorithm(algorithm)->make({p, 1}).front();
+      const auto end = hockney_finish_times(*s, n, 4, std::vector<double>(p, 0.0), link);
+      const Terms terms{1e-5, 4.0 * double(n) / 1e9, 4.0 * double(n) / 1e10, levels, double(p - 1) / p};
+      EXPECT_NEAR(*std::max_element(end.begin(), end.end()), time(p, terms), 1e-9) << algorithm << " p " << p;
+    }
+  }
+}
+
+TEST(Hockney, ALateRankDelaysTheOthers) {
+  const Link link{.latency_s = 0, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const auto ring = find_algorithm("ring")->make({4, 1}).front();
+  std::vector<double> begin(4, 0.0);
+  const double together = hockney_finish_times(*ring, 4096, 4, begin, link)[0];
+  begin[2] = 1.0;
+  for (double end : hockney_finish_times(*ring, 4096, 4, begin, link)) EXPECT_GE(end, 1.0 + together / 2);
+}
+
+}  // namespace
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,170 @@
+#include "bench/collective_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+const CollectiveInfo& collective(std::string_view name) {
+  const auto all = collectives();
+  return *std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == name; });
+}
+
+CollectiveFactors factors() {
+  return {.collectives = {&collective("allreduce")},
+          .algorithms = {allreduce::find_algorithm("mpi"), allreduce::find_algorithm("ring")},
+          .transports = {runtime::TransportKind::automatic},
+          .buffers = {BufferKind::arena},
+          .in_place = {false, true},
+          .sizes = {8, 1024},
+          .elements = {core::Element::f32},
+          .ops = {allreduce::Op::sum},
+          .accumulate_wide = {false},
+          .cadences = {runtime::Cadence::barrier},
+          .reductions = {Reduction::max},
+          .overlaps = {Under::none},
+          .roots = {0},
+          .interconnect = ""};
+}
+
+NodeMap nodes(std::vector<int> of, bool fake = false) { return {.node_of = std::move(of), .fake = fake}; }
+
+TEST(SweepSizes, AreThoseOfNcclTests) {
+  EXPECT_EQ(sweep_sizes(8, 128, 0, 2), (std::vector<std::size_t>{8, 16, 32, 64, 128}));
+  EXPECT_EQ(sweep_sizes(8, 100, 0, 4), (std::vector<std::size_t>{8, 32}));
+  EXPECT_EQ(sweep_sizes(0, 10, 4, 4), (std::vector<std::size_t>{0, 4, 8}));
+  EXPECT_EQ(sweep_sizes(8, 8, 0, 2), (std::vector<std::size_t>{8}));
+  const std::size_t large = std::size_t{9} << 30;
+  EXPECT_EQ(sweep_sizes(large, large, 0, 2).front(), large);
+}
+
+TEST(SweepSizes, ThatWouldNeverEndAreRefused) {
+  EXPECT_THROW(sweep_sizes(8, 64, 0, 1), core::UsageError);
+  EXPECT_THROW(sweep_sizes(0, 64, 0, 2), core::UsageError);
+  EXPECT_THROW(sweep_sizes(64, 8, 0, 2), core::UsageError);
+  EXPECT_THROW(sweep_sizes(1, 1 << 20, 1, 2), core::UsageError);
+}
+
+TEST(SweepSizes, OfDeepBenchAreItsFloats) {
+  EXPECT_EQ(deepbench_sizes().size(), 7u);
+  EXPECT_EQ(deepbench_sizes().front(), 400000u);
+  EXPECT_EQ(deepbench_sizes()[4], 67108868u);
+  EXPECT_EQ(deepbench_sizes().back(), 258000000u);
+}
+
+TEST(BusBandwidth, HasTheFactorOfItsCollective) {
+  EXPECT_DOUBLE_EQ(collective("allreduce").busbw_factor(4), 1.5);
+  EXPECT_DOUBLE_EQ(collective("reduce_scatter").busbw_factor(4), 0.75);
+  EXPECT_DOUBLE_EQ(collective("all_gather").busbw_factor(4), 0.75);
+  EXPECT_DOUBLE_EQ(collective("all_to_all").busbw_factor(4), 0.75);
+  EXPECT_DOUBLE_EQ(collective("broadcast").busbw_factor(4), 1);
+  EXPECT_DOUBLE_EQ(collective("sendrecv").busbw_factor(4), 1);
+}
+
+TEST(WireBound, IsWhatANodeMustSend) {
+  const core::BytesPerSecond rate{1e9};
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1'000'000'000, 4, rate), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_gather, 1'000'000'000, 4, rate), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::broadcast, 1'000'000'000, 4, rate), 1);
+  EXPECT_EQ(wire_bound(allreduce::Goal::all_reduce, 1'000'000'000, 1, rate), 0);
+}
+
+TEST(CollectivePlan, PointsOfOneSizeTakeTurnsTogether) {
+  const auto points = plan_collectives(factors(), nodes({0, 0}));
+  ASSERT_EQ(points.size(), 8u);
+  for (std::size_t i = 0; i < points.size(); ++i) EXPECT_EQ(points[i].group, i / 4) << i;
+  for (const auto& p : points) EXPECT_EQ(p.transport.has_value(), !p.algorithm->is_vendor());
+}
+
+TEST(CollectivePlan, EveryPointHasAKeyOfItsOwn) {
+  auto f = factors();
+  f.collectives = {&collective("allreduce"), &collective("broadcast"), &collective("all_to_all")};
+  f.transports = {runtime::TransportKind::mpi, runtime::TransportKind::shm};
+  f.buffers = {BufferKind::arena, BufferKind::plain};
+  f.ops = {allreduce::Op::sum, allreduce::Op::max};
+  f.elements = {core::Element::f32, core::Element::f64, core::Element::f16};
+  f.accumulate_wide = {false, true};
+  f.roots = {0, 1};
+  f.overlaps = {Under::none, Under::gemm};
+  f.reductions = {Reduction::max, Reduction::span};
+  const auto map = nodes({0, 0});
+  std::set<std::string> keys;
+  const auto points = plan_collectives(f, map);
+  for (const auto& p : points) keys.insert(to_factors(p, map, "").key());
+  EXPECT_EQ(keys.size(), points.size());
+}
+
+TEST(CollectivePlan, PlainBuffersCannotBeReadByPeersAndSaySo) {
+  auto f = factors();
+  f.buffers = {BufferKind::plain};
+  f.transports = {runtime::TransportKind::mpi, runtime::TransportKind::shm};
+  for (const auto& p : plan_collectives(f, nodes({0, 0}))) {
+    EXPECT_EQ(p.unsupported.empty(), p.transport != runtime::TransportKind::shm) << p.algorithm->name;
+  }
+}
+
+TEST(CollectivePlan, SharedMemoryOverSeveralNodesIsUnsupported) {
+  auto f = factors();
+  f.transports = {runtime::TransportKind::shm, runtime::TransportKind::automatic};
+  const auto map = nodes({0, 0, 1, 1}, true);
+  int refused = 0;
+  for (const auto& p : plan_collectives(f, map)) {
+    if (p.transport == runtime::TransportKind::shm) {
+      ++refused;
+      EXPECT_FALSE(p.unsupported.empty());
+    }
+    if (p.transport == runtime::TransportKind::hybrid) {
+      EXPECT_TRUE(p.unsupported.empty());
+    }
+  }
+  EXPECT_EQ(refused, 4);
+  const auto row = to_factors(plan_collectives(f, map).front(), map, "");
+  EXPECT_EQ(core::to_text(row[core::Factor::mapping]), "fake:0,0,1,1");
+  EXPECT_EQ(core::to_text(row[core::Factor::nodes]), "2");
+  EXPECT_EQ(core::to_text(row[core::Factor::ranks_per_node]), "2");
+}
+
+TEST(CollectivePlan, AllToAllTakesWholeBlocksAndSizesThatBecomeEqualCountOnce) {
+  auto f = factors();
+  f.collectives = {&collective("all_to_all")};
+  f.sizes = {48, 52, 8};
+  std::set<std::size_t> counts;
+  for (const auto& p : plan_collectives(f, nodes({0, 0, 0}))) counts.insert(p.count);
+  EXPECT_EQ(counts, (std::set<std::size_t>{12}));
+}
+
+TEST(CollectivePlan, AnAverageOfIntegersIsUnsupportedAndASumIsNot) {
+  auto f = factors();
+  f.elements = {core::Element::i32};
+  f.ops = {allreduce::Op::sum, allreduce::Op::average};
+  for (const auto& p : plan_collectives(f, nodes({0, 0}))) {
+    EXPECT_EQ(p.unsupported.empty(), p.op == allreduce::Op::sum);
+  }
+}
+
+TEST(CollectivePlan, WhatReducesNothingHasNoOperation) {
+  auto f = factors();
+  f.collectives = {&collective("broadcast")};
+  f.ops = {allreduce::Op::sum, allreduce::Op::max};
+  const auto points = plan_collectives(f, nodes({0, 0}));
+  EXPECT_EQ(points.size(), 8u);
+  for (const auto& p : points) EXPECT_FALSE(p.op.has_value());
+}
+
+TEST(CollectivePlan, CallsAndRootAreToldApartByTheirProblem) {
+  auto f = factors();
+  f.collectives = {&collective("broadcast")};
+  f.roots = {1};
+  f.calls = 20;
+  const auto map = nodes({0, 0});
+  const auto row = to_factors(plan_collectives(f, map).front(), map, "");
+  EXPECT_EQ(core::to_text(row[core::Factor::problem]), "root=1,calls=20");
+}
+
+}  // namespace
+}  // namespace gradmeter::bench

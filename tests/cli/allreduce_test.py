@@ -1,0 +1,199 @@
+"""The collective sweep end to end: nccl-tests' flags and columns, checked results, CSV and JSON, counts that are exact,
+rows that say why they are not measured, and a wrong result that ends with 4."""
+import csv
+import io
+import json
+
+import support
+
+QUICK = ["--time-budget", "1s", "--precision-goal", "0.5"]
+COLUMNS = ("size", "count", "algorithm", "out of place time", "in place time", "algbw", "busbw", "#wrong", "limit", "error")
+
+
+def factors(point, *names):
+    return tuple(point["factors"][n] for n in names)
+
+
+def good_row(point, ranks):
+    """What is wrong with a measured row; nothing for a good one."""
+    m, f, problems = point["metrics"], point["factors"], []
+    if point["status"] != "ok" or m["wrong"] != 0:
+        return [point["status"], point["reason"], m.get("wrong")]
+    time = m["time_s"]["median"]
+    algbw = f["size_bytes"] / time
+    if abs(m["algbw_bytes_per_s"] / algbw - 1) > 1e-9:
+        problems.append("algbw is not size / time")
+    if abs(m["busbw_bytes_per_s"] / (algbw * 2 * (ranks - 1) / ranks) - 1) > 1e-9:
+        problems.append("busbw is not algbw 2(P-1)/P")
+    if f["algorithm"] == "mpi" and m.get("bytes_sent_total") is not None:
+        problems.append("bytes claimed for the library")
+    if f["algorithm"] == "ring" and m["bytes_sent_total"] != m["bytes_predicted"]:
+        problems.append("bytes differ from the schedule's")
+    if f["nodes"] == 1 and not m["limit_s"] > 0:
+        problems.append("no limit")
+    return problems
+
+
+def table_and_file(test):
+    out = test.path("r.jsonl")
+    sweep = ["allreduce", "-b", "64", "-e", "64K", "-f", "1024", "--algorithm", "mpi,ring", *QUICK, "--out", out]
+    done = test.run(*sweep, ranks=2, timeout=90)
+    if not test.check(done.code == 0 and not done.own_lines, "a sweep ends with 0", done):
+        return
+    test.check(all(c in done.out for c in COLUMNS), "the table has nccl-tests' columns and ours", done)
+    test.valid(out)
+    points = support.points(out)
+    test.equal(sorted(factors(p, "algorithm", "size_bytes", "in_place") for p in points),
+               sorted((a, s, i) for a in ("mpi", "ring") for s in (64, 65536) for i in (False, True)),
+               "all sizes by all algorithms, out of place and in place, each once")
+    bad = {support.key(p): r for p in points if (r := good_row(p, 2))}
+    test.equal(bad, {}, "each row is checked, has bandwidths of its median, its bytes and a limit")
+    test.check("rows" not in done.err and "8 points measured, 0 kept" in done.out, "the last line counts them", done)
+    lines = support.whole_lines(out)
+    out.write_text("\n".join(lines[:-3]) + "\n")
+    again = test.run(*sweep, "--resume", ranks=2, timeout=90)
+    test.check(again.code == 0 and "3 points measured, 5 kept" in again.out, "--resume measures what is missing", again)
+    test.valid(out)
+
+
+def formats(test):
+    small = ["allreduce", "--sizes", "1000", "-n", "17", "-w", "3", "--algorithm", "mpi,ring", "--transport", "mpi",
+             "--buffers", "arena,plain", "--in-place", "in"]
+    done = test.run(*small, "--csv", ranks=2)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    test.check(done.code == 0 and len(rows) == 4, "--csv has one line a point", done)
+    test.equal({(r["status"], r["samples"], r["size_bytes"], r["in_place"]) for r in rows}, {("ok", "17", "1000", "true")},
+               "-n is exact, a size need not be a power of two")
+    test.check(None not in rows[0] and all(float(r["time_median_s"]) > 0 for r in rows), "each line has all columns")
+    done = test.run(*small, "--json", "-m", "3", "-a", "1", "-c", "0", ranks=2)
+    path = test.path("stdout.jsonl")
+    path.write_text(done.out)
+    test.valid(path, what="--json prints a valid result file")
+    points = support.points(path)
+    test.equal({(len(p["raw_times_s"]), p["metrics"].get("wrong"), *factors(p, "problem", "reduction")) for p in points},
+               {(17, None, "calls=3", "avg")}, "-m, -a and -c are obeyed and recorded")
+
+
+def other_collectives(test):
+    out = test.path("all.jsonl")
+    done = test.run("allreduce", "--collective", "all", "--sizes", "4000", "--algorithm", "all", "-n", "6", "-d",
+                    "fp32,int32", "--in-place", "both", "--out", out, ranks=4, timeout=120)
+    test.check(done.code == 0, "all collectives by all algorithms end with 0", done)
+    test.valid(out)
+    points = support.points(out)
+    test.equal({support.brief(p)["algorithm"]: p["reason"] for p in points if p["status"] not in ("ok", "unsupported")}, {},
+               "each point is measured, or unsupported with its reason")
+    measured = {p["factors"]["collective"] for p in points if p["status"] == "ok"}
+    test.check("allreduce" in measured, "all-reduce is among them", measured)
+    crowded = {p["metrics"]["oversubscribed"] for p in points if p["status"] == "ok"}
+    test.equal(len(crowded), 1, "all say alike whether there are more ranks than cores")
+
+
+def fake_nodes(test):
+    out = test.path("fake.jsonl")
+    done = test.run("allreduce", "--sizes", "64K", "--algorithm", "ring", "--transport", "all,auto", "--fake-nodes",
+                    "0,0,1,1", "-n", "5", "--in-place", "in", "--out", out, ranks=4)
+    test.check(done.code == 0, "one host plays two", done)
+    found = {factors(p, "transport", "nodes", "ranks_per_node", "mapping") + (p["status"],) for p in support.points(out)}
+    test.check(("mpi", 2, 2, "fake:0,0,1,1", "ok") in found, "the file says that the nodes are fake", found)
+    test.check(("shm", 2, 2, "fake:0,0,1,1", "unsupported") in found, "shared memory does not span them", found)
+    crossed = [p["metrics"]["bytes_inter_node"] for p in support.points(out) if p["status"] == "ok"]
+    test.check(crossed and all(b > 0 for b in crossed), "bytes crossed nodes", crossed)
+    test.valid(out)
+
+
+def damage(test):
+    out = test.path("damage.jsonl")
+    done = test.run("allreduce", "--sizes", "1000", "-d", "all", "--algorithm", "all", "--in-place",
+                    "out", "--damage", "1", "--out", out, ranks=2, timeout=90)
+    test.check(done.code == 4, "a damaged result ends with 4", done)
+    points = [p for p in support.points(out) if p["status"] != "unsupported"]
+    test.check(points and all(p["status"] == "wrong" and p["metrics"]["wrong"] >= 1 for p in points),
+               "every algorithm and type is found wrong", [(p["status"], support.brief(p)) for p in points])
+    test.check("#wrong" in done.out and "wrong:" in done.out, "after all rows were printed", done)
+    test.valid(out)
+
+
+def measured_table(test):
+    path = str(test.path("table.txt"))
+    flags = ["--sizes", "8,1M", "--transport", "shm", "--in-place", "in"]
+    done = test.run("allreduce", *flags, "--algorithm", "mpi,ring,shm-direct", "--write-table", path, ranks=2)
+    test.check(done.code == 0 and path in done.err, "the fastest of each size go to a file", done)
+    done = test.run("allreduce", *flags, "--algorithm", f"auto:table={path}", "-n", "7", ranks=2)
+    test.check(done.code == 0 and ("shm-direct" in done.out or "ring" in done.out), "which auto reads", done)
+    done = test.run("allreduce", *flags, "--write-table", path, ranks=2)
+    test.check(done.code == 2 and len(done.own_lines) == 1, "an existing table is not replaced", done)
+    done = test.run("allreduce", "--sizes", "8", "-d", "fp32,fp16", "--write-table", str(test.path("two.txt")), ranks=2)
+    test.check(done.code == 2 and "--datatype" in done.own_lines[0], "two datatypes make no table", done)
+
+
+def overlap(test):
+    out = test.path("overlap.jsonl")
+    done = test.run("allreduce", "--sizes", "256K", "--algorithm", "mpi,ring", "--overlap", "none,gemm", "--in-place", "in",
+                    "-n", "7", "-w", "3", "--out", out, ranks=2, timeout=120)
+    test.check(done.code == 0 and "hidden" in done.out, "the exchange runs under a matrix product", done)
+    rows = [p["metrics"] for p in support.points(out) if p["factors"]["overlap"] == "gemm"]
+    parts = all(m["comm_s"] > 0 and m["compute_s"] > 0 and "exposed_s" in m and "overlap_s" in m for m in rows)
+    test.check(len(rows) == 2 and parts, "its rows have the parts", rows)
+    test.valid(out)
+
+
+BAD = [
+    (["-b", "64M", "-e", "8"], ["--minbytes", "--maxbytes"]),
+    (["-b", "0"], ["--minbytes", "--stepbytes"]),
+    (["-f", "1"], ["--stepfactor"]),
+    (["-i", "0"], ["--stepbytes"]),
+    (["-b", "8Q"], ["--minbytes", "8Q"]),
+    (["-n", "0"], ["--iters", "from 1"]),
+    (["-w", "-3"], ["--warmup_iters"]),
+    (["-o", "xor"], ["xor", "sum"]),
+    (["-d", "fp12"], ["fp12", "fp32"]),
+    (["-r", "7"], ["--root", "7"]),
+    (["-a", "4"], ["--average", "4"]),
+    (["-a", "1", "--reduction", "max"], ["--average", "--reduction"]),
+    (["-G", "1"], ["--device cuda"]),
+    (["-c", "2"], ["--check"]),
+    (["--collective", "gather"], ["gather", "allreduce"]),
+    (["--algorithm", "rings"], ["rings", "ring"]),
+    (["--buffers", "pinned"], ["pinned", "arena"]),
+    (["--in-place", "maybe"], ["maybe", "both"]),
+    (["--fake-nodes", "0,0,1"], ["--fake-nodes", "3 nodes", "1 rank"]),
+    (["--set", "mlperf"], ["mlperf", "deepbench"]),
+    (["--set", "deepbench", "--sizes", "1M"], ["--set", "--sizes"]),
+    (["--codec", "qsgd4"], ["qsgd4", "none"]),
+    (["--overlap", "conv"], ["conv", "gemm"]),
+    (["--damage", "5"], ["--damage", "5"]),
+    (["--csv", "--json"], ["--csv", "--json"]),
+]
+
+
+def bad_input(test):
+    for arguments, words in BAD:
+        done = test.run("allreduce", *arguments, timeout=30)
+        line = done.own_lines[0] if len(done.own_lines) == 1 else ""
+        test.check(done.code == 2 and line and all(w in line for w in words), f"{' '.join(arguments)}: one line, exit 2", done)
+    done = test.run("allreduce", "--algorithm", "rings", ranks=2)
+    test.check(done.code == 2 and len(done.own_lines) == 1, "one line from two ranks too", done)
+
+
+def dry_run(test):
+    done = test.run("allreduce", "--dry-run", "--set", "deepbench", "--fake-nodes", "0,0,1,1", "--algorithm",
+                    "mpi,ring,direct")
+    test.check(done.code == 0 and "42 points on 4 ranks" in done.out and "258000000" in done.out,
+               "--dry-run needs no ranks and shows DeepBench's sizes", done)
+
+
+def body(test):
+    table_and_file(test)
+    formats(test)
+    other_collectives(test)
+    fake_nodes(test)
+    damage(test)
+    measured_table(test)
+    overlap(test)
+    bad_input(test)
+    dry_run(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)

@@ -1,0 +1,139 @@
+// Every algorithm × collective × type × operation × placement × odd length, on real ranks, over each transport that
+// they can have: shared memory, MPI, and both at once with one host playing several nodes.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "mpi/ranks.hpp"
+#include "runtime/network.hpp"
+#include "support/collectives.hpp"
+#include "support/schedule_shapes.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using runtime::TransportKind;
+using test::CollectiveCase;
+
+constexpr std::size_t message = 4096;  // bytes: several slices of the longest buffer
+constexpr std::size_t longest = std::size_t{1} << 20;
+
+/// Ranks in pairs on nodes that one host plays; the last may be alone.
+std::vector<int> pairs(int ranks) {
+  std::vector<int> out;
+  for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
+  return out;
+}
+
+class Place {
+ public:
+  explicit Place(TransportKind kind)
+      : network_(world_, {.transport = kind,
+                          .memory_bytes = std::size_t{48} << 20,
+                          .fake_nodes = kind == TransportKind::hybrid ? pairs(world_.size()) : std::vector<int>{}}),
+        link_(network_.connect(world_, collective_channels)),
+        memory_(network_.arena().take(2 * longest)),
+        mark_(network_.arena().mark()) {}
+
+  std::string refusal(const AlgorithmChoice& a, Goal goal) const {
+    if (a.info().carrier == Carrier::shared && network_.transport() != TransportKind::shm) return "not shared";
+    return a.refusal(shape_of(network_.nodes_of(world_)), goal);
+  }
+
+  /// What was wrong on any rank, the first few.
+  std::vector<std::string> run(const AlgorithmChoice& a, Goal goal, const std::vector<CollectiveCase>& cases) {
+    network_.arena().rewind(mark_);
+    std::map<Placement, std::unique_ptr<Collective>> bound;
+    for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
+      bound[placement] = a.bind({world_, network_, *link_},
+                                {.placement = placement, .max_bytes = longest, .message_bytes = message}, goal, 0);
+    }
+    std::vector<std::string> faults;
+    const Shape shape = shape_of(network_.nodes_of(world_));
+    for (const auto& c : cases) {
+      if (!a.refusal(shape, goal, {.element = c.known.data.element, .op = c.known.data.op}).empty()) continue;
+      const auto o = run_known(*bound[c.placement], c, static_cast<std::size_t>(world_.rank()), memory_, patience_);
+      if (!o.fault.empty()) faults.push_back(o.fault);
+      const bool must_be_same = same_on_all_ranks(goal) && !a.is_vendor();
+      if (!world_.all(!must_be_same || world_.broadcast_value(o.hash) == o.hash))
+        faults.push_back("other bits: " + describe(c));
+    }
+    return faults;
+  }
+
+ private:
+  runtime::Communicator world_ = runtime::Communicator::world();
+  runtime::Network network_;
+  runtime::Link link_;
+  std::span<std::byte> memory_;
+  runtime::Arena::Mark mark_;
+  runtime::Patience patience_ = test::patience_of(world_, 1);
+};
+
+std::vector<CollectiveCase> cases_for(Goal goal) {
+  const auto ranks = static_cast<std::size_t>(runtime::Communicator::world().size());
+  const bool reduces = goal == Goal::all_reduce || goal == Goal::reduce_scatter;
+  const std::vector<std::size_t> counts = goal == Goal::all_to_all
+                                              ? std::vector<std::size_t>{ranks, 1003 * ranks}
+                                              : std::vector<std::size_t>{0, 1, ranks - 1, ranks + 1, 5003};
+  std::vector<CollectiveCase> out;
+  for (const auto& [element, op] : test::types_and_ops()) {
+    if (!reduces && op != Op::sum) continue;
+    for (const std::size_t count : counts) {
+      for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
+        const auto pattern = count > 1000 ? Pattern::random : Pattern::exact;
+        out.push_back({.known = {.goal = goal,
+                                 .data = {.pattern = pattern, .element = element, .op = op, .ranks = ranks},
+                                 .count = count},
+                       .placement = placement});
+      }
+    }
+  }
+  return out;
+}
+
+/// Names that stand for more than one course are tried with other parameters too.
+std::vector<std::string> all_algorithms() {
+  std::vector<std::string> names = test::scheduled_algorithms();
+  for (const auto& a : algorithms()) {
+    if (a.carrier != Carrier::schedule) names.emplace_back(a.name);
+  }
+  names.emplace_back("0-1K:recursive-doubling,1K-:ring");
+  return names;
+}
+
+class CollectiveContract : public ::testing::TestWithParam<std::tuple<TransportKind, std::string>> {
+ protected:
+  static void TearDownTestSuite() { places.clear(); }  // while MPI is up
+  /// Windows are dear: one place a transport.
+  static Place& place(TransportKind kind) {
+    auto& p = places[kind];
+    if (!p) p = std::make_unique<Place>(kind);
+    return *p;
+  }
+
+ private:
+  static inline std::map<TransportKind, std::unique_ptr<Place>> places;
+};
+
+TEST_P(CollectiveContract, EveryCombinationIsRightOnEveryRank) {
+  const auto& [kind, algorithm_name] = GetParam();
+  Place& here = place(kind);
+  const auto algorithm = find_algorithm(algorithm_name);
+  for (const Goal goal : test::all_goals) {
+    if (!here.refusal(*algorithm, goal).empty()) continue;
+    const auto faults = here.run(*algorithm, goal, cases_for(goal));
+    EXPECT_TRUE(faults.empty()) << faults.size() << " faults; " << faults.front();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, CollectiveContract,
+    ::testing::Combine(::testing::Values(TransportKind::shm, TransportKind::mpi, TransportKind::hybrid),
+                       ::testing::ValuesIn(all_algorithms())),
+    [](const auto& param) {
+      return test::test_name(fmt::format("{}_{}", runtime::name(std::get<0>(param.param)), std::get<1>(param.param)));
+    });
+
+}  // namespace
+}  // namespace gradmeter::allreduce

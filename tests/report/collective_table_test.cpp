@@ -1,0 +1,115 @@
+#include "report/collective_table.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace gradmeter::report {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Point point(const char* algorithm, bool in_place, double seconds, std::int64_t size = 4096) {
+  Point p;
+  p.experiment = "allreduce";
+  p.factors[Factor::collective] = std::string("allreduce");
+  p.factors[Factor::algorithm] = std::string(algorithm);
+  p.factors[Factor::transport] = std::string("shm");
+  p.factors[Factor::size_bytes] = size;
+  p.factors[Factor::dtype] = std::string("fp16");
+  p.factors[Factor::op] = std::string("sum");
+  p.factors[Factor::ranks] = std::int64_t{2};
+  p.factors[Factor::nodes] = std::int64_t{1};
+  p.factors[Factor::buffers] = std::string("arena");
+  p.factors[Factor::in_place] = in_place;
+  p.factors[Factor::cadence] = std::string("barrier");
+  p.factors[Factor::reduction] = std::string("max");
+  core::Summary time;
+  time.median = seconds;
+  time.ci95_low = seconds * 0.9;
+  time.ci95_high = seconds * 1.1;
+  time.p99 = seconds * 2;
+  time.max = seconds * 3;
+  p.metrics[Metric::time_s] = time;
+  p.metrics[Metric::algbw_bytes_per_s] = 1.5e9;
+  p.metrics[Metric::busbw_bytes_per_s] = 2.5e9;
+  p.metrics[Metric::limit_s] = seconds / 2;
+  p.metrics[Metric::wrong] = std::int64_t{0};
+  p.metrics[Metric::error] = 1e-4;
+  return p;
+}
+
+std::size_t lines(const std::string& text, std::string_view part) {
+  std::size_t n = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TEST(CollectiveTable, OneRowHoldsBothPlacesOfACall) {
+  const auto text = collective_tables(std::vector{point("ring", false, 123e-6), point("ring", true, 45.6e-6)});
+  EXPECT_EQ(lines(text, "ring/shm"), 1u);
+  for (const char* part :
+       {"out of place time", "in place time", "#wrong", "123", "45.6", "111–135", "2.50", "1.50", "2048", "2.00",
+        "allreduce · fp16 · sum · buffers arena · 2 ranks on 1 node · cadence barrier"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(CollectiveTable, AHalfThatWasNotAskedForIsNotThere) {
+  const auto text = collective_tables(std::vector{point("ring", true, 45.6e-6)});
+  EXPECT_THAT(text, HasSubstr("in place time"));
+  EXPECT_THAT(text, Not(HasSubstr("out of place")));
+}
+
+TEST(CollectiveTable, RowsStandBySizeWhateverTheOrderTheyCameIn) {
+  const auto text = collective_tables(std::vector{point("ring", true, 1e-3, 8192), point("swing", true, 1e-6, 64)});
+  EXPECT_LT(text.find("swing"), text.find("ring/"));
+}
+
+TEST(CollectiveTable, AWrongRowShowsHowManyAndTheReason) {
+  Point p = point("ring", false, 1e-3);
+  p.status = core::Status::wrong;
+  p.reason = "3 elements are outside the tolerance, over all ranks";
+  p.metrics[Metric::wrong] = std::int64_t{3};
+  EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("wrong: 3 elements are outside the tolerance"));
+}
+
+TEST(CollectiveTable, CrowdingAndNoiseAreMarked) {
+  Point p = point("ring", false, 50e-6);
+  EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("50.0*")));
+  p.metrics[Metric::oversubscribed] = true;
+  p.metrics[Metric::noise_foreign] = 0.5;
+  EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0*~"));
+}
+
+TEST(CollectiveTable, OverlapShowsTheShareThatWasHidden) {
+  Point p = point("ring", true, 10e-3);
+  p.factors[Factor::overlap] = std::string("gemm");
+  p.metrics[Metric::comm_s] = 8e-3;
+  p.metrics[Metric::compute_s] = 8e-3;
+  p.metrics[Metric::exposed_s] = 2e-3;
+  p.metrics[Metric::overlap_s] = 6e-3;
+  const auto text = collective_tables(std::vector{p});
+  EXPECT_THAT(text, HasSubstr("hidden"));
+  EXPECT_THAT(text, HasSubstr("75"));
+}
+
+TEST(CollectiveCsv, EveryLineHasTheHeadersCells) {
+  Point odd = point("ring", false, 1e-3);
+  odd.status = core::Status::skipped;
+  odd.reason = "says \"no\"";
+  odd.metrics = {};
+  const auto cells = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  EXPECT_EQ(cells(collective_csv_header()), cells(collective_csv_row(point("ring", true, 1e-3))));
+  EXPECT_EQ(cells(collective_csv_header()), cells(collective_csv_row(odd)));
+  EXPECT_THAT(collective_csv_row(odd), HasSubstr("\"says \"\"no\"\"\""));
+  EXPECT_THAT(collective_csv_header(), HasSubstr("time_median_s"));
+}
+
+}  // namespace
+}  // namespace gradmeter::report
