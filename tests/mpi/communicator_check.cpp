@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi_collectives.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -136,8 +137,9 @@ void expect_reduction(const Communicator& c, Combine op, bool in_place, std::siz
   std::vector<T> in(n), out(n);
   for (std::size_t i = 0; i < n; ++i) in[i] = value(c.rank(), i);
   if (in_place) out = in;
-  const auto* source = reinterpret_cast<const std::byte*>(in_place ? out.data() : in.data());
-  c.all_reduce(source, reinterpret_cast<std::byte*>(out.data()), n, core::element_of<T>, op);
+  auto* result = reinterpret_cast<std::byte*>(out.data());
+  const auto* source = in_place ? result : reinterpret_cast<const std::byte*>(in.data());
+  mpi_all_reduce(c, {source, result, n}, Reduction(core::element_of<T>, op), nullptr);
   for (std::size_t i = 0; i < n; ++i) {
     T expected = value(0, i);
     for (int r = 1; r < c.size(); ++r) {

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/small_float.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi_collectives.hpp"
 #include "runtime/gloo_door.hpp"
 #include "runtime/mpi_tuning.hpp"
 #include "runtime/network.hpp"
@@ -170,7 +171,7 @@ std::uint64_t sum_bits(const Communicator& c, std::size_t n) {
   std::vector<float> v(n);
   test::fill(v, c.rank());
   auto* bytes = reinterpret_cast<std::byte*>(v.data());
-  c.all_reduce(bytes, bytes, n, core::Element::f32, runtime::Combine::sum);
+  runtime::mpi_all_reduce(c, {bytes, bytes, n}, runtime::Reduction(core::Element::f32, runtime::Combine::sum), nullptr);
   return test::hash_of(std::as_bytes(std::span(v)));
 }
 

@@ -1,0 +1,131 @@
+#include "compression/registry.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "compression/cast.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::compression {
+namespace {
+
+constexpr std::array table{
+    CodecInfo{.name = "bf16",
+              .wire_text = "16",
+              .rule = "rounded to nearest even; sums in fp32",
+              .source = "Kalamkar et al., arXiv:1905.12322",
+              .make = make_bf16},
+    CodecInfo{.name = "fp16",
+              .wire_text = "16",
+              .rule = "rounded to nearest even; sums in fp32",
+              .source = "IEEE 754-2008; Micikevicius et al., ICLR 2018",
+              .make = make_fp16},
+};
+
+/// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).
+constexpr std::size_t default_min = 1024;
+
+core::ParsedName defaults_of(const CodecInfo& row) {
+  core::ParsedName out{.base = std::string(row.name), .bare = {}, .parameters = {}};
+  if (!row.parameters.empty()) out = core::parse_name(fmt::format("{}:{}", row.name, row.parameters));
+  out.parameters["ef"] = row.feedback ? "on" : "off";
+  out.parameters["min"] = fmt::format("{}", default_min);
+  return out;
+}
+
+core::ParsedName overlaid(const CodecInfo& row, const core::ParsedName& given) {
+  core::ParsedName out = defaults_of(row);
+  if (!given.bare.empty()) {
+    throw core::UsageError(fmt::format("codec {} takes no '{}'; parameters are key=value", row.name, given.bare));
+  }
+  std::vector<std::string> known;
+  for (const auto& [key, value] : out.parameters) known.push_back(key);
+  for (const auto& [key, value] : given.parameters) {
+    if (!out.parameters.contains(key)) core::refuse_unknown(fmt::format("parameter of codec {}", row.name), key, known);
+    out.parameters[key] = value;
+  }
+  return out;
+}
+
+std::string short_name(const CodecInfo& row, core::ParsedName parsed) {
+  const core::ParsedName defaults = defaults_of(row);
+  std::erase_if(parsed.parameters, [&](const auto& p) { return defaults.parameters.at(p.first) == p.second; });
+  return parsed.canonical();
+}
+
+CodecChoicePtr chosen(const CodecInfo& row, const core::ParsedName& given) {
+  static constexpr std::array<std::string_view, 2> switches{"off", "on"};
+  CodecChoice c;
+  c.info = &row;
+  c.parsed = overlaid(row, given);
+  c.name = c.parsed.canonical();
+  c.label = short_name(row, c.parsed);
+  c.feedback = one_of(c.parsed, "ef", switches) == 1;
+  c.min_elements = whole_number(c.parsed, "min", 0, std::size_t{1} << 40);
+  if (row.check) row.check(c.parsed);
+  if (row.make) c.codec = row.make(c.parsed);
+  return std::make_shared<const CodecChoice>(std::move(c));
+}
+
+const std::string& text_of(const core::ParsedName& name, std::string_view parameter) {
+  return name.parameters.at(std::string(parameter));
+}
+
+}  // namespace
+
+std::span<const CodecInfo> codecs() { return table; }
+
+CodecChoicePtr find_codec(std::string_view text) {
+  const core::ParsedName given = core::parse_name(text);
+  std::vector<std::string> known{"none"};
+  for (const auto& row : table) {
+    if (row.name == given.base) return chosen(row, given);
+    known.emplace_back(row.name);
+  }
+  if (given.base != "none" && given.base != "fp32") core::refuse_unknown("codec", given.base, known);
+  if (given.canonical() != given.base) throw core::UsageError(fmt::format("codec {} takes no parameters", given.base));
+  return nullptr;
+}
+
+std::size_t whole_number(const core::ParsedName& name, std::string_view parameter, std::size_t least,
+                         std::size_t most) {
+  const std::string& text = text_of(name, parameter);
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // Written back, it must be the same text: names that mean the same must be equal.
+  if (error != std::errc{} || fmt::format("{}", value) != text || value < least || value > most) {
+    throw core::UsageError(fmt::format("codec {} takes whole numbers from {} to {} as {}, not '{}'", name.base, least,
+                                       most, parameter, text));
+  }
+  return value;
+}
+
+double fraction(const core::ParsedName& name, std::string_view parameter) {
+  const std::string& text = text_of(name, parameter);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value > 0) || value > 1) {
+    throw core::UsageError(
+        fmt::format("codec {} takes numbers above 0 and up to 1 as {}, not '{}'", name.base, parameter, text));
+  }
+  if (fmt::format("{}", value) != text) {
+    throw core::UsageError(fmt::format("codec {}: write {}={} in place of '{}': equal names must mean the same",
+                                       name.base, parameter, value, text));
+  }
+  return value;
+}
+
+std::size_t one_of(const core::ParsedName& name, std::string_view parameter,
+                   std::span<const std::string_view> allowed) {
+  const std::string& text = text_of(name, parameter);
+  const auto found = std::find(allowed.begin(), allowed.end(), text);
+  if (found == allowed.end()) {
+    throw core::UsageError(
+        fmt::format("codec {} takes {} as {}, not '{}'", name.base, fmt::join(allowed, ", "), parameter, text));
+  }
+  return static_cast<std::size_t>(found - allowed.begin());
+}
+
+}  // namespace gradmeter::compression
