@@ -1,0 +1,28 @@
+#include "compression/error.hpp"
+
+#include <limits>
+
+namespace gradmeter::compression {
+
+double squared_norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
+  return sum;
+}
+
+double squared_error(std::span<const float> decoded, std::span<const float> exact) {
+  double sum = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double difference = static_cast<double>(decoded[i]) - static_cast<double>(exact[i]);
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+double relative_squared_error(std::span<const float> decoded, std::span<const float> exact) {
+  const double error = squared_error(decoded, exact), norm = squared_norm(exact);
+  if (norm > 0 || error != error) return error / norm;
+  return error > 0 ? std::numeric_limits<double>::infinity() : 0.0;
+}
+
+}  // namespace gradmeter::compression

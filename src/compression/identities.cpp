@@ -1,0 +1,224 @@
+#include "compression/identities.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compression/error.hpp"
+
+namespace gradmeter::compression {
+namespace {
+
+using Values = std::span<const float>;
+
+double parameter(const core::ParsedName& name, const std::string& key, double fallback) {
+  const auto found = name.parameters.find(key);
+  if (found == name.parameters.end()) return fallback;
+  const std::string& text = found->second;
+  double value = fallback;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{} ? value : fallback;
+}
+
+bool is(const core::ParsedName& name, const std::string& key, std::string_view value) {
+  const auto found = name.parameters.find(key);
+  return found != name.parameters.end() && found->second == value;
+}
+
+template <class Visit>
+void each_bucket(const core::ParsedName& name, Values x, Visit visit) {
+  const auto d = static_cast<std::size_t>(parameter(name, "bucket", 512));
+  for (std::size_t i = 0; i < x.size(); i += d) visit(x.subspan(i, std::min(d, x.size() - i)));
+}
+
+double largest(Values x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
+  return most;
+}
+
+/// Unbiased rounding to a neighbour.
+class Rounding {
+ public:
+  void add(double x, double lo, double hi) {
+    const double below = x - lo, above = hi - x, mean = below * above;
+    mean_ += mean;
+    variance_ += mean * (above - below) * (above - below);
+  }
+  ExpectedError result() const { return {mean_, std::sqrt(variance_), false}; }
+
+ private:
+  double mean_ = 0, variance_ = 0;
+};
+
+/// Levels 0, N/s, 2N/s … N.
+ExpectedError uniform_levels(const core::ParsedName& name, Values x, double s, bool l2) {
+  Rounding r;
+  each_bucket(name, x, [&](Values bucket) {
+    const double norm = l2 ? std::sqrt(squared_norm(bucket)) : largest(bucket);
+    if (norm == 0) return;
+    for (const float v : bucket) {
+      const double place = std::fabs(static_cast<double>(v)) * s / norm, floor = std::min(std::floor(place), s - 1);
+      r.add(place * norm / s, floor * norm / s, (floor + 1) * norm / s);
+    }
+  });
+  return r.result();
+}
+
+ExpectedError qsgd(const core::ParsedName& name, Values x) {
+  const double bits = name.base.back() - '0';
+  return uniform_levels(name, x, std::exp2(bits - 1) - 1, is(name, "norm", "l2"));
+}
+
+ExpectedError qsgd_elias(const core::ParsedName& name, Values x) {
+  return uniform_levels(name, x, parameter(name, "levels", 4), !is(name, "norm", "max"));
+}
+
+ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
+  Rounding r;
+  each_bucket(name, x, [&](Values bucket) {
+    const double norm = largest(bucket);
+    for (const float v : bucket) r.add(v, -norm, norm);
+  });
+  return r.result();
+}
+
+/// With the clip, values beyond it become it: a bias that is not drawn.
+std::optional<ExpectedError> terngrad(const core::ParsedName& name, Values x) {
+  const bool clipped = name.parameters.contains("clip") && !is(name, "clip", "off") && !is(name, "clip", "0");
+  if (clipped) return std::nullopt;
+  Rounding r;
+  const double most = largest(x);
+  for (const float v : x) r.add(std::fabs(static_cast<double>(v)), 0, most);
+  return r.result();
+}
+
+/// 0, and powers of two down to 2^(E - 126), E = ceil(log2 of the bucket's largest).
+ExpectedError natural(const core::ParsedName& name, Values x) {
+  Rounding r;
+  each_bucket(name, x, [&](Values bucket) {
+    const double most = largest(bucket);
+    if (most == 0) return;
+    const double least = std::exp2(std::ceil(std::log2(most)) - 126);
+    for (const float v : bucket) {
+      const double a = std::fabs(static_cast<double>(v));
+      const double lo = a < least ? 0 : std::exp2(std::floor(std::log2(a)));
+      r.add(a, lo, a < least ? least : 2 * lo);
+    }
+  });
+  return r.result();
+}
+
+/// 0, N·2⁻⁶ … N/2, N.
+ExpectedError logarithmic(const core::ParsedName& name, Values x) {
+  Rounding r;
+  each_bucket(name, x, [&](Values bucket) {
+    const double most = largest(bucket);
+    if (most == 0) return;
+    for (const float v : bucket) {
+      const double a = std::fabs(static_cast<double>(v));
+      double hi = most;
+      while (hi > most / 64 && hi / 2 >= a) hi /= 2;
+      r.add(a, hi > most / 64 ? hi / 2 : 0, hi);
+    }
+  });
+  return r.result();
+}
+
+/// The energy that a mean leaves: Σx² - (Σ|x|)²/n of those that share it.
+ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
+  const bool two = is(name, "means", "two") || is(name, "means", "2");
+  double error = 0;
+  each_bucket(name, x, [&](Values bucket) {
+    double sum[2] = {0, 0}, count[2] = {0, 0};
+    for (const float v : bucket) {
+      const int side = two && v < 0 ? 1 : 0;
+      sum[side] += std::fabs(static_cast<double>(v));
+      ++count[side];
+    }
+    error += squared_norm(bucket);
+    for (const int side : {0, 1}) {
+      if (count[side] > 0) error -= sum[side] * sum[side] / count[side];
+    }
+  });
+  return {std::max(error, 0.0), 0, false};
+}
+
+ExpectedError tail_energy(const core::ParsedName& name, Values x) {
+  const auto n = static_cast<double>(x.size());
+  const auto k = std::min(x.size(), static_cast<std::size_t>(std::ceil(parameter(name, "density", 0.01) * n)));
+  std::vector<float> magnitudes(x.size());
+  std::transform(x.begin(), x.end(), magnitudes.begin(), [](float v) { return std::fabs(v); });
+  const auto tail = magnitudes.begin() + static_cast<std::ptrdiff_t>(k);
+  std::nth_element(magnitudes.begin(), tail, magnitudes.end(), std::greater<>());
+  return {squared_norm({tail, magnitudes.end()}), 0, false};
+}
+
+/// Half the distance of neighbours: relative in the normal range, absolute below it.
+struct Format {
+  std::string_view name;
+  double relative, absolute, largest;  ///< largest 0: not scaled
+};
+constexpr std::array formats{
+    Format{"bf16", 0x1p-8, 0x1p-134, 0},
+    Format{"fp16", 0x1p-11, 0x1p-25, 0},
+    Format{"fp8-e4m3", 0x1p-4, 0x1p-10, 448},
+    Format{"fp8-e5m2", 0x1p-3, 0x1p-17, 57344},
+};
+
+ExpectedError cast(const Format& f, const core::ParsedName& name, Values x) {
+  double bound = 0;
+  each_bucket(name, x, [&](Values bucket) {
+    const double absolute = f.largest > 0 ? f.absolute * largest(bucket) / f.largest : f.absolute;
+    for (const float v : bucket) {
+      const double most = std::max(f.relative * std::fabs(static_cast<double>(v)), absolute);
+      bound += most * most;
+    }
+  });
+  return {bound, 0, true};
+}
+
+/// One row a codec that has an identity.
+struct Identity {
+  std::string_view codec;
+  std::optional<ExpectedError> (*expect)(const core::ParsedName&, Values);
+};
+template <auto rule>
+std::optional<ExpectedError> always(const core::ParsedName& name, Values x) {
+  return rule(name, x);
+}
+constexpr std::array identities{
+    Identity{"lns4", always<logarithmic>},
+    Identity{"natural8", always<natural>},
+    Identity{"onebit", always<sign_times_mean>},
+    Identity{"qsgd1", always<one_stochastic_bit>},
+    Identity{"qsgd2", always<qsgd>},
+    Identity{"qsgd4", always<qsgd>},
+    Identity{"qsgd8", always<qsgd>},
+    Identity{"qsgd-elias", always<qsgd_elias>},
+    Identity{"terngrad", terngrad},
+    Identity{"topk", always<tail_energy>},
+};
+
+}  // namespace
+
+std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x) {
+  if (!std::isfinite(squared_norm(x))) return std::nullopt;
+  for (const auto& f : formats) {
+    if (f.name == codec.base) return cast(f, codec, x);
+  }
+  for (const auto& i : identities) {
+    if (i.codec == codec.base) return i.expect(codec, x);
+  }
+  return std::nullopt;
+}
+
+bool agrees(const ExpectedError& e, double measured, std::size_t draws) {
+  constexpr double allowed = 1e-3;
+  if (e.is_bound) return measured <= e.mean * (1 + allowed);
+  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + allowed * e.mean;
+}
+
+}  // namespace gradmeter::compression

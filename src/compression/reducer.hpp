@@ -1,0 +1,47 @@
+// What the owner of a chunk does in a compressed exchange: decode what came, add it up, encode the sum.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compression/codec.hpp"
+
+namespace gradmeter::compression {
+
+/// How the wire of a codec is cut: scales of whole buckets first, codes behind them, as the face of the room rules.
+struct WireLayout {
+  std::size_t bucket = 1;       ///< elements that share a scale
+  std::size_t scale_bytes = 0;  ///< of one bucket
+  std::size_t bits = 0;         ///< of one element
+  std::size_t scales(std::size_t n) const { return padded(scale_bytes * ((n + bucket - 1) / bucket)); }
+  std::size_t bytes(std::size_t n) const { return scales(n) + code_bytes(n, bits); }
+};
+/// Found from the sizes that the codec gives. Empty for codecs of variable size, for those whose tensors are not cut,
+/// and where no layout or more than one fits.
+std::optional<WireLayout> wire_layout(const Codec&);
+
+/// Adds up encoded spans in fp32, in their order, and encodes the sum: equal bits to doing it over whole spans,
+/// whatever way it goes. Where the codec's spans can be cut, in tiles of 8 Ki elements, so that the sum stays in the
+/// nearest cache: reads P·w/8 and writes w/8 bytes of memory an element. Elsewhere over whole spans through memory.
+/// Keeps scratch between calls; one thread at a time.
+class Reducer {
+ public:
+  /// `longest`: the longest span that will be given [elements].
+  Reducer(const Codec&, std::size_t longest);
+  /// `wires`: encoded spans of n elements each, at least one. Returns the bytes written to `out`.
+  std::size_t run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out, const Draw&);
+  bool in_tiles() const { return layout_.has_value(); }
+
+ private:
+  std::size_t run_whole(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out, const Draw&);
+  void run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first, std::byte* out,
+                const Draw&);
+
+  const Codec& codec_;
+  std::optional<WireLayout> layout_;
+  std::size_t tile_ = 0;  ///< elements: whole buckets, whole 16 bytes of codes
+  std::vector<float> sum_;
+  std::vector<std::byte> wire_;
+};
+
+}  // namespace gradmeter::compression

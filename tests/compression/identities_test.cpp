@@ -1,0 +1,81 @@
+#include "compression/identities.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "compression/error.hpp"
+#include "compression/gradients.hpp"
+#include "compression/registry.hpp"
+
+namespace gradmeter::compression {
+namespace {
+
+core::ParsedName name(const char* text) { return core::parse_name(text); }
+
+TEST(SquaredError, IsRelativeToTheNorm) {
+  const std::vector<float> x{3, 4}, y{3, 5}, zero{0, 0};
+  EXPECT_DOUBLE_EQ(relative_squared_error(y, x), 1.0 / 25);
+  EXPECT_EQ(relative_squared_error(zero, zero), 0);
+  EXPECT_EQ(relative_squared_error(x, zero), std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(relative_squared_error(std::vector<float>{NAN, 0}, x)));
+}
+
+TEST(ExpectedError, IsTheIdentityWorkedByHand) {
+  const std::vector<float> x{1, -0.5f, 0.25f, 0};
+  EXPECT_DOUBLE_EQ(expected_error(name("qsgd1:bucket=512"), x)->mean, 4 - 1.3125);
+  EXPECT_DOUBLE_EQ(expected_error(name("terngrad"), x)->mean, 1.75 - 1.3125);
+  EXPECT_DOUBLE_EQ(expected_error(name("qsgd2:bucket=512,norm=max"), x)->mean, 1.75 - 1.3125)
+      << "two bits with the largest as norm are TernGrad by the bucket";
+  // s = 7: places 7, 3.5, 1.75, 0.
+  EXPECT_DOUBLE_EQ(expected_error(name("qsgd4:bucket=512,norm=max"), x)->mean, (0.25 + 0.1875) / 49);
+  EXPECT_DOUBLE_EQ(expected_error(name("onebit"), x)->mean, 1.3125 - 1.75 * 1.75 / 4);
+  EXPECT_DOUBLE_EQ(expected_error(name("onebit:means=two"), x)->mean, 1.3125 - 0.25 - 1.25 * 1.25 / 3);
+  EXPECT_DOUBLE_EQ(expected_error(name("topk:density=0.5"), x)->mean, 0.0625);
+  EXPECT_DOUBLE_EQ(expected_error(name("natural8"), x)->mean, 0);
+  const std::vector<float> y{3, 1};
+  EXPECT_DOUBLE_EQ(expected_error(name("natural8"), y)->mean, 1);       // between 2 and 4
+  EXPECT_DOUBLE_EQ(expected_error(name("lns4"), y)->mean, 0.25 * 0.5);  // between 0.75 and 1.5
+}
+
+TEST(ExpectedError, IsUnknownForOthersAndForWhatIsNotFinite) {
+  EXPECT_FALSE(expected_error(name("powersgd"), std::vector<float>{1}));
+  EXPECT_FALSE(expected_error(name("qsgd4"), std::vector<float>{1, INFINITY}));
+}
+
+TEST(Agreement, AllowsWhatChanceDoesAndNoMore) {
+  EXPECT_TRUE(agrees({1, 0.1, false}, 1.5, 1));
+  EXPECT_FALSE(agrees({1, 0.1, false}, 1.5, 100));
+  EXPECT_FALSE(agrees({1, 0.1, false}, 0.3, 1));
+  EXPECT_TRUE(agrees({1, 0, true}, 0.2, 1));
+  EXPECT_FALSE(agrees({1, 0, true}, 1.1, 1));
+}
+
+/// Every codec that has an identity keeps it, on every distribution, ragged buckets included.
+TEST(ExpectedError, IsWhatEachCodecDoes) {
+  constexpr std::size_t n = 20011, draws = 24;
+  for (const auto& row : codecs()) {
+    if (!row.make) continue;
+    const auto choice = find_codec(row.name);
+    for (const auto* distribution : {"gaussian", "laplace", "sparse"}) {
+      std::vector<float> x(n), decoded(n);
+      TestGradient(distribution).draw(3, 0, x);
+      const auto expected = expected_error(choice->parsed, x);
+      if (!expected) continue;
+      std::vector<std::byte> wire(choice->codec->wire_bytes(n));
+      double error = 0;
+      for (std::size_t i = 0; i < draws; ++i) {
+        const std::size_t bytes = choice->codec->encode(x, wire.data(), {.seed = 9, .step = i});
+        choice->codec->decode(std::span(wire).first(bytes), decoded);
+        error += squared_error(decoded, x) / draws;
+      }
+      EXPECT_TRUE(agrees(*expected, error, draws))
+          << row.name << " " << distribution << ": " << error << " where " << expected->mean << " is expected, ± "
+          << expected->deviation / std::sqrt(double(draws));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::compression

@@ -1,0 +1,58 @@
+#include "compression/reducer.hpp"
+
+#include <gtest/gtest.h>
+
+#include "compression/gradients.hpp"
+#include "compression/registry.hpp"
+
+namespace gradmeter::compression {
+namespace {
+
+constexpr std::size_t parts = 3;
+
+struct Encoded {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::span<const std::byte>> wires;
+};
+Encoded encoded(const Codec& codec, std::size_t n) {
+  Encoded out{std::vector<std::vector<std::byte>>(parts), {}};
+  std::vector<float> x(n);
+  for (std::size_t p = 0; p < parts; ++p) {
+    TestGradient("laplace").draw(1, p, x);
+    auto& memory = out.memory[p];
+    memory.resize(codec.wire_bytes(n));
+    const std::size_t bytes = codec.encode(x, memory.data(), {.seed = 1, .rank = static_cast<std::uint32_t>(p)});
+    out.wires.emplace_back(memory.data(), bytes);
+  }
+  return out;
+}
+
+TEST(Reducer, GivesTheBitsOfWholeSpansForEveryCodecAndLength) {
+  for (const auto& row : codecs()) {
+    if (!row.make) continue;
+    const CodecPtr codec = find_codec(row.name)->codec;
+    for (const std::size_t n : {0u, 1u, 511u, 512u, 8191u, 8192u, 8193u, 20000u, 40961u}) {
+      const Encoded e = encoded(*codec, n);
+      std::vector<float> sum(n);
+      codec->decode(e.wires[0], sum);
+      for (std::size_t p = 1; p < parts; ++p) codec->decode_add(e.wires[p], sum, sum);
+      const Draw draw{.seed = 4, .phase = 1, .first = 512};
+      std::vector<std::byte> wanted(codec->wire_bytes(n)), found(codec->wire_bytes(n), std::byte{0xff});
+      wanted.resize(codec->encode(sum, wanted.data(), draw));
+      Reducer reducer(*codec, n);
+      found.resize(reducer.run(e.wires, n, found.data(), draw));
+      EXPECT_EQ(found, wanted) << row.name << ", " << n << (reducer.in_tiles() ? " in tiles" : " whole");
+    }
+  }
+}
+
+TEST(Reducer, GoesInTilesWhereSpansCanBeCut) {
+  EXPECT_TRUE(Reducer(*find_codec("bf16")->codec, 100).in_tiles());
+  const auto layout = wire_layout(*find_codec("bf16")->codec);
+  ASSERT_TRUE(layout);
+  EXPECT_EQ(layout->bits, 16u);
+  EXPECT_EQ(layout->scale_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace gradmeter::compression
