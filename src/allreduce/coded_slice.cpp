@@ -64,9 +64,9 @@ CodedSlice::Values CodedSlice::values(std::uint32_t block, Place place) const {
 void CodedSlice::encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual) {
   const Values v = values(block, from);
   const Timed timed(time_.encode_s);
-  const compression::Draw draw{.seed = call_.origin.seed,
-                               .step = call_.origin.step,
-                               .tensor = call_.origin.tensor,
+  const compression::Draw draw{.seed = call_.encoding.seed,
+                               .step = call_.encoding.step,
+                               .tensor = call_.encoding.tensor,
                                .rank = static_cast<std::uint32_t>(rank_),
                                .phase = phase,
                                .first = v.first};
@@ -87,7 +87,7 @@ void CodedSlice::decode_block(std::uint32_t block, const std::byte* from) {
 
 void CodedSlice::encode(const EncodeStep& x, std::uint32_t round) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
-    encode_block(b, x.from, round, call_.origin.worker_residual);
+    encode_block(b, x.from, round, call_.encoding.worker_residual);
   }
 }
 
@@ -121,7 +121,7 @@ void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> v
 void CodedSlice::finish(const FinishStep& x) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     if (x.encodes) {
-      encode_block(b, x.from, finished_phase, call_.origin.owner_residual);
+      encode_block(b, x.from, finished_phase, call_.encoding.owner_residual);
       decode_block(b, message({b, 1}).data());
     } else if (const Values v = values(b, x.from); v.at != v.out) {
       std::copy_n(v.at, v.count, v.out);

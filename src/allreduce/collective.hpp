@@ -19,16 +19,20 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// What codecs must know of a call: what its randomness is drawn from, where losses are kept, what the numbers are.
-struct Origin {
+/// What the numbers are: codecs take tensors one by one. Must last until the call is complete.
+struct Contents {
+  /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
+  std::size_t first = 0;
+  std::span<const TensorPart> tensors = {};  ///< ascending, apart; empty: the buffer is one tensor
+};
+
+/// What an encoding needs besides the numbers: what randomness is drawn from, and where losses are kept.
+struct Encoding {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t tensor = 0;
   /// Error feedback, an element for each of the call's, before it and after it; null: none. worker: of what this rank
   /// encodes on the way; owner: of sums that it finishes.
   float *worker_residual = nullptr, *owner_residual = nullptr;
-  /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
-  std::size_t first = 0;
-  std::span<const TensorPart> tensors = {};  ///< ascending, apart; empty: the buffer is one tensor
 };
 
 /// What a codec took of a rank's time so far [s].
@@ -45,7 +49,8 @@ struct Call {
   Op op = Op::sum;
   /// What several summands are added up in before they are rounded to the element: itself, or fp32 (see `reduce`).
   std::optional<core::Element> accumulate = std::nullopt;
-  Origin origin = {};
+  Contents contents = {};
+  Encoding encoding = {};
 
   core::Element accumulates_in() const { return accumulate.value_or(element); }
 };
@@ -74,6 +79,8 @@ class Collective {
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
   /// Null: nothing is encoded.
   virtual std::optional<CodingTime> coding() const { return std::nullopt; }
+  /// Drops what a codec keeps from call to call: error feedback, momentum, bases.
+  virtual void forget() {}
 };
 
 }  // namespace gradmeter::allreduce

@@ -107,8 +107,8 @@ Outcome run(const Case& c) {
              .out = reinterpret_cast<std::byte*>(out.data()),
              .count = c.count,
              .op = c.op};
-      x.origin.step = static_cast<std::uint64_t>(call);
-      if (c.feedback) x.origin.worker_residual = worker.data(), x.origin.owner_residual = owner.data();
+      x.encoding.step = static_cast<std::uint64_t>(call);
+      if (c.feedback) x.encoding.worker_residual = worker.data(), x.encoding.owner_residual = owner.data();
       executor.start(x);
       run_to_end(executor);
       for (std::size_t i = 0; i < c.count; ++i) o.total[r][i] += static_cast<double>(out[i]);
