@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "allreduce/reduce.hpp"
@@ -10,6 +11,34 @@
 #include "runtime/transport.hpp"
 
 namespace gradmeter::allreduce {
+
+/// One of the tensors that a buffer is made of. As a matrix where rows · columns is its count, for codecs that take it
+/// so.
+struct TensorPart {
+  std::size_t offset = 0, count = 0;  ///< elements, from the buffer's first
+  std::size_t rows = 0, columns = 0;
+};
+
+/// What the numbers are: codecs take tensors one by one. Must last until the call is complete.
+struct Contents {
+  /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
+  std::size_t first = 0;
+  std::span<const TensorPart> tensors = {};  ///< ascending, apart; empty: the buffer is one tensor
+};
+
+/// What an encoding needs besides the numbers: what randomness is drawn from, and where losses are kept.
+struct Encoding {
+  std::uint64_t seed = 0, step = 0;
+  std::uint32_t tensor = 0;
+  /// Error feedback, an element for each of the call's, before it and after it; null: none. worker: of what this rank
+  /// encodes on the way; owner: of sums that it finishes.
+  float *worker_residual = nullptr, *owner_residual = nullptr;
+};
+
+/// What a codec took of a rank's time so far [s].
+struct CodingTime {
+  double encode_s = 0, decode_s = 0;
+};
 
 /// One all-reduce of `count` elements. in == out: in place. All ranks make equal calls in the same order.
 struct Call {
@@ -20,6 +49,8 @@ struct Call {
   Op op = Op::sum;
   /// What several summands are added up in before they are rounded to the element: itself, or fp32 (see `reduce`).
   std::optional<core::Element> accumulate = std::nullopt;
+  Contents contents = {};
+  Encoding encoding = {};
 
   core::Element accumulates_in() const { return accumulate.value_or(element); }
 };
@@ -46,6 +77,10 @@ class Collective {
   /// to count (a vendor's).
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
+  /// Null: nothing is encoded.
+  virtual std::optional<CodingTime> coding() const { return std::nullopt; }
+  /// Drops what a codec keeps from call to call: error feedback, momentum, bases.
+  virtual void forget() {}
 };
 
 }  // namespace gradmeter::allreduce

@@ -19,6 +19,13 @@ bool reads_all(const runtime::Transport& t) {
   return true;
 }
 
+Form form_of(const ExecutorOptions& o) { return o.codec ? Form::coded : Form::plain; }
+
+bool takes_whole_tensors(const ExecutorOptions& o) { return o.codec && o.codec->grain() == compression::whole_tensor; }
+
+/// What a slice is cut at [elements].
+std::size_t grain_of(const ExecutorOptions& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->grain() : 1; }
+
 /// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side.
 bool spans_blocks(const Algorithm& a) {
   Steps steps;
@@ -40,37 +47,55 @@ std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorO
   return usual + 4096 + 1024 * blocks;
 }
 
+/// What a lane keeps of a slice as encoded, at most [bytes].
+std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
+  const std::size_t longest = slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+  return CodedSlice::most_wire_bytes(*o.codec, whole ? o.max_bytes / sizeof(float) : longest,
+                                     a.schedules.front()->blocks());
+}
+
 }  // namespace
 
 std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o) {
+  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+  if (o.codec) {
+    const bool whole = takes_whole_tensors(o) || spans_blocks(a);
+    return collective_channels * (wire_bytes(a, message, o, whole) + 4096);
+  }
   const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
                                       [&](const auto& s) { return compile(*s, rank, o.placement).uses_alternate; });
-  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
   return alternates ? collective_channels * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
 }
 
 Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExecutorOptions o)
-    : algorithm_(std::move(a)), transport_(t), options_(o), whole_(spans_blocks(algorithm_)) {
+    : algorithm_(std::move(a)),
+      transport_(t),
+      options_(std::move(o)),
+      whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
   bool alternate = false;
   std::uint32_t landing_blocks = 0;
   for (const auto& s : algorithm_.schedules) {
-    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), o.placement));
+    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
     alternate |= plans_.back().uses_alternate;
     landing_blocks = std::max(landing_blocks, plans_.back().landing_blocks);
   }
-  const std::size_t slice = slice_bytes(algorithm_, message_bytes(t, o), o, whole_);
+  const std::size_t message = message_bytes(t, options_);
+  const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
+  const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
   const std::uint32_t blocks = algorithm_.schedules.front()->blocks();
-  const std::size_t landing = reads_all(t) ? 0 : (slice / blocks + 2048) * landing_blocks;
+  const std::size_t landing = reads_all(t) ? 0 : ((wire ? wire : slice) / blocks + 2048) * landing_blocks;
   if (landing) landings_.emplace(static_cast<std::size_t>(t.channels()) * (landing + 4096));
   for (int c = 0; c < t.channels(); ++c) {
     const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
                             .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
-    lanes_.push_back({Pipeline(t, c, s), 0});
+    std::optional<CodedSlice> coded;
+    if (options_.codec) coded.emplace(*options_.codec, t.rank(), t.size(), scratch.take(wire));
+    lanes_.push_back({Pipeline(t, c, s, std::move(coded)), 0});
   }
 }
 
-void Executor::start(const Call& call) {
-  const std::size_t width = core::size_of(call.element), bytes = call.count * width;
+void Executor::check(const Call& call) const {
+  const std::size_t bytes = call.count * core::size_of(call.element);
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
   if (bytes > options_.max_bytes) {
     throw core::BackendError("allreduce", name(),
@@ -79,6 +104,10 @@ void Executor::start(const Call& call) {
   if ((options_.placement == Placement::in_place) != (call.in == call.out) && bytes > 0) {
     throw core::BackendError("allreduce", name(), "made for the other of in place and out of place");
   }
+  if (options_.codec) {
+    if (call.element == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
+    throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
+  }
   if (!transport_.reaches({call.in, bytes}) || !transport_.reaches({call.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
@@ -86,13 +115,18 @@ void Executor::start(const Call& call) {
                                          transport_.name()));
   }
   check_supported(call.element, call.op, call.accumulates_in());
-  call_ = call;
   const Schedule& schedule = *algorithm_.schedules.front();
   if (schedule.goal() == Goal::all_to_all && call.count % schedule.blocks() != 0) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
                                          call.count, schedule.blocks()));
   }
+}
+
+void Executor::start(const Call& call) {
+  check(call);
+  const std::size_t width = core::size_of(call.element);
+  call_ = call;
   slices_ = slices_of(call.count, width);
   bytes_due_ += due(call.count, width, slices_);
   finished_ = 0;
@@ -129,6 +163,16 @@ bool Executor::advance() {
   return true;
 }
 
+std::optional<CodingTime> Executor::coding() const {
+  if (!options_.codec) return std::nullopt;
+  CodingTime sum;
+  for (const auto& lane : lanes_) {
+    sum.encode_s += lane.pipeline.coding().encode_s;
+    sum.decode_s += lane.pipeline.coding().decode_s;
+  }
+  return sum;
+}
+
 Waiting Executor::waiting() const {
   for (const auto& lane : lanes_) {
     if (lane.pipeline.busy() && lane.pipeline.waiting().peer >= 0) return lane.pipeline.waiting();
@@ -138,7 +182,8 @@ Waiting Executor::waiting() const {
 
 Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
   const Schedule& s = *algorithm_.schedules.front();
-  return {cut_for(s.goal()), elements, width, s.blocks(), message_bytes(transport_, options_), whole_};
+  return {cut_for(s.goal()), elements, width, s.blocks(), message_bytes(transport_, options_), whole_,
+          grain_of(options_)};
 }
 
 std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
@@ -148,10 +193,14 @@ std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slice
   std::uint64_t sum = 0;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
   const auto& schedules = algorithm_.schedules;
-  for (std::size_t s = 0; s < slices.count(); ++s)
-    sum += elements_sent(*schedules[s % schedules.size()], rank, slices[s]);
-  known_due_.push_back({elements, width, sum * width});
-  return sum * width;
+  for (std::size_t s = 0; s < slices.count(); ++s) {
+    const Schedule& schedule = *schedules[s % schedules.size()];
+    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[s],
+                                             [&](std::size_t n) { return options_.codec->wire_bytes(n); })
+                          : elements_sent(schedule, rank, slices[s]) * width;
+  }
+  known_due_.push_back({elements, width, sum});
+  return sum;
 }
 
 }  // namespace gradmeter::allreduce

@@ -6,6 +6,7 @@
 #include "allreduce/pipeline.hpp"
 #include "allreduce/plan.hpp"
 #include "allreduce/slices.hpp"
+#include "compression/registry.hpp"
 #include "runtime/arena.hpp"
 
 namespace gradmeter::allreduce {
@@ -18,14 +19,16 @@ struct Algorithm {
 
 struct ExecutorOptions {
   Placement placement = Placement::in_place;
-  std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
-  std::size_t message_bytes = 0;  ///< 0: what the transport is efficient at
+  std::size_t max_bytes = 0;         ///< the longest buffer that will be given [bytes]
+  std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
+  compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
 };
 /// Pipelines that run side by side; a transport for collectives has so many channels.
 inline constexpr int collective_channels = 4;
 
 /// Scratch, kept for good: what peers may read of it (values summed beside their block) is taken from `scratch`, at
 /// most the slices under way; what lands for a reduction goes to private memory.
+/// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps a slice as encoded.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
 class Executor final : public Collective {
  public:
@@ -36,6 +39,7 @@ class Executor final : public Collective {
   Waiting waiting() const override;
   std::optional<runtime::Traffic> sent() const override { return sent_; }
   std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+  std::optional<CodingTime> coding() const override;
 
   /// What the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
@@ -46,6 +50,7 @@ class Executor final : public Collective {
     Pipeline pipeline;
     std::size_t slice;
   };
+  void check(const Call&) const;
   void launch(Lane&, std::size_t slice);
   Slices slices_of(std::size_t elements, std::size_t width) const;
   std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);

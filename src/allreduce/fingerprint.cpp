@@ -42,6 +42,12 @@ Fingerprint FingerprintAlgebra::finish(Fingerprint v) {
   return v;
 }
 
+Fingerprint FingerprintAlgebra::encode(Fingerprint v, std::uint32_t rank) {
+  if (v.count == 0) fault = fmt::format("rank {} encodes a block that holds nothing", rank);
+  v.tree = mix(v.tree + mix(std::uint64_t{rank} + 0x51ED270B));
+  return v;
+}
+
 std::vector<Fingerprint> contributions(const Schedule& s) {
   std::vector<Fingerprint> values(std::size_t{s.ranks()} * s.blocks());
   for (std::uint32_t r = 0; r < s.ranks(); ++r) {

@@ -21,6 +21,8 @@ struct FingerprintAlgebra {
   std::string fault;  ///< the last meaningless operation, empty when there was none
   Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
   Fingerprint finish(Fingerprint v);
+  /// What others decode of a value that `rank` encoded: no other rank would have made the same of it.
+  Fingerprint encode(Fingerprint v, std::uint32_t rank);
 };
 
 /// What every rank holds before the first round [ranks × blocks].

@@ -21,9 +21,10 @@ void Pipeline::launch(const Plan& plan, const Call& call, const Slice& slice) {
   slice_ = slice;
   width_ = core::size_of(call.element);
   round_ = 0;
-  phase_ = Phase::send;
+  phase_ = Phase::encode;
   sends_.clear();
   left_ = 0;
+  if (coded_) coded_->launch(call, slice);
   copy(plan.first_copies);
 }
 
@@ -34,9 +35,16 @@ std::byte* Pipeline::at(Place p, const Extent& e) const {
     case Place::out:
       return call_.out + e.offset * width_;
     case Place::alternate:
+    case Place::wire:  // has no place of its own for each element: see `message`
       break;
   }
   return scratch_.alternate.data() + e.scratch_offset * width_;
+}
+
+std::span<std::byte> Pipeline::message(Place p, Blocks blocks) const {
+  if (coded_) return coded_->message(blocks);
+  const Extent e = slice_.extent(blocks);
+  return {at(p, e), bytes(e)};
 }
 
 bool Pipeline::fenced(std::uint32_t fence) {
@@ -48,6 +56,10 @@ bool Pipeline::advance() {
   bool moved = false;
   while (plan_ && round_ < plan_->rounds.size()) {
     switch (phase_) {
+      case Phase::encode:
+        if (!encode()) return moved;
+        phase_ = Phase::send;
+        break;
       case Phase::send:
         post_sends();
         moved = true;
@@ -68,7 +80,7 @@ bool Pipeline::advance() {
       case Phase::finish:
         if (!finish_round()) return moved;
         moved = true;
-        phase_ = Phase::send;
+        phase_ = Phase::encode;
         ++round_;
         break;
     }
@@ -76,12 +88,20 @@ bool Pipeline::advance() {
   return plan_ ? end_slice() || moved : moved;
 }
 
+bool Pipeline::encode() {
+  const std::span<const EncodeStep> steps{plan_->encodes.data() + round().encodes.first, round().encodes.count};
+  for (const auto& x : steps) {
+    if (!fenced(x.fence)) return false;
+  }
+  for (const auto& x : steps) coded_->encode(x, round().number);
+  return true;
+}
+
 void Pipeline::post_sends() {
   for (std::uint32_t i = 0; i < round().sends.count; ++i) {
     const SendStep& x = plan_->sends[round().sends.first + i];
-    const Extent e = slice_.extent(x.blocks);
-    sends_.push_back(e.elements == 0 ? runtime::Ticket{}
-                                     : transport_.send(static_cast<int>(x.peer), channel_, {at(x.from, e), bytes(e)}));
+    const std::span<std::byte> data = message(x.from, x.blocks);
+    sends_.push_back(data.empty() ? runtime::Ticket{} : transport_.send(static_cast<int>(x.peer), channel_, data));
   }
 }
 
@@ -95,20 +115,20 @@ bool Pipeline::post_receives() {
   next_receive_ = next_reduction_ = 0;
   std::size_t landed = 0;
   for (const auto& x : steps) {
-    const Extent e = slice_.extent(x.blocks);
-    if (e.elements == 0) {
+    const std::span<std::byte> place = message(x.to, x.blocks);
+    if (place.empty()) {
       receives_.emplace_back();
       views_.push_back(&nothing);
       continue;
     }
     std::byte* landing = nullptr;
     if (x.direct) {
-      landing = at(x.to, e);
+      landing = place.data();
     } else if (!transport_.reads(static_cast<int>(x.peer))) {
       landing = scratch_.landing.data() + landed;
-      landed += round_up_to_line(bytes(e));
+      landed += round_up_to_line(place.size());
     }
-    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, bytes(e)}));
+    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, place.size()}));
     views_.push_back(nullptr);
   }
   return true;
@@ -135,8 +155,11 @@ bool Pipeline::receive_direct() {
     const std::byte* from = view(next_receive_);
     if (!from || !fenced(x.fence)) return false;
     if (from == &nothing) continue;
-    const Extent e = slice_.extent(x.blocks);
-    if (std::byte* to = at(x.to, e); from != to) std::memcpy(to, from, bytes(e));
+    if (coded_) {
+      coded_->accept(x, from);
+    } else if (const auto to = message(x.to, x.blocks); from != to.data()) {
+      std::memcpy(to.data(), from, to.size());
+    }
     transport_.release(receives_[next_receive_]);
   }
   return true;
@@ -157,9 +180,13 @@ bool Pipeline::reduce_one(const ReduceStep& r) {
   sources_.clear();
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
-    sources_.push_back(o == own_operand ? at(r.own, e) : views_[o]);
+    sources_.push_back(o != own_operand ? views_[o] : coded_ ? nullptr : at(r.own, e));
   }
-  reduce(call_.element, call_.accumulates_in(), call_.op, at(r.to, e), sources_, e.elements);
+  if (coded_) {
+    coded_->reduce(r, sources_);
+  } else {
+    reduce(call_.element, call_.accumulates_in(), call_.op, at(r.to, e), sources_, e.elements);
+  }
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
     if (o != own_operand) transport_.release(receives_[o]);
@@ -173,6 +200,10 @@ bool Pipeline::finish_round() {
     if (!fenced(x.fence)) return false;
   }
   for (const auto& x : steps) {
+    if (coded_) {
+      coded_->finish(x);
+      continue;
+    }
     const Extent e = slice_.extent(x.blocks);
     finish(call_.element, call_.op, at(Place::out, e), at(x.from, e), e.elements, transport_.size());
   }

@@ -2,9 +2,11 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "allreduce/coded_slice.hpp"
 #include "allreduce/collective.hpp"
 #include "allreduce/plan.hpp"
 #include "allreduce/slices.hpp"
@@ -20,8 +22,9 @@ struct PipelineScratch {
 /// Cost: what bench_executor prints; results/allreduce.md has it: 12 to 34 ns a step alone.
 class Pipeline {
  public:
-  Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch)
-      : transport_(t), channel_(channel), scratch_(scratch) {}
+  /// `coded`: for coded plans, which need no alternate.
+  Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch, std::optional<CodedSlice> coded = {})
+      : transport_(t), channel_(channel), scratch_(scratch), coded_(std::move(coded)) {}
 
   /// Begins one slice of the call's buffers.
   void launch(const Plan& plan, const Call& call, const Slice& slice);
@@ -29,11 +32,13 @@ class Pipeline {
   bool advance();
   bool busy() const { return plan_ != nullptr; }
   Waiting waiting() const;
+  CodingTime coding() const { return coded_ ? coded_->time() : CodingTime{}; }
 
  private:
-  enum class Phase : std::uint8_t { send, post, receive, finish };
+  enum class Phase : std::uint8_t { encode, send, post, receive, finish };
 
   const PlanRound& round() const { return plan_->rounds[round_]; }
+  bool encode();
   void post_sends();
   bool post_receives();
   bool receive();
@@ -47,16 +52,19 @@ class Pipeline {
   bool fenced(std::uint32_t fence);
   std::size_t bytes(const Extent& e) const { return e.elements * width_; }
   std::byte* at(Place, const Extent&) const;
+  /// What a message of these blocks is made of, or where it goes to.
+  std::span<std::byte> message(Place, Blocks) const;
 
   runtime::Transport& transport_;
   int channel_;
   PipelineScratch scratch_;
+  std::optional<CodedSlice> coded_;
   const Plan* plan_ = nullptr;
   Call call_{};
   Slice slice_;
   std::size_t width_ = 1;  ///< of an element [bytes]
   std::size_t round_ = 0;
-  Phase phase_ = Phase::send;
+  Phase phase_ = Phase::encode;
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round
   std::vector<runtime::Ticket> sends_, receives_;
   std::vector<const std::byte*> views_;  ///< by receive of this round; null: not here yet

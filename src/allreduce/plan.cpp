@@ -13,8 +13,13 @@ using u32 = std::uint32_t;
 
 class Compiler {
  public:
-  Compiler(const Schedule& s, u32 rank, Placement placement, Place first_alternative)
-      : s_(s), rank_(rank), first_alternative_(first_alternative) {
+  Compiler(const Schedule& s, u32 rank, Placement placement, Form form, Place first_alternative)
+      : s_(s), rank_(rank), form_(form), first_alternative_(first_alternative) {
+    if (coded()) {
+      if (const auto why = coded_refusal(s); !why.empty()) throw std::logic_error(why);
+      on_wire_.assign(s.blocks(), false);
+    }
+    plan_.form = form;
     plan_.blocks = s.blocks();
     place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
     for (auto& l : last_send_) l.assign(s.blocks(), 0);
@@ -29,6 +34,7 @@ class Compiler {
     for (u32 b = 0; b < plan_.blocks; ++b) {
       if (place_[b] != Place::out && must_hold(s_.goal(), rank_, b)) plan_.copies.push_back({{b, 1}, place_[b]});
     }
+    note_forwarded();
     return std::move(plan_);
   }
 
@@ -50,6 +56,7 @@ class Compiler {
     s_.steps(k, rank_, steps_);
     if (steps_.empty()) return;
     PlanRound round{.number = k,
+                    .encodes = {size(plan_.encodes), 0},
                     .sends = {size(plan_.sends), 0},
                     .receives = {size(plan_.receives), 0},
                     .reductions = {size(plan_.reductions), 0},
@@ -58,6 +65,7 @@ class Compiler {
       if (x.kind == StepKind::send) add_send(x);
     }
     round.sends.count = size(plan_.sends) - round.sends.first;
+    round.encodes.count = size(plan_.encodes) - round.encodes.first;
     add_receives(round);
     for (const Step& x : steps_) {
       if (x.kind == StepKind::finish) add_finish(x);
@@ -67,9 +75,18 @@ class Compiler {
   }
 
   void add_send(const Step& x) {
-    const Place from = common_place(x.blocks);
+    if (coded()) encode(x.blocks);
+    const Place from = coded() ? Place::wire : common_place(x.blocks);
     plan_.sends.push_back({x.peer, x.blocks, from});
     for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) last(from)[b] = size(plan_.sends);
+  }
+
+  void encode(Blocks blocks) {
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      if (on_wire_[b]) continue;
+      plan_.encodes.push_back({{b, 1}, place_[b], fence(Place::wire, {b, 1})});
+      on_wire_[b] = true;
+    }
   }
 
   void add_receives(PlanRound& round) {
@@ -88,7 +105,10 @@ class Compiler {
     for (u32 i = 0; i < round.receives.count; ++i) {
       const ReceiveStep& x = plan_.receives[round.receives.first + i];
       plan_.uses_alternate |= x.to == Place::alternate;
-      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) place_[b] = x.to;
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
+        place_[b] = x.to == Place::wire ? Place::out : x.to;
+        if (coded()) on_wire_[b] = x.direct;
+      }
     }
   }
 
@@ -105,7 +125,7 @@ class Compiler {
     for (std::size_t i = 0; i < order.size();) {
       const ReceiveStep head = at(order[i]);
       ReduceStep r{.blocks = head.blocks,
-                   .own = common_place(head.blocks),
+                   .own = own_operand_place(head.blocks),
                    .to = head.to,
                    .fence = fence(head.to, head.blocks),
                    .first_operand = size(plan_.operands),
@@ -124,12 +144,35 @@ class Compiler {
   }
 
   void add_finish(const Step& x) {
-    plan_.finishes.push_back({x.blocks, common_place(x.blocks), fence(Place::out, x.blocks)});
-    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) place_[b] = Place::out;
+    const bool encodes = coded() && s_.rounds() > 1 && s_.ranks() > 1;
+    plan_.finishes.push_back(
+        {x.blocks, common_place(x.blocks), fence(coded() ? Place::wire : Place::out, x.blocks), encodes});
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
+      place_[b] = Place::out;
+      if (coded()) on_wire_[b] = encodes;
+    }
+  }
+
+  /// Which receives bring what this rank sends on.
+  void note_forwarded() {
+    if (!coded()) return;
+    for (const PlanRound& round : plan_.rounds) {
+      for (u32 i = 0; i < round.receives.count; ++i) {
+        ReceiveStep& x = plan_.receives[round.receives.first + i];
+        const u32 sent_before = round.sends.first + round.sends.count;
+        x.forwards = x.direct && fence(Place::wire, x.blocks) > sent_before;
+      }
+    }
+  }
+
+  /// Coded: the own value, unless all ranks add up the same encoded ones.
+  Place own_operand_place(Blocks blocks) const {
+    return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
   }
 
   /// `out`, unless a peer reads this block there in this very round.
   Place destination(const Step& x) const {
+    if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
     const bool read_now = std::any_of(steps_.begin(), steps_.end(), [&](const Step& y) {
       return y.kind == StepKind::send && y.blocks.overlaps(x.blocks);
     });
@@ -156,13 +199,17 @@ class Compiler {
     return static_cast<u32>(v.size());
   }
 
+  bool coded() const { return form_ == Form::coded; }
+
   const Schedule& s_;
   u32 rank_;
+  Form form_;
   Place first_alternative_;
   Plan plan_;
   Steps steps_;
   std::vector<Place> place_;
-  std::array<std::vector<u32>, 3> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
+  std::vector<bool> on_wire_;                  ///< by block: is `wire` what a peer would get now?
+  std::array<std::vector<u32>, 4> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
 };
 
 std::size_t copied_blocks(const Plan& p) {
@@ -174,10 +221,27 @@ std::size_t copied_blocks(const Plan& p) {
 
 }  // namespace
 
-Plan compile(const Schedule& s, u32 rank, Placement placement) {
-  Plan plan = Compiler(s, rank, placement, Place::out).compile();
-  if (placement == Placement::out_of_place && copied_blocks(plan) > 0) {
-    Plan other = Compiler(s, rank, placement, Place::alternate).compile();
+std::string coded_refusal(const Schedule& s) {
+  if (s.goal() != Goal::all_reduce) return fmt::format("{} has no codec", name(s.goal()));
+  if (s.rounds() <= 1) return {};
+  std::vector<u32> finished(s.blocks(), 0);
+  Steps steps;
+  for (u32 k = 0; k < s.rounds(); ++k) {
+    steps.clear();
+    for (u32 r = 0; r < s.ranks(); ++r) s.steps(k, r, steps);
+    for (const Step& x : steps) {
+      if (x.kind != StepKind::finish) continue;
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) ++finished[b];
+    }
+  }
+  if (std::ranges::all_of(finished, [](u32 n) { return n == 1; })) return {};
+  return "several ranks finish the same sum, each from other encodings, and would end with different values";
+}
+
+Plan compile(const Schedule& s, u32 rank, Placement placement, Form form) {
+  Plan plan = Compiler(s, rank, placement, form, Place::out).compile();
+  if (form == Form::plain && placement == Placement::out_of_place && copied_blocks(plan) > 0) {
+    Plan other = Compiler(s, rank, placement, form, Place::alternate).compile();
     if (copied_blocks(other) < copied_blocks(plan)) return other;
   }
   return plan;

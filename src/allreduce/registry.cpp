@@ -16,6 +16,7 @@
 #include "allreduce/schedules/hierarchical_lane.hpp"
 #include "allreduce/schedules/hierarchical_leader.hpp"
 #include "allreduce/schedules/neighbour.hpp"
+#include "allreduce/schedules/one_shot.hpp"
 #include "allreduce/schedules/pairwise.hpp"
 #include "allreduce/schedules/rabenseifner.hpp"
 #include "allreduce/schedules/recursive_doubling.hpp"
@@ -149,6 +150,14 @@ constexpr std::array table{
                   .carrier = Carrier::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
+    AlgorithmInfo{.name = "one-shot",
+                  .parameters = "",
+                  .cost_text = "1 round of p-1 messages, n(p-1) sent",
+                  .source = "Chan et al., CCPE 2007, section 4",
+                  .adds_all_at_once = true,
+                  .refusal = one_shot_refusal,
+                  .make = make_one_shot,
+                  .cost = one_shot_cost},
     AlgorithmInfo{.name = "pairwise",
                   .parameters = "",
                   .cost_text = "p rounds, n(p-1)/p sent",

@@ -16,9 +16,9 @@ constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std
 
 }  // namespace
 
-std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b) {
+std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain) {
   const bool lines = n >= std::size_t{64} * blocks && n % blocks != 0;
-  const std::size_t grain = lines ? line_elements : 1;
+  if (grain == 1 && lines) grain = line_elements;
   return std::min(n, divide_up(n, grain) * b / blocks * grain);
 }
 
@@ -26,8 +26,8 @@ Cut cut_for(Goal g) { return g == Goal::all_reduce || g == Goal::broadcast ? Cut
 
 Extent Slice::extent(Blocks b) const {
   if (cut == Cut::run) {
-    const std::size_t first = block_begin(length, blocks, b.first),
-                      last = block_begin(length, blocks, b.first + b.count);
+    const std::size_t first = block_begin(length, blocks, b.first, grain),
+                      last = block_begin(length, blocks, b.first + b.count, grain);
     return {begin + first, first, last - first};
   }
   const std::size_t first = block_begin(total, blocks, b.first), last = block_begin(total, blocks, b.first + b.count);
@@ -38,8 +38,8 @@ Extent Slice::extent(Blocks b) const {
 }
 
 Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
-               std::size_t message_bytes, bool whole)
-    : cut_(cut), blocks_(blocks), total_(elements), length_(elements) {
+               std::size_t message_bytes, bool whole, std::size_t grain)
+    : cut_(cut), blocks_(blocks), total_(elements), grain_(grain), length_(elements) {
   if (whole || elements == 0) return;
   const std::size_t message = std::max(message_bytes / element_bytes, line_elements);
   if (cut == Cut::of_each_block) {
@@ -47,12 +47,13 @@ Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::ui
     return;
   }
   const std::size_t wanted = std::max<std::size_t>(1, divide_up(elements, message * blocks));
-  length_ = divide_up(divide_up(elements, wanted), line_elements) * line_elements;
+  const std::size_t step = grain % line_elements == 0 ? grain : grain * line_elements;
+  length_ = divide_up(divide_up(elements, wanted), step) * step;
   count_ = divide_up(elements, length_);
 }
 
 Slice Slices::operator[](std::size_t number) const {
-  Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_};
+  Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_, .grain = grain_};
   if (cut_ == Cut::run) {
     s.begin = std::min(total_, number * length_);
     s.length = std::min(length_, total_ - s.begin);
@@ -65,17 +66,37 @@ std::size_t Slices::scratch_elements() const {
   return blocks_ * longest_share(total_, blocks_, count_);
 }
 
-std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
+namespace {
+
+template <class Size>
+std::uint64_t sum_over_sends(const Schedule& s, std::uint32_t rank, const Size& size_of) {
   std::uint64_t sum = 0;
   Steps steps;
   for (std::uint32_t k = 0; k < s.rounds(); ++k) {
     steps.clear();
     s.steps(k, rank, steps);
     for (const Step& x : steps) {
-      if (x.kind == StepKind::send) sum += slice.extent(x.blocks).elements;
+      if (x.kind == StepKind::send) sum += size_of(x.blocks);
     }
   }
   return sum;
+}
+
+}  // namespace
+
+std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
+  return sum_over_sends(s, rank, [&](Blocks b) { return slice.extent(b).elements; });
+}
+
+std::uint64_t coded_bytes_sent(const Schedule& s, std::uint32_t rank, const Slice& slice,
+                               const std::function<std::size_t(std::size_t)>& wire_bytes) {
+  return sum_over_sends(s, rank, [&](Blocks blocks) {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      bytes += wire_bytes(slice.extent({b, 1}).elements);
+    }
+    return bytes;
+  });
 }
 
 }  // namespace gradmeter::allreduce

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "allreduce/schedule.hpp"
 
@@ -10,8 +11,8 @@ namespace gradmeter::allreduce {
 
 /// Where block b begins when n elements are cut into `blocks` parts [elements]; block_begin(n, blocks, blocks) = n.
 /// Equal blocks when n divides; else long buffers are cut at multiples of 16 elements, so that blocks start on cache
-/// lines.
-std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b);
+/// lines. With a grain above 1, always at its multiples.
+std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain = 1);
 
 /// What a slice takes. run: a run of the buffer, which is cut into blocks of its own. of_each_block: a share of every
 /// block of the whole buffer, for collectives in which it matters where a block lies.
@@ -30,6 +31,7 @@ struct Slice {
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< run: its elements
   std::size_t number = 0, count = 1;             ///< of_each_block: which share of how many
+  std::size_t grain = 1;                         ///< run: its blocks begin at multiples of this [elements]
   /// of_each_block: more than one block only where there is one slice.
   Extent extent(Blocks) const;
 };
@@ -38,9 +40,10 @@ struct Slice {
 class Slices {
  public:
   Slices() = default;
-  /// Messages of about `message_bytes` a block. `whole`: in one slice, whatever the size.
+  /// Messages of about `message_bytes` a block. `whole`: in one slice, whatever the size. A codec's grain: only for
+  /// runs; slices and blocks begin at its multiples.
   Slices(Cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
-         bool whole);
+         bool whole, std::size_t grain = 1);
   std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
   Slice operator[](std::size_t number) const;
   /// The most elements that a slice's scratch must hold.
@@ -49,12 +52,15 @@ class Slices {
  private:
   Cut cut_ = Cut::run;
   std::uint32_t blocks_ = 1;
-  std::size_t total_ = 0, count_ = 1;
+  std::size_t total_ = 0, count_ = 1, grain_ = 1;
   std::size_t length_ = 0;  ///< run: of all slices but the last
 };
 
-/// Elements that `rank` sends when the schedule runs over one slice: the sum over its messages.
-/// Cost: O(steps).
+/// Elements that `rank` sends when the schedule runs over one slice: the sum over its messages; and what it sends when
+/// each block is encoded by itself, given the bytes of a block of so many elements.
+/// Cost: O(steps), O(blocks sent).
 std::uint64_t elements_sent(const Schedule&, std::uint32_t rank, const Slice&);
+std::uint64_t coded_bytes_sent(const Schedule&, std::uint32_t rank, const Slice&,
+                               const std::function<std::size_t(std::size_t)>& wire_bytes);
 
 }  // namespace gradmeter::allreduce

@@ -34,8 +34,8 @@ class Contestant {
     take_turn([&] {
       limits_ = circles.limits(circle_, p.point.threads, p.config);
       training_.emplace(s, circle_.active, data, p.config);
-      if (!training_->exchange_is_right())
-        return wrong(fmt::format("the all-reduce {} gives wrong sums", p.config.algorithm->name));
+      check_ = training_->check_exchange();
+      if (!check_.fault.empty()) return wrong(check_.fault);
       meter_.emplace(s, circle_.active, circle_.offset, o, [this]() -> const dataparallel::StepRecord& {
         training_->step(step_++ % training_->steps_per_epoch());
         return training_->record();
@@ -86,7 +86,7 @@ class Contestant {
       const bool crowded =
           session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->has_progress_thread()) >
           session_.cores_per_node();
-      fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded}, point_.row);
+      fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded, check_.error}, point_.row);
       if (point_.point.strategy->communicates && !training_->weights_equal()) {
         wrong("ranks hold different weights after synchronous steps");
       }
@@ -106,6 +106,7 @@ class Contestant {
   RankCircle& circle_;
   CurvePoint& point_;
   Limits limits_{};
+  ExchangeCheck check_;
   std::optional<Training> training_;
   std::optional<StepMeter> meter_;
   NoiseTally tally_;

@@ -29,6 +29,7 @@ TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
                    .threads = p.threads,
                    .strategy = p.strategy,
                    .algorithm = p.algorithm,
+                   .codec = p.codec,
                    .transport = p.transport.value_or(dataparallel::TransportKind::automatic),
                    .overlap = p.overlap.value_or(Overlap::none),
                    .optimizer = o.optimizer,
@@ -111,7 +112,10 @@ class Sweep {
     if (p.algorithm->info().carrier == allreduce::Carrier::shared && p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    return p.algorithm->refusal(allreduce::shape_of(session_.nodes_of(p.ranks)));
+    const allreduce::Shape shape = allreduce::shape_of(session_.nodes_of(p.ranks));
+    if (!p.codec) return p.algorithm->refusal(shape);
+    return allreduce::codec_refusal({.codec = *p.codec, .algorithm = *p.algorithm, .shape = shape, .options = {}},
+                                    allreduce::Goal::all_reduce, {});
   }
 
   std::size_t node_bytes(const ScalePoint& p) {

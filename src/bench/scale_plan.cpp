@@ -87,12 +87,19 @@ class Planner {
   void each_exchange(ScalePoint p) {
     for (const auto& a : f_.algorithms) {
       p.algorithm = a;
-      for (const Overlap overlap : f_.overlaps) {
-        p.overlap = overlap;
-        for (const std::size_t bucket : f_.buckets) {
-          p.bucket_bytes = bucket;
-          each_transport(p);
-        }
+      for (const auto& codec : f_.codecs) {
+        p.codec = codec;
+        each_overlap(p);
+      }
+    }
+  }
+
+  void each_overlap(ScalePoint p) {
+    for (const Overlap overlap : f_.overlaps) {
+      p.overlap = overlap;
+      for (const std::size_t bucket : f_.buckets) {
+        p.bucket_bytes = bucket;
+        each_transport(p);
       }
     }
   }
@@ -117,6 +124,7 @@ class Planner {
 
 ScalePoint without_exchange(ScalePoint p) {
   p.algorithm = nullptr;
+  p.codec = nullptr;
   p.overlap.reset();
   p.bucket_bytes.reset();
   p.transport.reset();
@@ -168,7 +176,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.algorithm) {
     f[Factor::algorithm] = p.algorithm->name;
-    f[Factor::codec] = std::string("none");
+    f[Factor::codec] = p.codec ? p.codec->name : "none";
     f[Factor::op] = std::string("avg");
   }
   if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));

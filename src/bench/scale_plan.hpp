@@ -21,6 +21,7 @@ struct ScaleFactors {
   std::vector<int> ranks;
   std::vector<const dataparallel::StrategyInfo*> strategies;
   std::vector<allreduce::AlgorithmPtr> algorithms;
+  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
   std::vector<Overlap> overlaps;
   std::vector<std::size_t> buckets;
   std::vector<dataparallel::TransportKind> transports;
@@ -41,6 +42,7 @@ struct ScalePoint {
   const dataparallel::StrategyInfo* strategy = nullptr;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   allreduce::AlgorithmPtr algorithm = {};
+  compression::CodecChoicePtr codec = {};  ///< null: none
   std::optional<Overlap> overlap = {};
   std::optional<std::size_t> bucket_bytes = {};
   std::optional<dataparallel::TransportKind> transport = {};

@@ -30,6 +30,11 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::comm_s] = f.measurement.median_of(&Decomposition::communication);
   m[Metric::exposed_union_s] = f.measurement.median_of(&Decomposition::exposed);
   m[Metric::overlap_s] = f.measurement.median_of(&Decomposition::overlap);
+  if (f.point.codec) {
+    m[Metric::encode_s] = f.measurement.median_of(&Decomposition::encode);
+    m[Metric::decode_s] = f.measurement.median_of(&Decomposition::decode);
+  }
+  if (f.error) m[Metric::error] = *f.error;
   if (f.measurement.skew_known) m[Metric::skew_s] = f.measurement.median_of(&Decomposition::skew);
 }
 

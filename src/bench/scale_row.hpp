@@ -16,6 +16,7 @@ struct ScaleFindings {
   const Limits& limits;
   const Noise& noise;
   bool oversubscribed;
+  std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared
 };
 
 /// Times, parts, bytes, limit, noise. Status wrong when bytes sent differ from the schedule's messages.

@@ -23,7 +23,7 @@ class Run {
         batch_global_(o.config.batch_per_rank * static_cast<std::size_t>(s.world().size())),
         data_(model::make_data(o.data)),
         training_(s, s.world(), data_, o.config) {
-    if (!training_.exchange_is_right()) throw core::WrongResult("the all-reduce gives wrong sums");
+    if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
   }
 
   TrainResult run() {
@@ -111,7 +111,7 @@ class Run {
     f[Factor::device] = std::string("cpu");
     if (c.strategy->communicates && ranks > 1) {
       f[Factor::algorithm] = c.algorithm->name;
-      f[Factor::codec] = std::string("none");
+      f[Factor::codec] = c.codec ? c.codec->name : "none";
       f[Factor::op] = std::string("avg");
       f[Factor::overlap] = std::string(name(c.overlap));
       f[Factor::bucket_bytes] = integer(c.bucket_bytes);

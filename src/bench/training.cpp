@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 
+#include "bench/coded_sum.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/buckets.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::bench {
@@ -45,8 +47,11 @@ std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "buckete
 
 dataparallel::WorldFabricOptions Training::fabric_options(const TrainingConfig& c, const model::Model& m) {
   const std::size_t bytes = m.element_count() * sizeof(float);
-  return {
-      .algorithm = c.algorithm, .transport = c.transport, .memory_bytes = 2 * (bytes + 4096), .max_call_bytes = bytes};
+  return {.algorithm = c.algorithm,
+          .codec = c.codec,
+          .transport = c.transport,
+          .memory_bytes = 2 * (bytes + 4096),
+          .max_call_bytes = bytes};
 }
 
 std::size_t Training::resident_bytes(const TrainingConfig& c, const model::Model& m, int ranks) {
@@ -127,14 +132,25 @@ bool Training::weights_equal() const {
   return std::all_of(hashes.begin(), hashes.end(), [&](auto h) { return h == hashes.front(); });
 }
 
-bool Training::exchange_is_right() {
-  if (!exchanges(config_, communicator_)) return true;
+ExchangeCheck Training::check_exchange() {
+  ExchangeCheck found;
+  if (!exchanges(config_, communicator_)) return found;
+  if (config_.codec) {
+    found = check_coded_exchange();
+  } else if (!sums_are_exact()) {
+    found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
+  }
+  std::ranges::fill(buffers_.gradients.values<float>(), 0.0f);
+  return found;
+}
+
+bool Training::sums_are_exact() {
   const auto value = [](int rank, std::size_t i) {
     return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50.0f;
   };
   const auto g = buffers_.gradients.values<float>();
   for (std::size_t i = 0; i < g.size(); ++i) g[i] = value(communicator_.rank(), i);
-  fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::sum, {}));
+  fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::sum, {}, {}));
   // Small whole numbers: their sums are exact in fp32 whatever the order, so any difference is an error.
   bool right = true;
   for (std::size_t i = 0; i < g.size(); ++i) {
@@ -142,8 +158,24 @@ bool Training::exchange_is_right() {
     for (int r = 0; r < communicator_.size(); ++r) sum += value(r, i);
     right &= g[i] == sum;
   }
-  std::fill(g.begin(), g.end(), 0.0f);
   return communicator_.all(right);
+}
+
+/// Encoded gradients lose some: how much is the answer, but all ranks must hold the same.
+ExchangeCheck Training::check_coded_exchange() {
+  const auto g = buffers_.gradients.values<float>();
+  draw_worker_gradient(config_.seed, communicator_.rank(), g);
+  const std::vector<float> mine(g.begin(), g.end());
+  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), 0);
+  fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::average, {}, buckets.front().contents()));
+  fabric_.forget();
+  const CodedSum sum = compare_coded_sum(communicator_, mine, g, allreduce::Op::average);
+  ExchangeCheck found{.fault = {}, .error = sum.error};
+  if (!sum.same_bits) {
+    found.fault =
+        fmt::format("ranks hold different sums after {} with codec {}", config_.algorithm->name, config_.codec->label);
+  }
+  return found;
 }
 
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }

@@ -23,12 +23,19 @@ struct TrainingConfig {
   int threads = 1;
   const dataparallel::StrategyInfo* strategy = nullptr;
   allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged
+  compression::CodecChoicePtr codec = {};  ///< null: none
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
   float step_size = 0.05f;
+};
+
+/// What a trial exchange showed. error: of the sum, relative and squared, with a codec.
+struct ExchangeCheck {
+  std::string fault = {};  ///< empty: right
+  std::optional<double> error = {};
 };
 
 /// Collective over the communicator, which must outlive it.
@@ -46,9 +53,9 @@ class Training {
   double validation_accuracy();
   /// Collective: do all ranks hold the same bits?
   bool weights_equal() const;
-  /// Collective: is one all-reduce of the gradient buffer right, with data that differs on every rank and at every
-  /// place? Leaves the gradients zero. True where nothing is exchanged.
-  bool exchange_is_right();
+  /// Collective: one all-reduce of the gradient buffer, with data that differs on every rank and at every place.
+  /// Leaves the gradients zero.
+  ExchangeCheck check_exchange();
 
   const model::Model& model() const { return *model_; }
   std::string_view transport_name() const;
@@ -60,6 +67,8 @@ class Training {
 
  private:
   void load(std::size_t step);
+  bool sums_are_exact();
+  ExchangeCheck check_coded_exchange();
   static dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const model::Model&);
 
   Session& session_;

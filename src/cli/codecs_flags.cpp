@@ -45,6 +45,18 @@ bench::WireBaseline read_baseline(const Flags& f) {
   return chosen.front();
 }
 
+/// Every one encodes; `all` leaves none out that does.
+std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
+  auto out = parse_codecs(f.text("codec"));
+  for (const auto& item : split_list("--codec", f.text("codec"))) {
+    if (item != "all" && !compression::find_codec(item)) {
+      throw UsageError(fmt::format("--codec {}: nothing is encoded; name a codec", item));
+    }
+  }
+  std::erase(out, nullptr);
+  return out;
+}
+
 }  // namespace
 
 options::options_description describe_codecs() {
@@ -66,22 +78,9 @@ options::options_description describe_codecs() {
   return d;
 }
 
-std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text) {
-  std::vector<compression::CodecChoicePtr> out;
-  for (const auto& item : split_list("--codec", text)) {
-    if (item == "all") {
-      for (const auto& row : compression::codecs()) out.push_back(compression::find_codec(row.name));
-      continue;
-    }
-    out.push_back(compression::find_codec(item));
-    if (!out.back()) throw UsageError(fmt::format("--codec {}: nothing is encoded; name a codec", item));
-  }
-  return out;
-}
-
 bench::CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host) {
   bench::CodecOptions o;
-  o.factors.codecs = parse_codecs(f.text("codec"));
+  o.factors.codecs = read_codecs(f);
   o.factors.sizes = read_sizes(f, host);
   o.factors.distributions = read_distributions(f);
   o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);

@@ -10,7 +10,4 @@ options::options_description describe_codecs();
 /// Errors: UsageError of one line.
 bench::CodecOptions read_codec_options(const Flags&, const runtime::HostFacts&);
 
-/// Codecs by name, in the order given, each once; `all`: every row. Errors: UsageError for "none" and "fp32" too.
-std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text);
-
 }  // namespace gradmeter::cli

@@ -147,6 +147,25 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, s
   return out;
 }
 
+std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text) {
+  std::vector<compression::CodecChoicePtr> out;
+  auto add = [&](std::string_view name) {
+    auto c = naming_flag("--codec", [&] { return compression::find_codec(name); });
+    const bool had =
+        std::any_of(out.begin(), out.end(), [&](const auto& b) { return c ? b && c->name == b->name : !b; });
+    if (!had) out.push_back(std::move(c));
+  };
+  for (const auto& item : split_list("--codec", text)) {
+    if (item != "all") {
+      add(item);
+      continue;
+    }
+    add("none");
+    for (const auto& row : compression::codecs()) add(row.name);
+  }
+  return out;
+}
+
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
   using enum dataparallel::TransportKind;
   if (text == "all") return {mpi, shm};  // automatic and hybrid are made of these

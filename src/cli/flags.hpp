@@ -71,6 +71,8 @@ std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::strin
 /// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
                                                       std::optional<allreduce::Goal> goal = std::nullopt);
+/// `all`: every row and none. A null stands for none.
+std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<bench::Overlap> parse_overlaps(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);

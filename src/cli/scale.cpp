@@ -37,7 +37,7 @@ options::options_description describe() {
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");
   add_text(d, "precision", "fp32", "fp32");
-  add_text(d, "codec", "none", "none (fp32)");
+  add_text(d, "codec", "none", "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs");
   add_text(d, "device", "cpu", "cpu");
   add_text(d, "mesh", "data", "data: all ranks on the data axis");
   add_text(d, "accumulate", "1", "micro-batches a step: 1");
@@ -91,7 +91,6 @@ std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data
 /// Everything that one look at the flags can judge; the same on every rank.
 bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
-  check_only("--codec", f.text("codec"), {"none", "fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   check_only("--mesh", f.text("mesh"), {"data"});
   check_only("--accumulate", f.text("accumulate"), {"1"});
@@ -101,6 +100,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.ranks = parse_ranks(f, world);
   o.factors.strategies = parse_strategies(f.text("strategy"));
   o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce);
+  o.factors.codecs = parse_codecs(f.text("codec"));
   o.factors.transports = parse_transports(f.text("transport"));
   o.factors.overlaps = parse_overlaps(f.text("overlap"));
   o.factors.buckets = parse_buckets(f.text("bucket"));
@@ -123,7 +123,8 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
 }
 
 std::string point_text(const bench::ScalePoint& p) {
-  return fmt::format("{}{}", p.strategy->name, p.algorithm ? fmt::format(" {}", p.algorithm->name) : "");
+  return fmt::format("{}{}{}", p.strategy->name, p.algorithm ? fmt::format(" {}", p.algorithm->name) : "",
+                     p.codec ? fmt::format(" {}", p.codec->label) : "");
 }
 
 /// Without a launcher a plan may be for more ranks than there are: as many as the largest that was asked for.

@@ -28,7 +28,7 @@ options::options_description describe() {
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
   add_text(d, "precision", "fp32", "fp32");
   add_text(d, "update", "fp32", "fp32");
-  add_text(d, "codec", "none", "none (fp32)");
+  add_text(d, "codec", "none", "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs");
   add_text(d, "device", "cpu", "cpu");
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
@@ -58,7 +58,6 @@ std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data
 bench::TrainOptions read_options(const Flags& f, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--update", f.text("update"), {"fp32"});
-  check_only("--codec", f.text("codec"), {"none", "fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   check_only("--lr-rule", f.text("lr-rule"), {"constant"});
   bench::TrainOptions o;
@@ -67,6 +66,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
   c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
   c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
+  c.codec = only_one("--codec", parse_codecs(f.text("codec")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
   c.overlap = only_one("--overlap", parse_overlaps(f.text("overlap")));
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
@@ -93,8 +93,10 @@ void print_head(const bench::Session& s, const bench::TrainOptions& o) {
   fmt::print("gradmeter {} ({})  train {}  {} rank{} × batch {}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
              s.run_info().commit, c.model, s.world().size(), s.world().size() == 1 ? "" : "s", c.batch_per_rank,
              c.strategy->name,
-             c.strategy->communicates && s.world().size() > 1 ? fmt::format(" {}", c.algorithm->name) : "", c.optimizer,
-             c.step_size, report::train_header());
+             c.strategy->communicates && s.world().size() > 1
+                 ? fmt::format(" {}{}", c.algorithm->name, c.codec ? " " + c.codec->label : "")
+                 : "",
+             c.optimizer, c.step_size, report::train_header());
   std::fflush(stdout);
 }
 

@@ -3,6 +3,18 @@
 #include <algorithm>
 
 namespace gradmeter::dataparallel {
+namespace {
+
+/// A convolution's weight [out, in, height, width] is the matrix [out, in · height · width]; a vector is none.
+allreduce::TensorPart part_of(const model::Tensor& t, std::size_t bucket_offset) {
+  const bool matrix = t.shape.size() > 1 && t.shape.front() > 0;
+  return {.offset = t.offset - bucket_offset,
+          .count = t.count,
+          .rows = matrix ? t.shape.front() : 0,
+          .columns = matrix ? t.count / t.shape.front() : 0};
+}
+
+}  // namespace
 
 std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::size_t element_count,
                                  std::size_t bucket_bytes) {
@@ -14,6 +26,7 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::si
     const std::size_t from = tensors[first].offset;
     const std::size_t to = end == tensors.size() ? element_count : tensors[end].offset;  // padding goes along
     out.push_back({first, end - first, from, to - from});
+    for (std::size_t i = first; i < end; ++i) out.back().parts.push_back(part_of(tensors[i], from));
     first = end;
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "allreduce/collective.hpp"
 #include "model/model.hpp"
 
 namespace gradmeter::dataparallel {
@@ -11,7 +12,9 @@ namespace gradmeter::dataparallel {
 /// Consecutive tensors: one contiguous range of the flat gradient buffer.
 struct Bucket {
   std::size_t first_tensor, tensors;
-  std::size_t offset, count;  ///< elements
+  std::size_t offset, count;                      ///< elements
+  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, where they lie in the bucket
+  allreduce::Contents contents() const { return {.first = offset, .tensors = parts}; }
 };
 
 /// The first bucket is at most 1 MiB, so that communication starts early, the others at most `bucket_bytes`, as in

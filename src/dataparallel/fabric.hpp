@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allreduce/reduce.hpp"
+#include "allreduce/collective.hpp"
 #include "dataparallel/intervals.hpp"
 #include "model/compute.hpp"
 #include "runtime/buffer.hpp"
@@ -38,6 +38,7 @@ struct Completion {
   double posted = 0, started = 0, finished = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
   std::optional<std::uint64_t> bytes_due;                 ///< what the schedule's messages add up to; null: a vendor's
+  double encode_s = 0, decode_s = 0;                      ///< of the mover's time, with a codec
 };
 
 /// One computation of one rank. The label is what `compute` was given: a literal.
@@ -68,8 +69,8 @@ class Fabric {
   /// Collective over everybody. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
-  /// In place. average: the sum divided by the group's size.
-  virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {}) = 0;
+  /// In place. average: the sum divided by the group's size. `contents`: for codecs, whose business tensors are.
+  virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {}, const allreduce::Contents& contents = {}) = 0;
   virtual Ticket broadcast(Group, Buffer, int root, Ready = {}) = 0;
   /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
   virtual Ticket send(Group, int peer, ConstBuffer, Ready = {}) = 0;

@@ -19,6 +19,7 @@ constexpr int order_of_sends(int peer) { return -2 - peer; }
 void CollectiveOperation::start() {
   sent_before_ = collective_.sent();
   due_before_ = collective_.bytes_due();
+  coding_before_ = collective_.coding();
   collective_.start(call_);
 }
 
@@ -28,6 +29,10 @@ bool CollectiveOperation::advance() {
     completion_.bytes_sent = sent->bytes - sent_before_->bytes;
     completion_.bytes_between_nodes = sent->bytes_between_nodes - sent_before_->bytes_between_nodes;
     completion_.bytes_due = *collective_.bytes_due() - *due_before_;
+  }
+  if (const auto coding = collective_.coding()) {
+    completion_.encode_s = coding->encode_s - coding_before_->encode_s;
+    completion_.decode_s = coding->decode_s - coding_before_->decode_s;
   }
   return true;
 }

@@ -27,6 +27,7 @@ class CollectiveOperation final : public EngineOperation {
   const std::vector<int>& world_ranks_;
   std::optional<runtime::Traffic> sent_before_;
   std::optional<std::uint64_t> due_before_;
+  std::optional<allreduce::CodingTime> coding_before_;
 };
 
 /// Messages do not wait for collectives, nor for each other: their transport is theirs alone.

@@ -33,6 +33,8 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
     d.bytes_between_nodes += c.bytes_between_nodes;
     d.bytes_due += c.bytes_due.value_or(0);
     d.bytes_known &= c.bytes_due.has_value();
+    d.encode += c.encode_s;
+    d.decode += c.decode_s;
   }
   computing = unite(computing);
   communicating = unite(communicating);

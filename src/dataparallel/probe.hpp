@@ -36,8 +36,8 @@ class Probe final : public Fabric {
   int rank(Group g) const override { return inner_.rank(g); }
   int size(Group g) const override { return inner_.size(g); }
   Group split(int color, int key) override { return inner_.split(color, key); }
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready) override {
-    return keep(inner_.all_reduce(g, b, op, std::move(ready)));
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready, const allreduce::Contents& contents) override {
+    return keep(inner_.all_reduce(g, b, op, std::move(ready), contents));
   }
   Ticket broadcast(Group g, Buffer b, int root, Ready ready) override {
     return keep(inner_.broadcast(g, b, root, std::move(ready)));
@@ -74,6 +74,7 @@ struct Decomposition {
   double skew = 0;           ///< of the exposed part, waiting for peers that had not started the call yet
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
+  double encode = 0, decode = 0;
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

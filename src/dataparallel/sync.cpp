@@ -10,7 +10,10 @@ class Sync final : public Strategy {
   explicit Sync(const StrategyOptions& o) : options_(o) {}
 
   model::Outcome step(Worker& w, const model::Batch& batch, float step) override {
-    const auto buckets = make_buckets(w.model().tensors(), w.model().element_count(), options_.bucket_bytes);
+    if (buckets_.empty()) {
+      buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), options_.bucket_bytes);
+    }
+    const auto& buckets = buckets_;
     std::vector<Ticket> tickets;
     const auto outcome = w.model().forward(w, w.buffers(), batch);
     w.model().backward(w, w.buffers(), batch, [&](std::size_t tensor) {
@@ -30,10 +33,11 @@ class Sync final : public Strategy {
  private:
   static Ticket exchange(Worker& w, const Bucket& b) {
     if (w.fabric().size() == 1) return nullptr;
-    return w.fabric().all_reduce(everybody, w.gradients(b.offset, b.count), allreduce::Op::average,
-                                 w.fabric().record());
+    return w.fabric().all_reduce(everybody, w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record(),
+                                 b.contents());
   }
   StrategyOptions options_;
+  std::vector<Bucket> buckets_;  ///< of the model, which stays the same
 };
 
 }  // namespace

@@ -201,7 +201,7 @@ class VirtualWorld::WorkerFabric final : public Fabric {
     return {s_.splits[call].group_of_color.at(color)};
   }
 
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready) override {
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready, const allreduce::Contents&) override {
     return s_.join(g, worker_, b, false, 0, op);
   }
   Ticket broadcast(Group g, Buffer b, int root, Ready) override {

@@ -30,10 +30,16 @@ allreduce::ExecutorOptions executor_options(const WorldFabricOptions& o) {
   return {.placement = allreduce::Placement::in_place, .max_bytes = o.max_call_bytes};
 }
 
+allreduce::CodedRequest coded_request(const WorldFabricOptions& o, allreduce::Shape shape) {
+  return {.codec = *o.codec, .algorithm = *o.algorithm, .shape = shape, .options = executor_options(o)};
+}
+
 /// Of the all-reduce over everybody and over two splits; broadcasts need no memory that peers read.
 std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, int rank) {
   if (!o.algorithm) return 0;
-  return 3 * o.algorithm->arena_bytes(shape, static_cast<std::uint32_t>(rank), executor_options(o));
+  const auto r = static_cast<std::uint32_t>(rank);
+  if (o.codec) return 3 * allreduce::coded_arena_bytes(coded_request(o, shape), r);
+  return 3 * o.algorithm->arena_bytes(shape, r, executor_options(o));
 }
 
 std::size_t scratch_bytes(const WorldFabricOptions& o, const runtime::Communicator& c) {
@@ -65,8 +71,12 @@ std::unique_ptr<WorldFabric::Circle> WorldFabric::make_circle(runtime::Communica
   const auto& comm = circle->communicator;
   circle->world_ranks = comm.all_gather_value(circles_.empty() ? comm.rank() : rank(everybody));
   if (options_.algorithm) {
-    circle->all_reduce = options_.algorithm->bind({comm, network_, *circle->collectives}, executor_options(options_));
-    circle->label = "all-reduce " + options_.algorithm->name;
+    const allreduce::Site site{comm, network_, *circle->collectives};
+    circle->all_reduce =
+        options_.codec
+            ? allreduce::bind_coded(coded_request(options_, allreduce::shape_of(network_.nodes_of(comm))), site)
+            : options_.algorithm->bind(site, executor_options(options_));
+    circle->label = "all-reduce " + circle->all_reduce->name();
   }
   return circle;
 }
@@ -81,12 +91,19 @@ Group WorldFabric::split(int color, int key) {
   return {static_cast<int>(circles_.size()) - 1};
 }
 
-Ticket WorldFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready) {
+void WorldFabric::forget() {
+  for (auto& c : circles_) {
+    if (c->all_reduce) c->all_reduce->forget();
+  }
+}
+
+Ticket WorldFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready, const allreduce::Contents& contents) {
   Circle& c = circle(g);
   if (!c.all_reduce)
     throw core::BackendError("dataparallel", "all_reduce", "this fabric was made without an algorithm");
-  auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce,
-                                                      allreduce::Call{b.host(), b.host(), b.count(), b.element(), op},
+  const allreduce::Call call{
+      .in = b.host(), .out = b.host(), .count = b.count(), .element = b.element(), .op = op, .contents = contents};
+  auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce, call,
                                                       c.world_ranks);
   engine_->submit(ticket);
   return ticket;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "allreduce/compressed/compressed.hpp"
 #include "allreduce/registry.hpp"
 #include "dataparallel/engine.hpp"
 #include "dataparallel/fabric.hpp"
@@ -15,6 +16,7 @@ using runtime::TransportKind;
 
 struct WorldFabricOptions {
   allreduce::AlgorithmPtr algorithm = {};
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces; null: none
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::Patience patience{200, 0};
@@ -32,7 +34,7 @@ class WorldFabric final : public Fabric {
   int rank(Group) const override;
   int size(Group) const override;
   Group split(int color, int key) override;
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready) override;
+  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::Contents&) override;
   Ticket broadcast(Group, Buffer, int root, Ready) override;
   Ticket send(Group, int peer, ConstBuffer, Ready) override;
   Ticket receive(Group, int peer, Buffer) override;
@@ -45,6 +47,8 @@ class WorldFabric final : public Fabric {
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
   runtime::Arena& memory();
   TransportKind transport() const { return network_.transport(); }
+  /// Drops what the codec keeps from call to call.
+  void forget();
 
   /// What will be resident on this rank for these options [bytes]: for --dry-run.
   static std::size_t resident_bytes(const WorldFabricOptions&, int ranks);

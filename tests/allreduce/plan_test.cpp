@@ -15,15 +15,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<Plan> compile_all(const Schedule& s, Placement placement) {
+std::vector<Plan> compile_all(const Schedule& s, Placement placement, Form form = Form::plain) {
   std::vector<Plan> plans;
-  for (std::uint32_t r = 0; r < s.ranks(); ++r) plans.push_back(compile(s, r, placement));
+  for (std::uint32_t r = 0; r < s.ranks(); ++r) plans.push_back(compile(s, r, placement, form));
   return plans;
 }
 
-void expect_sound(const Schedule& s, const std::string& where) {
+void expect_sound(const Schedule& s, const std::string& where, Form form = Form::plain) {
   for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-    const auto plans = compile_all(s, placement);
+    const auto plans = compile_all(s, placement, form);
     for (const auto reading : {Reading::peer_memory, Reading::landing}) {
       EXPECT_EQ(verify_plans(s, plans, reading), "")
           << where << " placement " << int(placement) << " reading " << int(reading);
@@ -39,7 +39,9 @@ TEST(PlanContract, EveryPlanIsFreeOfRacesAndDeadlocksWithTheLatestReader) {
         for (const Shape shape : test::shapes_of(*choice, p)) {
           if (!choice->refusal(shape, goal).empty()) continue;
           for (const auto& s : choice->make(shape, goal, p - 1)) {
-            expect_sound(*s, fmt::format("{} {} p {} per node {}", algorithm, name(goal), p, shape.ranks_per_node));
+            const auto where = fmt::format("{} {} p {} per node {}", algorithm, name(goal), p, shape.ranks_per_node);
+            expect_sound(*s, where);
+            if (coded_refusal(*s).empty()) expect_sound(*s, where + " coded", Form::coded);
           }
         }
       }
@@ -110,6 +112,47 @@ TEST(PlanVerifier, RejectsARunThatIsSentBeforeTheOwnBlockIsInIt) {
     plan.copies = std::exchange(plan.first_copies, {});
   }
   EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("wrong value"));
+}
+
+TEST(CodedPlan, OfAScheduleWhoseSumsSeveralRanksFinishIsRefusedAndWouldEndWithDifferentValues) {
+  EXPECT_THROW(compile(*recursive_doubling(4), 0, Placement::in_place, Form::coded), std::logic_error);
+  // As if every rank of the all-gather encoded the sums anew in place of passing their bytes on.
+  const auto s = ring(3);
+  auto plans = compile_all(*s, Placement::in_place, Form::coded);
+  ASSERT_EQ(verify_plans(*s, plans, Reading::peer_memory), "");
+  for (auto& plan : plans) {
+    auto& last = plan.rounds.back();
+    last.encodes = {static_cast<std::uint32_t>(plan.encodes.size()), 1};
+    plan.encodes.push_back({plan.sends[last.sends.first].blocks, Place::out, 0});
+  }
+  EXPECT_NE(verify_plans(*s, plans, Reading::peer_memory), "");
+}
+
+TEST(CodedPlan, NeedsItsFences) {
+  // Finished bytes land where the partial sum of the same block lay, which may still be on its way out.
+  const auto s = ring(3);
+  auto plans = compile_all(*s, Placement::in_place, Form::coded);
+  ASSERT_EQ(verify_plans(*s, plans, Reading::landing), "");
+  bool had_fence = false;
+  for (auto& plan : plans) {
+    for (auto& x : plan.receives) had_fence |= x.fence > 0, x.fence = 0;
+    for (auto& x : plan.finishes) had_fence |= x.fence > 0, x.fence = 0;
+  }
+  ASSERT_TRUE(had_fence);
+  EXPECT_THAT(verify_plans(*s, plans, Reading::landing), HasSubstr("race"));
+}
+
+TEST(CodedPlan, EncodesAFinishedSumOnceAndPassesItsBytesOn) {
+  const Plan plan = compile(*ring(4), 1, Placement::in_place, Form::coded);
+  EXPECT_EQ(plan.encodes.size(), 3u) << "one partial sum a hop, none for what is finished";
+  ASSERT_EQ(plan.finishes.size(), 1u);
+  EXPECT_TRUE(plan.finishes[0].encodes);
+  EXPECT_FALSE(plan.uses_alternate);
+  std::vector<bool> forwards;
+  for (const auto& x : plan.receives) {
+    if (x.direct) forwards.push_back(x.forwards);
+  }
+  EXPECT_EQ(forwards, (std::vector<bool>{true, true, false}));
 }
 
 TEST(Plan, OutOfPlaceDoublingChoosesTheAlternationThatNeedsNoCopy) {

@@ -42,6 +42,7 @@ const std::vector<Supported>& supported() {
       {"hierarchical-lane", {all_reduce}, even_nodes, "nodes"},
       {"hierarchical-leader", {all_reduce}, even_nodes, "nodes"},
       {"neighbour", {send_receive}},
+      {"one-shot", {all_reduce}},
       {"pairwise", {all_to_all}},
       {"rabenseifner", {all_reduce}},
       {"rabenseifner", {reduce_scatter, all_gather}, power_of_two, "powers of two"},

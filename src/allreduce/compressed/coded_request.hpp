@@ -1,0 +1,36 @@
+// What the compressed collectives are made from.
+#pragma once
+#include "allreduce/registry.hpp"
+#include "compression/registry.hpp"
+
+namespace gradmeter::allreduce {
+
+/// A codec and the all-reduce that it is to go over, there.
+struct CodedRequest {
+  const compression::CodecChoice& codec;
+  const AlgorithmChoice& algorithm;
+  Shape shape;
+  ExecutorOptions options;  ///< of the whole: the caller's placement and longest buffer
+
+  std::size_t max_elements() const { return options.max_bytes / sizeof(float); }
+  /// For calls of the parts' own, on memory from the arena.
+  ExecutorOptions inner(std::size_t max_bytes) const {
+    return {.placement = Placement::in_place, .max_bytes = max_bytes, .message_bytes = options.message_bytes};
+  }
+};
+
+/// How one codec's gradients come together, where it is not the executor by itself. A call is one tensor, with
+/// residuals where the codec has feedback. `refusal`: why not there; null: never. `arena_bytes`: what `bind` takes.
+struct CodedExchange {
+  std::string_view codec;
+  std::string (*refusal)(const CodedRequest&);
+  std::size_t (*arena_bytes)(const CodedRequest&, std::uint32_t rank);
+  std::unique_ptr<Collective> (*bind)(const CodedRequest&, const Site&);
+  /// May this tensor go so? Null: any may.
+  bool (*takes)(const CodedRequest&, const TensorPart&) = nullptr;
+};
+
+/// A page for each thing that is taken from the arena, as alignment may need it.
+inline constexpr std::size_t arena_slack = 4096;
+
+}  // namespace gradmeter::allreduce

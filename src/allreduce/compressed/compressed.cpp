@@ -1,0 +1,220 @@
+#include "allreduce/compressed/compressed.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "allreduce/compressed/gathered.hpp"
+#include "allreduce/compressed/staged.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using compression::CodecChoice;
+using compression::Exchange;
+
+/// Dense tensors travel together through so much of the arena [bytes].
+constexpr std::size_t dense_batch = std::size_t{1} << 20;
+
+std::size_t dense_bytes(const CodedRequest& r) { return std::min(r.options.max_bytes, dense_batch); }
+
+// The executor by itself: over the algorithm's schedule, or over `direct` where a selection leaves the choice.
+
+AlgorithmPtr carrier_of(const CodedRequest& r) {
+  const bool chosen = r.algorithm.info().carrier == Carrier::selection;
+  return chosen ? find_algorithm("direct") : find_algorithm(r.algorithm.name);
+}
+
+ExecutorOptions coded_options(const CodedRequest& r) {
+  ExecutorOptions o = r.options;
+  o.codec = r.codec.codec;
+  return o;
+}
+
+std::string schedule_refusal(const CodedRequest& r) {
+  const AlgorithmPtr a = carrier_of(r);
+  if (!a->has_schedule()) {
+    return fmt::format("{} adds up numbers as they are; codec {} needs a schedule of ours, as direct or ring", a->name,
+                       r.codec.info->name);
+  }
+  for (const auto& s : a->make(r.shape)) {
+    if (auto why = coded_refusal(*s); !why.empty()) {
+      return fmt::format("with {} {}; take direct, ring or one-shot with codec {}", a->name, why, r.codec.info->name);
+    }
+  }
+  return {};
+}
+
+std::size_t schedule_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
+  const AlgorithmPtr a = carrier_of(r);
+  return Executor::arena_bytes({a->name, a->make(r.shape)}, rank, coded_options(r));
+}
+
+std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& site) {
+  const AlgorithmPtr a = carrier_of(r);
+  return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, site.transport, site.network.arena(),
+                                    coded_options(r));
+}
+
+constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule};
+constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered};
+
+/// Codecs with a way of their own; the others go by their row's exchange.
+constexpr std::array<CodedExchange, 0> own_ways{};
+
+const CodedExchange& exchange_of(const CodecChoice& c) {
+  for (const auto& x : own_ways) {
+    if (x.codec == c.info->name) return x;
+  }
+  return c.info->exchange == Exchange::gather ? by_gather : by_schedule;
+}
+
+class Compressed final : public Staged {
+ public:
+  Compressed(const CodedRequest& r, const Site& site, std::uint64_t seed)
+      : Staged(fmt::format("{} {}", r.algorithm.name, r.codec.label)),
+        codec_(r.codec),
+        exchange_(exchange_of(r.codec)),
+        request_{codec_, r.algorithm, r.shape, r.options},
+        seed_(seed),
+        batch_(site.network.arena().take(dense_bytes(r))),
+        coded_(own(exchange_.bind(r, site))),
+        dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))) {}
+
+  const std::string& serves(std::uint64_t) const override { return coded_.name(); }
+  void forget() override {
+    worker_residual_.clear();
+    owner_residual_.clear();
+    calls_ = 0;
+    coded_.forget();
+  }
+
+ private:
+  /// One part's call: a tensor encoded, or as many dense stretches as the batch holds.
+  struct Job {
+    bool coded;
+    std::vector<TensorPart> stretches;
+    std::size_t elements;
+  };
+
+  void begin(const Call& call) override {
+    if (call.element != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
+      throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
+    }
+    call_ = call;
+    ++calls_;
+    done_ = 0;
+    jobs_.clear();
+    const TensorPart all{.offset = 0, .count = call.count};
+    const auto tensors = call.contents.tensors.empty() ? std::span(&all, 1) : call.contents.tensors;
+    for (const TensorPart& t : tensors) {
+      if (t.count == 0) continue;
+      const bool coded = t.count >= codec_.min_elements && (!exchange_.takes || exchange_.takes(request_, t));
+      coded ? jobs_.push_back({true, {t}, t.count}) : add_dense(t);
+    }
+    if (codec_.feedback) {
+      const std::size_t end = call.contents.first + call.count;
+      if (worker_residual_.size() < end) worker_residual_.resize(end), owner_residual_.resize(end);
+    }
+  }
+
+  void add_dense(const TensorPart& t) {
+    const std::size_t most = batch_.size() / sizeof(float);
+    for (std::size_t done = 0; done < t.count;) {
+      const bool open = !jobs_.empty() && open_batch_ < jobs_.size() && !jobs_[open_batch_].coded;
+      if (!open || jobs_[open_batch_].elements == most) {
+        open_batch_ = jobs_.size();
+        jobs_.push_back({false, {}, 0});
+      }
+      Job& job = jobs_[open_batch_];
+      const std::size_t n = std::min(t.count - done, most - job.elements);
+      job.stretches.push_back({.offset = t.offset + done, .count = n});
+      job.elements += n;
+      done += n;
+    }
+  }
+
+  Stage next() override {
+    if (done_ > 0 && !jobs_[done_ - 1].coded) unpack(jobs_[done_ - 1]);
+    if (done_ == jobs_.size()) return {};
+    const Job& job = jobs_[done_++];
+    return job.coded ? coded_stage(job.stretches.front()) : dense_stage(job);
+  }
+
+  Stage coded_stage(const TensorPart& t) {
+    Call c = call_;
+    c.in += t.offset * sizeof(float);
+    c.out += t.offset * sizeof(float);
+    c.count = t.count;
+    const std::size_t place = call_.contents.first + t.offset;
+    tensor_ = {.offset = 0, .count = t.count, .rows = t.rows, .columns = t.columns};
+    c.contents = {.first = place, .tensors = {&tensor_, 1}};
+    c.encoding = {.seed = seed_, .step = calls_, .tensor = static_cast<std::uint32_t>(place)};
+    if (codec_.feedback) {
+      c.encoding.worker_residual = worker_residual_.data() + place;
+      c.encoding.owner_residual = owner_residual_.data() + place;
+    }
+    return {&coded_, c};
+  }
+
+  Stage dense_stage(const Job& job) {
+    std::byte* to = batch_.data();
+    for (const TensorPart& s : job.stretches) {
+      std::memcpy(to, call_.in + s.offset * sizeof(float), s.count * sizeof(float));
+      to += s.count * sizeof(float);
+    }
+    return {&dense_, {.in = batch_.data(), .out = batch_.data(), .count = job.elements, .op = call_.op}};
+  }
+
+  void unpack(const Job& job) {
+    const std::byte* from = batch_.data();
+    for (const TensorPart& s : job.stretches) {
+      std::memcpy(call_.out + s.offset * sizeof(float), from, s.count * sizeof(float));
+      from += s.count * sizeof(float);
+    }
+  }
+
+  const CodecChoice codec_;
+  const CodedExchange& exchange_;
+  const CodedRequest request_;
+  std::uint64_t seed_;
+  std::span<std::byte> batch_;
+  Collective &coded_, &dense_;
+  Call call_{};
+  TensorPart tensor_;
+  std::vector<Job> jobs_;
+  std::size_t done_ = 0, open_batch_ = 0;
+  std::uint64_t calls_ = 0;
+  std::vector<float> worker_residual_, owner_residual_;  ///< by place in all that is exchanged
+};
+
+}  // namespace
+
+std::string codec_refusal(const CodedRequest& r, Goal goal, Arithmetic a) {
+  const auto& codec = r.codec.info->name;
+  if (goal != Goal::all_reduce) return fmt::format("codec {} has no {}; it is for allreduce", codec, name(goal));
+  if (a.element != core::Element::f32) {
+    return fmt::format("codec {} takes fp32, not {}", codec, core::info(a.element).name);
+  }
+  if (a.op != Op::sum && a.op != Op::average) {
+    return fmt::format("codec {} has no {}; encoded gradients are summed or averaged", codec, name(a.op));
+  }
+  if (auto why = r.algorithm.refusal(r.shape); !why.empty()) return why;
+  const auto& exchange = exchange_of(r.codec);
+  return exchange.refusal ? exchange.refusal(r) : "";
+}
+
+std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
+  if (!codec_refusal(r, Goal::all_reduce, {}).empty()) return 0;
+  return dense_bytes(r) + arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(dense_bytes(r))) + arena_slack +
+         exchange_of(r.codec).arena_bytes(r, rank);
+}
+
+std::unique_ptr<Collective> bind_coded(const CodedRequest& r, const Site& site, std::uint64_t seed) {
+  if (const auto why = codec_refusal(r, Goal::all_reduce, {}); !why.empty()) throw core::UsageError(why);
+  return std::make_unique<Compressed>(r, site, seed);
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,60 @@
+// A collective made of others' calls, one after another, with work of its own between them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::allreduce {
+
+/// What it is made of is bound by the derived class, which hands it over with `own`.
+class Staged : public Collective {
+ public:
+  explicit Staged(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const final { return name_; }
+  void start(const Call&) final;
+  bool advance() final;
+  Waiting waiting() const final { return current_ ? current_->waiting() : Waiting{}; }
+  /// Sums over the parts; null as soon as one part is not counted.
+  std::optional<runtime::Traffic> sent() const final;
+  std::optional<std::uint64_t> bytes_due() const final;
+  std::optional<CodingTime> coding() const final;
+
+ protected:
+  /// One part's call; none: the whole is done.
+  struct Stage {
+    Collective* part = nullptr;
+    Call call{};
+  };
+  /// Before the first stage.
+  virtual void begin(const Call&) = 0;
+  /// What comes next: called once the stage before is complete.
+  virtual Stage next() = 0;
+
+  Collective& own(std::unique_ptr<Collective>);
+  template <class Work>
+  void encoding(const Work& work) {
+    time(own_.encode_s, work);
+  }
+  template <class Work>
+  void decoding(const Work& work) {
+    time(own_.decode_s, work);
+  }
+
+ private:
+  template <class Work>
+  static void time(double& sum, const Work& work) {
+    const double begin = runtime::host_clock();
+    work();
+    sum += runtime::host_clock() - begin;
+  }
+
+  std::string name_;
+  std::vector<std::unique_ptr<Collective>> parts_;
+  Collective* current_ = nullptr;
+  CodingTime own_;
+};
+
+}  // namespace gradmeter::allreduce
