@@ -57,6 +57,28 @@ std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
   return out;
 }
 
+/// As people call them, or any algorithm by its name.
+std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
+  std::string names;
+  for (const auto& item : split_list("--exchange", f.text("exchange"))) {
+    const std::string name = item == "all-gather" ? "one-shot"
+                             : item == "sra"      ? "direct"
+                             : item == "all"      ? "one-shot,direct,ring"
+                                                  : item;
+    names += fmt::format("{}{}", names.empty() ? "" : ",", name);
+  }
+  return parse_algorithms(names);
+}
+
+/// What says how speeds are measured would be passed over in silence.
+void refuse_beside_exchange(const Flags& f) {
+  if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
+  if (f.text("distribution") != "gaussian") {
+    throw UsageError(
+        "--distribution has no meaning with --exchange: workers' gradients are half common, half their own");
+  }
+}
+
 }  // namespace
 
 options::options_description describe_codecs() {
@@ -67,7 +89,9 @@ options::options_description describe_codecs() {
   add_text(d, "distribution", "gaussian",
            "gaussian, laplace, sparse:density=0.05, file:PATH (recorded by train --dump-gradients)");
   add_text(d, "parts", "4", "encoded gradients that are added up and encoded again");
-  add_text(d, "ranks", "8", "of the exchange that the crossover is worked out for");
+  add_text(d, "ranks", "", "of the exchange that the crossover is worked out for: 8; with --exchange a list");
+  add_text(d, "exchange", "",
+           "the error of exchanged sums against --ranks, instead of speeds: all-gather, sra, ring, or an algorithm");
   add_text(d, "baseline", "bf16", "what travels without the codec: bf16, fp32");
   add_text(d, "seed", "1", "of gradients and of random rounding");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 3 s a point at most");
@@ -84,13 +108,32 @@ bench::CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts&
   o.factors.sizes = read_sizes(f, host);
   o.factors.distributions = read_distributions(f);
   o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);
-  o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));
+  if (f.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));
   o.factors.baseline = read_baseline(f);
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
   o.memory_bytes = host.available_memory_bytes;
+  return o;
+}
+
+bench::ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime::HostFacts& host) {
+  bench::ExchangeErrorOptions o;
+  o.codecs = read_codecs(f);
+  o.algorithms = read_exchanges(f);
+  constexpr std::uint64_t most = 256;  // threads
+  for (const auto p : parse_counts("--ranks", f.has("ranks") ? f.text("ranks") : "2,4,8,16,32,64", 1, most)) {
+    o.ranks.push_back(static_cast<int>(p));
+  }
+  if (f.has("size")) {
+    const auto sizes = read_sizes(f, host);
+    if (sizes.size() != 1) throw UsageError("--size takes one value with --exchange");
+    o.size_bytes = sizes.front();
+  }
+  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  o.cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
+  refuse_beside_exchange(f);
   return o;
 }
 

@@ -35,6 +35,13 @@ std::int64_t integer(const core::Value& v) {
   return i ? *i : 0;
 }
 
+const core::Value& codec_label(const Point& p) {
+  const auto& label = p.metrics[Metric::implementation];
+  return core::is_null(label) ? p.factors[Factor::codec] : label;
+}
+
+std::string error_text(double x) { return !std::isfinite(x) ? "-" : x == 0 ? "0" : fmt::format("{:.3g}", x); }
+
 std::string csv_cell(const core::Value& v) {
   const auto* x = std::get_if<double>(&v);
   if (core::is_null(v) || (x && !std::isfinite(*x))) return "";

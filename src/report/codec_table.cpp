@@ -35,8 +35,6 @@ std::string rate_interval(const Point& p, const core::Value& time) {
   return fmt::format("{}–{}", gigabytes(p, s->ci95_high), gigabytes(p, s->ci95_low));
 }
 
-std::string error_text(double x) { return !std::isfinite(x) ? "-" : x == 0 ? "0" : fmt::format("{:.3g}", x); }
-
 std::string expected_text(const Point& p) {
   const double bound = p.metrics.number(Metric::error_bound);
   return std::isfinite(bound) ? fmt::format("≤{}", error_text(bound))
@@ -63,16 +61,10 @@ std::vector<core::Column> columns() {
   return out;
 }
 
-/// As short as it can be; the file has every parameter.
-std::string codec_text(const Point& p) {
-  const auto& label = p.metrics[Metric::implementation];
-  return text(core::is_null(label) ? p.factors[Factor::codec] : label);
-}
-
 std::vector<std::string> row(const Point& p) {
   const auto& m = p.metrics;
   const double copy = m.number(Metric::memcpy_s);
-  std::vector<std::string> cells{codec_text(p), digits(m.number(Metric::wire_bits)),
+  std::vector<std::string> cells{text(codec_label(p)), digits(m.number(Metric::wire_bits)),
                                  error_text(m.number(Metric::error)), expected_text(p),
                                  fmt::format("{}{}", gigabytes(p, copy), noisy(p) ? "~" : " ")};
   for (const Metric time : timed) {
