@@ -2,21 +2,13 @@
 
 #include <cmath>
 
+#include "compression/detail/draws.hpp"
+
 namespace gradmeter::compression {
-namespace {
-
-/// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): every bit of the input reaches every bit of the output.
-constexpr std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
 
 std::uint64_t Draw::key() const {
   const std::uint64_t place = std::uint64_t{tensor} << 32 | rank;
+  using detail::mixed;
   return mixed(mixed(mixed(mixed(seed) ^ step) ^ place) ^ phase);
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "compression/cast.hpp"
+#include "compression/qsgd.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -22,6 +23,24 @@ constexpr std::array table{
               .rule = "rounded to nearest even; sums in fp32",
               .source = "IEEE 754-2008; Micikevicius et al., ICLR 2018",
               .make = make_fp16},
+    CodecInfo{.name = "qsgd2",
+              .parameters = "bucket=512,norm=max,rounding=stochastic",
+              .wire_text = "2 + 32/bucket",
+              .rule = "1 level of either sign up to the bucket's norm, rounded at random without bias",
+              .source = "Alistarh et al., NeurIPS 2017",
+              .make = make_qsgd2},
+    CodecInfo{.name = "qsgd4",
+              .parameters = "bucket=512,norm=max,rounding=stochastic",
+              .wire_text = "4 + 32/bucket",
+              .rule = "7 levels of either sign up to the bucket's norm, rounded at random without bias",
+              .source = "Alistarh et al., NeurIPS 2017",
+              .make = make_qsgd4},
+    CodecInfo{.name = "qsgd8",
+              .parameters = "bucket=512,norm=max,rounding=stochastic",
+              .wire_text = "8 + 32/bucket",
+              .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
+              .source = "Alistarh et al., NeurIPS 2017",
+              .make = make_qsgd8},
 };
 
 /// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).

@@ -35,7 +35,8 @@ TEST(FindCodec, NoneAndFp32MeanNoCodec) {
 }
 
 TEST(FindCodec, RefusesWhatThereIsNotAndSaysWhatThereIs) {
-  for (const auto* bad : {"qsgd3", "bf16:bucket=0", "bf16:ef=yes", "bf16:min=-1", "bf16:min=01", "bf16:x"}) {
+  for (const auto* bad : {"qsgd3", "bf16:bucket=0", "qsgd4:bucket=100", "qsgd4:norm=l3", "bf16:ef=yes", "bf16:min=-1",
+                          "bf16:min=01", "bf16:x"}) {
     try {
       find_codec(bad);
       ADD_FAILURE() << bad;

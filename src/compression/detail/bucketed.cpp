@@ -1,0 +1,80 @@
+#include "compression/detail/bucketed.hpp"
+
+#include <array>
+#include <cmath>
+
+#include "compression/registry.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::compression::detail {
+
+Bucketed::Bucketed(std::string name, const Settings& s)
+    : Vectorised(std::move(name)), layout_(s.layout), norm_(s.norm), loops_(s.fast) {
+  if (s.plain.encode != s.fast.encode) {
+    reference_ = std::make_unique<Bucketed>(this->name(), Settings{s.layout, s.norm, s.plain, s.plain});
+  }
+}
+
+std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const Draw& draw) const {
+  if (!x.empty()) loops_.encode({x, wire, layout_, norm_, Draws(draw)});
+  return layout_.wire(x.size());
+}
+
+void Bucketed::decode(std::span<const std::byte> wire, std::span<float> out) const {
+  if (!out.empty()) loops_.decode({wire, nullptr, out, layout_});
+}
+
+void Bucketed::decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const {
+  if (!out.empty()) loops_.decode({wire, addend.data(), out, layout_});
+}
+
+std::size_t bucket_of(const core::ParsedName& name) {
+  const std::size_t bucket = whole_number(name, "bucket", bucket_unit, std::size_t{1} << 20);
+  if (bucket % bucket_unit != 0) {
+    throw core::UsageError(
+        fmt::format("codec {} takes multiples of {} as bucket, not {}: codes of a bucket begin at "
+                    "whole bytes; take {}",
+                    name.base, bucket_unit, bucket, bucket / bucket_unit * bucket_unit));
+  }
+  return bucket;
+}
+
+Norm norm_of(const core::ParsedName& name) {
+  static constexpr std::array<std::string_view, 2> norms{"max", "l2"};
+  return static_cast<Norm>(one_of(name, "norm", norms));
+}
+
+Rounding rounding_of(const core::ParsedName& name) {
+  static constexpr std::array<std::string_view, 2> roundings{"stochastic", "nearest"};
+  return static_cast<Rounding>(one_of(name, "rounding", roundings));
+}
+
+float max_norm(std::span<const float> x) {
+  float most = 0;
+  for (const float v : x) {
+    if (!std::isfinite(v)) return std::numeric_limits<float>::quiet_NaN();
+    most = std::max(most, std::fabs(v));
+  }
+  return most;
+}
+
+float l2_norm(std::span<const float> x) {
+  std::array<double, 16> partial{};
+  for (std::size_t i = 0; i < x.size(); ++i) partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return l2_of(partial);
+}
+
+float l2_of(std::span<const double, 16> partial) {
+  std::array<double, 16> sum;
+  std::copy(partial.begin(), partial.end(), sum.begin());
+  for (std::size_t half = 8; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) sum[i] += sum[i + half];
+  }
+  // Squares of floats stay far inside the doubles: what is not finite here was not finite in x.
+  if (!std::isfinite(sum[0])) return std::numeric_limits<float>::quiet_NaN();
+  const double root = std::sqrt(sum[0]), most = std::numeric_limits<float>::max();
+  return static_cast<float>(std::min(root, most));
+}
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,88 @@
+// What the bucketed codecs share: where scales and codes lie, the norm of a bucket, the walk over buckets. A codec adds
+// a rule: how one number becomes a code and back.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "compression/detail/draws.hpp"
+#include "compression/detail/vectorised.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::compression::detail {
+
+enum class Norm : std::uint8_t { max, l2 };
+enum class Rounding : std::uint8_t { stochastic, nearest };
+/// The draw that rounds to nearest: one half.
+inline constexpr std::uint32_t half_draw = 1u << 23;
+
+/// Buckets begin at multiples of this, so that their codes begin at whole bytes whatever the bits.
+inline constexpr std::size_t bucket_unit = 64;
+
+struct Layout {
+  std::size_t bucket = 512;
+  std::size_t bits = 8;         ///< of a code
+  std::size_t scale_width = 4;  ///< bytes
+
+  std::size_t buckets(std::size_t n) const { return n / bucket + (n % bucket != 0); }
+  std::size_t scales(std::size_t n) const { return padded(scale_width * buckets(n)); }  ///< bytes
+  std::size_t wire(std::size_t n) const { return scales(n) + code_bytes(n, bits); }     ///< bytes
+};
+
+struct EncodeJob {
+  std::span<const float> x;
+  std::byte* wire = nullptr;
+  Layout layout;
+  Norm norm = Norm::max;
+  Draws draws;
+};
+struct DecodeJob {
+  std::span<const std::byte> wire;
+  const float* addend = nullptr;  ///< null: nothing is added
+  std::span<float> out;
+  Layout layout;
+};
+struct Loops {
+  void (*encode)(const EncodeJob&) = nullptr;
+  void (*decode)(const DecodeJob&) = nullptr;
+};
+
+class Bucketed final : public Vectorised {
+ public:
+  struct Settings {
+    Layout layout;
+    Norm norm = Norm::max;
+    Loops fast, plain;
+  };
+  Bucketed(std::string name, const Settings&);
+  std::size_t grain() const override { return layout_.bucket; }
+  std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
+  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override;
+  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
+  const Codec& reference() const override { return reference_ ? *reference_ : *this; }
+
+ private:
+  Layout layout_;
+  Norm norm_;
+  Loops loops_;
+  std::unique_ptr<const Bucketed> reference_;  ///< null in the reference itself
+};
+
+/// The parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
+std::size_t bucket_of(const core::ParsedName&);
+Norm norm_of(const core::ParsedName&);          ///< the parameter `norm`
+Rounding rounding_of(const core::ParsedName&);  ///< the parameter `rounding`
+
+/// max |x|, NaN when any x is not finite.
+float max_norm(std::span<const float> x);
+/// Root of the sum of squares, at most the largest float; NaN when any x is not finite. Sixteen partial sums in
+/// doubles, element i in sum i mod 16, then pairwise: the order is part of the codes.
+float l2_norm(std::span<const float> x);
+/// The end of l2_norm, from the partial sums.
+float l2_of(std::span<const double, 16> partial);
+
+/// A power of two by which numbers up to `norm` are multiplied first, so that neither they nor 1/norm leave the floats.
+/// Exact for every float.
+constexpr float lift(float norm) { return norm < 0x1p-60f ? 0x1p64f : 1.0f; }
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,53 @@
+// Random rounding's draws: 24 bits for every (key, number), the same on every instruction set.
+#pragma once
+#include <cstdint>
+
+#include "compression/codec.hpp"
+
+namespace gradmeter::compression::detail {
+
+/// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): every bit of the input reaches every bit of the output.
+constexpr std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+/// Two rounds of multiply and xorshift over the number's low word, as in Wellons' lowbias32 (nullprogram.com, 2018),
+/// whose multipliers these are; its last xorshift only serves the low bits, which are cut off. One half of the key goes
+/// in before each round: with the first alone, two keys would have the same draws at other places.
+struct DrawKeys {
+  static constexpr std::uint32_t multiplier[2] = {0x7feb352d, 0x846ca68b};
+  static constexpr int shift[2] = {16, 15};
+  std::uint32_t first = 0, second = 0;
+
+  /// In [0, 2^24).
+  constexpr std::uint32_t draw(std::uint32_t low) const {
+    std::uint32_t x = low + first;
+    x = (x ^ (x >> shift[0])) * multiplier[0];
+    x = (x ^ (x >> shift[1]) ^ second) * multiplier[1];
+    return x >> 8;
+  }
+};
+
+/// The draws of one span.
+class Draws {
+ public:
+  explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
+  /// The number of element i.
+  std::uint64_t number(std::uint64_t i) const { return first_ + i; }
+  /// For the numbers that share the high word of element i's.
+  DrawKeys keys(std::uint64_t i) const {
+    const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
+    return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
+  }
+  /// Whether elements [i, i + n) have numbers of two high words.
+  bool crosses(std::uint64_t i, std::uint64_t n) const { return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32; }
+  std::uint32_t draw(std::uint64_t i) const { return keys(i).draw(static_cast<std::uint32_t>(number(i))); }
+
+ private:
+  std::uint64_t key_, first_;
+};
+
+}  // namespace gradmeter::compression::detail
