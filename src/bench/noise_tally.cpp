@@ -16,11 +16,21 @@ void NoiseTally::end() {
   stolen_s_ += r.steal_share * r.elapsed_s;
 }
 
+double NoiseTally::foreign_share(double own_cpu_s) const {
+  const double room = sum_.elapsed_s * static_cast<double>(std::max<std::size_t>(1, sum_.cpus));
+  return std::max(0.0, sum_.busy_cpu_s - own_cpu_s) / room;
+}
+
+Noise NoiseTally::alone() const {
+  return {.steal_share = stolen_s_ / sum_.elapsed_s,
+          .foreign_share = foreign_share(sum_.own_cpu_s),
+          .involuntary_switches = sum_.involuntary_switches,
+          .frequency_hz = sum_.frequency_hz};
+}
+
 Noise NoiseTally::over(const runtime::Communicator& c) const {
   const runtime::Communicator node = c.split_by_node();
-  const double own = node.sum(sum_.own_cpu_s);
-  const double room = sum_.elapsed_s * static_cast<double>(std::max<std::size_t>(1, sum_.cpus));
-  const double foreign = std::max(0.0, sum_.busy_cpu_s - own) / room;
+  const double foreign = foreign_share(node.sum(sum_.own_cpu_s));
   const auto worst = [&](double share) { return std::isfinite(share) ? c.max(share) : c.max(0) + share; };
   return {.steal_share = worst(stolen_s_ / sum_.elapsed_s),
           .foreign_share = worst(foreign),

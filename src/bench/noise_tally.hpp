@@ -22,10 +22,14 @@ class NoiseTally {
  public:
   void begin() { gauge_.emplace(); }
   void end();
+  /// Of a process that measures by itself.
+  Noise alone() const;
   /// Collective over `c`: ranks of a node add up what is theirs.
   Noise over(const runtime::Communicator& c) const;
 
  private:
+  double foreign_share(double own_cpu_s) const;
+
   std::optional<runtime::NoiseGauge> gauge_;
   runtime::NoiseReading sum_;
   double stolen_s_ = 0;

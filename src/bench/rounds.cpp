@@ -3,9 +3,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.hpp"
 #include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
+
+RoundPeers peers_of(Session& session, const runtime::Communicator& c) {
+  return {.agree = [&c](std::size_t value) { return c.broadcast_value(value); },
+          .stop_if_interrupted = [&session, &c] { session.stop_if_interrupted(c); }};
+}
+
+RoundPeers no_peers(const runtime::SignalWatch& signals) {
+  return {.agree = [](std::size_t value) { return value; },
+          .stop_if_interrupted =
+              [&signals] {
+                if (const int seen = signals.pending(); seen > 0) throw core::Interrupted(seen);
+              }};
+}
 
 void Rounds::warm_up() {
   const double begin = runtime::host_clock();
@@ -20,9 +34,9 @@ void Rounds::warm_up() {
     const bool still = before > 0 && std::fabs(last_median_ - before) < 0.05 * before;
     const bool over = runtime::host_clock() - begin > options_.warmup_budget.value;
     const bool enough = warmup_iterations_ >= least;
-    settled = c_.broadcast_value(options_.exact_warmup ? enough : (enough && still) || over);
+    settled = peers_.agree((options_.exact_warmup ? enough : (enough && still) || over) ? 1 : 0) != 0;
     before = last_median_;
-    session_.stop_if_interrupted(c_);
+    peers_.stop_if_interrupted();
   }
   warmup_s_ = runtime::host_clock() - begin;
 }
@@ -31,15 +45,15 @@ core::Stop Rounds::round() {
   const double begin = runtime::host_clock();
   // Where small messages fall within cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
   // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
-  if (++blocks_ % 2 == 0) (void)c_.broadcast_value(0);
+  if (++blocks_ % 2 == 0) (void)peers_.agree(0);
   if (options_.discarded > 0) run_(options_.discarded, false);
   const auto times = run_(block_length(), true);
   times_.insert(times_.end(), times.begin(), times.end());
   measured_s_ += runtime::host_clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // of all times would cost a sort of all in every round
   // One rank decides: the others' clocks may differ in the last digit.
-  stop_ = static_cast<core::Stop>(c_.broadcast_value(static_cast<int>(decide())));
-  session_.stop_if_interrupted(c_);
+  stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
+  peers_.stop_if_interrupted();
   return stop_;
 }
 
@@ -58,7 +72,7 @@ std::size_t Rounds::block_length() const {
   const auto longest = static_cast<double>(options_.longest_block);
   auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
   if (options_.exact_samples) length = std::min(length, options_.exact_samples - times_.size());
-  return c_.broadcast_value(length);
+  return peers_.agree(length);
 }
 
 }  // namespace gradmeter::bench

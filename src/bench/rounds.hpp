@@ -24,12 +24,24 @@ struct RoundOptions {
 /// samples.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
+/// How the ranks that measure together stay together.
+struct RoundPeers {
+  std::function<std::size_t(std::size_t)> agree;  ///< rank 0's value, on all of them
+  std::function<void()> stop_if_interrupted;      ///< throws Interrupted
+};
+/// Collective over `c`; both must outlive what this returns.
+RoundPeers peers_of(Session&, const runtime::Communicator& c);
+/// Of a process that measures by itself.
+RoundPeers no_peers(const runtime::SignalWatch&);
+
 /// Measures in rounds, so that several contestants can take turns: what the machine does to one of them for a while, it
-/// does to all. Collective over `c`. Errors: Interrupted when any rank has seen a signal.
+/// does to all. Collective over the peers. Errors: Interrupted when any rank has seen a signal.
 class Rounds {
  public:
+  Rounds(RoundPeers peers, const RoundOptions& o, RunBlock run)
+      : peers_(std::move(peers)), options_(o), run_(std::move(run)) {}
   Rounds(Session& session, const runtime::Communicator& c, const RoundOptions& o, RunBlock run)
-      : session_(session), c_(c), options_(o), run_(std::move(run)) {}
+      : Rounds(peers_of(session, c), o, std::move(run)) {}
 
   /// Until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
@@ -48,8 +60,7 @@ class Rounds {
   std::size_t block_length() const;
   core::Stop decide() const;
 
-  Session& session_;
-  const runtime::Communicator& c_;
+  RoundPeers peers_;
   RoundOptions options_;
   RunBlock run_;
   std::vector<double> times_;

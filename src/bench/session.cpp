@@ -1,36 +1,14 @@
 #include "bench/session.hpp"
 
-#include <time.h>
-
 #include <algorithm>
-#include <array>
 #include <set>
 
-#include "bench/version.hpp"
+#include "bench/run_info.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/library.hpp"
-#include "runtime/cuda_door.hpp"
-#include "runtime/environment.hpp"
 
 namespace gradmeter::bench {
 namespace {
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::array<char, 32> text{};
-  const std::size_t n = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return std::string(text.data(), n);
-}
-
-std::string new_run_id() {
-  timespec t{};
-  clock_gettime(CLOCK_REALTIME, &t);
-  const auto ns = static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
-  return fmt::format("{:016x}", ns);
-}
 
 /// "0-1,2-3": which ranks are on which node, nodes by their lowest rank.
 std::string mapping_text(const std::vector<int>& node_of) {
@@ -63,30 +41,20 @@ Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::stri
 Session::~Session() { signals_.describe_with({}); }
 
 void Session::describe(std::string command) {
-  const auto cuda = runtime::read_cuda();
   auto& i = run_info_;
-  i.run_id = world_.broadcast_text(new_run_id());
-  i.time = world_.broadcast_text(utc_now());
-  i.command = std::move(command);
-  i.version = version();
-  i.commit = commit();
+  i = describe_process(host_, std::move(command));
+  i.run_id = world_.broadcast_text(i.run_id);
+  i.time = world_.broadcast_text(i.time);
+  i.fingerprint = world_.broadcast_text(i.fingerprint);
   i.ranks = world_.size();
   i.nodes = nodes(world_.size());
-  std::vector<std::string> names = world_.all_gather_text(host_.hostname);
+  const std::vector<std::string> names = world_.all_gather_text(host_.hostname);
+  i.hosts.clear();
   for (std::size_t r = 0; r < names.size(); ++r) {
     if (node_of_[r] == static_cast<int>(r)) i.hosts.push_back(names[r]);
   }
   i.mapping = mapping_text(node_of_);
-  i.mpi = runtime::MpiSession::library_version();
-  i.cpu = host_.cpu_model;
-  i.binding = host_.binding;
   i.cores_per_node = cores_per_node_;
-  i.memory_bytes_per_node = static_cast<std::int64_t>(host_.memory_bytes);
-  i.libraries = runtime::library_versions();
-  i.libraries.merge(kernels::library_versions());
-  i.environment = runtime::named_environment();
-  for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
-  i.fingerprint = world_.broadcast_text(runtime::machine_fingerprint(host_, i.mpi, runtime::accelerator_names(cuda)));
 }
 
 int Session::ranks_per_node(int ranks) const {

@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/measured_table.hpp"
 #include "cli/output.hpp"
+#include "cli/row_output.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "report/collective_table.hpp"
@@ -17,15 +18,6 @@
 
 namespace gradmeter::cli {
 namespace {
-
-using core::UsageError;
-
-enum class Format { table, csv, json };
-
-Format read_format(const Flags& f) {
-  if (f.on("csv") && f.on("json")) throw UsageError("give one of --csv and --json");
-  return f.on("csv") ? Format::csv : f.on("json") ? Format::json : Format::table;
-}
 
 /// Without ranks the plan can only suppose one node, unless nodes are faked.
 bench::NodeMap planned_nodes(const std::vector<int>& fake, int world) {
@@ -67,61 +59,18 @@ int dry_run(const Flags& f) {
   return 0;
 }
 
-void print_head(const bench::Session& s, Format format) {
+void print_head(const bench::Session& s) {
   const auto& i = s.run_info();
-  if (format == Format::json) fmt::print("{}\n", core::to_json_line(i));
-  if (format == Format::csv) fmt::print("{}", report::collective_csv_header());
-  if (format == Format::table) {
-    fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
-               i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
-  }
+  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
+             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
   std::fflush(stdout);
 }
 
-/// Rows as they come for programs, tables at the end for people.
-class Output {
- public:
-  Output(Format format, std::string run_id, core::ResultWriter* writer, runtime::Progress& progress)
-      : format_(format), run_id_(std::move(run_id)), writer_(writer), progress_(progress) {}
-
-  bench::CollectiveListener listener() {
-    return {.measured =
-                [this](const core::Point& p) {
-                  if (writer_) writer_->append(p);
-                  ++measured;
-                  show(p);
-                },
-            .kept =
-                [this](const core::Point& p) {
-                  ++kept;
-                  show(p);
-                },
-            .progress = [this](const std::string& now) { progress_.update(points_.size(), now); }};
-  }
-
-  void finish() {
-    progress_.finish();
-    if (format_ == Format::table) fmt::print("{}", report::collective_tables(points_));
-  }
-  std::size_t count() const { return points_.size(); }
-  std::span<const core::Point> points() const { return points_; }
-  std::size_t measured = 0, kept = 0;
-
- private:
-  void show(const core::Point& p) {
-    points_.push_back(p);
-    progress_.update(points_.size(), "");
-    if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(p, run_id_));
-    if (format_ == Format::csv) fmt::print("{}", report::collective_csv_row(p));
-    if (format_ != Format::table) std::fflush(stdout);
-  }
-
-  Format format_;
-  std::string run_id_;
-  core::ResultWriter* writer_;
-  runtime::Progress& progress_;
-  std::vector<core::Point> points_;
-};
+bench::CollectiveListener listener(RowOutput& out) {
+  return {.measured = [&out](const core::Point& p) { out.measured(p); },
+          .kept = [&out](const core::Point& p) { out.kept(p); },
+          .progress = [&out](const std::string& now) { out.progress(now); }};
+}
 
 int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options, Format format,
           const OutputFlags& output, Earlier earlier, const std::string& table) {
@@ -131,16 +80,19 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
-  if (root) print_head(session, format);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
-  Output out(format, session.run_info().run_id, writer.get(), progress);
+  RowOutput out(format, {report::collective_tables, report::collective_csv_header, report::collective_csv_row},
+                session.run_info().run_id, writer.get(), progress);
+  if (root) out.head(session.run_info());
+  if (root && format == Format::table) print_head(session);
   try {
-    const std::size_t wrong = bench::run_collectives(session, map, options, finished, out.listener());
+    const std::size_t wrong = bench::run_collectives(session, map, options, finished, listener(out));
     if (root) out.finish();
     if (root && format == Format::table) {
       fmt::print("{}", report::collective_legend());
-      if (writer) fmt::print("\n{} points measured, {} kept; {}\n", out.measured, out.kept, output.path);
+      if (writer)
+        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
     }
     if (root && !table.empty()) {
       write_measured_table(table, out.points(), session.run_info());

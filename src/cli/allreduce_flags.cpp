@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/output.hpp"
+#include "cli/row_output.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -11,14 +12,6 @@ namespace gradmeter::cli {
 namespace {
 
 using core::UsageError;
-
-std::size_t parse_size(const std::string& flag, const std::string& text) {
-  try {
-    return core::parse_bytes(text).value;
-  } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", flag, e.what()));
-  }
-}
 
 std::vector<std::size_t> read_sizes(const Flags& f) {
   if (f.has("set")) {
@@ -187,8 +180,7 @@ options::options_description describe_allreduce() {
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
   add_text(d, "damage", "", "test hook: add an error to one element of every result on this rank");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
-  add_switch(d, "csv", "one line a point, instead of the tables");
-  add_switch(d, "json", "one line of JSON a point as in the result file, instead of the tables");
+  add_format_flags(d);
   add_output_flags(d);
   return d;
 }

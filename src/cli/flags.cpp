@@ -112,6 +112,10 @@ double parse_number(const std::string& flag, const std::string& text, double lea
   return value;
 }
 
+std::size_t parse_size(const std::string& flag, const std::string& text) {
+  return naming_flag(flag, [&] { return core::parse_bytes(text).value; });
+}
+
 core::Seconds parse_time(const std::string& flag, const std::string& text) {
   return naming_flag(flag, [&] { return core::parse_duration(text); });
 }
@@ -183,7 +187,7 @@ std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
 std::vector<std::size_t> parse_buckets(const std::string& text) {
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--bucket", text)) {
-    const std::size_t bytes = naming_flag("--bucket", [&] { return core::parse_bytes(item).value; });
+    const std::size_t bytes = parse_size("--bucket", item);
     if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
     if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
   }

@@ -41,6 +41,8 @@ std::vector<std::string> split_list(const std::string& flag, const std::string& 
 std::uint64_t parse_count(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most);
 std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::string& text, std::uint64_t least,
                                         std::uint64_t most);
+/// Bytes: "64K".
+std::size_t parse_size(const std::string& flag, const std::string& text);
 core::Seconds parse_time(const std::string& flag, const std::string& text);
 double parse_number(const std::string& flag, const std::string& text, double least, double most);
 

@@ -5,6 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
+#include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -63,7 +64,19 @@ std::vector<Member> transports() {
           {"shm", "peers' buffers are read in a shared window", "MPI 3.1, section 11.2.3"},
           {"hybrid", "shm inside a node, mpi between nodes", ""}};
 }
-std::vector<Member> codecs() { return {{"none", "fp32 on the wire", ""}}; }
+std::vector<Member> codecs() {
+  std::vector<Member> out{{"none", "fp32 on the wire: 32 bits", ""}};
+  for (const auto& c : compression::codecs()) {
+    const auto codec = compression::find_codec(c.name);
+    std::string parameters;
+    for (const auto& [key, value] : codec->parsed.parameters) {
+      parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", key, value);
+    }
+    out.push_back(
+        {std::string(c.name), fmt::format("{} bits: {} ({})", c.wire_text, c.rule, parameters), std::string(c.source)});
+  }
+  return out;
+}
 std::vector<Member> precisions() { return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"}}; }
 std::vector<Member> data() {
   return {{"digits", "28x28 digits drawn from a seed: the default", "built in"},

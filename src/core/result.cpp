@@ -11,11 +11,11 @@ namespace gradmeter::core {
 namespace {
 
 constexpr std::array<std::string_view, factor_count> kFactorNames{
-    "ranks",        "nodes",      "ranks_per_node", "mapping",   "interconnect", "model",     "batch_per_rank",
-    "batch_global", "accumulate", "threads",        "precision", "update",       "strategy",  "mesh",
-    "algorithm",    "codec",      "bucket_bytes",   "overlap",   "scaling",      "transport", "device",
-    "size_bytes",   "dtype",      "accum_dtype",    "op",        "collective",   "buffers",   "in_place",
-    "cadence",      "reduction",  "problem",        "pass",      "cache"};
+    "ranks",        "nodes",      "ranks_per_node", "mapping",   "interconnect", "model",       "batch_per_rank",
+    "batch_global", "accumulate", "threads",        "precision", "update",       "strategy",    "mesh",
+    "algorithm",    "codec",      "bucket_bytes",   "overlap",   "scaling",      "transport",   "device",
+    "size_bytes",   "dtype",      "accum_dtype",    "op",        "collective",   "buffers",     "in_place",
+    "cadence",      "reduction",  "problem",        "pass",      "cache",        "distribution"};
 
 constexpr std::array<std::string_view, metric_count> kMetricNames{"time_s",
                                                                   "compute_s",
@@ -38,7 +38,15 @@ constexpr std::array<std::string_view, metric_count> kMetricNames{"time_s",
                                                                   "bytes_predicted",
                                                                   "encode_s",
                                                                   "decode_s",
+                                                                  "decode_add_s",
+                                                                  "reduce_encode_s",
+                                                                  "memcpy_s",
+                                                                  "add_s",
+                                                                  "wire_bits",
                                                                   "error",
+                                                                  "error_expected",
+                                                                  "error_bound",
+                                                                  "crossover_bytes_per_s",
                                                                   "wrong",
                                                                   "limit_s",
                                                                   "limit",

@@ -53,6 +53,7 @@ enum class Factor : std::uint8_t {
   problem,
   pass,
   cache,
+  distribution,
   count_  // not a factor
 };
 inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::count_);
@@ -93,7 +94,15 @@ enum class Metric : std::uint8_t {
   bytes_predicted,
   encode_s,
   decode_s,
+  decode_add_s,
+  reduce_encode_s,
+  memcpy_s,
+  add_s,
+  wire_bits,
   error,
+  error_expected,
+  error_bound,
+  crossover_bytes_per_s,
   wrong,
   limit_s,
   limit,

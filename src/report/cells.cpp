@@ -31,6 +31,28 @@ bool is_true(const core::Value& v) {
   return b && *b;
 }
 
+std::int64_t integer(const core::Value& v) {
+  const auto* i = std::get_if<std::int64_t>(&v);
+  return i ? *i : 0;
+}
+
+const core::Value& codec_label(const Point& p) {
+  const auto& label = p.metrics[Metric::implementation];
+  return core::is_null(label) ? p.factors[Factor::codec] : label;
+}
+
+std::string error_text(double x) { return !std::isfinite(x) ? "-" : x == 0 ? "0" : fmt::format("{:.3g}", x); }
+
+std::string csv_cell(const core::Value& v) {
+  const auto* x = std::get_if<double>(&v);
+  if (core::is_null(v) || (x && !std::isfinite(*x))) return "";
+  const std::string s = core::to_text(v);
+  if (s.find_first_of(",\"\n") == std::string::npos) return s;
+  std::string out = "\"";
+  for (const char c : s) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
 bool noisy(const Point& p) {
   constexpr double noticeable = 0.05;
   const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };

@@ -17,6 +17,14 @@ std::string digits(double);
 /// "1.20–1.24" in the cell's unit: seconds × `per_second`; "-" where there is no interval.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
+/// 0 where it is no whole number.
+std::int64_t integer(const core::Value&);
+/// The codec's name as short as it can be, where the point has it; the file has every parameter.
+const core::Value& codec_label(const core::Point&);
+/// Three digits, "0" for nothing at all, "-" where it is not finite.
+std::string error_text(double);
+/// One cell of CSV: quoted where it has to be, empty for null and for what is not finite.
+std::string csv_cell(const core::Value&);
 /// Others had more than a twentieth of the machine meanwhile: marked "~".
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".

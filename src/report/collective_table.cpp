@@ -17,11 +17,6 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-std::int64_t integer(const core::Value& v) {
-  const auto* i = std::get_if<std::int64_t>(&v);
-  return i ? *i : 0;
-}
-
 std::string microseconds(double s) { return digits(s * 1e6); }
 std::string gigabytes(double rate) { return digits(rate * 1e-9); }
 
@@ -213,16 +208,6 @@ std::string table(const std::vector<const Point*>& points, const CodecLabels& co
   return out.to_string();
 }
 
-/// Commas, quotes and line ends are the format's.
-std::string quoted(std::string s) {
-  if (s.find_first_of(",\"\n") == std::string::npos) return s;
-  std::string out = "\"";
-  for (const char c : s) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
-std::string plain(const core::Value& v) { return core::is_null(v) ? "" : quoted(core::to_text(v)); }
-
 constexpr std::array csv_factors{
     Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
     Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
@@ -296,13 +281,11 @@ std::string collective_csv_header() {
 }
 
 std::string collective_csv_row(const Point& p) {
-  std::vector<std::string> cells{std::string(core::name(p.status)), quoted(p.reason)};
-  for (const Factor f : csv_factors) cells.push_back(plain(p.factors[f]));
+  std::vector<std::string> cells{std::string(core::name(p.status)), csv_cell(p.reason)};
+  for (const Factor f : csv_factors) cells.push_back(csv_cell(p.factors[f]));
   for (auto& t : csv_times(p)) cells.push_back(std::move(t));
   for (const Metric m : csv_metrics) {
-    const auto& v = p.metrics[m];
-    const auto* x = std::get_if<double>(&v);
-    cells.push_back(x && !std::isfinite(*x) ? "" : plain(v));
+    cells.push_back(csv_cell(p.metrics[m]));
   }
   return fmt::format("{}\n", fmt::join(cells, ","));
 }

@@ -1,0 +1,138 @@
+#include "bench/codec_contest.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "compression/error.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr std::size_t alignment = 4096;  // of the arena's pieces
+
+std::size_t arena_bytes(const CodecPoint& p, std::size_t parts) {
+  const std::size_t wire = p.codec->codec->wire_bytes(p.elements());
+  return p.size_bytes + (parts + 1) * wire + (parts + 2) * alignment;
+}
+
+/// Sums as a reduction does; the compiler's own loop is as fast as memory.
+void add(std::span<const float> x, std::span<float> y) {
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] += x[i];
+}
+
+}  // namespace
+
+CodecContest::CodecContest(const CodecPoint& point, const CodecFactors& factors, std::span<const float> gradient,
+                           std::uint64_t seed)
+    : point_(point),
+      factors_(factors),
+      codec_(*point.codec->codec),
+      x_(gradient),
+      seed_(seed),
+      memory_(arena_bytes(point, factors.parts)),
+      y_(memory_.take_of<float>(gradient.size())),
+      reducer_(codec_, gradient.size()),
+      findings_{.point = point, .error = {}, .encode_times = {}, .noise = {}} {
+  const std::size_t bytes = codec_.wire_bytes(gradient.size());
+  wire_ = memory_.take(bytes);
+  for (std::size_t p = 0; p < factors.parts; ++p) {
+    const auto part = memory_.take(bytes);
+    compression::Draw own = draw(0);
+    own.rank = static_cast<std::uint32_t>(p);
+    parts_.emplace_back(part.data(), codec_.encode(x_, part.data(), own));
+  }
+}
+
+void CodecContest::measure_error() {
+  CodecError& e = findings_.error;
+  // A million elements make chance small; a large gradient has them at once.
+  constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
+  e.draws = std::clamp<std::size_t>(enough / x_.size(), 1, most);
+  e.squared_error = 0;
+  for (std::size_t i = 0; i < e.draws; ++i) {
+    findings_.wire_bytes = codec_.encode(x_, wire_.data(), draw(i));
+    codec_.decode(wire_.first(findings_.wire_bytes), y_);
+    e.squared_error += compression::squared_error(y_, x_) / static_cast<double>(e.draws);
+  }
+  e.squared_norm = compression::squared_norm(x_);
+  e.expected = compression::expected_error(point_.codec->parsed, x_);
+}
+
+bool CodecContest::sums_like_decode() {
+  const std::size_t n = std::min<std::size_t>(x_.size(), 1u << 16);
+  const auto wire = wire_.first(codec_.encode(x_.first(n), wire_.data(), draw(0)));
+  std::vector<float> sum(n);
+  codec_.decode(wire, y_.first(n));
+  codec_.decode_add(wire, x_.first(n), sum);
+  for (std::size_t i = 0; i < n; ++i) y_[i] += x_[i];
+  return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
+}
+
+bool CodecContest::check(core::Point& row) {
+  measure_error();
+  findings_.error.same_sum = sums_like_decode();
+  fill_codec_check(findings_, row);
+  return row.status == core::Status::ok;
+}
+
+void CodecContest::call(CodecCall what) {
+  switch (what) {
+    case CodecCall::copy:
+      std::memcpy(y_.data(), x_.data(), x_.size_bytes());
+      break;
+    case CodecCall::add:
+      add(x_, y_);
+      break;
+    case CodecCall::encode:
+      codec_.encode(x_, wire_.data(), draw(0));
+      break;
+    case CodecCall::decode:
+      codec_.decode(parts_.front(), y_);
+      break;
+    case CodecCall::decode_add:
+      codec_.decode_add(parts_.front(), y_, y_);
+      break;
+    case CodecCall::reduce_encode:
+      reducer_.run(parts_, x_.size(), wire_.data(), draw(0));
+      break;
+  }
+}
+
+void CodecContest::measure(const RoundPeers& peers, const RoundOptions& options, core::Point& row) {
+  std::deque<Rounds> calls;
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    const auto what = static_cast<CodecCall>(i);
+    calls.emplace_back(peers, options, [this, what](std::size_t iterations, bool) {
+      std::vector<double> times(iterations);
+      // Sums of thousands of calls grow, but not to where arithmetic is slow; each block starts anew.
+      if (what == CodecCall::decode_add || what == CodecCall::add) std::memset(y_.data(), 0, y_.size_bytes());
+      for (double& t : times) {
+        const double begin = runtime::host_clock();
+        call(what);
+        t = runtime::host_clock() - begin;
+      }
+      return times;
+    });
+  }
+  for (auto& c : calls) c.warm_up();
+  NoiseTally tally;
+  tally.begin();
+  for (bool more = true; more;) {
+    more = false;
+    for (auto& c : calls) {
+      if (c.stop() == core::Stop::none) more |= c.round() == core::Stop::none;
+    }
+  }
+  tally.end();
+  findings_.noise = tally.alone();
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    findings_.times[i] = core::summarise(calls[i].times());
+    findings_.times[i].stop = calls[i].stop();
+  }
+  findings_.encode_times = calls[static_cast<std::size_t>(CodecCall::encode)].times();
+  fill_codec_times(findings_, factors_, row);
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,13 @@
+// What heads a run in the result file, as far as one process knows it.
+#pragma once
+#include <string>
+
+#include "core/result.hpp"
+#include "runtime/host.hpp"
+
+namespace gradmeter::bench {
+
+/// Complete for a process by itself: one rank on one node. Needs no MPI session.
+core::RunInfo describe_process(const runtime::HostFacts&, std::string command);
+
+}  // namespace gradmeter::bench

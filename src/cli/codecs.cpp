@@ -1,0 +1,111 @@
+// gradmeter codecs: what each codec costs, what it saves, how far off it is, and on which links it pays. One process.
+#include <cstdio>
+#include <functional>
+#include <sstream>
+
+#include "bench/codecs.hpp"
+#include "bench/run_info.hpp"
+#include "cli/codecs_flags.hpp"
+#include "cli/command.hpp"
+#include "cli/output.hpp"
+#include "cli/row_output.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "report/codec_table.hpp"
+#include "report/exchange_error_table.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+void print_head(const core::RunInfo& i) {
+  fmt::print("gradmeter {} ({})  codecs on one core  {}\n\n", i.version, i.commit, i.cpu);
+  std::fflush(stdout);
+}
+
+int end(std::size_t wrong, std::size_t total) {
+  if (wrong) {
+    fmt::print(stderr, "gradmeter: {} of {} points gave wrong results: their codecs are broken\n", wrong, total);
+  }
+  return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
+}
+
+/// Speeds, or the error of exchanges: what the two sweeps share is all but the sweep itself.
+struct Experiment {
+  std::size_t total = 0;
+  RowPrinters printers;
+  std::string legend;
+  std::function<std::size_t(const std::map<std::string, core::Point>& finished, const bench::CodecListener&)> run;
+};
+
+Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
+  const auto options = read_codec_options(f, host);
+  return {.total = bench::plan_codecs(options.factors).size(),
+          .printers = {report::codec_tables, report::codec_csv_header, report::codec_csv_row},
+          .legend = report::codec_legend(),
+          .run = [options, &signals](const auto& finished, const auto& listener) {
+            return bench::run_codecs(options, finished, signals, listener);
+          }};
+}
+
+Experiment exchange_errors(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
+  const auto options = read_exchange_options(f, host);
+  return {.total = bench::plan_exchange_errors(options).size(),
+          .printers = {report::exchange_error_tables, report::codec_csv_header, report::codec_csv_row},
+          .legend = {},
+          .run = [options, &signals](const auto& finished, const auto& listener) {
+            return bench::run_exchange_errors(options, finished, signals, listener);
+          }};
+}
+
+int run(const Flags& f, const Invocation& invocation) {
+  const auto host = runtime::read_host();
+  const Experiment experiment =
+      f.has("exchange") ? exchange_errors(f, host, invocation.signals) : speeds(f, host, invocation.signals);
+  const Format format = read_format(f);
+  const OutputFlags output = read_output_flags(f);
+  const core::RunInfo info = bench::describe_process(host, invocation.command_line);
+  const Earlier earlier = check_output(output, info.fingerprint, "codecs");
+  const auto writer = open_output(output, info);
+  if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  runtime::Progress progress("points", experiment.total, true);
+  RowOutput out(format, experiment.printers, info.run_id, writer.get(), progress);
+  out.head(info);
+  if (format == Format::table) print_head(info);
+  const bench::CodecListener listener{.measured = [&](const core::Point& p) { out.measured(p); },
+                                      .kept = [&](const core::Point& p) { out.kept(p); },
+                                      .progress = [&](const std::string& now) { out.progress(now); }};
+  try {
+    const std::size_t wrong = experiment.run(earlier.finished, listener);
+    out.finish();
+    if (format == Format::table) fmt::print("{}", experiment.legend);
+    if (format == Format::table && writer) {
+      fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
+    }
+    return end(wrong, experiment.total);
+  } catch (const core::Interrupted&) {
+    out.finish();
+    fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
+               writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+    throw;
+  }
+}
+
+}  // namespace
+
+int run_codecs_command(const Invocation& invocation) {
+  const auto description = describe_codecs();
+  const Flags flags("codecs", description, invocation.arguments);
+  if (invocation.rank != 0) return 0;  // under mpirun one rank does it all
+  if (flags.has("help")) {
+    std::ostringstream text;
+    text << description;
+    fmt::print(
+        "gradmeter codecs: encode, decode, error and wire size of each codec, and the link below which it pays\n\n"
+        "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl\n\n{}",
+        text.str());
+    return 0;
+  }
+  return run(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,47 @@
+#include "cli/row_output.hpp"
+
+#include <cstdio>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::cli {
+
+void add_format_flags(options::options_description& d) {
+  add_switch(d, "csv", "one line a point, instead of the tables");
+  add_switch(d, "json", "one line of JSON a point as in the result file, instead of the tables");
+}
+
+Format read_format(const Flags& f) {
+  if (f.on("csv") && f.on("json")) throw core::UsageError("give one of --csv and --json");
+  return f.on("csv") ? Format::csv : f.on("json") ? Format::json : Format::table;
+}
+
+void RowOutput::head(const core::RunInfo& info) const {
+  if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(info));
+  if (format_ == Format::csv) fmt::print("{}", printers_.csv_header());
+  std::fflush(stdout);
+}
+
+void RowOutput::measured(const core::Point& p) {
+  if (writer_) writer_->append(p);
+  ++measured_;
+  show(p);
+}
+
+void RowOutput::kept(const core::Point& p) { show(p); }
+
+void RowOutput::finish() {
+  progress_.finish();
+  if (format_ == Format::table) fmt::print("{}", printers_.tables(points_));
+}
+
+void RowOutput::show(const core::Point& p) {
+  points_.push_back(p);
+  progress_.update(points_.size(), "");
+  if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(p, run_id_));
+  if (format_ == Format::csv) fmt::print("{}", printers_.csv_row(p));
+  if (format_ != Format::table) std::fflush(stdout);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,57 @@
+// Rows as they come for programs, tables at the end for people, and the result file beside both.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/flags.hpp"
+#include "core/result_file.hpp"
+#include "runtime/progress.hpp"
+
+namespace gradmeter::cli {
+
+enum class Format { table, csv, json };
+void add_format_flags(options::options_description&);
+/// Errors: UsageError when both --csv and --json are given.
+Format read_format(const Flags&);
+
+/// How one experiment's points look.
+struct RowPrinters {
+  std::string (*tables)(std::span<const core::Point>);
+  std::string (*csv_header)();
+  std::string (*csv_row)(const core::Point&);
+};
+
+/// On rank 0. `writer` may be null.
+class RowOutput {
+ public:
+  RowOutput(Format format, const RowPrinters& printers, std::string run_id, core::ResultWriter* writer,
+            runtime::Progress& progress)
+      : format_(format), printers_(printers), run_id_(std::move(run_id)), writer_(writer), progress_(progress) {}
+
+  /// The head line of CSV or JSON; tables have theirs elsewhere.
+  void head(const core::RunInfo&) const;
+  void measured(const core::Point&);
+  /// From an earlier run: shown, not written again.
+  void kept(const core::Point&);
+  void progress(const std::string& now) { progress_.update(points_.size(), now); }
+  void finish();
+
+  std::span<const core::Point> points() const { return points_; }
+  std::size_t count() const { return points_.size(); }
+  std::size_t measured_count() const { return measured_; }
+  std::size_t kept_count() const { return points_.size() - measured_; }
+
+ private:
+  void show(const core::Point&);
+
+  Format format_;
+  RowPrinters printers_;
+  std::string run_id_;
+  core::ResultWriter* writer_;
+  runtime::Progress& progress_;
+  std::vector<core::Point> points_;
+  std::size_t measured_ = 0;
+};
+
+}  // namespace gradmeter::cli

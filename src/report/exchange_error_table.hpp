@@ -1,0 +1,13 @@
+// The error of encoded sums against the ranks, as a person reads it.
+#pragma once
+#include <span>
+#include <string>
+
+#include "core/result.hpp"
+
+namespace gradmeter::report {
+
+/// A row for each codec and exchange, a column for each number of ranks; what was not had, with its reason below.
+std::string exchange_error_tables(std::span<const core::Point>);
+
+}  // namespace gradmeter::report
