@@ -83,6 +83,12 @@ CodecChoicePtr chosen(const CodecInfo& row, const core::ParsedName& given) {
   c.label = short_name(row, c.parsed);
   c.feedback = one_of(c.parsed, "ef", switches) == 1;
   c.min_elements = whole_number(c.parsed, "min", 0, std::size_t{1} << 40);
+  if (c.feedback && row.expands && row.expands(c.parsed)) {
+    throw core::UsageError(
+        fmt::format("codec {}: ef=on would add up losses larger than the gradient itself, without end; its rounding is "
+                    "unbiased and needs no feedback",
+                    row.name));
+  }
   if (row.check) row.check(c.parsed);
   if (row.make) c.codec = row.make(c.parsed);
   return std::make_shared<const CodecChoice>(std::move(c));
