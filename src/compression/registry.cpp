@@ -5,7 +5,11 @@
 #include <charconv>
 
 #include "compression/cast.hpp"
+#include "compression/fp8.hpp"
+#include "compression/lns4.hpp"
+#include "compression/natural.hpp"
 #include "compression/qsgd.hpp"
+#include "compression/qsgd1.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -23,6 +27,36 @@ constexpr std::array table{
               .rule = "rounded to nearest even; sums in fp32",
               .source = "IEEE 754-2008; Micikevicius et al., ICLR 2018",
               .make = make_fp16},
+    CodecInfo{.name = "fp8-e4m3",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 32/bucket",
+              .rule = "scaled to 448 bucket by bucket, rounded to nearest even",
+              .source = "Micikevicius et al., arXiv:2209.05433; OCP 8-bit Floating Point 1.0",
+              .make = make_fp8_e4m3},
+    CodecInfo{.name = "fp8-e5m2",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 32/bucket",
+              .rule = "scaled to 57344 bucket by bucket, rounded to nearest even",
+              .source = "Micikevicius et al., arXiv:2209.05433; OCP 8-bit Floating Point 1.0",
+              .make = make_fp8_e5m2},
+    CodecInfo{.name = "lns4",
+              .parameters = "bucket=512",
+              .wire_text = "4 + 32/bucket",
+              .rule = "seven powers of two up to the bucket's maximum, rounded at random without bias",
+              .source = "Horvath et al., MSML 2022",
+              .make = make_lns4},
+    CodecInfo{.name = "natural8",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 16/bucket",
+              .rule = "powers of two, rounded at random without bias",
+              .source = "Horvath et al., MSML 2022",
+              .make = make_natural8},
+    CodecInfo{.name = "qsgd1",
+              .parameters = "bucket=512",
+              .wire_text = "1 + 32/bucket",
+              .rule = "the bucket's maximum with a random sign, without bias",
+              .source = "Suresh et al., ICML 2017",
+              .make = make_qsgd1},
     CodecInfo{.name = "qsgd2",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "2 + 32/bucket",
