@@ -8,8 +8,10 @@
 #include "compression/fp8.hpp"
 #include "compression/lns4.hpp"
 #include "compression/natural.hpp"
+#include "compression/onebit.hpp"
 #include "compression/qsgd.hpp"
 #include "compression/qsgd1.hpp"
+#include "compression/topk.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -51,6 +53,13 @@ constexpr std::array table{
               .rule = "powers of two, rounded at random without bias",
               .source = "Horvath et al., MSML 2022",
               .make = make_natural8},
+    CodecInfo{.name = "onebit",
+              .parameters = "bucket=512,means=1",
+              .wire_text = "1 + 32*means/bucket",
+              .rule = "the sign, times the bucket's mean magnitude (means=2: a mean for either sign)",
+              .source = "Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019",
+              .feedback = true,
+              .make = make_onebit},
     CodecInfo{.name = "qsgd1",
               .parameters = "bucket=512",
               .wire_text = "1 + 32/bucket",
@@ -75,6 +84,14 @@ constexpr std::array table{
               .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
               .make = make_qsgd8},
+    CodecInfo{.name = "topk",
+              .parameters = "density=0.01",
+              .wire_text = "64*density (above 1/32: 1 + 32*density)",
+              .rule = "the ceil(density*n) largest magnitudes as they are, the rest 0",
+              .source = "Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018",
+              .exchange = Exchange::gather,
+              .feedback = true,
+              .make = make_topk},
 };
 
 /// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).
