@@ -1,6 +1,8 @@
 // Highway compiles this file once for every instruction set and picks at run time.
 #include "compression/qsgd.hpp"
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/qsgd.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -67,6 +69,16 @@ std::unique_ptr<Codec> rounded_as_named(const core::ParsedName& name) {
 std::unique_ptr<Codec> make_qsgd8(const core::ParsedName& name) { return rounded_as_named<8>(name); }
 std::unique_ptr<Codec> make_qsgd4(const core::ParsedName& name) { return rounded_as_named<4>(name); }
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName& name) { return rounded_as_named<2>(name); }
+
+bool qsgd_expands(const core::ParsedName& name) {
+  if (detail::rounding_of(name) == Rounding::nearest) return false;
+  const auto bucket = static_cast<double>(detail::bucket_of(name));
+  // Of independent Gaussians of variance 1: the length, or nearly the largest.
+  const double norm = detail::norm_of(name) == detail::Norm::l2 ? std::sqrt(bucket) : std::sqrt(2 * std::log(bucket));
+  const double levels = name.base == "qsgd2" ? 1 : name.base == "qsgd4" ? 7 : 127;
+  constexpr double mean_magnitude = 0.7979;
+  return norm / levels * mean_magnitude - 1 > 1;
+}
 
 }  // namespace gradmeter::compression
 #endif

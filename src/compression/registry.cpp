@@ -18,6 +18,8 @@
 namespace gradmeter::compression {
 namespace {
 
+bool always(const core::ParsedName&) { return true; }
+
 constexpr std::array table{
     CodecInfo{.name = "bf16",
               .wire_text = "16",
@@ -65,24 +67,28 @@ constexpr std::array table{
               .wire_text = "1 + 32/bucket",
               .rule = "the bucket's maximum with a random sign, without bias",
               .source = "Suresh et al., ICML 2017",
+              .expands = always,
               .make = make_qsgd1},
     CodecInfo{.name = "qsgd2",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "2 + 32/bucket",
               .rule = "1 level of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
+              .expands = qsgd_expands,
               .make = make_qsgd2},
     CodecInfo{.name = "qsgd4",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "4 + 32/bucket",
               .rule = "7 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
+              .expands = qsgd_expands,
               .make = make_qsgd4},
     CodecInfo{.name = "qsgd8",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "8 + 32/bucket",
               .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
+              .expands = qsgd_expands,
               .make = make_qsgd8},
     CodecInfo{.name = "topk",
               .parameters = "density=0.01",
