@@ -9,6 +9,7 @@
 #include "compression/momentum_correction.hpp"
 #include "compression/onebit.hpp"
 #include "compression/qsgd.hpp"
+#include "compression/qsgd_elias.hpp"
 #include "compression/randomk.hpp"
 #include "compression/topk.hpp"
 #include "core/error.hpp"
@@ -51,6 +52,13 @@ constexpr std::array table{
               .exchange = Exchange::shared_sum,
               .feedback = true,
               .check = check_powersgd},
+    CodecInfo{.name = "qsgd-elias",
+              .parameters = "bucket=512,levels=7",
+              .wire_text = "by the data; at most 3 + 2*log2(levels) + 32/bucket",
+              .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
+              .source = "Alistarh et al., NeurIPS 2017",
+              .exchange = Exchange::gather,
+              .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd2",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "2 + 32/bucket",
