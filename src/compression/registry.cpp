@@ -7,10 +7,14 @@
 #include "compression/cast.hpp"
 #include "compression/fp8.hpp"
 #include "compression/lns4.hpp"
+#include "compression/low_rank.hpp"
+#include "compression/momentum_correction.hpp"
 #include "compression/natural.hpp"
 #include "compression/onebit.hpp"
 #include "compression/qsgd.hpp"
 #include "compression/qsgd1.hpp"
+#include "compression/qsgd_elias.hpp"
+#include "compression/randomk.hpp"
 #include "compression/topk.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -26,6 +30,14 @@ constexpr std::array table{
               .rule = "rounded to nearest even; sums in fp32",
               .source = "Kalamkar et al., arXiv:1905.12322",
               .make = make_bf16},
+    CodecInfo{.name = "dgc",
+              .parameters = "density=0.01,momentum=0.9,clip=0",
+              .wire_text = "64*density (above 1/32: 1 + 32*density)",
+              .rule = "as topk, of gradients gathered with their momentum; local clipping",
+              .source = "Lin et al., ICLR 2018",
+              .exchange = Exchange::gather,
+              .feedback = true,
+              .check = check_dgc},
     CodecInfo{.name = "fp16",
               .wire_text = "16",
               .rule = "rounded to nearest even; sums in fp32",
@@ -62,6 +74,21 @@ constexpr std::array table{
               .source = "Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019",
               .feedback = true,
               .make = make_onebit},
+    CodecInfo{.name = "powersgd",
+              .parameters = "rank=4",
+              .wire_text = "32*rank*(m + n)/(m*n)",
+              .rule = "two thin factors of the gradient as a matrix, one power iteration a step",
+              .source = "Vogels et al., NeurIPS 2019",
+              .exchange = Exchange::shared_sum,
+              .feedback = true,
+              .check = check_powersgd},
+    CodecInfo{.name = "qsgd-elias",
+              .parameters = "bucket=512,levels=7",
+              .wire_text = "by the data; at most 3 + 2*log2(levels) + 32/bucket",
+              .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
+              .source = "Alistarh et al., NeurIPS 2017",
+              .exchange = Exchange::gather,
+              .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd1",
               .parameters = "bucket=512",
               .wire_text = "1 + 32/bucket",
@@ -90,6 +117,13 @@ constexpr std::array table{
               .source = "Alistarh et al., NeurIPS 2017",
               .expands = qsgd_expands,
               .make = make_qsgd8},
+    CodecInfo{.name = "randomk",
+              .parameters = "density=0.01,scale=off",
+              .wire_text = "32*density",
+              .rule = "ceil(density*n) places that all ranks draw alike, their values only",
+              .source = "Stich et al., NeurIPS 2018; Vogels et al., NeurIPS 2019",
+              .exchange = Exchange::shared_sum,
+              .check = check_randomk},
     CodecInfo{.name = "topk",
               .parameters = "density=0.01",
               .wire_text = "64*density (above 1/32: 1 + 32*density)",

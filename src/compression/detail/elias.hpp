@@ -1,0 +1,105 @@
+// Numbers from 1 on in Elias' gamma code, in a stream of bits, least significant first.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace gradmeter::compression::detail {
+
+constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
+
+/// Touches no byte behind what it writes.
+class BitWriter {
+ public:
+  explicit BitWriter(std::byte* to) : to_(to) {}
+  /// The lowest `count` bits, at most 32; those above them are 0.
+  void put(std::uint64_t bits, unsigned count) {
+    held_ |= bits << used_;
+    used_ += count;
+    if (used_ < 32) return;
+    std::memcpy(to_, &held_, 4);
+    to_ += 4;
+    held_ >>= 32;
+    used_ -= 32;
+  }
+  void gamma(std::uint64_t value) {
+    const unsigned behind = static_cast<unsigned>(std::bit_width(value)) - 1;
+    const std::uint64_t rest = value - (std::uint64_t{1} << behind);
+    if (behind < 16) return put((rest << 1 | 1) << behind, 2 * behind + 1);
+    for (unsigned zeros = behind; zeros > 0; zeros -= std::min(zeros, 32u)) put(0, std::min(zeros, 32u));
+    put(1, 1);
+    put(rest & 0xffffffff, std::min(behind, 32u));
+    if (behind > 32) put(rest >> 32, behind - 32);
+  }
+  /// Ends the stream at a whole byte; returns the first byte behind it.
+  std::byte* finish() {
+    for (; used_ > 0; used_ -= std::min(used_, 8u), held_ >>= 8) *to_++ = static_cast<std::byte>(held_ & 0xff);
+    return to_;
+  }
+
+ private:
+  std::byte* to_;
+  std::uint64_t held_ = 0;
+  unsigned used_ = 0;  ///< below 32 between calls
+};
+
+/// Reads no byte outside the span; behind its end there are zeros, and `overrun` says that they were used.
+class BitReader {
+ public:
+  explicit BitReader(std::span<const std::byte> from) : from_(from) {}
+  /// At most 32 bits.
+  std::uint64_t take(unsigned count) {
+    if (held_bits_ < count) refill();
+    const std::uint64_t bits = held_ & ((std::uint64_t{1} << count) - 1);
+    drop(count);
+    return bits;
+  }
+  /// 0 where there is no such number: then the stream is damaged.
+  std::uint64_t gamma() {
+    unsigned behind = 0;
+    for (refill(); held_ == 0; refill()) {
+      behind += held_bits_;
+      drop(held_bits_);
+      if (behind > 63 || at_ >= from_.size()) return 0;
+    }
+    const auto zeros = static_cast<unsigned>(std::countr_zero(held_));
+    behind += zeros;
+    drop(zeros);
+    drop(1);
+    if (behind > 63) return 0;
+    const std::uint64_t low = take(std::min(behind, 32u));
+    const std::uint64_t high = behind > 32 ? take(behind - 32) : 0;
+    return (std::uint64_t{1} << behind) + (high << 32 | low);
+  }
+  bool overrun() const { return overrun_; }
+
+ private:
+  void drop(unsigned count) {
+    overrun_ = overrun_ || count > held_bits_;
+    held_ = count < 64 ? held_ >> count : 0;
+    held_bits_ -= std::min(count, held_bits_);
+  }
+  void refill() {
+    if (held_bits_ <= 32 && at_ + 4 <= from_.size()) {
+      std::uint32_t word;
+      std::memcpy(&word, from_.data() + at_, 4);
+      held_ |= std::uint64_t{word} << held_bits_;
+      held_bits_ += 32;
+      at_ += 4;
+    }
+    while (held_bits_ <= 56 && at_ < from_.size() && at_ + 4 > from_.size()) {
+      held_ |= std::to_integer<std::uint64_t>(from_[at_++]) << held_bits_;
+      held_bits_ += 8;
+    }
+  }
+  std::span<const std::byte> from_;
+  std::size_t at_ = 0;
+  std::uint64_t held_ = 0;
+  unsigned held_bits_ = 0;
+  bool overrun_ = false;
+};
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,65 @@
+#include "compression/momentum_correction.hpp"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "compression/detail/parameters.hpp"
+#include "core/error.hpp"
+
+namespace gradmeter::compression {
+
+MomentumCorrection::MomentumCorrection(const core::ParsedName& name)
+    : momentum_(static_cast<float>(detail::number_between(name, "momentum", 0, 1, false))),
+      clip_(detail::number_between(name, "clip", 0, std::numeric_limits<float>::max(), true)),
+      encoding_(make_topk_encoding(name)) {}
+
+float MomentumCorrection::clip_factor(double norm, std::size_t ranks) const {
+  const double most = clip_ / std::sqrt(static_cast<double>(ranks));
+  if (clip_ == 0 || !std::isfinite(norm) || norm <= most) return 1.0f;
+  return static_cast<float>(most / norm);
+}
+
+void MomentumCorrection::accumulate(std::span<const float> g, float factor, std::span<float> u,
+                                    std::span<float> v) const {
+  // Element by element with no sums across: any vectors give the same bits.
+  const float m = momentum_;
+  const float* __restrict from = g.data();
+  float* __restrict velocity = u.data();
+  float* __restrict waiting = v.data();
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const float now = m * velocity[i] + factor * from[i];
+    velocity[i] = now;
+    waiting[i] += now;
+  }
+}
+
+void MomentumCorrection::clear_sent(std::span<const std::byte> wire, std::span<float> u, std::span<float> v) const {
+  encoding_->clear_sent(wire, u);
+  encoding_->clear_sent(wire, v);
+}
+
+std::size_t MomentumCorrection::encode(std::span<const float> g, std::size_t ranks, std::span<float> u,
+                                       std::span<float> v, std::byte* wire) const {
+  accumulate(g, clip_ == 0 ? 1.0f : clip_factor(l2_of_gradient(g), ranks), u, v);
+  const std::size_t bytes = encoding_->encode(v, wire, {});
+  clear_sent({wire, bytes}, u, v);
+  return bytes;
+}
+
+void check_dgc(const core::ParsedName& name) {
+  const MomentumCorrection refuses_bad_values(name);
+  if (name.parameters.at("ef") == "off") {
+    throw core::UsageError("codec dgc is made of error feedback and takes no ef=off; topk:ef=off sends without any");
+  }
+}
+
+double l2_of_gradient(std::span<const float> g) {
+  std::array<double, 8> partial{};
+  for (std::size_t i = 0; i < g.size(); ++i) partial[i % 8] += double{g[i]} * double{g[i]};
+  double sum = 0;
+  for (const double p : partial) sum += p;
+  return std::sqrt(sum);
+}
+
+}  // namespace gradmeter::compression
