@@ -35,9 +35,10 @@ struct Encoding {
   float *worker_residual = nullptr, *owner_residual = nullptr;
 };
 
-/// What a codec took of a rank's time so far [s].
+/// What a codec took of a rank's time in all calls so far [s].
 struct CodingTime {
   double encode_s = 0, decode_s = 0;
+  std::uint64_t calls = 0;
 };
 
 /// One all-reduce of `count` elements. in == out: in place. All ranks make equal calls in the same order.

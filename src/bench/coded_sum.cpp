@@ -1,6 +1,7 @@
 #include "bench/coded_sum.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -26,6 +27,8 @@ CodedSum compare_coded_sum(const runtime::Communicator& c, std::span<const float
   const double share = op == allreduce::Op::average ? 1.0 / c.size() : 1.0;
   std::vector<double> exact;
   double lost = 0, norm = 0;
+  std::vector<float> of_root;
+  std::uint64_t differing = 0;
   for (std::size_t at = 0; at < mine.size(); at += piece) {
     const std::size_t n = std::min(piece, mine.size() - at);
     exact.assign(mine.begin() + static_cast<std::ptrdiff_t>(at), mine.begin() + static_cast<std::ptrdiff_t>(at + n));
@@ -39,7 +42,20 @@ CodedSum compare_coded_sum(const runtime::Communicator& c, std::span<const float
   }
   const auto hashes = c.all_gather_value(allreduce::hash_of(std::as_bytes(result)));
   const bool same = std::ranges::all_of(hashes, [&](auto h) { return h == hashes.front(); });
-  return {.error = norm > 0 ? lost / norm : lost, .same_bits = same};
+  if (!same) {
+    for (std::size_t at = 0; at < result.size(); at += piece) {
+      const auto part = result.subspan(at, std::min(piece, result.size() - at));
+      of_root.assign(part.begin(), part.end());
+      runtime::mpi_broadcast(c, {nullptr, reinterpret_cast<std::byte*>(of_root.data()), part.size()}, 0,
+                             runtime::Reduction(core::Element::f32, runtime::Combine::sum), nullptr);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        differing += std::bit_cast<std::uint32_t>(part[i]) != std::bit_cast<std::uint32_t>(of_root[i]);
+      }
+    }
+  }
+  return {.error = norm > 0 ? lost / norm : lost,
+          .same_bits = same,
+          .differing = static_cast<std::uint64_t>(c.sum(static_cast<double>(differing)))};
 }
 
 }  // namespace gradmeter::bench

@@ -14,8 +14,9 @@ namespace gradmeter::bench {
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 struct CodedSum {
-  double error = 0;       ///< relative and squared: sum of (result - exact)^2 / sum of exact^2
-  bool same_bits = true;  ///< on all ranks
+  double error = 0;             ///< relative and squared: sum of (result - exact)^2 / sum of exact^2
+  bool same_bits = true;        ///< on all ranks
+  std::uint64_t differing = 0;  ///< elements, over all ranks, that are not what rank 0 holds
 };
 
 /// Collective. `mine`: what this rank gave; `result`: what came out; op: sum or average. The exact sum is taken in

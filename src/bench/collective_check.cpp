@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+
+#include "bench/coded_sum.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -21,6 +24,10 @@ std::array<std::byte, 8> one_of(core::Element e) {
     allreduce::narrow(e, out.data(), &single, 1);
   }
   return out;
+}
+
+std::span<float> floats_of(std::span<std::byte> b) {
+  return {reinterpret_cast<float*>(b.data()), b.size() / sizeof(float)};
 }
 
 }  // namespace
@@ -56,6 +63,21 @@ CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Com
   const auto mine = together ? allreduce::check_share(k, rank, result) : allreduce::check(k, rank, result);
   f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong))) * (together ? k.data.ranks : 1);
   f.error = c.max(mine.error);
+  return f;
+}
+
+void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers b) {
+  draw_worker_gradient(seed, rank, floats_of(b.in));
+}
+
+CheckFinding check_coded(const CollectivePoint& p, std::uint64_t seed, const runtime::Communicator& c,
+                         std::span<const std::byte> result) {
+  std::vector<float> mine(p.count);
+  draw_worker_gradient(seed, c.rank(), mine);
+  const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), p.count};
+  const CodedSum found = compare_coded_sum(c, mine, sum, p.call_op());
+  CheckFinding f{.wrong = found.differing, .error = found.error, .same_bits = found.same_bits};
+  if (!std::isfinite(found.error)) f.wrong += p.count;
   return f;
 }
 

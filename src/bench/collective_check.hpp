@@ -10,7 +10,7 @@ namespace gradmeter::bench {
 /// Over all ranks.
 struct CheckFinding {
   std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
-  double error = 0;         ///< the largest relative error
+  double error = 0;         ///< the largest relative error; with a codec the sum's, relative and squared
   bool same_bits = true;    ///< all ranks hold the same; true where they hold different things by definition
 };
 
@@ -20,8 +20,14 @@ void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
 /// After the call. Collective over `c`.
 CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
                          std::span<const std::byte> result);
-/// What is timed on: 1 for floats, which no operation turns into a subnormal number when it is repeated in place, 0 for
-/// integers, which do not overflow. Not all zeros: some processors store those for less.
+/// With a codec: one worker's gradient as input.
+void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
+/// Collective over `c`, after the call. What a codec loses is its error, not wrong; elements that differ from rank 0's
+/// are wrong, and so is a sum that is no number.
+CheckFinding check_coded(const CollectivePoint&, std::uint64_t seed, const runtime::Communicator& c,
+                         std::span<const std::byte> result);
+/// What is timed on, without a codec: 1 for floats, which no operation turns into a subnormal number when it is
+/// repeated in place, 0 for integers, which do not overflow. Not all zeros: some processors store those for less.
 void fill_for_timing(const CollectivePoint&, CollectiveBuffers);
 
 }  // namespace gradmeter::bench

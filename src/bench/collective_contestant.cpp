@@ -1,6 +1,7 @@
 #include "bench/collective_contestant.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -66,7 +67,7 @@ void CollectiveContestant::call_once() {
 
 /// Own code on shared memory judges its buffers when it is called.
 bool CollectiveContestant::first_call() {
-  fill_for_timing(point_, buffers_);
+  fill();
   stage_.world().barrier();
   const auto before = bound_.collective->sent();
   const auto due_before = bound_.collective->bytes_due().value_or(0);
@@ -104,29 +105,83 @@ void CollectiveContestant::check(allreduce::Pattern pattern) {
   found_.same_bits &= found.same_bits || point_.algorithm->is_vendor();
 }
 
+/// From a fresh start: what error feedback has kept would be in the sum.
+void CollectiveContestant::check_codec() {
+  const auto& c = stage_.world();
+  bound_.collective->forget();
+  {
+    const runtime::Computing note(session_.activity(), "gradients");
+    give_gradient(options_.seed, c.rank(), buffers_);
+  }
+  c.barrier();
+  call_once();
+  c.barrier();
+  if (options_.damage_rank == c.rank() && !buffers_.out.empty()) {
+    allreduce::damage(point_.element, buffers_.out.data());
+  }
+  const runtime::Computing note(session_.activity(), "check");
+  const auto found = check_coded(point_, options_.seed, c, buffers_.out);
+  found_.wrong = std::max(found_.wrong, found.wrong);
+  found_.error = std::max(found_.error, found.error);
+  found_.same_bits &= found.same_bits;
+}
+
+void CollectiveContestant::check_all() {
+  if (point_.codec) return check_codec();
+  check(allreduce::Pattern::exact);
+  check(allreduce::Pattern::random);
+}
+
+/// How long encoding takes may depend on the numbers: they are a gradient's.
+void CollectiveContestant::fill() {
+  if (point_.codec) {
+    const runtime::Computing note(session_.activity(), "gradients");
+    give_gradient(options_.seed, stage_.world().rank(), buffers_);
+  } else {
+    fill_for_timing(point_, buffers_);
+  }
+}
+
+/// A codec's sums in place are drawn anew before they leave the range of fp32.
+RunBlock CollectiveContestant::blocks() {
+  RunBlock plain = blocks_of(*task_, point_.calls);
+  const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
+  if (!point_.grows()) return plain;
+  const auto most = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
+  return [this, plain, most](std::size_t iterations, bool keep) {
+    std::vector<double> times;
+    for (std::size_t left = iterations; left > 0;) {
+      const std::size_t now = std::min(left, most);
+      fill();
+      const auto part = plain(now, keep);
+      times.insert(times.end(), part.begin(), part.end());
+      left -= now;
+    }
+    return times;
+  };
+}
+
 void CollectiveContestant::prepare() {
   if (!first_call()) return;
-  if (options_.check) {
-    check(allreduce::Pattern::exact);
-    check(allreduce::Pattern::random);
-  }
+  if (options_.check) check_all();
   session_.stop_if_interrupted(stage_.world());
   if (found_.wrong > 0 || !found_.same_bits) {
     done_ = true;
     return finish();
   }
-  fill_for_timing(point_, buffers_);
+  fill();
+  if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
   if (point_.overlap == Under::gemm) {
     task_ = make_overlap_task(
         pace_, {session_, *bound_.collective, bound_.label.c_str(), call_of(point_, buffers_), point_.threads});
   } else {
     task_ = make_call_task(pace_, caller_);
   }
-  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks_of(*task_, point_.calls));
+  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks());
 }
 
 void CollectiveContestant::warm_up() {
-  fill_for_timing(point_, buffers_);
+  fill();
   rounds_->warm_up();
 }
 
@@ -164,6 +219,15 @@ std::optional<SentBytes> CollectiveContestant::sent_bytes() const {
   return s;
 }
 
+/// The mean over the timed calls, of the rank that it took longest.
+std::optional<allreduce::CodingTime> CollectiveContestant::coding_of_a_call() const {
+  const auto now = bound_.collective->coding();
+  if (!now || now->calls == coding_before_.calls) return std::nullopt;
+  const auto calls = static_cast<double>(now->calls - coding_before_.calls);
+  return allreduce::CodingTime{.encode_s = stage_.world().max((now->encode_s - coding_before_.encode_s) / calls),
+                               .decode_s = stage_.world().max((now->decode_s - coding_before_.decode_s) / calls)};
+}
+
 bool CollectiveContestant::crowded() const {
   const int each = point_.overlap == Under::gemm ? point_.threads + 1 : 1;
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
@@ -178,7 +242,8 @@ void CollectiveContestant::finish() {
   if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
   if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
-  if (timed && options_.check) check(allreduce::Pattern::exact);
+  const auto coding = timed ? coding_of_a_call() : std::nullopt;
+  if (timed && options_.check) point_.codec ? check_codec() : check(allreduce::Pattern::exact);
   const CollectiveFindings f{.point = point_,
                              .times = timed ? rounds_->times() : std::span<const double>{},
                              .stop = timed ? rounds_->stop() : core::Stop::none,
@@ -187,6 +252,7 @@ void CollectiveContestant::finish() {
                              .check = options_.check ? std::optional(found_) : std::nullopt,
                              .sent = sent_bytes(),
                              .overlap = overlap,
+                             .coding = coding,
                              .noise = timed ? tally_.over(stage_.world()) : Noise{},
                              .oversubscribed = crowded(),
                              .implementation = std::move(implementation)};

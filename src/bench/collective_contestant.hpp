@@ -34,9 +34,14 @@ class CollectiveContestant {
  private:
   bool first_call();
   void check(allreduce::Pattern);
+  void check_codec();
+  void check_all();
+  void fill();
+  RunBlock blocks();
   void call_once();
   void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
   std::optional<SentBytes> sent_bytes() const;
+  std::optional<allreduce::CodingTime> coding_of_a_call() const;
   bool crowded() const;
   void end(core::Status, std::string reason);
 
@@ -55,6 +60,7 @@ class CollectiveContestant {
   NoiseTally tally_;
   CheckFinding found_;
   std::optional<SentBytes> one_call_;  ///< empty: a vendor's
+  allreduce::CodingTime coding_before_;
   bool done_ = false;
 };
 

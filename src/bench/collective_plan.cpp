@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -87,7 +88,10 @@ class Planner {
       p.group = groups_++;
       for (const auto& a : f_.algorithms) {
         p.algorithm = a;
-        each_transport(p);
+        for (const auto& codec : f_.codecs) {
+          p.codec = codec;
+          each_transport(p);
+        }
       }
     }
   }
@@ -129,13 +133,19 @@ class Planner {
 
   std::string why_unsupported(const CollectivePoint& p) const {
     const allreduce::Arithmetic arithmetic{.element = p.element, .op = p.call_op(), .wide = p.accumulate_wide};
-    if (auto why = p.algorithm->refusal(shape_, p.collective->goal, arithmetic); !why.empty()) return why;
+    auto why = p.codec ? allreduce::codec_refusal(coded_request(p, shape_, p.bytes()), p.collective->goal, arithmetic)
+                       : p.algorithm->refusal(shape_, p.collective->goal, arithmetic);
+    if (!why.empty()) return why;
+    if (p.grows() && static_cast<double>(p.calls) * std::log10(map_.ranks()) > most_growth) {
+      return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
+    }
     if (p.transport == TransportKind::shm && map_.nodes() > 1) return "transport shm needs all ranks on one node";
     if (p.transport == TransportKind::mpi && p.algorithm->info().carrier == Carrier::shared) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
     }
-    // Own code on shared memory may copy what it cannot map; the executor does not.
-    if (p.buffers != BufferKind::arena && p.transport != TransportKind::mpi && p.algorithm->has_schedule()) {
+    // Own code on shared memory may copy what it cannot map, and a codec does; the executor by itself does not.
+    if (!p.codec && p.buffers != BufferKind::arena && p.transport != TransportKind::mpi &&
+        p.algorithm->has_schedule()) {
       return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                          runtime::name(*p.transport));
     }
@@ -194,6 +204,14 @@ int NodeMap::ranks_per_node() const {
 
 std::string NodeMap::mapping() const { return fake ? fmt::format("fake:{}", fmt::join(node_of, ",")) : ""; }
 
+allreduce::CodedRequest coded_request(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
+  return {.codec = *p.codec,
+          .algorithm = *p.algorithm,
+          .shape = shape,
+          .options = {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
+                      .max_bytes = max_bytes}};
+}
+
 std::vector<CollectivePoint> plan_collectives(const CollectiveFactors& f, const NodeMap& map) {
   return Planner(f, map).plan();
 }
@@ -231,7 +249,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const std
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
   f[Factor::collective] = std::string(p.collective->name);
   f[Factor::algorithm] = p.algorithm->name;
-  f[Factor::codec] = std::string("none");
+  f[Factor::codec] = p.codec ? p.codec->name : "none";
   if (p.transport) f[Factor::transport] = std::string(runtime::name(*p.transport));
   f[Factor::device] = std::string("cpu");
   f[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/registry.hpp"
+#include "allreduce/compressed/compressed.hpp"
 #include "core/result.hpp"
 #include "runtime/cadence.hpp"
 #include "runtime/network.hpp"
@@ -50,6 +50,7 @@ struct NodeMap {
 struct CollectiveFactors {
   std::vector<const CollectiveInfo*> collectives;
   std::vector<allreduce::AlgorithmPtr> algorithms;
+  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
   std::vector<runtime::TransportKind> transports;
   std::vector<BufferKind> buffers;
   std::vector<bool> in_place;
@@ -69,6 +70,7 @@ struct CollectiveFactors {
 struct CollectivePoint {
   const CollectiveInfo* collective = nullptr;
   allreduce::AlgorithmPtr algorithm = {};
+  compression::CodecChoicePtr codec = {};                ///< null: none
   std::optional<runtime::TransportKind> transport = {};  ///< empty for a vendor's; never automatic
   BufferKind buffers = BufferKind::arena;
   bool in_place = false;
@@ -87,7 +89,12 @@ struct CollectivePoint {
   std::size_t bytes() const { return count * core::size_of(element); }
   /// What a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
+  /// In place, a sum's results are the next call's data: they grow by the ranks with every call.
+  bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
+
+/// fp32 holds sums that have grown by so many powers of ten since they were drawn.
+inline constexpr double most_growth = 30;
 
 /// Sizes are rounded down to whole elements, and for all-to-all to whole blocks; equal ones count once.
 std::vector<CollectivePoint> plan_collectives(const CollectiveFactors&, const NodeMap&);
@@ -96,6 +103,9 @@ std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size
 /// The buffer sizes of DeepBench's all-reduce [bytes], fp32.
 /// Source: Baidu Research, DeepBench, code/kernels/all_reduce_problems.h.
 std::vector<std::size_t> deepbench_sizes();
+
+/// The point's codec over its algorithm, for calls of up to so many bytes. Errors: a codec of none is a fault.
+allreduce::CodedRequest coded_request(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
 
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const std::string& interconnect);
 

@@ -21,6 +21,10 @@ void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_iterations);
   m[Metric::oversubscribed] = f.oversubscribed;
   m[Metric::implementation] = f.implementation;
+  if (f.coding) {
+    m[Metric::encode_s] = f.coding->encode_s;
+    m[Metric::decode_s] = f.coding->decode_s;
+  }
   if (!f.overlap) return;
   m[Metric::comm_s] = f.overlap->exchange_s;
   m[Metric::compute_s] = f.overlap->compute_s;

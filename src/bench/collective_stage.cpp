@@ -14,15 +14,25 @@ constexpr std::size_t page = 4096;
 std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
 
 /// Points with equal keys share a binding.
-using Key = std::tuple<std::string, std::string, bool, allreduce::Goal, int>;
+using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::Goal, int>;
 Key key_of(const CollectivePoint& p) {
-  return {p.transport ? std::string(runtime::name(*p.transport)) : "", p.algorithm->name, p.in_place,
-          p.collective->goal, p.root};
+  return {p.transport ? std::string(runtime::name(*p.transport)) : "",
+          p.algorithm->name,
+          p.codec ? p.codec->name : "",
+          p.in_place,
+          p.collective->goal,
+          p.root};
 }
 
 allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
   return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
           .max_bytes = max_bytes};
+}
+
+std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
+  const auto r = static_cast<std::uint32_t>(rank);
+  if (p.codec) return allreduce::coded_arena_bytes(coded_request(p, shape, max_bytes), r);
+  return p.algorithm->arena_bytes(shape, r, executor_options(p, max_bytes), p.collective->goal);
 }
 
 CollectiveBuffers take(runtime::Arena& arena, const StageNeeds& n) {
@@ -51,8 +61,7 @@ StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap
   for (const auto& p : points) {
     if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
     scratch[p.transport.value_or(n.transports.front())] +=
-        page + p.algorithm->arena_bytes(allreduce::shape_of(map.node_of), static_cast<std::uint32_t>(rank),
-                                        executor_options(p, n.max_bytes), p.collective->goal);
+        page + arena_bytes(p, allreduce::shape_of(map.node_of), rank, n.max_bytes);
   }
   for (const auto& [kind, bytes] : scratch) n.scratch_bytes = std::max(n.scratch_bytes, bytes);
   return n;
@@ -76,7 +85,8 @@ struct CollectiveStage::Net {
   CollectiveBuffers buffers;
 };
 
-CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n) : session_(s), needs_(n) {
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n)
+    : session_(s), needs_(n), shape_(allreduce::shape_of(map.node_of)) {
   for (const auto kind : n.buffers) {
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
@@ -115,13 +125,16 @@ BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound
 std::string CollectiveStage::bind_one(const CollectivePoint& p) {
   if (bound_.contains(key_of(p))) return {};
   auto& n = net(p);
-  BoundCollective b{.collective = nullptr,
-                    .link = p.algorithm->is_vendor() ? nullptr : &*n.link,
-                    .label = fmt::format("{} {}", p.collective->name, p.algorithm->name)};
+  BoundCollective b{
+      .collective = nullptr,
+      .link = p.algorithm->is_vendor() ? nullptr : &*n.link,
+      .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
   std::string mine;
   try {
-    b.collective = p.algorithm->bind({world(), n.network, *n.link}, executor_options(p, needs_.max_bytes),
-                                     p.collective->goal, static_cast<std::uint32_t>(p.root));
+    const allreduce::Site site{world(), n.network, *n.link};
+    b.collective = p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
+                           : p.algorithm->bind(site, executor_options(p, needs_.max_bytes), p.collective->goal,
+                                               static_cast<std::uint32_t>(p.root));
   } catch (const core::BackendError& e) {
     mine = e.what();
   }

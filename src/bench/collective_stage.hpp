@@ -59,12 +59,13 @@ class CollectiveStage {
 
  private:
   struct Net;
-  using Key = std::tuple<std::string, std::string, bool, allreduce::Goal, int>;
+  using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::Goal, int>;
   Net& net(const CollectivePoint&);
   std::string bind_one(const CollectivePoint&);
 
   Session& session_;
   StageNeeds needs_;
+  allreduce::Shape shape_;
   struct Private {
     Private(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
     runtime::PrivateArena arena;

@@ -109,7 +109,6 @@ std::vector<int> read_roots(const Flags& f, int ranks) {
 
 void refuse_what_needs_a_gpu(const Flags& f) {
   check_only("--device", f.text("device"), {"cpu"});
-  check_only("--codec", f.text("codec"), {"none", "fp32"});
   if (f.has("cudagraph")) throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
 }
 
@@ -117,6 +116,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   bench::CollectiveFactors o;
   o.collectives = read_collectives(f);
   o.algorithms = parse_algorithms(f.text("algorithm"));
+  o.codecs = parse_codecs(f.text("codec"));
   o.transports = parse_transports(f.text("transport"));
   o.buffers = choose("--buffers", "buffers", f.text("buffers"),
                      std::vector<bench::BufferKind>(bench::buffer_kinds().begin(), bench::buffer_kinds().end()),
@@ -167,7 +167,7 @@ options::options_description describe_allreduce() {
   add_text(d, "accum-dtype", "same", "same, fp32: what sums of 16-bit and 8-bit floats are kept in");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");
   add_text(d, "overlap", "none", "none, gemm: under a matrix product, moved by a progress thread");
-  add_text(d, "codec", "none", "none");
+  add_text(d, "codec", "none", "what travels: none, bf16, qsgd4:bucket=512, topk …; see gradmeter list codecs");
   add_text(d, "device", "cpu", "cpu");
   add_text(d, "fake-nodes", "", "0,0,1,1: one host plays several, recorded in the result");
   add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");

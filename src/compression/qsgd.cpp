@@ -1,21 +1,59 @@
+// Highway compiles this file once for every instruction set and picks at run time.
 #include "compression/qsgd.hpp"
 
-#include "compression/detail/bucketed_plain.hpp"
-#include "compression/detail/qsgd_rule.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/qsgd.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
 
+#include "compression/detail/qsgd-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::compression::HWY_NAMESPACE {
+
+using detail::QsgdRule, detail::Rounding;
+
+template <Rounding rounding>
+void encode_rounded(const detail::EncodeJob& job) {
+  if (job.layout.bits == 8) return encode_buckets<QsgdRule<8, rounding>>(job);
+  if (job.layout.bits == 4) return encode_buckets<QsgdRule<4, rounding>>(job);
+  encode_buckets<QsgdRule<2, rounding>>(job);
+}
+void QsgdStochastic(const detail::EncodeJob& job) { encode_rounded<Rounding::stochastic>(job); }
+void QsgdNearest(const detail::EncodeJob& job) { encode_rounded<Rounding::nearest>(job); }
+void QsgdDecode(const detail::DecodeJob& job) {
+  if (job.layout.bits == 8) return decode_buckets<QsgdRule<8, Rounding::nearest>>(job);
+  if (job.layout.bits == 4) return decode_buckets<QsgdRule<4, Rounding::nearest>>(job);
+  decode_buckets<QsgdRule<2, Rounding::nearest>>(job);
+}
+
+}  // namespace gradmeter::compression::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace gradmeter::compression {
 namespace {
 
+HWY_EXPORT(QsgdStochastic);
+HWY_EXPORT(QsgdNearest);
+HWY_EXPORT(QsgdDecode);
+
 using detail::Rounding;
+
+template <Rounding rounding>
+void encode(const detail::EncodeJob& job) {
+  if (rounding == Rounding::nearest) return HWY_DYNAMIC_DISPATCH(QsgdNearest)(job);
+  HWY_DYNAMIC_DISPATCH(QsgdStochastic)(job);
+}
+void decode(const detail::DecodeJob& job) { HWY_DYNAMIC_DISPATCH(QsgdDecode)(job); }
 
 template <std::size_t bits, Rounding rounding>
 std::unique_ptr<Codec> made(const core::ParsedName& name) {
-  using Rule = detail::QsgdRule<bits, rounding>;
   return std::make_unique<detail::Bucketed>(
       name.canonical(), detail::Bucketed::Settings{.layout = {.bucket = detail::bucket_of(name), .bits = bits},
                                                    .norm = detail::norm_of(name),
-                                                   .fast = detail::plain_loops<Rule>,
-                                                   .plain = detail::plain_loops<Rule>});
+                                                   .fast = {encode<rounding>, decode},
+                                                   .plain = detail::plain_loops<detail::QsgdRule<bits, rounding>>});
 }
 
 template <std::size_t bits>
@@ -31,3 +69,4 @@ std::unique_ptr<Codec> make_qsgd4(const core::ParsedName& name) { return rounded
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName& name) { return rounded_as_named<2>(name); }
 
 }  // namespace gradmeter::compression
+#endif

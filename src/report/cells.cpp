@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/format.hpp"
+#include "core/name.hpp"
 
 namespace gradmeter::report {
 
@@ -60,10 +61,40 @@ bool noisy(const Point& p) {
 
 bool oversubscribed(const Point& p) { return is_true(p.metrics[Metric::oversubscribed]); }
 
-std::string exchange(const Point& p) {
-  std::string algorithm = text(p.factors[Factor::algorithm]);
-  if (core::is_null(p.factors[Factor::algorithm]) || core::is_null(p.factors[Factor::transport])) return algorithm;
-  return fmt::format("{}/{}", algorithm, text(p.factors[Factor::transport]));
+CodecLabels codec_labels(std::span<const Point> points) {
+  std::map<std::string, std::vector<core::ParsedName>> by_base;
+  for (const Point& p : points) {
+    if (core::is_null(p.factors[Factor::codec])) continue;
+    auto name = core::parse_name(text(p.factors[Factor::codec]));
+    auto& had = by_base[name.base];
+    if (std::ranges::none_of(had, [&](const auto& n) { return n.canonical() == name.canonical(); }))
+      had.push_back(name);
+  }
+  CodecLabels out;
+  for (const auto& [base, names] : by_base) {
+    for (const auto& name : names) {
+      core::ParsedName shorter = name;
+      // A parameter in which all agree tells nothing.
+      std::erase_if(shorter.parameters, [&](const auto& p) {
+        return std::ranges::all_of(names, [&](const auto& n) {
+          const auto it = n.parameters.find(p.first);
+          return it != n.parameters.end() && it->second == p.second;
+        });
+      });
+      out[name.canonical()] = shorter.canonical();
+    }
+  }
+  return out;
+}
+
+std::string exchange(const Point& p, const CodecLabels& labels) {
+  std::string out = text(p.factors[Factor::algorithm]);
+  if (core::is_null(p.factors[Factor::algorithm])) return out;
+  if (!core::is_null(p.factors[Factor::transport])) out += fmt::format("/{}", text(p.factors[Factor::transport]));
+  const std::string codec = text(p.factors[Factor::codec]);
+  if (codec == "none" || codec == "-") return out;
+  const auto label = labels.find(codec);
+  return fmt::format("{} {}", out, label == labels.end() ? codec : label->second);
 }
 
 std::vector<NamedPoints> by_name(std::span<const Point> points, const std::function<std::string(const Point&)>& name) {

@@ -1,6 +1,7 @@
 // What the tables share: how a value, a share of noise, an exchange stands in a cell, and which points stand together.
 #pragma once
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,11 @@ std::string csv_cell(const core::Value&);
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".
 bool oversubscribed(const core::Point&);
-/// "ring/shm"; a vendor has no transport; "-" where nothing is exchanged.
-std::string exchange(const core::Point&);
+/// Codecs as short as the points need to tell them apart: canonical names to "qsgd4", "qsgd4:bucket=128".
+using CodecLabels = std::map<std::string, std::string>;
+CodecLabels codec_labels(std::span<const core::Point>);
+/// "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is exchanged.
+std::string exchange(const core::Point&, const CodecLabels&);
 
 /// Points of one name, names in order of appearance.
 struct NamedPoints {

@@ -24,8 +24,8 @@ const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>
 
 std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", noisy(p) ? "~" : " "); }
 
-std::string algorithm_cell(const Point& p) {
-  std::string name = exchange(p);
+std::string algorithm_cell(const Point& p, const CodecLabels& codecs) {
+  std::string name = exchange(p, codecs);
   const std::string accum = text(p.factors[Factor::accum_dtype]);
   if (accum != "-" && accum != text(p.factors[Factor::dtype])) name += fmt::format(" +{}", accum);
   return name;
@@ -158,10 +158,10 @@ std::int64_t width_of(const Point& p) {
   return 1;
 }
 
-std::vector<std::string> row(const Pair& pair, const Layout& l) {
+std::vector<std::string> row(const Pair& pair, const Layout& l, const CodecLabels& codecs) {
   const Point& p = pair.any();
   std::vector<std::string> cells{text(p.factors[Factor::size_bytes]), fmt::format("{}", count_of(p, width_of(p))),
-                                 algorithm_cell(p)};
+                                 algorithm_cell(p, codecs)};
   if (l.out) add_half(pair.out, cells);
   if (l.in) add_half(pair.in, cells);
   if (l.overlap) add_overlap(p, cells);
@@ -175,10 +175,10 @@ std::vector<std::string> row(const Pair& pair, const Layout& l) {
   return cells;
 }
 
-std::vector<Pair> pairs(const std::vector<const Point*>& points) {
+std::vector<Pair> pairs(const std::vector<const Point*>& points, const CodecLabels& codecs) {
   std::vector<std::pair<std::tuple<std::int64_t, std::string>, Pair>> found;
   for (const Point* p : points) {
-    const auto key = std::make_tuple(integer(p->factors[Factor::size_bytes]), algorithm_cell(*p));
+    const auto key = std::make_tuple(integer(p->factors[Factor::size_bytes]), algorithm_cell(*p, codecs));
     auto it = std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == key; });
     if (it == found.end()) it = found.insert(found.end(), {key, {}});
     (is_true(p->factors[Factor::in_place]) ? it->second.in : it->second.out) = p;
@@ -190,19 +190,19 @@ std::vector<Pair> pairs(const std::vector<const Point*>& points) {
   return out;
 }
 
-std::string table(const std::vector<const Point*>& points) {
+std::string table(const std::vector<const Point*>& points, const CodecLabels& codecs) {
   Layout layout;
   for (const Point* p : points) {
     (is_true(p->factors[Factor::in_place]) ? layout.in : layout.out) = true;
     layout.overlap |= text(p->factors[Factor::overlap]) == "gemm";
   }
   core::Table out(columns(layout));
-  for (const auto& pair : pairs(points)) {
+  for (const auto& pair : pairs(points, codecs)) {
     if (layout.overlap && pair.out && pair.in) {  // their parts differ: a row each
-      out.add_row(row({pair.out, nullptr}, layout));
-      out.add_row(row({nullptr, pair.in}, layout));
+      out.add_row(row({pair.out, nullptr}, layout, codecs));
+      out.add_row(row({nullptr, pair.in}, layout, codecs));
     } else {
-      out.add_row(row(pair, layout));
+      out.add_row(row(pair, layout, codecs));
     }
   }
   return out.to_string();
@@ -249,8 +249,9 @@ std::vector<std::string> csv_times(const Point& p) {
 }  // namespace
 
 std::string collective_tables(std::span<const Point> points) {
+  const CodecLabels codecs = codec_labels(points);
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of));
+  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of, codecs));
   return out;
 }
 

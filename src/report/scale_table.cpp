@@ -33,13 +33,13 @@ std::string ranks_cell(const Point& p) {
   return fmt::format("{}{}", text(p.factors[Factor::ranks]), oversubscribed(p) ? "*" : " ");
 }
 
-std::vector<std::string> row(const Point& p) {
+std::vector<std::string> row(const Point& p, const CodecLabels& codecs) {
   const auto ms = [&](Metric m) { return milliseconds(p.metrics.number(m)); };
   std::vector<std::string> cells{ranks_cell(p),
                                  text(p.factors[Factor::scaling]),
                                  text(p.factors[Factor::batch_per_rank]),
                                  text(p.factors[Factor::strategy]),
-                                 exchange(p),
+                                 exchange(p, codecs),
                                  text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok) {
     cells.insert(cells.end(),
@@ -98,7 +98,8 @@ bool comes_before(const Point* a, const Point* b) {
   if (order(*a) != order(*b)) return order(*a) < order(*b);
   const auto detail = [](const Point& p) {
     const auto* bucket = std::get_if<std::int64_t>(&p.factors[Factor::bucket_bytes]);
-    return std::make_tuple(text(p.factors[Factor::algorithm]), text(p.factors[Factor::transport]),
+    return std::make_tuple(text(p.factors[Factor::algorithm]), text(p.factors[Factor::codec]) != "none",
+                           text(p.factors[Factor::codec]), text(p.factors[Factor::transport]),
                            text(p.factors[Factor::overlap]), bucket ? *bucket : 0);
   };
   return detail(*a) < detail(*b);
@@ -107,11 +108,12 @@ bool comes_before(const Point* a, const Point* b) {
 }  // namespace
 
 std::string scale_tables(std::span<const Point> points) {
+  const CodecLabels codecs = codec_labels(points);
   std::string out;
   for (auto& [name, curve] : by_name(points, curve_name)) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
-    for (const Point* p : curve) table.add_row(row(*p));
+    for (const Point* p : curve) table.add_row(row(*p, codecs));
     out += fmt::format("{}\n{}{}\n", name, baseline_line(curve), table.to_string());
   }
   return out;

@@ -8,6 +8,7 @@ Collective& Staged::own(std::unique_ptr<Collective> part) { return *parts_.empla
 
 void Staged::start(const Call& call) {
   if (current_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  ++own_.calls;
   begin(call);
   const Stage first = next();
   if (first.part) first.part->start(first.call);

@@ -1,0 +1,206 @@
+// What every codec of the registry owes, whatever it is: a new row is tested without a new test.
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "compression/detail/vectorised.hpp"
+#include "compression/support.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::compression {
+namespace {
+
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// Every row that has a codec, with its defaults and, where there are, other parameters.
+std::vector<std::string> names() {
+  std::vector<std::string> out;
+  for (const auto& row : codecs()) {
+    if (!row.make) continue;
+    out.emplace_back(row.name);
+    const auto has = [&](std::string_view parameter) { return row.parameters.find(parameter) != row.parameters.npos; };
+    if (has("bucket=")) out.push_back(fmt::format("{}:bucket=64", row.name));
+    if (has("bucket=")) out.push_back(fmt::format("{}:bucket=4160", row.name));
+    if (has("norm=max")) out.push_back(fmt::format("{}:norm=l2", row.name));
+    if (has("rounding=stochastic")) out.push_back(fmt::format("{}:rounding=nearest", row.name));
+  }
+  return out;
+}
+
+/// Lengths around units, vectors, bytes and buckets.
+constexpr std::array<std::size_t, 22> lengths{0,  1,  2,  3,   7,   8,   9,   15,  16,   17,   31,
+                                              63, 64, 65, 127, 129, 511, 512, 513, 1024, 4160, 5000};
+
+/// Equal bits, but for NaN, whose payload says nothing.
+::testing::AssertionResult same(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " and " << b.size() << " elements";
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) {
+      return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class RegistryContract : public ::testing::TestWithParam<std::string> {
+ protected:
+  CodecPtr codec_ = codec(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Codecs, RegistryContract, ::testing::ValuesIn(names()), [](const auto& test) {
+  std::string name = test.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+TEST_P(RegistryContract, WireSizeIsWhatIsWritten) {
+  for (const std::size_t n : lengths) {
+    const auto x = gaussians(n);
+    encoded(*codec_, x);
+    EXPECT_EQ(codec_->wire_bytes(n) % 16, 0u) << n;
+    EXPECT_GE(codec_->wire_bytes(n + 1), codec_->wire_bytes(n)) << n;
+  }
+}
+
+TEST_P(RegistryContract, ZerosDecodeToExactZeros) {
+  for (const float zero : {0.0F, -0.0F}) {
+    for (const std::size_t n : lengths) {
+      const std::vector<float> x(n, zero);
+      for (const float v : passed(*codec_, x, {.step = n})) ASSERT_EQ(v, 0.0F) << n;
+    }
+  }
+}
+
+TEST_P(RegistryContract, WhatIsEncodedTwiceIsTheSame) {
+  for (const std::size_t n : lengths) {
+    const auto x = gaussians(n);
+    const Draw draw{.seed = 1, .step = 2, .tensor = 3, .rank = 4, .phase = 5, .first = 1024 * codec_->grain()};
+    const Bytes once = encoded(*codec_, x, draw);
+    EXPECT_EQ(encoded(*codec_, x, draw), once) << n;
+    EXPECT_TRUE(same(decoded(*codec_, once, n), decoded(*codec_, once, n))) << n;
+  }
+}
+
+TEST_P(RegistryContract, AdditionIsDecodingAndOneSum) {
+  for (const std::size_t n : lengths) {
+    const auto x = gaussians(n, 0.01F, 0), addend = gaussians(n, 0.01F, 1);
+    const Bytes wire = encoded(*codec_, x);
+    auto expected = decoded(*codec_, wire, n);
+    for (std::size_t i = 0; i < n; ++i) expected[i] = addend[i] + expected[i];
+    std::vector<float> apart(n), in_place = addend;
+    codec_->decode_add(wire, addend, apart);
+    codec_->decode_add(wire, in_place, in_place);
+    EXPECT_TRUE(same(apart, expected)) << n;
+    EXPECT_TRUE(same(in_place, expected)) << n;
+  }
+}
+
+TEST_P(RegistryContract, AWireNeedsNoAlignment) {
+  for (const std::size_t n : lengths) {
+    const auto x = gaussians(n);
+    const Bytes wire = encoded(*codec_, x);
+    Bytes shifted(codec_->wire_bytes(n) + 1);
+    const std::size_t bytes = codec_->encode(x, shifted.data() + 1, {});
+    ASSERT_EQ(bytes, wire.size());
+    EXPECT_TRUE(std::equal(wire.begin(), wire.end(), shifted.begin() + 1)) << n;
+    std::vector<float> out(n + 1);
+    codec_->decode({shifted.data() + 1, bytes}, std::span(out).subspan(1));
+    EXPECT_TRUE(same(std::span(out).subspan(1), decoded(*codec_, wire, n))) << n;
+  }
+}
+
+TEST_P(RegistryContract, WhatIsNotFiniteIsSeenAfterDecoding) {
+  for (const float bad : {not_a_number, infinity, -infinity}) {
+    for (const std::size_t n : {1u, 64u, 1000u}) {
+      for (const std::size_t place : {std::size_t{0}, n / 2, n - 1}) {
+        auto x = gaussians(n);
+        x[place] = bad;
+        EXPECT_FALSE(std::isfinite(passed(*codec_, x)[place])) << bad << ' ' << n << ' ' << place;
+      }
+    }
+  }
+}
+
+TEST_P(RegistryContract, FiniteInputsStayFinite) {
+  constexpr float most = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::denorm_min();
+  if (codec_->name().starts_with("fp16") || codec_->name().starts_with("bf16")) return;  // their range is smaller
+  for (const float unit : {smallest, 1000 * smallest, 0x1p-126F, 0x1p-64F, 0x1p64F, most / 8, most}) {
+    for (const std::size_t n : {1u, 7u, 1000u}) {
+      std::vector<float> x(n);
+      for (std::size_t i = 0; i < n; ++i) x[i] = unit / static_cast<float>(1 + i % 7) * (i % 2 ? -1.0F : 1.0F);
+      for (const float v : passed(*codec_, x, {.step = n})) ASSERT_TRUE(std::isfinite(v)) << unit << ' ' << n;
+    }
+  }
+}
+
+TEST_P(RegistryContract, CodesDoNotDependOnWhereASpanIsCut) {
+  if (codec_->variable() || codec_->grain() == whole_tensor) return;
+  const std::size_t grain = codec_->grain(), n = 3 * grain + grain / 2 + 1;
+  if (codec_->wire_bytes(2 * grain) == codec_->wire_bytes(grain) && grain > 1) return;
+  const auto x = gaussians(n);
+  const Draw draw{.seed = 9, .first = 7 * grain};
+  const auto whole = passed(*codec_, x, draw);
+  if (codec_->name().starts_with("terngrad")) return;  // one scale a call
+  for (const std::size_t cut : {grain, 2 * grain, 3 * grain}) {
+    Draw rest = draw;
+    rest.first += cut;
+    auto pieces = passed(*codec_, std::span(x).first(cut), draw);
+    const auto end = passed(*codec_, std::span(x).subspan(cut), rest);
+    pieces.insert(pieces.end(), end.begin(), end.end());
+    EXPECT_TRUE(same(pieces, whole)) << cut;
+  }
+}
+
+/// Buckets that are zero, unfit, tiny and ordinary, one after the other.
+std::vector<float> mixture(std::size_t n) {
+  auto x = gaussians(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i / 600 % 5 == 1) x[i] = i % 2 ? 0.0F : -0.0F;
+    if (i / 600 % 5 == 2) x[i] *= 0x1p-130F;
+    if (i / 600 % 5 == 3 && i % 3 == 0) x[i] *= 1e-4F;
+  }
+  if (n > 3000) x[2900] = not_a_number;
+  return x;
+}
+
+TEST_P(RegistryContract, EveryInstructionSetGivesTheBytesAndBitsOfThePlainLoops) {
+  const auto* both = dynamic_cast<const detail::Vectorised*>(codec_.get());
+  if (!both) return;
+  const Codec& plain = both->reference();
+  std::vector<std::size_t> all(lengths.begin(), lengths.end());
+  all.push_back(20'011);
+  on_every_target([&] {
+    for (const std::size_t n : all) {
+      const auto x = mixture(n), addend = gaussians(n, 0.01F, 1);
+      // The last has numbers of more than 32 bits, and of two high words.
+      for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5} << 32, (std::uint64_t{3} << 32) - 700}) {
+        const Draw draw{.seed = 8, .step = n, .first = first};
+        const Bytes wire = encoded(plain, x, draw);
+        ASSERT_EQ(encoded(*codec_, x, draw), wire) << n << " from " << first;
+        ASSERT_TRUE(same(decoded(*codec_, wire, n), decoded(plain, wire, n))) << n;
+        std::vector<float> sum(n), plain_sum(n);
+        codec_->decode_add(wire, addend, sum);
+        plain.decode_add(wire, addend, plain_sum);
+        ASSERT_TRUE(same(sum, plain_sum)) << n;
+      }
+    }
+  });
+}
+
+TEST_P(RegistryContract, AMillionsOfElementsHaveTheSizeAndBitsOfTheirBuckets) {
+  constexpr std::size_t n = (std::size_t{1} << 24) + 1;
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000);
+  const Bytes wire = encoded(*codec_, x);
+  const auto out = decoded(*codec_, wire, n);
+  EXPECT_TRUE(std::isfinite(out.back()));
+  if (codec_->grain() == whole_tensor || codec_->name().starts_with("terngrad")) return;
+  // The last bucket, alone, has the same codes: no place was lost to rounding.
+  const std::size_t from = (n - 1) / codec_->grain() * codec_->grain();
+  EXPECT_TRUE(same(passed(*codec_, std::span(x).subspan(from), {.first = from}), std::span(out).subspan(from)));
+}
+
+}  // namespace
+}  // namespace gradmeter::compression
