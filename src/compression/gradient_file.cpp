@@ -45,7 +45,10 @@ const Json& list(const Json& object, const char* key) {
 
 GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t elements) {
   if (!json.is_object()) throw UsageError("a tensor of its head is not an object");
-  GradientTensor t{text(json, "name"), {}, whole(json, "offset"), whole(json, "count")};
+  GradientTensor t;
+  t.name = text(json, "name");
+  t.offset = whole(json, "offset");
+  t.count = whole(json, "count");
   std::size_t product = 1;
   for (const Json& extent : list(json, "shape")) {
     if (!extent.is_number_unsigned()) throw UsageError("a tensor's shape is not made of whole numbers");
@@ -70,7 +73,11 @@ struct Head {
 Head read_head(std::string_view line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) throw UsageError("its head is not an object of JSON");
-  Head out{{text(json, "model"), whole(json, "step"), {}, {}}, whole(json, "elements")};
+  // One by one: GCC 12 frees the members of a braced list twice where a later one throws.
+  Head out;
+  out.gradient.model = text(json, "model");
+  out.gradient.step = whole(json, "step");
+  out.elements = whole(json, "elements");
   if (out.elements == 0) throw UsageError("holds no values");
   if (out.elements > most_elements) throw UsageError("its head has more elements than can be");
   std::size_t end = 0;

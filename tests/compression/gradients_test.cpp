@@ -169,6 +169,9 @@ TEST_F(RecordedGradientFile, SaysWhatIsWrongWithItsHead) {
   const std::string tensor = R"({"model":"m","step":0,"elements":2,"tensors":[{"name":"a","shape":)";
   EXPECT_NE(refusal(file("[]")).find("not an object"), std::string::npos);
   EXPECT_NE(refusal(file(R"({"model":"m","step":-1,"tensors":[]})")).find("'step'"), std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":1,"tensors":[]})")).find("'elements'"), std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":1,"elements":2,"tensors":[{"name":"a"}]})")).find("'offset'"),
+            std::string::npos);
   EXPECT_NE(refusal(file(R"({"model":"m","step":0,"elements":0,"tensors":[]})")).find("no values"), std::string::npos);
   EXPECT_EQ(refusal(file(R"({"model":"m","step":0,"elements":2,"tensors":[]})")), "");
   EXPECT_NE(refusal(file(tensor + R"([3],"offset":0,"count":2}]})")).find("shape and count"), std::string::npos);
