@@ -34,7 +34,7 @@ struct CollectiveFindings {
   std::optional<CheckFinding> check;  ///< empty: not asked for
   std::optional<SentBytes> sent;      ///< empty: a vendor's
   std::optional<OverlapTimes> overlap;
-  std::optional<allreduce::CodingTime> coding;  ///< of a call; empty: no codec
+  std::optional<allreduce::CodingTime> coding = {};  ///< of a call; empty: no codec
   Noise noise;
   bool oversubscribed;
   std::string implementation;

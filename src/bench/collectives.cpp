@@ -4,6 +4,7 @@
 #include <deque>
 #include <set>
 
+#include "bench/codec_outlook.hpp"
 #include "bench/collective_limit.hpp"
 #include "core/format.hpp"
 
@@ -29,7 +30,7 @@ class Sweep {
  public:
   Sweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const std::map<std::string, Point>& finished,
         const CollectiveListener& listener)
-      : session_(s), map_(map), options_(o), finished_(finished), listener_(listener) {}
+      : session_(s), map_(map), options_(o), finished_(finished), listener_(listener), outlooks_(s) {}
 
   std::size_t run() {
     const auto points = plan_collectives(options_.factors, map_);
@@ -135,6 +136,7 @@ class Sweep {
     for (std::size_t i = 0; i < active.size(); ++i) {
       if (active[i]->row.status == Status::ok) contestants[i].finish();
       fill_limit(*active[i], copies);
+      fill_outlook(*active[i]);
     }
     session_.stop_if_interrupted(session_.world());
   }
@@ -177,6 +179,15 @@ class Sweep {
     } else if (const auto it = copies.find({e.point.buffers, e.point.in_place}); it != copies.end()) {
       fill_collective_limit({it->second.median(), "memcpy"}, e.row);
     }
+  }
+
+  void fill_outlook(Entry& e) {
+    if (e.row.status != Status::ok) return;
+    const auto o = outlooks_.of(e.point);
+    if (!o) return;
+    e.row.metrics[core::Metric::link_bytes_per_s] = o->link.value;
+    e.row.metrics[core::Metric::crossover_bytes_per_s] = o->crossover.value;
+    e.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
   }
 
   ContestantOptions contestant_options() const {
@@ -223,6 +234,7 @@ class Sweep {
   const CollectiveOptions& options_;
   const std::map<std::string, Point>& finished_;
   const CollectiveListener& listener_;
+  CodecOutlooks outlooks_;
   runtime::ClockOffset offset_;
   core::BytesPerSecond wire_{};
   std::size_t left_ = 0, wrong_ = 0;

@@ -12,6 +12,7 @@
 #include "cli/row_output.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
+#include "report/codec_comparison.hpp"
 #include "report/collective_table.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/progress.hpp"
@@ -90,7 +91,9 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listener(out));
     if (root) out.finish();
     if (root && format == Format::table) {
-      fmt::print("{}", report::collective_legend());
+      const std::string codecs = report::codec_comparison(out.points());
+      fmt::print("{}{}{}", codecs, report::collective_legend(),
+                 codecs.empty() ? "" : report::codec_comparison_legend());
       if (writer)
         fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
     }

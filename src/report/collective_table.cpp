@@ -223,6 +223,11 @@ constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::bytes_sent_total,
                                  Metric::bytes_inter_node,
                                  Metric::bytes_predicted,
+                                 Metric::encode_s,
+                                 Metric::decode_s,
+                                 Metric::link_bytes_per_s,
+                                 Metric::crossover_bytes_per_s,
+                                 Metric::predicted_time_s,
                                  Metric::comm_s,
                                  Metric::compute_s,
                                  Metric::exposed_s,
@@ -264,7 +269,9 @@ std::string collective_legend() {
          "limit    on one node a copy of the buffer by all ranks at once, measured in turn with the others; over "
          "several\n"
          "         nodes what a node must send at the rate measured between nodes; x limit: time / limit\n"
-         "error    largest error against the exact result, relative to the summands' magnitudes\n"
+         "error    largest error against the exact result, relative to the summands' magnitudes; with a codec the "
+         "sum's,\n"
+         "         relative and squared\n"
          "*        more busy threads than cores: says nothing of a machine with a core for each\n"
          "~        over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
 }

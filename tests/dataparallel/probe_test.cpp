@@ -136,7 +136,7 @@ TEST(Probe, AStepForgetsTheOneBeforeIt) {
       probe.begin_step();
       probe.compute("work", {.flops = 1}, [] {});
       std::vector<float> v(1);
-      probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}));
+      probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}, {}));
       const auto& r = probe.end_step();
       EXPECT_EQ(r.computations.size(), 1u);
       EXPECT_EQ(r.calls.size(), 1u);

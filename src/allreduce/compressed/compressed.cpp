@@ -81,9 +81,12 @@ class Compressed final : public Staged {
         seed_(seed),
         batch_(site.network.arena().take(dense_bytes(r))),
         coded_(own(exchange_.bind(r, site))),
-        dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))) {}
+        dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
+        dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), codec_.min_elements)) {}
 
-  const std::string& serves(std::uint64_t) const override { return coded_.name(); }
+  const std::string& serves(std::uint64_t bytes) const override {
+    return bytes / sizeof(float) < codec_.min_elements ? dense_text_ : coded_.name();
+  }
   void forget() override {
     worker_residual_.clear();
     owner_residual_.clear();
@@ -182,6 +185,7 @@ class Compressed final : public Staged {
   std::uint64_t seed_;
   std::span<std::byte> batch_;
   Collective &coded_, &dense_;
+  std::string dense_text_;  ///< who serves short tensors
   Call call_{};
   TensorPart tensor_;
   std::vector<Job> jobs_;

@@ -1,0 +1,114 @@
+#include "report/codec_comparison.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+/// A point with a codec, and the same call without.
+struct Pair {
+  const Point* coded;
+  const Point* plain;
+  double speedup() const { return plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s); }
+};
+
+core::Factors without_codec(const Point& p) {
+  core::Factors f = p.factors;
+  f[Factor::codec] = std::string("none");
+  return f;
+}
+
+std::vector<Pair> pairs(std::span<const Point> points) {
+  std::vector<Pair> out;
+  for (const Point& p : points) {
+    const std::string codec = text(p.factors[Factor::codec]);
+    if (p.status != core::Status::ok || codec == "none" || codec == "-") continue;
+    const std::string key = without_codec(p).key();
+    for (const Point& q : points) {
+      if (q.status == core::Status::ok && q.factors.key() == key) out.push_back({&p, &q});
+    }
+  }
+  return out;
+}
+
+/// Wholly faster, wholly slower, or neither, by the medians' intervals.
+std::string verdict(const Pair& pair) {
+  const auto* coded = std::get_if<core::Summary>(&pair.coded->metrics[Metric::time_s]);
+  const auto* plain = std::get_if<core::Summary>(&pair.plain->metrics[Metric::time_s]);
+  if (!coded || !plain) return "-";
+  if (coded->ci95_high < plain->ci95_low) return "wins";
+  return coded->ci95_low > plain->ci95_high ? "loses" : "even";
+}
+
+std::string percent_of_time(const Point& p, Metric part) {
+  const double share = p.metrics.number(part) / p.metrics.number(Metric::time_s);
+  return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
+}
+
+std::string gigabytes(const Point& p, Metric m) { return digits(p.metrics.number(m) * 1e-9); }
+
+std::vector<std::string> row(const Pair& pair, const CodecLabels& codecs) {
+  const Point& p = *pair.coded;
+  const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
+  const double predicted = pair.plain->metrics.number(Metric::time_s) / p.metrics.number(Metric::predicted_time_s);
+  const double link = p.metrics.number(Metric::link_bytes_per_s),
+               needed = p.metrics.number(Metric::crossover_bytes_per_s);
+  const bool known = std::isfinite(link) && std::isfinite(needed);
+  return {text(p.factors[Factor::size_bytes]),
+          exchange(p, codecs),
+          is_true(p.factors[Factor::in_place]) ? "in" : "out",
+          digits(p.metrics.number(Metric::time_s) * 1e6),
+          std::isfinite(sent) ? fmt::format("{:.0f}", sent) : "-",
+          percent_of_time(p, Metric::encode_s),
+          percent_of_time(p, Metric::decode_s),
+          digits(pair.speedup()),
+          verdict(pair),
+          digits(predicted),
+          gigabytes(p, Metric::crossover_bytes_per_s),
+          gigabytes(p, Metric::link_bytes_per_s),
+          known ? (link < needed ? "pays" : "does not") : "-"};
+}
+
+}  // namespace
+
+std::string codec_comparison(std::span<const Point> points) {
+  using enum core::Align;
+  const auto found = pairs(points);
+  if (found.empty()) return {};
+  const CodecLabels codecs = codec_labels(points);
+  core::Table table({{"size", "B", right},
+                     {"exchange", "", left},
+                     {"place", "", left},
+                     {"time", "us", right},
+                     {"sent", "B/rank", right},
+                     {"encode", "%", right},
+                     {"decode", "%", right},
+                     {"measured", "x none", right},
+                     {"", "", left},
+                     {"formula", "x none", right},
+                     {"pays below", "GB/s", right},
+                     {"link", "GB/s", right},
+                     {"so it", "", left}});
+  for (const Pair& pair : found) table.add_row(row(pair, codecs));
+  return fmt::format("codecs against none\n{}\n", table.to_string());
+}
+
+std::string codec_comparison_legend() {
+  return "x none   time of the same call without a codec / time with it; wins, loses: the intervals do not meet\n"
+         "encode   and decode: share of the time in the codec, on the rank that it takes longest\n"
+         "formula  bytes at the link's rate, then all arithmetic at the codec's, nothing overlapped\n"
+         "pays     below this link speed: 2(P-1)/P * (32-w)/32 * V, with 1/V = (1+1/P)/encode + ((P-1)/P)/add + "
+         "1/decode;\n"
+         "         link: what each rank sends while all send, and the codec's speed: measured in this run\n";
+}
+
+}  // namespace gradmeter::report

@@ -1,0 +1,14 @@
+// Where encoding a collective's messages won and where it lost, beside what the formula says.
+#pragma once
+#include <span>
+#include <string>
+
+#include "core/result.hpp"
+
+namespace gradmeter::report {
+
+/// Each point with a codec beside the one without, at otherwise equal factors; empty when there is no such pair.
+std::string codec_comparison(std::span<const core::Point>);
+std::string codec_comparison_legend();
+
+}  // namespace gradmeter::report
