@@ -23,7 +23,8 @@ struct TensorPart {
 struct Contents {
   /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
   std::size_t first = 0;
-  std::span<const TensorPart> tensors = {};  ///< ascending, apart; empty: the buffer is one tensor
+  /// Ascending, apart; empty: the buffer is one tensor. With a codec, what is in no tensor is not exchanged.
+  std::span<const TensorPart> tensors = {};
 };
 
 /// What an encoding needs besides the numbers: what randomness is drawn from, and where losses are kept.

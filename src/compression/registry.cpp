@@ -5,7 +5,13 @@
 #include <charconv>
 
 #include "compression/cast.hpp"
+#include "compression/fp8.hpp"
+#include "compression/lns4.hpp"
+#include "compression/natural.hpp"
+#include "compression/onebit.hpp"
 #include "compression/qsgd.hpp"
+#include "compression/qsgd1.hpp"
+#include "compression/topk.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -23,6 +29,43 @@ constexpr std::array table{
               .rule = "rounded to nearest even; sums in fp32",
               .source = "IEEE 754-2008; Micikevicius et al., ICLR 2018",
               .make = make_fp16},
+    CodecInfo{.name = "fp8-e4m3",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 32/bucket",
+              .rule = "scaled to 448 bucket by bucket, rounded to nearest even",
+              .source = "Micikevicius et al., arXiv:2209.05433; OCP 8-bit Floating Point 1.0",
+              .make = make_fp8_e4m3},
+    CodecInfo{.name = "fp8-e5m2",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 32/bucket",
+              .rule = "scaled to 57344 bucket by bucket, rounded to nearest even",
+              .source = "Micikevicius et al., arXiv:2209.05433; OCP 8-bit Floating Point 1.0",
+              .make = make_fp8_e5m2},
+    CodecInfo{.name = "lns4",
+              .parameters = "bucket=512",
+              .wire_text = "4 + 32/bucket",
+              .rule = "seven powers of two up to the bucket's maximum, rounded at random without bias",
+              .source = "Horvath et al., MSML 2022",
+              .make = make_lns4},
+    CodecInfo{.name = "natural8",
+              .parameters = "bucket=512",
+              .wire_text = "8 + 16/bucket",
+              .rule = "powers of two, rounded at random without bias",
+              .source = "Horvath et al., MSML 2022",
+              .make = make_natural8},
+    CodecInfo{.name = "onebit",
+              .parameters = "bucket=512,means=1",
+              .wire_text = "1 + 32*means/bucket",
+              .rule = "the sign, times the bucket's mean magnitude (means=2: a mean for either sign)",
+              .source = "Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019",
+              .feedback = true,
+              .make = make_onebit},
+    CodecInfo{.name = "qsgd1",
+              .parameters = "bucket=512",
+              .wire_text = "1 + 32/bucket",
+              .rule = "the bucket's maximum with a random sign, without bias",
+              .source = "Suresh et al., ICML 2017",
+              .make = make_qsgd1},
     CodecInfo{.name = "qsgd2",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "2 + 32/bucket",
@@ -41,6 +84,14 @@ constexpr std::array table{
               .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
               .make = make_qsgd8},
+    CodecInfo{.name = "topk",
+              .parameters = "density=0.01",
+              .wire_text = "64*density (above 1/32: 1 + 32*density)",
+              .rule = "the ceil(density*n) largest magnitudes as they are, the rest 0",
+              .source = "Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018",
+              .exchange = Exchange::gather,
+              .feedback = true,
+              .make = make_topk},
 };
 
 /// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).
@@ -83,6 +134,12 @@ CodecChoicePtr chosen(const CodecInfo& row, const core::ParsedName& given) {
   c.label = short_name(row, c.parsed);
   c.feedback = one_of(c.parsed, "ef", switches) == 1;
   c.min_elements = whole_number(c.parsed, "min", 0, std::size_t{1} << 40);
+  if (c.feedback && row.expands && row.expands(c.parsed)) {
+    throw core::UsageError(
+        fmt::format("codec {}: ef=on would add up losses larger than the gradient itself, without end; its rounding is "
+                    "unbiased and needs no feedback",
+                    row.name));
+  }
   if (row.check) row.check(c.parsed);
   if (row.make) c.codec = row.make(c.parsed);
   return std::make_shared<const CodecChoice>(std::move(c));

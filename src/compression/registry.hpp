@@ -27,6 +27,9 @@ struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;
   bool feedback = false;
+  /// May random rounding lose more than the whole gradient? Error feedback would then grow without end, and ef=on is
+  /// refused. Null: never.
+  bool (*expands)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;
 };

@@ -23,6 +23,8 @@ std::vector<std::string> names() {
     const auto has = [&](std::string_view parameter) { return row.parameters.find(parameter) != row.parameters.npos; };
     if (has("bucket=")) out.push_back(fmt::format("{}:bucket=64", row.name));
     if (has("bucket=")) out.push_back(fmt::format("{}:bucket=4160", row.name));
+    if (has("means=1")) out.push_back(fmt::format("{}:means=2", row.name));
+    if (has("density=0.01")) out.push_back(fmt::format("{}:density=0.2", row.name));
     if (has("norm=max")) out.push_back(fmt::format("{}:norm=l2", row.name));
     if (has("rounding=stochastic")) out.push_back(fmt::format("{}:rounding=nearest", row.name));
   }

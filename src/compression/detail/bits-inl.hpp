@@ -1,5 +1,5 @@
-// Codes of 1, 2, 4 or 8 bits between lanes of 32 bits and the wire; and the draws. Included once for each instruction
-// set: no include guard of the usual kind.
+// Codes of 1, 2, 4 or 8 bits between lanes of 32 bits and the wire; the draws; how decoded numbers are put down.
+// Included once for each instruction set: no include guard of the usual kind.
 #if defined(GRADMETER_BITS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BITS_INL
 #undef GRADMETER_BITS_INL
@@ -7,11 +7,12 @@
 #define GRADMETER_BITS_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstring>
 
-#include "compression/detail/draws.hpp"
+#include "compression/detail/bucketed.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::compression::HWY_NAMESPACE {
@@ -29,6 +30,29 @@ using CodeBytes = hn::Vec<U8>;
 
 HWY_INLINE std::uint8_t* bytes_at(std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); }
 HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
+
+/// What is read in order is fetched this much ahead [elements].
+inline constexpr std::size_t fetched_ahead = 1024;
+
+/// How decoded numbers are put down: through the caches, or past them, which needs whole aligned vectors.
+enum class Put { store, stream };
+
+template <Put put>
+HWY_INLINE void put_down(Floats v, float* to) {
+  if constexpr (put == Put::stream) {
+    hn::Stream(v, F32(), to);
+  } else {
+    hn::StoreU(v, F32(), to);
+  }
+}
+
+/// Outputs from this size on could not stay in the caches: past them, no line is read only to be overwritten [bytes].
+inline constexpr std::size_t streamed_from = std::size_t{32} << 20;
+
+HWY_INLINE Put put_for(const detail::DecodeJob& job) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(job.out.data()) % 64 == 0;
+  return aligned && job.out.size_bytes() >= streamed_from && job.addend != job.out.data() ? Put::stream : Put::store;
+}
 
 /// DrawKeys::draw of each lane; `numbers` has keys.first added already.
 HWY_INLINE Words draw_of(Words numbers, Words second) {

@@ -10,7 +10,6 @@
 #define GRADMETER_BUCKETED_INL
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -40,9 +39,6 @@ template <class Rule>
 struct VectorEncoder;
 template <class Rule>
 struct VectorDecoder;
-
-/// While one bucket is looked through, what comes this much later is fetched [elements].
-inline constexpr std::size_t fetched_ahead = 1024;
 
 /// max_norm. As integers: there NaN and infinity are larger than any number.
 HWY_INLINE float max_norm(const float* x, std::size_t n) {
@@ -159,9 +155,6 @@ void encode_buckets(const detail::EncodeJob& job) {
   std::memset(codes + used, 0, layout.wire(n) - scales - used);
 }
 
-/// How decoded numbers are put down.
-enum class Put { store, stream };
-
 template <class Rule, bool add, Put put>
 HWY_INLINE void decode_units(const VectorDecoder<Rule>& decoder, const std::byte* codes, std::size_t n,
                              const float* addend, float* out) {
@@ -172,11 +165,7 @@ HWY_INLINE void decode_units(const VectorDecoder<Rule>& decoder, const std::byte
     for (std::size_t v = 0; v * lanes < bucket_unit; ++v) {
       Floats value = decoder.value(codes_at_top<Rule::bits>(from, v));
       if constexpr (add) value = hn::Add(hn::LoadU(d, addend + i + v * lanes), value);
-      if constexpr (put == Put::stream) {
-        hn::Stream(value, d, out + i + v * lanes);
-      } else {
-        hn::StoreU(value, d, out + i + v * lanes);
-      }
+      put_down<put>(value, out + i + v * lanes);
     }
   }
 }
@@ -212,13 +201,9 @@ void decode_all(const detail::DecodeJob& job) {
   if (put == Put::stream) hwy::FlushStream();
 }
 
-/// Outputs from this size on go past the caches, which could not hold them [bytes]: no line is read to be overwritten.
-inline constexpr std::size_t streamed_from = std::size_t{32} << 20;
-
 template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
-  const bool streams = job.out.size_bytes() >= streamed_from && job.addend != job.out.data() &&
-                       reinterpret_cast<std::uintptr_t>(job.out.data()) % 64 == 0;
+  const bool streams = put_for(job) == Put::stream;
   if (job.addend) return streams ? decode_all<Rule, true, Put::stream>(job) : decode_all<Rule, true, Put::store>(job);
   return streams ? decode_all<Rule, false, Put::stream>(job) : decode_all<Rule, false, Put::store>(job);
 }

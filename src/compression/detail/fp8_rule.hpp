@@ -1,0 +1,39 @@
+// An 8-bit float of x·most/N, N the bucket's largest |x|.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "compression/detail/bucketed.hpp"
+#include "core/small_float.hpp"
+
+namespace gradmeter::compression::detail {
+
+template <bool e4m3>
+struct Fp8Rule {
+  static constexpr core::SmallFormat format = e4m3 ? core::e4m3_format : core::e5m2_format;
+  static constexpr float most = e4m3 ? 448.0f : 57344.0f;  ///< OCP's largest finite numbers
+  static constexpr std::size_t bits = 8;
+  static constexpr bool random = false;
+  using Scale = float;
+  static float scale(float norm) { return norm; }
+
+  struct Encoder {
+    explicit Encoder(float norm)
+        : lifting(lift(norm)), factor(static_cast<float>(double{most} / (double{norm} * lifting))) {}
+    std::uint32_t code(float x, std::uint32_t) const {
+      const float scaled = std::min(std::fabs(x) * lifting * factor, most);
+      return core::from_float(format, std::copysign(scaled, x));
+    }
+    float lifting, factor;
+  };
+  struct Decoder {
+    explicit Decoder(float scale) : norm(scale) {}
+    float value(std::uint32_t code) const {
+      return core::to_float(format, static_cast<std::uint16_t>(code)) * inverse * norm;
+    }
+    static constexpr float inverse = 1.0f / most;
+    float norm;
+  };
+};
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,43 @@
+// Sign and seven powers of two up to the bucket's N: level 0 is zero, k = 1 ... 7 is N·2^(k-7).
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "compression/detail/bucketed.hpp"
+
+namespace gradmeter::compression::detail {
+
+/// |x|/N as a number whose bits from 23 on are the level and whose lower ones are the way to the next: from 2^-6 on a
+/// float's own bits are that, with the exponent re-based; below, |x|/N·2^6 in units of 2^-23. 23 random bits carry.
+struct Lns4Rule {
+  static constexpr std::size_t bits = 4;
+  static constexpr bool random = true;
+  static constexpr float lowest = 0x1p-6f, to_lowest = 0x1p29f;
+  static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
+  using Scale = float;
+  static float scale(float norm) { return norm; }
+
+  struct Encoder {
+    explicit Encoder(float norm) : lifting(lift(norm)), factor(static_cast<float>(1.0 / (double{norm} * lifting))) {}
+    std::uint32_t code(float x, std::uint32_t draw) const {
+      const float share = std::min(std::fabs(x) * lifting * factor, 1.0f);
+      const std::uint32_t place =
+          share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : std::bit_cast<std::uint32_t>(share) - base;
+      const std::uint32_t level = (place + (draw >> 1)) >> 23;
+      return level == 0 ? 0 : level | (std::signbit(x) ? 8u : 0u);
+    }
+    float lifting, factor;
+  };
+  struct Decoder {
+    explicit Decoder(float scale) : norm(scale) {}
+    float value(std::uint32_t code) const {
+      const std::uint32_t level = code & 7;
+      const float magnitude = (level == 0 ? 0.0f : std::bit_cast<float>((level << 23) + base)) * norm;
+      return code & 8 ? -magnitude : magnitude;
+    }
+    float norm;
+  };
+};
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,30 @@
+// One random bit: +N with probability (1 + x/N)/2, else -N.
+#pragma once
+#include "compression/detail/bucketed.hpp"
+
+namespace gradmeter::compression::detail {
+
+struct Qsgd1Rule {
+  static constexpr std::size_t bits = 1;
+  static constexpr bool random = true;
+  using Scale = float;
+  static float scale(float norm) { return norm; }
+
+  struct Encoder {
+    explicit Encoder(float norm) : lifting(lift(norm)), factor(static_cast<float>(0x1p23 / (double{norm} * lifting))) {}
+    /// The probability is held as an integer of 2^-24, from 0 to 2^24 but for a rounding.
+    std::uint32_t code(float x, std::uint32_t draw) const {
+      const auto chance = static_cast<std::int32_t>(x * lifting * factor + 0x1p23f);
+      return static_cast<std::int32_t>(draw) < chance ? 1 : 0;
+    }
+    float lifting, factor;
+  };
+  /// 0 - N is +0 in a bucket of zeros, where -N is not.
+  struct Decoder {
+    explicit Decoder(float scale) : positive(scale), negative(0.0f - scale) {}
+    float value(std::uint32_t code) const { return code ? positive : negative; }
+    float positive, negative;
+  };
+};
+
+}  // namespace gradmeter::compression::detail

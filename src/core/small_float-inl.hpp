@@ -1,0 +1,207 @@
+// Vectors of the 16-bit and 8-bit floats, decoded to fp32 and encoded from it by integer steps that are spelt out here:
+// Highway's own conversions truncate on some instruction sets and round on others, and lose infinities. Where there are
+// instructions for fp16 those serve, for fp8 as well. The reference is core/small_float.hpp. Included once for each
+// instruction set: no include guard of the usual kind.
+#if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADMETER_SMALL_FLOAT_INL
+#undef GRADMETER_SMALL_FLOAT_INL
+#else
+#define GRADMETER_SMALL_FLOAT_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/small_float.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::core::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::ScalableTag<std::uint32_t>;
+using I32 = hn::ScalableTag<std::int32_t>;
+using Floats = hn::Vec<F32>;
+using Words = hn::Vec<U32>;
+
+/// A format whose exponent range is smaller than fp32's.
+template <SmallFormat f, class StoredCode>
+struct Codec {
+  using Code = StoredCode;
+  static constexpr int shift = 23 - f.mantissa_bits;
+  static constexpr std::uint32_t lowest_normal = static_cast<std::uint32_t>(127 + 1 - f.bias()) << 23;
+  static constexpr std::uint32_t infinity = 0x7f800000;
+
+  static HWY_INLINE Floats decode(Words code) {
+    const U32 du;
+    const F32 df;
+    const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
+    const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
+    // Re-based, every code has one exponent more than it should where it is subnormal: taking 2^lowest away again
+    // leaves just the mantissa's worth.
+    const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
+    const Words first = hn::Set(du, 1u << f.mantissa_bits);
+    const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));
+    const Words subnormal = hn::BitCast(du, hn::Sub(hn::BitCast(df, hn::Add(rebased, hn::Set(du, 1u << 23))), lowest));
+    Words bits = hn::IfThenElse(less(magnitude, first), subnormal, rebased);
+    if constexpr (f.infinities) {
+      const Words top = hn::Set(du, f.top_exponent());
+      // Infinity keeps its zero mantissa under fp32's highest exponent, and a NaN its quiet bit.
+      const Words special = hn::Or(hn::ShiftLeft<shift>(magnitude), hn::Set(du, infinity));
+      bits = hn::IfThenElse(less(magnitude, top), bits, special);
+    } else {
+      bits = hn::IfThenElse(hn::Eq(magnitude, hn::Set(du, f.nan())), hn::Set(du, 0x7fc00000), bits);
+    }
+    return hn::BitCast(df, hn::Or(bits, sign));
+  }
+
+  /// |x| + 2^(e + shift), e its exponent, has the place of the format's last bit as its own last bit: the addition
+  /// rounds, to nearest even, and leaves the rounded mantissa in the low bits. Subnormals only hold e at the lowest.
+  static HWY_INLINE Words encode(Floats x) {
+    const U32 du;
+    const F32 df;
+    const Words bits = hn::BitCast(du, x);
+    const Words magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+    const Words sign = hn::And(hn::ShiftRight<32 - f.bits()>(bits), hn::Set(du, f.sign()));
+    const Words held = smaller(magnitude, hn::Set(du, too_large()));
+    const Words exponent = larger(hn::And(held, hn::Set(du, infinity)), hn::Set(du, lowest_normal));
+    const Words magic = hn::Add(exponent, hn::Set(du, static_cast<std::uint32_t>(shift) << 23));
+    const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, held), hn::BitCast(df, magic)));
+    const Words based = hn::ShiftRight<shift>(hn::Sub(exponent, hn::Set(du, lowest_normal)));
+    const Words code = hn::Add(hn::Sub(sum, magic), based);
+    if constexpr (f.infinities) {
+      return hn::IfThenElse(less(hn::Set(du, infinity), magnitude), hn::Set(du, f.nan()), hn::Or(code, sign));
+    } else {
+      const Words nan = hn::Set(du, f.nan());
+      return hn::IfThenElse(hn::Eq(code, nan), nan, hn::Or(code, sign));
+    }
+  }
+
+ private:
+  /// The first number above the largest: its own code is infinity's, or e4m3's NaN.
+  static constexpr std::uint32_t too_large() {
+    if (f.infinities) return static_cast<std::uint32_t>(f.bias() + 1 + 127) << 23;
+    return std::bit_cast<std::uint32_t>(480.0f);
+  }
+  // Magnitudes are below 2^31: signed comparisons serve, which SSE has.
+  static HWY_INLINE auto less(Words a, Words b) {
+    return hn::RebindMask(U32(), hn::Lt(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
+  }
+  static HWY_INLINE Words smaller(Words a, Words b) {
+    return hn::BitCast(U32(), hn::Min(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
+  }
+  static HWY_INLINE Words larger(Words a, Words b) {
+    return hn::BitCast(U32(), hn::Max(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
+  }
+};
+
+/// bf16 is the upper half of an fp32.
+struct UpperHalf {
+  using Code = std::uint16_t;
+  static HWY_INLINE Floats decode(Words code) { return hn::BitCast(F32(), hn::ShiftLeft<16>(code)); }
+  static HWY_INLINE Words encode(Floats x) {
+    const U32 du;
+    const Words bits = hn::BitCast(du, x);
+    const Words odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+    const Words rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
+    return hn::IfThenElse(hn::RebindMask(du, hn::Eq(x, x)), rounded, hn::Set(du, bf16_format.nan()));
+  }
+};
+
+/// Codes in memory to lanes of 32 bits and back.
+template <class C>
+struct Exact : C {
+  using Packed = hn::Rebind<typename C::Code, U32>;
+  static HWY_INLINE Words fetch(const std::byte* from) {
+    return hn::PromoteTo(U32(), hn::LoadU(Packed(), reinterpret_cast<const typename C::Code*>(from)));
+  }
+  static HWY_INLINE void put(Words codes, std::byte* to) {
+    hn::StoreU(hn::DemoteTo(Packed(), hn::BitCast(I32(), codes)), Packed(), reinterpret_cast<typename C::Code*>(to));
+  }
+  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+};
+using Half = Exact<Codec<fp16_format, std::uint16_t>>;
+using Bf16 = Exact<UpperHalf>;
+using E4m3 = Exact<Codec<e4m3_format, std::uint8_t>>;
+using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// These have instructions between fp16 and fp32, which round to nearest even. The fp8 formats are cut-off fp16 (e4m3
+// after a scaling by 2^-8, the distance of the biases); and a sum of two is rounded rightly by way of fp16, because
+// fp16 has 2p + 2 bits for their p (Figueroa 1995) and their subnormals are multiples of its own. Not so a product of
+// two, nor anything that was rounded to fp32 before.
+using U16 = hn::Rebind<std::uint16_t, U32>;
+using F16 = hn::Rebind<hwy::float16_t, U32>;
+using Halves = hn::Vec<U16>;
+
+HWY_INLINE Floats from_halves(Halves v) { return hn::PromoteTo(F32(), hn::BitCast(F16(), v)); }
+HWY_INLINE Halves to_halves(Floats v) { return hn::BitCast(U16(), hn::DemoteTo(F16(), v)); }
+/// The upper bits of each, without the lowest `cut`, to nearest even.
+template <int cut>
+HWY_INLINE Halves cut_off(Halves v) {
+  const Halves odd = hn::And(hn::ShiftRight<cut>(v), hn::Set(U16(), 1));
+  return hn::ShiftRight<cut>(hn::Add(hn::Add(v, odd), hn::Set(U16(), (1u << (cut - 1)) - 1)));
+}
+
+/// The conversion instruction keeps a NaN's sign and payload.
+HWY_INLINE Floats one_nan(Floats v) {
+  return hn::IfThenElse(hn::Eq(v, v), v, hn::Set(F32(), std::numeric_limits<float>::quiet_NaN()));
+}
+
+struct FastHalf {
+  using Code = std::uint16_t;
+  static HWY_INLINE Halves fetch(const std::byte* from) {
+    return hn::LoadU(U16(), reinterpret_cast<const Code*>(from));
+  }
+  static HWY_INLINE void put(Halves v, std::byte* to) { hn::StoreU(v, U16(), reinterpret_cast<Code*>(to)); }
+  static HWY_INLINE Floats decode(Halves v) { return from_halves(v); }
+  static HWY_INLINE Halves encode(Floats v) { return to_halves(one_nan(v)); }
+  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+};
+
+struct FastBytes {
+  using Code = std::uint8_t;
+  using Packed = hn::Rebind<std::uint8_t, U32>;
+  static HWY_INLINE Halves fetch(const std::byte* from) {
+    return hn::PromoteTo(U16(), hn::LoadU(Packed(), reinterpret_cast<const Code*>(from)));
+  }
+  static HWY_INLINE void put(Halves v, std::byte* to) {
+    const hn::Rebind<std::int16_t, U32> signed_halves;
+    hn::StoreU(hn::DemoteTo(Packed(), hn::BitCast(signed_halves, v)), Packed(), reinterpret_cast<Code*>(to));
+  }
+};
+
+struct FastE5m2 : FastBytes {
+  static HWY_INLINE Floats decode(Halves v) { return from_halves(hn::ShiftLeft<8>(v)); }
+  static HWY_INLINE Halves encode(Floats v) { return cut_off<8>(to_halves(one_nan(v))); }
+  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+};
+
+struct FastE4m3 : FastBytes {
+  static HWY_INLINE Floats decode(Halves v) {
+    const Halves nan = hn::Set(U16(), 0x7f), magnitude = hn::And(v, nan);
+    const Halves bits = hn::Add(hn::ShiftLeft<7>(v), hn::ShiftLeft<7>(hn::And(v, hn::Set(U16(), 0x80))));
+    // The sign is at 2^7·128 = 2^14 after the shift: doubled, it is at 2^15, and what it left behind is carried away.
+    return from_halves(hn::IfThenElse(hn::Eq(magnitude, nan), hn::Set(U16(), 0x7e00), bits));
+  }
+  static HWY_INLINE Halves encode(Floats v) {
+    const Halves bits = to_halves(v), nan = hn::Set(U16(), 0x7f);
+    const Halves code = hn::Min(cut_off<7>(hn::And(bits, hn::Set(U16(), 0x7fff))), nan);
+    const Halves sign = hn::And(hn::ShiftRight<8>(bits), hn::Set(U16(), 0x80));
+    return hn::IfThenElse(hn::Eq(code, nan), nan, hn::Or(code, sign));
+  }
+  static HWY_INLINE Floats unscaled(Floats v) { return hn::Mul(v, hn::Set(F32(), 256.0f)); }
+};
+#else
+using FastHalf = Half;
+using FastE4m3 = E4m3;
+using FastE5m2 = E5m2;
+#endif
+
+}  // namespace gradmeter::core::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

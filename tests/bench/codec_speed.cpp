@@ -1,0 +1,139 @@
+// What codecs cost on one core, beside memcpy in the same round.
+//   build/release/tests/bench/bench_codecs [CODEC ...]
+// For each codec and operation: GB/s of fp32 (4 bytes an element whatever is moved; median and quartiles over rounds),
+// its ratio to memcpy's in the same round, the bytes an element that must move, and the share of the roofline: of the
+// speed at which memcpy's 8 bytes an element go. The first size stays in a cache, the second in none.
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "compression/registry.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "core/statistics.hpp"
+
+namespace {
+
+using namespace gradmeter;
+using compression::CodecPtr;
+
+constexpr std::size_t rounds = 7;
+constexpr double least_seconds = 0.004;  // of one measurement
+
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes), data_(::operator new(bytes, align)) {
+    std::memset(data_, 0, bytes);
+  }
+  ~Memory() { ::operator delete(data_, align); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::span<float> floats() { return {static_cast<float*>(data_), bytes_ / sizeof(float)}; }
+  std::byte* bytes() { return static_cast<std::byte*>(data_); }
+
+ private:
+  static constexpr std::align_val_t align{4096};
+  std::size_t bytes_;
+  void* data_;
+};
+
+/// Seconds of one call, of as many as make a measurement.
+template <class Work>
+double seconds(const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (std::size_t calls = 1;; ++calls) {
+    work();
+    const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (passed >= least_seconds) return passed / static_cast<double>(calls);
+  }
+}
+
+struct Row {
+  std::string codec, operation;
+  double bytes_moved = 0;                        ///< an element
+  std::vector<double> speeds = {}, ratios = {};  ///< GB/s of fp32; to memcpy's
+};
+
+class Bench {
+ public:
+  Bench(std::size_t elements, const std::vector<CodecPtr>& codecs)
+      : n_(elements), codecs_(codecs), x_(4 * n_), out_(4 * n_), wire_(4 * n_ + n_ + 4096) {
+    const core::Random random(1, 2);
+    for (std::size_t i = 0; i < n_; ++i) x_.floats()[i] = 0.01F * static_cast<float>(random.gaussian(i % (1 << 20)));
+    rows_.push_back({"memcpy", "", 8});
+    for (const auto& c : codecs_) {
+      const double wire = static_cast<double>(c->wire_bytes(n_)) / static_cast<double>(n_);
+      rows_.push_back({label(*c), "encode", 4 + wire});
+      rows_.push_back({label(*c), "decode", 4 + wire});
+      rows_.push_back({label(*c), "decode-add", 8 + wire});
+    }
+  }
+
+  void round(bool keep) {
+    auto row = rows_.begin();
+    const double copy = seconds([&] { std::memcpy(out_.bytes(), x_.bytes(), 4 * n_); });
+    note(*row++, copy, copy, keep);
+    for (const auto& c : codecs_) {
+      std::size_t bytes = 0;
+      note(*row++, seconds([&] { bytes = c->encode(x_.floats(), wire_.bytes(), {}); }), copy, keep);
+      const std::span<const std::byte> wire(wire_.bytes(), bytes);
+      note(*row++, seconds([&] { c->decode(wire, out_.floats()); }), copy, keep);
+      note(*row++, seconds([&] { c->decode_add(wire, out_.floats(), out_.floats()); }), copy, keep);
+    }
+  }
+
+  void print() const {
+    fmt::print("\n{} KiB of fp32\n{:<28} {:<10} {:>8} {:>15} {:>8} {:>13} {:>8} {:>9}\n", n_ * 4 / 1024, "codec", "",
+               "GB/s", "quartiles", "/memcpy", "quartiles", "bytes/el", "roofline");
+    for (const auto& r : rows_) {
+      const double ratio = core::median(r.ratios);
+      fmt::print("{:<28} {:<10} {:>8.2f} {:>7.2f}-{:<7.2f} {:>8.3f} {:>6.3f}-{:<6.3f} {:>8.3f} {:>9.2f}\n", r.codec,
+                 r.operation, core::median(r.speeds), core::quantile(r.speeds, 0.25), core::quantile(r.speeds, 0.75),
+                 ratio, core::quantile(r.ratios, 0.25), core::quantile(r.ratios, 0.75), r.bytes_moved,
+                 ratio * r.bytes_moved / 8);
+    }
+  }
+
+ private:
+  static std::string label(const compression::Codec& c) { return compression::find_codec(c.name())->label; }
+  void note(Row& row, double took, double copy, bool keep) {
+    if (!keep) return;
+    row.speeds.push_back(4e-9 * static_cast<double>(n_) / took);
+    row.ratios.push_back(copy / took);
+  }
+
+  std::size_t n_;
+  const std::vector<CodecPtr>& codecs_;
+  Memory x_, out_, wire_;
+  std::vector<Row> rows_;
+};
+
+std::vector<std::string> everything() {
+  std::vector<std::string> names;
+  for (const auto& row : compression::codecs()) {
+    if (!row.make) continue;
+    names.emplace_back(row.name);
+    if (row.parameters.find("rounding=") != row.parameters.npos) {
+      names.push_back(fmt::format("{}:rounding=nearest", row.name));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<CodecPtr> codecs;
+  for (const auto& name : argc > 1 ? std::vector<std::string>(argv + 1, argv + argc) : everything()) {
+    codecs.push_back(compression::find_codec(name)->codec);
+  }
+  for (const std::size_t elements : {std::size_t{1} << 16, std::size_t{1} << 26}) {
+    Bench bench(elements, codecs);
+    for (std::size_t i = 0; i < rounds + 1; ++i) bench.round(i > 0);
+    bench.print();
+  }
+  return 0;
+}

@@ -1,0 +1,189 @@
+// Every codec over many algorithms on real ranks, over each transport: equal bits everywhere, the stated bytes, small
+// tensors exact, and losses that even out over calls.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "allreduce/compressed/compressed.hpp"
+#include "core/error.hpp"
+#include "mpi/ranks.hpp"
+#include "runtime/network.hpp"
+#include "support/collectives.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using runtime::TransportKind;
+
+/// Two tensors that go encoded and two that are too short for it, with gaps.
+constexpr std::size_t length = 7500;
+const std::vector<TensorPart> tensors{{.offset = 0, .count = 4200, .rows = 60, .columns = 70},
+                                      {.offset = 4200, .count = 60},
+                                      {.offset = 4260, .count = 3072, .rows = 48, .columns = 64},
+                                      {.offset = 7400, .count = 10}};
+constexpr std::size_t shortest = 100;  ///< that goes encoded
+
+std::vector<int> pairs(int ranks) {
+  std::vector<int> out;
+  for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
+  return out;
+}
+
+float value_at(int rank, std::size_t i) {
+  const auto x = static_cast<float>(i);
+  return std::sin(0.37f * x) + 0.7f * std::sin(1.13f * x + 2.1f * static_cast<float>(rank));
+}
+
+/// Relative squared error of `sum` / `calls` over the tensors that go encoded.
+double error_of(std::span<const double> sum, double calls, int ranks) {
+  double off = 0, norm = 0;
+  for (const auto& t : tensors) {
+    if (t.count < shortest) continue;
+    for (std::size_t i = t.offset; i < t.offset + t.count; ++i) {
+      double exact = 0;
+      for (int r = 0; r < ranks; ++r) exact += static_cast<double>(value_at(r, i)) / ranks;
+      off += (sum[i] / calls - exact) * (sum[i] / calls - exact);
+      norm += exact * exact;
+    }
+  }
+  return off / norm;
+}
+
+class Place {
+ public:
+  explicit Place(TransportKind kind)
+      : network_(world_, {.transport = kind,
+                          .memory_bytes = std::size_t{48} << 20,
+                          .fake_nodes = kind == TransportKind::hybrid ? pairs(world_.size()) : std::vector<int>{}}),
+        link_(network_.connect(world_, collective_channels)),
+        mark_(network_.arena().mark()) {}
+
+  CodedRequest request(const compression::CodecChoice& codec, const AlgorithmChoice& algorithm) const {
+    return {.codec = codec,
+            .algorithm = algorithm,
+            .shape = shape_of(network_.nodes_of(world_)),
+            .options = {.placement = Placement::in_place, .max_bytes = length * 4, .message_bytes = 2048}};
+  }
+  std::unique_ptr<Collective> bind(const CodedRequest& r) {
+    network_.arena().rewind(mark_);
+    const std::size_t before = network_.arena().mark();
+    auto bound = bind_coded(r, {world_, network_, *link_});
+    EXPECT_LE(network_.arena().mark() - before, coded_arena_bytes(r, static_cast<std::uint32_t>(world_.rank())));
+    return bound;
+  }
+  const runtime::Communicator& world() const { return world_; }
+
+  /// One average, in private memory: codecs need none that peers can read.
+  std::vector<float> average(Collective& c) {
+    std::vector<float> v(length);  // zero between the tensors: no codec looks there
+    for (const auto& t : tensors) {
+      for (std::size_t i = t.offset; i < t.offset + t.count; ++i) v[i] = value_at(world_.rank(), i);
+    }
+    auto* bytes = reinterpret_cast<std::byte*>(v.data());
+    c.start({.in = bytes, .out = bytes, .count = length, .op = Op::average, .contents = {.tensors = tensors}});
+    runtime::Backoff backoff(patience_);
+    while (!c.advance()) backoff.wait();
+    return v;
+  }
+
+ private:
+  runtime::Communicator world_ = runtime::Communicator::world();
+  runtime::Network network_;
+  runtime::Link link_;
+  runtime::Arena::Mark mark_;
+  runtime::Patience patience_ = test::patience_of(world_, 1);
+};
+
+/// Rounding to nearest loses the same each time.
+bool evens_out(const compression::CodecChoice& c) {
+  static const std::vector<std::string_view> nearest{"bf16", "fp16", "fp8-e4m3", "fp8-e5m2"};
+  return c.feedback || std::ranges::find(nearest, c.info->name) == nearest.end();
+}
+
+class CodedContract : public ::testing::TestWithParam<std::tuple<TransportKind, std::string>> {
+ protected:
+  static void TearDownTestSuite() { places.clear(); }  // while MPI is up
+  static Place& place(TransportKind kind) {
+    auto& p = places[kind];
+    if (!p) p = std::make_unique<Place>(kind);
+    return *p;
+  }
+  static void expect_right(Place& here, const compression::CodecChoice& codec, const std::string& algorithm_name);
+
+ private:
+  static inline std::map<TransportKind, std::unique_ptr<Place>> places;
+};
+
+void CodedContract::expect_right(Place& here, const compression::CodecChoice& codec,
+                                 const std::string& algorithm_name) {
+  const auto algorithm = find_algorithm(algorithm_name);
+  const CodedRequest request = here.request(codec, *algorithm);
+  if (!codec_refusal(request, Goal::all_reduce, {}).empty()) return;
+  const std::string where = codec.label + " over " + algorithm_name;
+  const auto bound = here.bind(request);
+  const auto& world = here.world();
+  std::vector<double> sum(length);
+  std::vector<float> first;
+  double once = 0;
+  constexpr int calls = 30;
+  for (int call = 1; call <= calls; ++call) {
+    const std::vector<float> out = here.average(*bound);
+    if (call == 1) first = out;
+    const auto hash = test::hash_of(std::as_bytes(std::span(out)));
+    ASSERT_TRUE(world.all(world.broadcast_value(hash) == hash)) << where << ": other bits in call " << call;
+    for (std::size_t i = 0; i < length; ++i) sum[i] += static_cast<double>(out[i]);
+    for (const auto& t : tensors) {
+      for (std::size_t i = t.offset; t.count < shortest && i < t.offset + t.count; ++i) {
+        double exact = 0;
+        for (int r = 0; r < world.size(); ++r) exact += static_cast<double>(value_at(r, i)) / world.size();
+        EXPECT_NEAR(out[i], exact, 1e-6) << where << " at " << i << ": short tensors go dense";
+      }
+    }
+    if (call == 1) once = error_of(sum, 1, world.size());
+  }
+  EXPECT_EQ(bound->sent().value_or(runtime::Traffic{}).bytes, bound->bytes_due().value_or(0)) << where;
+  const double over_all = error_of(sum, calls, world.size());
+  if (world.size() > 1 && evens_out(codec)) {
+    EXPECT_LT(over_all, std::max(0.5 * once, 1e-9)) << where << ", once " << once;
+  } else {
+    EXPECT_LT(once, 0.01) << where;
+  }
+  bound->forget();
+  EXPECT_EQ(here.average(*bound), first) << where << ": after forget() the first call comes again";
+}
+
+TEST_P(CodedContract, RanksAgreeBytesAreAsStatedShortTensorsAreExactAndLossesEvenOut) {
+  const auto& [kind, codec] = GetParam();
+  const auto choice = compression::find_codec(codec);
+  for (const auto* algorithm : {"auto", "direct", "ring", "one-shot", "double-tree", "hierarchical-lane",
+                                "rabenseifner", "recursive-doubling", "mpi"}) {
+    expect_right(place(kind), *choice, algorithm);
+  }
+}
+
+std::vector<std::string> all_codecs() {
+  std::vector<std::string> out;
+  for (const auto& row : compression::codecs()) {
+    for (const auto* ef : {"on", "off"}) {
+      const auto name = fmt::format("{}:ef={},min={}", row.name, ef, shortest);
+      try {
+        compression::find_codec(name);
+        out.push_back(name);
+      } catch (const core::UsageError&) {  // no feedback for what would not settle
+      }
+    }
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, CodedContract,
+    ::testing::Combine(::testing::Values(TransportKind::shm, TransportKind::mpi, TransportKind::hybrid),
+                       ::testing::ValuesIn(all_codecs())),
+    [](const auto& param) {
+      return test::test_name(fmt::format("{}_{}", runtime::name(std::get<0>(param.param)), std::get<1>(param.param)));
+    });
+
+}  // namespace
+}  // namespace gradmeter::allreduce
