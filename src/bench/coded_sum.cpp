@@ -17,8 +17,7 @@ void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out) {
   gaussian.draw(seed, common, out);
   std::vector<float> own(out.size());
   gaussian.draw(seed, static_cast<std::uint64_t>(rank) + 1, own);
-  const float half = std::sqrt(0.5f);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = half * (out[i] + own[i]);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = 0.5f * out[i] + own[i];
 }
 
 CodedSum compare_coded_sum(const runtime::Communicator& c, std::span<const float> mine, std::span<const float> result,

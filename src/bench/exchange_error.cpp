@@ -6,9 +6,9 @@
 #include <set>
 #include <thread>
 
+#include "allreduce/plan.hpp"
 #include "bench/coded_sum.hpp"
 #include "bench/rounds.hpp"
-#include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/backoff.hpp"
 #include "runtime/mailbox.hpp"
@@ -45,7 +45,11 @@ core::Factors factors_of(const ExchangeErrorOptions& o, const ExchangeErrorPoint
 std::string refusal(const ExchangeErrorPoint& p) {
   if (!p.codec->codec) return fmt::format("{} is made of collectives of its own", p.codec->info->name);
   if (!p.algorithm->has_schedule()) return fmt::format("{} does not encode", p.algorithm->name);
-  return p.algorithm->refusal(one_node(p.ranks));
+  if (auto why = p.algorithm->refusal(one_node(p.ranks)); !why.empty()) return why;
+  for (const auto& schedule : p.algorithm->make(one_node(p.ranks))) {
+    if (auto why = allreduce::coded_refusal(*schedule); !why.empty()) return why;
+  }
+  return {};
 }
 
 /// The threads of one exchange, each a rank with the sum in place of what it gave.
@@ -137,12 +141,7 @@ class Sweep {
       row.status = Status::unsupported;
       return;
     }
-    try {
-      exchange(p, row);
-    } catch (const core::UsageError& e) {  // the executor's: a codec that this schedule cannot carry
-      row.status = Status::unsupported;
-      row.reason = e.what();
-    }
+    exchange(p, row);
   }
 
   void exchange(const ExchangeErrorPoint& p, Point& row) {

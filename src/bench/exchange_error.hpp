@@ -27,8 +27,7 @@ struct ExchangeErrorPoint {
 /// By codec, algorithm, ranks, in the order given; each once.
 std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&);
 
-/// Relative squared error of the exchanged sum of gradients that are half common to all workers and half their own,
-/// without error feedback. Ranks are threads of this process that read each other's memory. Status wrong where ranks
+/// Relative squared error of the exchanged sum of `draw_worker_gradient`s, without error feedback. Ranks are threads of this process that read each other's memory. Status wrong where ranks
 /// end with different bits. `finished`, the listener: as run_codecs.
 /// Cost: memory of ranks × size; some seconds for 64 ranks. Errors: Interrupted.
 std::size_t run_exchange_errors(const ExchangeErrorOptions&, const std::map<std::string, core::Point>& finished,

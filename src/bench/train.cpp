@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compression/gradient_file.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/clock.hpp"
@@ -29,6 +30,7 @@ class Run {
   TrainResult run() {
     const std::size_t per_epoch = training_.steps_per_epoch();
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
+    if (options_.dump) dump_step_ = dump_step();
     while (result_.steps < total_steps_ && !result_.reached) {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
@@ -43,6 +45,7 @@ class Run {
     std::vector<double> times;
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
+      if (step == dump_step_) dump(step);
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
       times.push_back(training_.record().step.length());
@@ -63,6 +66,21 @@ class Run {
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     emit(last, mean_loss, result_.accuracy, times);
+  }
+
+  std::size_t dump_step() const {
+    constexpr std::size_t usual = 100;  // past the first steps, whose gradients are those of random weights
+    const std::size_t step = options_.dump->step.value_or(std::min(usual, total_steps_ - 1));
+    if (step < total_steps_) return step;
+    throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
+  }
+
+  void dump(std::size_t step) {
+    result_.dumped = true;
+    if (!session_.is_root()) return;
+    compression::RecordedGradient head{training_.model().name(), step, {}, {}};
+    for (const auto& t : training_.model().tensors()) head.tensors.push_back({t.name, t.shape, t.offset, t.count});
+    compression::write_gradient(options_.dump->path, head, training_.local_gradient(step), options_.dump->replace);
   }
 
   float step_size(std::size_t step) const {
@@ -127,6 +145,7 @@ class Run {
   model::DataSplit data_;
   Training training_;
   std::size_t total_steps_ = 0;
+  std::optional<std::size_t> dump_step_;
   TrainResult result_;
 };
 

@@ -9,6 +9,13 @@
 
 namespace gradmeter::bench {
 
+/// One rank's gradient of one step, as it was before the exchange, for gradmeter codecs.
+struct GradientDump {
+  std::string path;
+  std::optional<std::size_t> step;  ///< empty: step 100, or the last of a shorter run
+  bool replace = false;             ///< an existing file
+};
+
 struct TrainOptions {
   TrainingConfig config;
   model::DataOptions data;
@@ -16,6 +23,7 @@ struct TrainOptions {
   double warmup_epochs = 1;      ///< the step size grows linearly from 0 over these (Goyal et al. 2017)
   std::optional<double> target;  ///< stop once validation accuracy is here [0, 1]
   std::optional<std::size_t> max_steps;
+  std::optional<GradientDump> dump;      ///< rank 0's
   std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
 };
 
@@ -28,6 +36,7 @@ struct TrainResult {
   double accuracy = 0;  ///< of the last validation
   double seconds = 0;   ///< training time, validation apart
   std::size_t steps = 0;
+  bool dumped = false;        ///< the gradient, if one was asked for
   bool reached = false;       ///< the target, if there is one
   bool weights_equal = true;  ///< on all ranks; always true for strategies that do not promise it
 };

@@ -103,6 +103,14 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   return outcome;
 }
 
+std::span<const float> Training::local_gradient(std::size_t step) {
+  load(step);
+  model::PlainComputer computer;
+  model_->forward(computer, buffers_, {inputs_, labels_});
+  model_->backward(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
+  return buffers_.gradients.values<float>();
+}
+
 double Training::validation_accuracy() {
   const model::Dataset& set = *data_.validation;
   const auto ranks = static_cast<std::size_t>(communicator_.size()),

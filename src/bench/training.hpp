@@ -47,6 +47,9 @@ class Training {
   model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::Outcome step(std::size_t step, float step_size);
   const dataparallel::StepRecord& record() const { return *record_; }
+  /// Of this rank's part of batch `step` at the weights of now, before any exchange. Not collective; the next step
+  /// overwrites it, and goes as if it had not been asked for. Cost: a forward and a backward pass.
+  std::span<const float> local_gradient(std::size_t step);
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
   /// Collective: top-1 over the whole validation set, each rank its part.

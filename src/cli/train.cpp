@@ -8,6 +8,7 @@
 #include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "compression/gradient_file.hpp"
 #include "core/format.hpp"
 #include "report/train_table.hpp"
 #include "runtime/progress.hpp"
@@ -42,6 +43,8 @@ options::options_description describe() {
   add_text(d, "validation-samples", "10000", "likewise");
   add_text(d, "seed", "1", "of data, order and weights");
   add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
+  add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
+  add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_output_flags(d);
   return d;
@@ -80,6 +83,11 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
   if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
   if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
+  if (f.has("dump-step") && !f.has("dump-gradients")) throw core::UsageError("--dump-step needs --dump-gradients FILE");
+  if (f.has("dump-gradients")) {
+    o.dump = {.path = f.text("dump-gradients"), .step = {}, .replace = f.on("force")};
+    if (f.has("dump-step")) o.dump->step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
+  }
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
   o.data.directory = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
@@ -123,6 +131,7 @@ int run(const Flags& f, const Invocation& invocation) {
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
     model::Sampler(samples, options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
+    if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
     writer = open_output(output, session.run_info());
   });
   if (root) print_head(session, options);
@@ -139,6 +148,9 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root && options.dump && !result.dumped) {
+    fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
+  }
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);

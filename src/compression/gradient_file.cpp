@@ -43,9 +43,12 @@ const Json& list(const Json& object, const char* key) {
   return *found;
 }
 
-GradientTensor read_tensor(const Json& json, std::size_t offset) {
+GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t elements) {
   if (!json.is_object()) throw UsageError("a tensor of its head is not an object");
-  GradientTensor t{text(json, "name"), {}, whole(json, "offset"), whole(json, "count")};
+  GradientTensor t;
+  t.name = text(json, "name");
+  t.offset = whole(json, "offset");
+  t.count = whole(json, "count");
   std::size_t product = 1;
   for (const Json& extent : list(json, "shape")) {
     if (!extent.is_number_unsigned()) throw UsageError("a tensor's shape is not made of whole numbers");
@@ -57,27 +60,36 @@ GradientTensor read_tensor(const Json& json, std::size_t offset) {
     t.shape.push_back(size);
   }
   if (product != t.count) throw UsageError("a tensor's shape and count differ");
-  if (offset != t.offset) throw UsageError("its tensors do not follow one another");
+  if (t.offset < before) throw UsageError("its tensors do not follow one another");
+  if (t.offset > elements || t.count > elements - t.offset) throw UsageError("a tensor lies beyond its values");
   return t;
 }
 
-std::size_t elements(const std::vector<GradientTensor>& tensors) {
-  return tensors.empty() ? 0 : tensors.back().offset + tensors.back().count;
-}
+struct Head {
+  RecordedGradient gradient;
+  std::size_t elements = 0;
+};
 
-RecordedGradient read_head(std::string_view line) {
+Head read_head(std::string_view line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) throw UsageError("its head is not an object of JSON");
-  RecordedGradient out{text(json, "model"), whole(json, "step"), {}, {}};
+  // One by one: GCC 12 frees the members of a braced list twice where a later one throws.
+  Head out;
+  out.gradient.model = text(json, "model");
+  out.gradient.step = whole(json, "step");
+  out.elements = whole(json, "elements");
+  if (out.elements == 0) throw UsageError("holds no values");
+  if (out.elements > most_elements) throw UsageError("its head has more elements than can be");
+  std::size_t end = 0;
   for (const Json& t : list(json, "tensors")) {
-    out.tensors.push_back(read_tensor(t, elements(out.tensors)));
-    if (elements(out.tensors) > most_elements) throw UsageError("its tensors have more elements than can be");
+    const auto& read = out.gradient.tensors.emplace_back(read_tensor(t, end, out.elements));
+    end = read.offset + read.count;
   }
   return out;
 }
 
-std::string head_line(const RecordedGradient& head) {
-  Json json{{"model", head.model}, {"step", head.step}, {"tensors", Json::array()}};
+std::string head_line(const RecordedGradient& head, std::size_t elements) {
+  Json json{{"model", head.model}, {"step", head.step}, {"elements", elements}, {"tensors", Json::array()}};
   for (const auto& t : head.tensors) {
     json["tensors"].push_back({{"name", t.name}, {"shape", t.shape}, {"offset", t.offset}, {"count", t.count}});
   }
@@ -89,16 +101,15 @@ RecordedGradient parse(std::string_view bytes) {
   bytes.remove_prefix(magic.size());
   const std::size_t end = bytes.substr(0, longest_head).find('\n');
   if (end == std::string_view::npos) throw UsageError("breaks off in its head");
-  RecordedGradient out = read_head(bytes.substr(0, end));
+  Head head = read_head(bytes.substr(0, end));
   bytes.remove_prefix(end + 1);
-  const std::size_t wanted = elements(out.tensors);
-  if (wanted == 0) throw UsageError("holds no values");
-  if (bytes.size() != wanted * sizeof(float)) {
-    throw UsageError(fmt::format("holds {} bytes of values; its head says {}", bytes.size(), wanted * sizeof(float)));
+  if (bytes.size() != head.elements * sizeof(float)) {
+    throw UsageError(
+        fmt::format("holds {} bytes of values; its head says {}", bytes.size(), head.elements * sizeof(float)));
   }
-  out.values.resize(wanted);
-  std::memcpy(out.values.data(), bytes.data(), bytes.size());
-  return out;
+  head.gradient.values.resize(head.elements);
+  std::memcpy(head.gradient.values.data(), bytes.data(), bytes.size());
+  return std::move(head.gradient);
 }
 
 }  // namespace
@@ -138,7 +149,7 @@ void write_gradient(const fs::path& path, const RecordedGradient& head, std::spa
   check_gradient_path(path, replace);
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   if (!out) throw UsageError(fmt::format("{}: cannot be written; choose another place", path.string()));
-  out << magic << head_line(head);
+  out << magic << head_line(head, values.size());
   const auto bytes = std::as_bytes(values);
   out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw core::BackendError("file system", "write", fmt::format("'{}' broke off", path.string()));

@@ -23,8 +23,9 @@ struct RecordedGradient {
   std::vector<float> values;
 };
 
-/// The file: "GMGRAD1\n"; one line of JSON {"model", "step", "tensors": [{"name", "shape", "offset", "count"}]}, in
-/// which the tensors follow one another without gaps; then all values as fp32, little-endian.
+/// The file: "GMGRAD1\n"; one line of JSON {"model", "step", "elements", "tensors": [{"name", "shape", "offset",
+/// "count"}]}, tensors ascending and apart; then all `elements` values as fp32, little-endian, those between tensors
+/// (padding) too.
 /// `values` of the head are left aside, `values` are written. `replace`: an existing file goes.
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,

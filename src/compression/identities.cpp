@@ -39,23 +39,29 @@ double largest(Values x) {
   return most;
 }
 
-/// Unbiased rounding to a neighbour.
+/// Rounding to a neighbour: at random without bias, or to the nearest.
 class Rounding {
  public:
+  explicit Rounding(const core::ParsedName& codec) : nearest_(is(codec, "rounding", "nearest")) {}
   void add(double x, double lo, double hi) {
     const double below = x - lo, above = hi - x, mean = below * above;
+    if (nearest_) {
+      mean_ += std::min(below * below, above * above);
+      return;
+    }
     mean_ += mean;
     variance_ += mean * (above - below) * (above - below);
   }
   ExpectedError result() const { return {mean_, std::sqrt(variance_), false}; }
 
  private:
+  bool nearest_;
   double mean_ = 0, variance_ = 0;
 };
 
 /// Levels 0, N/s, 2N/s … N.
 ExpectedError uniform_levels(const core::ParsedName& name, Values x, double s, bool l2) {
-  Rounding r;
+  Rounding r(name);
   each_bucket(name, x, [&](Values bucket) {
     const double norm = l2 ? std::sqrt(squared_norm(bucket)) : largest(bucket);
     if (norm == 0) return;
@@ -77,7 +83,7 @@ ExpectedError qsgd_elias(const core::ParsedName& name, Values x) {
 }
 
 ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
-  Rounding r;
+  Rounding r(name);
   each_bucket(name, x, [&](Values bucket) {
     const double norm = largest(bucket);
     for (const float v : bucket) r.add(v, -norm, norm);
@@ -89,7 +95,7 @@ ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
 std::optional<ExpectedError> terngrad(const core::ParsedName& name, Values x) {
   const bool clipped = name.parameters.contains("clip") && !is(name, "clip", "off") && !is(name, "clip", "0");
   if (clipped) return std::nullopt;
-  Rounding r;
+  Rounding r(name);
   const double most = largest(x);
   for (const float v : x) r.add(std::fabs(static_cast<double>(v)), 0, most);
   return r.result();
@@ -97,7 +103,7 @@ std::optional<ExpectedError> terngrad(const core::ParsedName& name, Values x) {
 
 /// 0, and powers of two down to 2^(E - 126), E = ceil(log2 of the bucket's largest).
 ExpectedError natural(const core::ParsedName& name, Values x) {
-  Rounding r;
+  Rounding r(name);
   each_bucket(name, x, [&](Values bucket) {
     const double most = largest(bucket);
     if (most == 0) return;
@@ -113,7 +119,7 @@ ExpectedError natural(const core::ParsedName& name, Values x) {
 
 /// 0, N·2⁻⁶ … N/2, N.
 ExpectedError logarithmic(const core::ParsedName& name, Values x) {
-  Rounding r;
+  Rounding r(name);
   each_bucket(name, x, [&](Values bucket) {
     const double most = largest(bucket);
     if (most == 0) return;

@@ -166,15 +166,23 @@ TEST_F(RecordedGradientFile, IsTakenOrRefusedWhateverIsInIt) {
 
 TEST_F(RecordedGradientFile, SaysWhatIsWrongWithItsHead) {
   const auto file = [](const std::string& head) { return "GMGRAD1\n" + head + "\n" + std::string(8, '\0'); };
-  const std::string tensor = R"({"model":"m","step":0,"tensors":[{"name":"a","shape":)";
+  const std::string tensor = R"({"model":"m","step":0,"elements":2,"tensors":[{"name":"a","shape":)";
   EXPECT_NE(refusal(file("[]")).find("not an object"), std::string::npos);
   EXPECT_NE(refusal(file(R"({"model":"m","step":-1,"tensors":[]})")).find("'step'"), std::string::npos);
-  EXPECT_NE(refusal(file(R"({"model":"m","step":0,"tensors":[]})")).find("no values"), std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":1,"tensors":[]})")).find("'elements'"), std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":1,"elements":2,"tensors":[{"name":"a"}]})")).find("'offset'"),
+            std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":0,"elements":0,"tensors":[]})")).find("no values"), std::string::npos);
+  EXPECT_EQ(refusal(file(R"({"model":"m","step":0,"elements":2,"tensors":[]})")), "");
   EXPECT_NE(refusal(file(tensor + R"([3],"offset":0,"count":2}]})")).find("shape and count"), std::string::npos);
-  EXPECT_NE(refusal(file(tensor + R"([2],"offset":1,"count":2}]})")).find("follow"), std::string::npos);
+  EXPECT_EQ(refusal(file(tensor + R"([1],"offset":1,"count":1}]})")), "") << "a gap is padding";
+  const std::string second = R"([2],"offset":0,"count":2},{"name":"b","shape":[1],"offset":1,"count":1}]})";
+  EXPECT_NE(refusal(file(tensor + second)).find("follow"), std::string::npos);
+  EXPECT_NE(refusal(file(tensor + R"([2],"offset":1,"count":2}]})")).find("beyond"), std::string::npos);
   EXPECT_NE(refusal(file(tensor + R"([4294967296,4294967296],"offset":0,"count":0}]})")).find("more elements"),
             std::string::npos);
-  EXPECT_NE(refusal(file(tensor + R"([3],"offset":0,"count":3}]})")).find("its head says 12"), std::string::npos);
+  EXPECT_NE(refusal(file(R"({"model":"m","step":0,"elements":3,"tensors":[]})")).find("its head says 12"),
+            std::string::npos);
 }
 
 }  // namespace
