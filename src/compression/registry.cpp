@@ -10,6 +10,7 @@
 #include "compression/natural.hpp"
 #include "compression/qsgd.hpp"
 #include "compression/qsgd1.hpp"
+#include "compression/terngrad.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -75,6 +76,13 @@ constexpr std::array table{
               .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
               .make = make_qsgd8},
+    CodecInfo{.name = "terngrad",
+              .parameters = "clip=2.5,exchange=sum",
+              .wire_text = "2 + 32/n",
+              .rule = "-1, 0 or +1 of the tensor's maximum, which is clipped at 2.5 sigma; at random without bias",
+              .source = "Wen et al., NeurIPS 2017",
+              .exchange = Exchange::shared_sum,
+              .make = make_terngrad},
 };
 
 /// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).
