@@ -1,6 +1,9 @@
 #include "allreduce/compressed/shared_scale.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "allreduce/compressed/staged.hpp"
 #include "compression/terngrad.hpp"
@@ -34,16 +37,18 @@ class SharedScale final : public Staged {
       case Step::scale:
         step_ = Step::codes;
         encoding([&] {
-          const float mine = compression::ternary_scale(gradient(), clip_);
+          // Not every MPI's maximum lets a NaN through: infinity says the same.
+          const float scale = compression::ternary_scale(gradient(), clip_);
+          const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
           std::memcpy(codes_.data(), &mine, sizeof mine);
         });
         return {&sum_, {.in = codes_.data(), .out = codes_.data(), .count = 1, .op = Op::max}};
       case Step::codes:
         step_ = Step::done;
         std::memcpy(&scale_, codes_.data(), sizeof scale_);
+        if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
         encoding([&] { quantise(); });
-        return {&sum_,
-                {.in = codes_.data(), .out = codes_.data(), .count = call_.count, .element = core::Element::i8}};
+        return {&sum_, {.in = codes_.data(), .out = codes_.data(), .count = call_.count, .element = core::Element::i8}};
       case Step::done:
         decoding([&] { decode(); });
     }
