@@ -82,10 +82,14 @@ std::unique_ptr<Codec> made(const core::ParsedName& name) {
   return std::make_unique<detail::Bucketed>(
       name.canonical(),
       detail::Bucketed::Settings{.layout = {.bucket = 1, .bits = 16, .scale_width = 0},
-                                 .fast = {[](const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(CastEncode)
-                                                                     (job, half); },
-                                          [](const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(CastDecode)
-                                                                     (job, half); }},
+                                 .fast = {[](const EncodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(CastEncode)
+                                            (job, half);
+                                          },
+                                          [](const DecodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(CastDecode)
+                                            (job, half);
+                                          }},
                                  .plain = {[](const EncodeJob& job) { detail::cast_encode(job, half, 0); },
                                            [](const DecodeJob& job) { detail::cast_decode(job, half, 0); }}});
 }

@@ -65,10 +65,14 @@ std::unique_ptr<Codec> make_lns4(const core::ParsedName& name) {
   return std::make_unique<detail::Bucketed>(
       name.canonical(),
       detail::Bucketed::Settings{.layout = {.bucket = detail::bucket_of(name), .bits = detail::Lns4Rule::bits},
-                                 .fast = {[](const detail::EncodeJob& job) { HWY_DYNAMIC_DISPATCH(Lns4Encode)
-                                                                             (job); },
-                                          [](const detail::DecodeJob& job) { HWY_DYNAMIC_DISPATCH(Lns4Decode)
-                                                                             (job); }},
+                                 .fast = {[](const detail::EncodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(Lns4Encode)
+                                            (job);
+                                          },
+                                          [](const detail::DecodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(Lns4Decode)
+                                            (job);
+                                          }},
                                  .plain = detail::plain_loops<detail::Lns4Rule>});
 }
 

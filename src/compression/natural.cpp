@@ -58,14 +58,17 @@ HWY_EXPORT(NaturalDecode);
 
 std::unique_ptr<Codec> make_natural8(const core::ParsedName& name) {
   return std::make_unique<detail::Bucketed>(
-      name.canonical(),
-      detail::Bucketed::Settings{
-          .layout = {.bucket = detail::bucket_of(name), .scale_width = sizeof(detail::NaturalRule::Scale)},
-          .fast = {[](const detail::EncodeJob& job) { HWY_DYNAMIC_DISPATCH(NaturalEncode)
-                                                      (job); },
-                   [](const detail::DecodeJob& job) { HWY_DYNAMIC_DISPATCH(NaturalDecode)
-                                                      (job); }},
-          .plain = detail::plain_loops<detail::NaturalRule>});
+      name.canonical(), detail::Bucketed::Settings{.layout = {.bucket = detail::bucket_of(name),
+                                                              .scale_width = sizeof(detail::NaturalRule::Scale)},
+                                                   .fast = {[](const detail::EncodeJob& job) {
+                                                              HWY_DYNAMIC_DISPATCH(NaturalEncode)
+                                                              (job);
+                                                            },
+                                                            [](const detail::DecodeJob& job) {
+                                                              HWY_DYNAMIC_DISPATCH(NaturalDecode)
+                                                              (job);
+                                                            }},
+                                                   .plain = detail::plain_loops<detail::NaturalRule>});
 }
 
 }  // namespace gradmeter::compression

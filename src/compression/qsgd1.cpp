@@ -55,10 +55,14 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName& name) {
   return std::make_unique<detail::Bucketed>(
       name.canonical(),
       detail::Bucketed::Settings{.layout = {.bucket = detail::bucket_of(name), .bits = detail::Qsgd1Rule::bits},
-                                 .fast = {[](const detail::EncodeJob& job) { HWY_DYNAMIC_DISPATCH(Qsgd1Encode)
-                                                                             (job); },
-                                          [](const detail::DecodeJob& job) { HWY_DYNAMIC_DISPATCH(Qsgd1Decode)
-                                                                             (job); }},
+                                 .fast = {[](const detail::EncodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(Qsgd1Encode)
+                                            (job);
+                                          },
+                                          [](const detail::DecodeJob& job) {
+                                            HWY_DYNAMIC_DISPATCH(Qsgd1Decode)
+                                            (job);
+                                          }},
                                  .plain = detail::plain_loops<detail::Qsgd1Rule>});
 }
 

@@ -9,6 +9,7 @@
 #include "compression/detail/bucketed.hpp"
 #include "compression/detail/draws.hpp"
 #include "compression/detail/elias.hpp"
+#include "compression/qsgd.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 
@@ -125,5 +126,10 @@ class QsgdElias final : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name); }
+
+bool qsgd_elias_expands(const core::ParsedName& name) {
+  return rounding_expands(std::sqrt(static_cast<double>(detail::bucket_of(name))),
+                          static_cast<double>(whole_number(name, "levels", 1, 127)));
+}
 
 }  // namespace gradmeter::compression

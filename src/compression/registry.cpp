@@ -15,6 +15,7 @@
 #include "compression/qsgd1.hpp"
 #include "compression/qsgd_elias.hpp"
 #include "compression/randomk.hpp"
+#include "compression/terngrad.hpp"
 #include "compression/topk.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -88,6 +89,7 @@ constexpr std::array table{
               .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
               .source = "Alistarh et al., NeurIPS 2017",
               .exchange = Exchange::gather,
+              .expands = qsgd_elias_expands,
               .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd1",
               .parameters = "bucket=512",
@@ -124,6 +126,14 @@ constexpr std::array table{
               .source = "Stich et al., NeurIPS 2018; Vogels et al., NeurIPS 2019",
               .exchange = Exchange::shared_sum,
               .check = check_randomk},
+    CodecInfo{.name = "terngrad",
+              .parameters = "clip=2.5,exchange=sum",
+              .wire_text = "2 + 32/n",
+              .rule = "-1, 0 or +1 of the tensor's maximum, which is clipped at 2.5 sigma; at random without bias",
+              .source = "Wen et al., NeurIPS 2017",
+              .exchange = Exchange::shared_sum,
+              .expands = always,
+              .make = make_terngrad},
     CodecInfo{.name = "topk",
               .parameters = "density=0.01",
               .wire_text = "64*density (above 1/32: 1 + 32*density)",

@@ -180,7 +180,7 @@ TEST_P(RegistryContract, EveryInstructionSetGivesTheBytesAndBitsOfThePlainLoops)
       for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5} << 32, (std::uint64_t{3} << 32) - 700}) {
         const Draw draw{.seed = 8, .step = n, .first = first};
         const Bytes wire = encoded(plain, x, draw);
-        ASSERT_EQ(encoded(*codec_, x, draw), wire) << n << " from " << first;
+        ASSERT_TRUE(encoded(*codec_, x, draw) == wire) << n << " from " << first;
         ASSERT_TRUE(same(decoded(*codec_, wire, n), decoded(plain, wire, n))) << n;
         std::vector<float> sum(n), plain_sum(n);
         codec_->decode_add(wire, addend, sum);

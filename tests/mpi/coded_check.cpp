@@ -166,8 +166,10 @@ TEST_P(CodedContract, RanksAgreeBytesAreAsStatedShortTensorsAreExactAndLossesEve
 std::vector<std::string> all_codecs() {
   std::vector<std::string> out;
   for (const auto& row : compression::codecs()) {
+    // Momentum sums up gradients, and one element in a hundred is too few to have been everywhere after some calls.
+    const std::string_view more = row.name == "dgc" ? "momentum=0," : row.name == "randomk" ? "density=0.2," : "";
     for (const auto* ef : {"on", "off"}) {
-      const auto name = fmt::format("{}:ef={},min={}", row.name, ef, shortest);
+      const auto name = fmt::format("{}:{}ef={},min={}", row.name, more, ef, shortest);
       try {
         compression::find_codec(name);
         out.push_back(name);

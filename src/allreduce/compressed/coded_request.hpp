@@ -26,8 +26,8 @@ struct CodedExchange {
   std::string (*refusal)(const CodedRequest&);
   std::size_t (*arena_bytes)(const CodedRequest&, std::uint32_t rank);
   std::unique_ptr<Collective> (*bind)(const CodedRequest&, const Site&);
-  /// May this tensor go so? Null: any may.
-  bool (*takes)(const CodedRequest&, const TensorPart&) = nullptr;
+  /// Why this tensor must go dense; null: none must.
+  std::string (*tensor_refusal)(const CodedRequest&, const TensorPart&) = nullptr;
 };
 
 /// A page for each thing that is taken from the arena, as alignment may need it.

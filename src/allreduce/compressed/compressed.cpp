@@ -5,6 +5,9 @@
 #include <cstring>
 
 #include "allreduce/compressed/gathered.hpp"
+#include "allreduce/compressed/power_sgd.hpp"
+#include "allreduce/compressed/random_k.hpp"
+#include "allreduce/compressed/shared_scale.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -61,14 +64,24 @@ std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& sit
 constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule};
 constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered};
 
-/// Codecs with a way of their own; the others go by their row's exchange.
-constexpr std::array<CodedExchange, 0> own_ways{};
+/// Codecs whose encodings are summed on their way.
+constexpr std::array linear{
+    CodedExchange{"powersgd", nullptr, power_sgd_arena_bytes, bind_power_sgd, power_sgd_tensor_refusal},
+    CodedExchange{"randomk", nullptr, random_k_arena_bytes, bind_random_k},
+    CodedExchange{"terngrad", shared_scale_refusal, shared_scale_arena_bytes, bind_shared_scale},
+};
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
-  for (const auto& x : own_ways) {
-    if (x.codec == c.info->name) return x;
-  }
-  return c.info->exchange == Exchange::gather ? by_gather : by_schedule;
+  if (c.info->exchange == Exchange::gather) return by_gather;
+  const auto asked = c.parsed.parameters.find("exchange");
+  const bool by_parts = asked != c.parsed.parameters.end() && asked->second == "sra";
+  if (c.info->exchange == Exchange::schedule || by_parts) return by_schedule;
+  return *std::ranges::find(linear, c.info->name, &CodedExchange::codec);
+}
+
+std::string tensor_refusal(const CodedRequest& r, const TensorPart& t) {
+  const auto& exchange = exchange_of(r.codec);
+  return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
 }
 
 class Compressed final : public Staged {
@@ -79,6 +92,7 @@ class Compressed final : public Staged {
         exchange_(exchange_of(r.codec)),
         request_{codec_, r.algorithm, r.shape, r.options},
         seed_(seed),
+        ranks_(r.shape.ranks),
         batch_(site.network.arena().take(dense_bytes(r))),
         coded_(own(exchange_.bind(r, site))),
         dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
@@ -114,7 +128,7 @@ class Compressed final : public Staged {
     const auto tensors = call.contents.tensors.empty() ? std::span(&all, 1) : call.contents.tensors;
     for (const TensorPart& t : tensors) {
       if (t.count == 0) continue;
-      const bool coded = t.count >= codec_.min_elements && (!exchange_.takes || exchange_.takes(request_, t));
+      const bool coded = ranks_ > 1 && t.count >= codec_.min_elements && tensor_refusal(request_, t).empty();
       coded ? jobs_.push_back({true, {t}, t.count}) : add_dense(t);
     }
     if (codec_.feedback) {
@@ -183,6 +197,7 @@ class Compressed final : public Staged {
   const CodedExchange& exchange_;
   const CodedRequest request_;
   std::uint64_t seed_;
+  std::uint32_t ranks_;
   std::span<std::byte> batch_;
   Collective &coded_, &dense_;
   std::string dense_text_;  ///< who serves short tensors
@@ -208,6 +223,16 @@ std::string codec_refusal(const CodedRequest& r, Goal goal, Arithmetic a) {
   if (auto why = r.algorithm.refusal(r.shape); !why.empty()) return why;
   const auto& exchange = exchange_of(r.codec);
   return exchange.refusal ? exchange.refusal(r) : "";
+}
+
+std::string contents_refusal(const CodedRequest& r, std::span<const TensorPart> tensors) {
+  std::string why;
+  for (const TensorPart& t : tensors) {
+    if (t.count == 0 || t.count < r.codec.min_elements) continue;
+    why = tensor_refusal(r, t);
+    if (why.empty()) return {};
+  }
+  return why;
 }
 
 std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {

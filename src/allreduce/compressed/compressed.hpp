@@ -9,12 +9,14 @@ namespace gradmeter::allreduce {
 
 /// Why this codec cannot be had with this algorithm there; empty: it can.
 std::string codec_refusal(const CodedRequest&, Goal, Arithmetic);
+/// Why none of these tensors can go encoded although some are long enough for it; empty: some can, or none is.
+std::string contents_refusal(const CodedRequest&, std::span<const TensorPart>);
 /// What `bind_coded` takes from the network's arena on this rank, at most.
 std::size_t coded_arena_bytes(const CodedRequest&, std::uint32_t rank);
 /// Collective over the site's ranks. Calls say of their `contents` which tensors there are, and where the buffer lies
-/// among all that is exchanged; error feedback is kept from call to call by that place. Random rounding is drawn by `seed` and a count of
-/// the calls. The name is "ring qsgd4".
-/// Errors: UsageError with the refusal; BackendError when memory is short.
+/// among all that is exchanged; error feedback is kept from call to call by that place. Random rounding is drawn by
+/// `seed` and a count of the calls. The name is "ring qsgd4". Errors: UsageError with the refusal; BackendError when
+/// memory is short.
 std::unique_ptr<Collective> bind_coded(const CodedRequest&, const Site&, std::uint64_t seed = 1);
 
 }  // namespace gradmeter::allreduce

@@ -2,32 +2,100 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "allreduce/compressed/staged.hpp"
+#include "compression/momentum_correction.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
+
+/// One rank's way from a gradient to bytes, with what it keeps from call to call.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  virtual const compression::Codec& codec() const = 0;
+  /// Returns the bytes written.
+  virtual std::size_t encode(const Call&, std::byte* wire) = 0;
+  virtual void forget() {}
+};
+
+class PlainEncoder final : public Encoder {
+ public:
+  PlainEncoder(compression::CodecPtr codec, std::uint32_t rank) : codec_(std::move(codec)), rank_(rank) {}
+  const compression::Codec& codec() const override { return *codec_; }
+  std::size_t encode(const Call& call, std::byte* wire) override {
+    const Encoding& e = call.encoding;
+    const compression::Draw draw{.seed = e.seed, .step = e.step, .tensor = e.tensor, .rank = rank_};
+    const std::span<const float> x{reinterpret_cast<const float*>(call.in), call.count};
+    if (!e.worker_residual) return codec_->encode(x, wire, draw);
+    if (scratch_.size() < call.count) scratch_.resize(call.count);
+    return compression::encode_with_feedback(*codec_, x, {e.worker_residual, call.count}, scratch_, wire, draw);
+  }
+
+ private:
+  compression::CodecPtr codec_;
+  std::uint32_t rank_;
+  std::vector<float> scratch_;
+};
+
+/// Keeps u and v by the tensor's place; the residual that others are given is v.
+class DgcEncoder final : public Encoder {
+ public:
+  DgcEncoder(const core::ParsedName& name, std::size_t ranks) : correction_(name), ranks_(ranks) {}
+  const compression::Codec& codec() const override { return correction_.encoding(); }
+  std::size_t encode(const Call& call, std::byte* wire) override {
+    auto& kept = kept_[call.contents.first];
+    kept.u.resize(call.count);
+    kept.v.resize(call.count);
+    return correction_.encode({reinterpret_cast<const float*>(call.in), call.count}, ranks_, kept.u, kept.v, wire);
+  }
+  void forget() override { kept_.clear(); }
+
+ private:
+  struct Kept {
+    std::vector<float> u, v;
+  };
+  compression::MomentumCorrection correction_;
+  std::size_t ranks_;
+  std::map<std::size_t, Kept> kept_;
+};
+
+bool has_momentum(const CodedRequest& r) { return !r.codec.codec; }
+
+std::unique_ptr<Encoder> make_encoder(const CodedRequest& r, std::uint32_t rank) {
+  if (has_momentum(r)) return std::make_unique<DgcEncoder>(r.codec.parsed, r.shape.ranks);
+  return std::make_unique<PlainEncoder>(r.codec.codec, rank);
+}
 
 AlgorithmPtr gatherer_of(const CodedRequest& r) {
   const bool chosen = r.algorithm.info().carrier == Carrier::selection;
   return chosen ? find_algorithm("ring") : find_algorithm(r.algorithm.name);
 }
 
-std::size_t slot_bytes(const CodedRequest& r) { return r.codec.codec->wire_bytes(r.max_elements()); }
+std::size_t slot_bytes(const CodedRequest& r) { return make_encoder(r, 0)->codec().wire_bytes(r.max_elements()); }
 std::size_t all_slots(const CodedRequest& r) { return r.shape.ranks * slot_bytes(r); }
 std::size_t lengths_bytes(const CodedRequest& r) { return r.shape.ranks * sizeof(std::int64_t); }
+
+/// Would all ranks together send more than a ring of fp32? Then p · wire >= 2 · 4n.
+bool sum_is_dense(const CodedRequest& r) {
+  const bool sparse = r.codec.info->name == "topk" || r.codec.info->name == "dgc";
+  return sparse && all_slots(r) >= 2 * r.options.max_bytes;
+}
 
 class Gathered final : public Staged {
  public:
   Gathered(const CodedRequest& r, const Site& site)
-      : Staged("gather"),
-        codec_(r.codec.codec),
+      : Staged(gatherer_of(r)->name),
+        encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
+        codec_(encoder_->codec()),
         rank_(static_cast<std::size_t>(site.transport.rank())),
         ranks_(r.shape.ranks),
         slots_(site.network.arena().take(all_slots(r))),
         lengths_(site.network.arena().take(lengths_bytes(r))),
         gather_(own(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))), Goal::all_gather))) {}
+  void forget() override { encoder_->forget(); }
 
  private:
   enum class Step : std::uint8_t { encode, gather, add };
@@ -40,10 +108,11 @@ class Gathered final : public Staged {
   Stage next() override {
     switch (step_) {
       case Step::encode:
-        encoding([&] { length_ = encode_own(); });
+        // To the beginning of the slots: where it must lie is known when the longest is.
+        encoding([&] { length_ = encoder_->encode(call_, slots_.data()); });
         step_ = Step::gather;
-        if (codec_->variable()) return gather_lengths();
-        most_ = codec_->wire_bytes(call_.count);
+        if (codec_.variable()) return gather_lengths();
+        most_ = codec_.wire_bytes(call_.count);
         [[fallthrough]];
       case Step::gather:
         step_ = Step::add;
@@ -54,18 +123,6 @@ class Gathered final : public Staged {
     return {};
   }
 
-  /// To the beginning of the slots: where it must lie is known when the longest is.
-  std::size_t encode_own() {
-    const Encoding& o = call_.encoding;
-    const compression::Draw draw{
-        .seed = o.seed, .step = o.step, .tensor = o.tensor, .rank = static_cast<std::uint32_t>(rank_)};
-    const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
-    if (!o.worker_residual) return codec_->encode(x, slots_.data(), draw);
-    if (scratch_.size() < call_.count) scratch_.resize(call_.count);
-    return compression::encode_with_feedback(*codec_, x, {o.worker_residual, call_.count}, scratch_, slots_.data(),
-                                             draw);
-  }
-
   Stage gather_lengths() {
     const auto mine = static_cast<std::int64_t>(length_);
     std::memcpy(lengths_.data() + rank_ * sizeof mine, &mine, sizeof mine);
@@ -73,7 +130,7 @@ class Gathered final : public Staged {
   }
 
   Stage gather_bytes() {
-    if (codec_->variable()) {
+    if (codec_.variable()) {
       most_ = 0;
       for (std::size_t r = 0; r < ranks_; ++r) most_ = std::max(most_, length_of(r));
       most_ = compression::padded(most_);
@@ -89,7 +146,7 @@ class Gathered final : public Staged {
   }
 
   std::size_t length_of(std::size_t rank) const {
-    if (!codec_->variable()) return most_;
+    if (!codec_.variable()) return most_;
     std::int64_t n;
     std::memcpy(&n, lengths_.data() + rank * sizeof n, sizeof n);
     return static_cast<std::size_t>(n);
@@ -97,36 +154,81 @@ class Gathered final : public Staged {
 
   void add_all() {
     const std::span<float> out{reinterpret_cast<float*>(call_.out), call_.count};
-    codec_->decode({slots_.data(), length_of(0)}, out);
-    for (std::size_t r = 1; r < ranks_; ++r) codec_->decode_add({slots_.data() + r * most_, length_of(r)}, out, out);
+    codec_.decode({slots_.data(), length_of(0)}, out);
+    for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add({slots_.data() + r * most_, length_of(r)}, out, out);
     if (call_.op != Op::average) return;
     const float share = 1.0f / static_cast<float>(ranks_);
     for (float& x : out) x *= share;
   }
 
-  compression::CodecPtr codec_;
+  std::unique_ptr<Encoder> encoder_;
+  const compression::Codec& codec_;
   std::size_t rank_, ranks_;
   std::span<std::byte> slots_, lengths_;
   Collective& gather_;
   Call call_{};
   Step step_ = Step::encode;
   std::size_t length_ = 0, most_ = 0;  ///< own, and of every slot [bytes]
-  std::vector<float> scratch_;
+};
+
+/// Sparse gradients of so many ranks that their sum is dense: each decodes its own, and the numbers are summed.
+class SummedDensely final : public Staged {
+ public:
+  SummedDensely(const CodedRequest& r, const Site& site)
+      : Staged(r.algorithm.name),
+        encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
+        ranks_(r.shape.ranks),
+        wire_(slot_bytes(r)),
+        values_(site.network.arena().take(r.options.max_bytes)),
+        sum_(own(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
+  void forget() override { encoder_->forget(); }
+
+ private:
+  void begin(const Call& call) override {
+    call_ = call;
+    summed_ = false;
+  }
+  Stage next() override {
+    if (summed_) {
+      std::memcpy(call_.out, values_.data(), call_.count * sizeof(float));
+      return {};
+    }
+    summed_ = true;
+    std::size_t bytes = 0;
+    encoding([&] { bytes = encoder_->encode(call_, wire_.data()); });
+    decoding([&] {
+      encoder_->codec().decode({wire_.data(), bytes}, {reinterpret_cast<float*>(values_.data()), call_.count});
+    });
+    return {&sum_, {.in = values_.data(), .out = values_.data(), .count = call_.count, .op = call_.op}};
+  }
+
+  std::unique_ptr<Encoder> encoder_;
+  std::size_t ranks_;
+  std::vector<std::byte> wire_;
+  std::span<std::byte> values_;
+  Collective& sum_;
+  Call call_{};
+  bool summed_ = false;
 };
 
 }  // namespace
 
 std::string gathered_refusal(const CodedRequest& r) {
+  if (sum_is_dense(r)) return {};
   return gatherer_of(r)->refusal(r.shape, Goal::all_gather, {.element = core::Element::i8});
 }
 
 std::size_t gathered_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
+  if (sum_is_dense(r)) {
+    return r.options.max_bytes + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(r.options.max_bytes));
+  }
   const std::size_t inner = std::max(all_slots(r), lengths_bytes(r));
   return all_slots(r) + lengths_bytes(r) + 3 * arena_slack +
          gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), Goal::all_gather);
 }
 
 std::unique_ptr<Collective> bind_gathered(const CodedRequest& r, const Site& site) {
+  if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, site);
   return std::make_unique<Gathered>(r, site);
 }
 

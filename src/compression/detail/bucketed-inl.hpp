@@ -62,42 +62,63 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// l2_norm, with the same sixteen partial sums.
-HWY_INLINE float l2_norm(const float* x, std::size_t n) {
-  const hn::CappedTag<double, 16> d;
+/// add_squares: sixteen partial sums, each in its lane.
+HWY_INLINE void add_squares(const float* x, std::size_t n, std::span<double, 16> partial) {
+  const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;
-  const std::size_t lanes = hn::Lanes(d);
-  alignas(64) std::array<double, 16> partial{};
-  std::size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    hwy::Prefetch(x + i + fetched_ahead);
-    for (std::size_t k = 0; k < 16; k += lanes) {
-      const auto v = hn::PromoteTo(d, hn::LoadU(df, x + i + k));
-      hn::Store(hn::Add(hn::Load(d, partial.data() + k), hn::Mul(v, v)), d, partial.data() + k);
+  const std::size_t lanes = hn::Lanes(d), whole = n / 16 * 16;
+  for (std::size_t k = 0; k < 16; k += 2 * lanes) {
+    auto a = hn::LoadU(d, partial.data() + k), b = hn::LoadU(d, partial.data() + k + lanes);
+    for (std::size_t i = k; i < whole; i += 16) {
+      const auto u = hn::PromoteTo(d, hn::LoadU(df, x + i)), v = hn::PromoteTo(d, hn::LoadU(df, x + i + lanes));
+      a = hn::Add(a, hn::Mul(u, u));
+      b = hn::Add(b, hn::Mul(v, v));
     }
+    hn::StoreU(a, d, partial.data() + k);
+    hn::StoreU(b, d, partial.data() + k + lanes);
   }
-  for (std::size_t k = 0; i < n; ++i, ++k) partial[k] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  detail::add_squares({x + whole, n - whole}, partial);
+}
+
+HWY_INLINE float l2_norm(const float* x, std::size_t n) {
+  std::array<double, 16> partial{};
+  add_squares(x, n, partial);
   return detail::l2_of(partial);
 }
 
-/// One bucket's codes for as many whole units as x has.
+/// Codes of one element after the other, a vector of bytes at a time.
+template <class Rule>
+class Coder {
+ public:
+  HWY_INLINE Coder(const VectorEncoder<Rule>& encoder, detail::DrawKeys keys, std::uint32_t low)
+      : encoder_(encoder),
+        second_(hn::Set(U32(), keys.second)),
+        number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
+  /// Of as many elements as there are bytes in a vector.
+  HWY_INLINE CodeBytes next_bytes(const float* x) {
+    const std::size_t lanes = hn::Lanes(F32());
+    const Words a = next(x), b = next(x + lanes), c = next(x + 2 * lanes), d = next(x + 3 * lanes);
+    return low_bytes(a, b, c, d);
+  }
+
+ private:
+  HWY_INLINE Words next(const float* x) {
+    const U32 d;
+    const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw);
+    number_ = hn::Add(number_, hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d))));
+    return encoder_.code(hn::LoadU(F32(), x), draw);
+  }
+  const VectorEncoder<Rule>& encoder_;
+  Words second_, number_;
+};
+
+/// Codes of n elements, whole units.
 template <class Rule>
 HWY_INLINE void encode_units(const VectorEncoder<Rule>& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
                              std::uint32_t low, std::byte* to) {
-  const F32 df;
-  const U32 d;
-  const std::size_t lanes = hn::Lanes(df);
-  const Words second = hn::Set(d, keys.second), step = hn::Set(d, static_cast<std::uint32_t>(lanes));
-  Words number = hn::Add(hn::Iota(d, 0), hn::Set(d, low + keys.first));
-  const auto next = [&](const float* from) HWY_ATTR {
-    const Words draw = Rule::random ? draw_of(number, second) : hn::Set(d, detail::half_draw);
-    number = hn::Add(number, step);
-    return encoder.code(hn::LoadU(df, from), draw);
-  };
-  for (std::size_t i = 0; i + 4 * lanes <= n; i += 4 * lanes) {
-    const Words a = next(x + i), b = next(x + i + lanes), c = next(x + i + 2 * lanes), e = next(x + i + 3 * lanes);
-    store_codes<Rule::bits>(low_bytes(a, b, c, e), to + i / 8 * Rule::bits);
-  }
+  const std::size_t step = hn::Lanes(U8());
+  Coder<Rule> coder(encoder, keys, low);
+  for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
 /// The last elements of a span, less than a unit: padded with zeros to one. `to` is zero beforehand.

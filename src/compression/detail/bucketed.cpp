@@ -61,20 +61,28 @@ float max_norm(std::span<const float> x) {
 
 float l2_norm(std::span<const float> x) {
   std::array<double, 16> partial{};
-  for (std::size_t i = 0; i < x.size(); ++i) partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  add_squares(x, partial);
   return l2_of(partial);
 }
 
-float l2_of(std::span<const double, 16> partial) {
+void add_squares(std::span<const float> x, std::span<double, 16> partial) {
+  for (std::size_t i = 0; i < x.size(); ++i) partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+}
+
+double sum_of(std::span<const double, 16> partial) {
   std::array<double, 16> sum;
   std::copy(partial.begin(), partial.end(), sum.begin());
   for (std::size_t half = 8; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) sum[i] += sum[i + half];
   }
+  return sum[0];
+}
+
+float l2_of(std::span<const double, 16> partial) {
+  const double sum = sum_of(partial), most = std::numeric_limits<float>::max();
   // Squares of floats stay far inside the doubles: what is not finite here was not finite in x.
-  if (!std::isfinite(sum[0])) return std::numeric_limits<float>::quiet_NaN();
-  const double root = std::sqrt(sum[0]), most = std::numeric_limits<float>::max();
-  return static_cast<float>(std::min(root, most));
+  if (!std::isfinite(sum)) return std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(std::min(std::sqrt(sum), most));
 }
 
 }  // namespace gradmeter::compression::detail

@@ -78,7 +78,9 @@ float max_norm(std::span<const float> x);
 /// Root of the sum of squares, at most the largest float; NaN when any x is not finite. Sixteen partial sums in
 /// doubles, element i in sum i mod 16, then pairwise: the order is part of the codes.
 float l2_norm(std::span<const float> x);
-/// The end of l2_norm, from the partial sums.
+/// Its parts: the partial sums of x, which begins at a multiple of 16; their sum; its root.
+void add_squares(std::span<const float> x, std::span<double, 16> partial);
+double sum_of(std::span<const double, 16> partial);
 float l2_of(std::span<const double, 16> partial);
 
 /// A power of two by which numbers up to `norm` are multiplied first, so that neither they nor 1/norm leave the floats.

@@ -1,0 +1,136 @@
+#include "allreduce/compressed/power_sgd.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "allreduce/compressed/staged.hpp"
+#include "compression/low_rank.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+compression::Matrix matrix_of(const TensorPart& t) {
+  if (t.rows == 0) return compression::square_matrix(t.count);
+  return {.rows = t.rows, .columns = t.columns, .count = t.count};
+}
+
+/// Of either factor, for any tensor that goes so: one of its sides is at most half of the elements over the rank.
+std::size_t factor_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.options.max_bytes / 2, 64); }
+
+class PowerSgd final : public Staged {
+ public:
+  PowerSgd(const CodedRequest& r, const Site& site)
+      : Staged(r.algorithm.name),
+        rank_(compression::rank_of(r.codec.parsed)),
+        ranks_(static_cast<float>(r.shape.ranks)),
+        factor_(site.network.arena().take(factor_bytes(r))),
+        sum_(own(r.algorithm.bind(site, r.inner(factor_bytes(r))))) {}
+
+  void forget() override { bases_.clear(); }
+
+ private:
+  enum class Step : std::uint8_t { p, q, done };
+
+  void begin(const Call& call) override {
+    call_ = call;
+    matrix_ = matrix_of(call.contents.tensors.front());
+    step_ = Step::p;
+  }
+
+  Stage next() override {
+    switch (step_) {
+      case Step::p:
+        step_ = Step::q;
+        encoding([&] { compression::multiply(matrix_, rank_, gradient(), basis(), values(matrix_.p_size(rank_))); });
+        return summed(matrix_.p_size(rank_));
+      case Step::q:
+        step_ = Step::done;
+        encoding([&] {
+          const auto p = values(matrix_.p_size(rank_));
+          compression::orthonormalise(matrix_, rank_, p);
+          p_.assign(p.begin(), p.end());
+          compression::multiply_transposed(matrix_, rank_, delta(), p_, values(matrix_.q_size(rank_)));
+        });
+        return summed(matrix_.q_size(rank_));
+      case Step::done:
+        decoding([&] { rebuild(); });
+    }
+    return {};
+  }
+
+  /// What this call compresses: the gradient and what the calls before have missed of it, kept in the residual.
+  std::span<const float> gradient() {
+    const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
+    if (float* kept = call_.encoding.worker_residual) {
+      for (std::size_t i = 0; i < x.size(); ++i) kept[i] += x[i];
+    }
+    return delta();
+  }
+  std::span<const float> delta() const {
+    const float* kept = call_.encoding.worker_residual;
+    return {kept ? kept : reinterpret_cast<const float*>(call_.in), call_.count};
+  }
+
+  std::span<float> basis() {
+    auto& q = bases_[call_.contents.first];
+    if (q.size() != matrix_.q_size(rank_)) {
+      q.resize(matrix_.q_size(rank_));
+      compression::draw_first_q(matrix_, rank_, call_.encoding.seed, call_.encoding.tensor, q);
+    }
+    return q;
+  }
+
+  void rebuild() {
+    const std::span<const float> sum = values(matrix_.q_size(rank_));
+    const auto q = basis();
+    // A basis of numbers that are not would never be one again.
+    const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
+    const std::span<float> out{reinterpret_cast<float*>(call_.out), call_.count};
+    std::ranges::copy(sum, q.begin());
+    const float share = 1 / ranks_;
+    if (call_.op == Op::average) {
+      for (float& x : q) x *= share;
+    }
+    compression::reconstruct(matrix_, rank_, p_, q, out);
+    if (float* kept = call_.encoding.worker_residual) {
+      const float own = call_.op == Op::average ? 1 : share;
+      for (std::size_t i = 0; i < out.size(); ++i) kept[i] = sound ? kept[i] - own * out[i] : 0;
+    }
+    if (!sound) bases_.erase(call_.contents.first);
+  }
+
+  std::span<float> values(std::size_t n) { return {reinterpret_cast<float*>(factor_.data()), n}; }
+  Stage summed(std::size_t n) { return {&sum_, {.in = factor_.data(), .out = factor_.data(), .count = n}}; }
+
+  std::size_t rank_;
+  float ranks_;
+  std::span<std::byte> factor_;
+  Collective& sum_;
+  Call call_{};
+  compression::Matrix matrix_;
+  Step step_ = Step::p;
+  std::vector<float> p_;
+  std::map<std::size_t, std::vector<float>> bases_;  ///< Q, by the tensor's place in all that is exchanged
+};
+
+}  // namespace
+
+std::string power_sgd_tensor_refusal(const CodedRequest& r, const TensorPart& t) {
+  const compression::Matrix m = matrix_of(t);
+  const std::size_t rank = compression::rank_of(r.codec.parsed);
+  if (auto why = compression::low_rank_refusal(m, rank); !why.empty()) return why;
+  if (compression::low_rank_pays(m.rows, m.columns, rank)) return {};
+  return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", rank, m.rows, m.columns);
+}
+
+std::size_t power_sgd_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
+  return factor_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(factor_bytes(r)));
+}
+
+std::unique_ptr<Collective> bind_power_sgd(const CodedRequest& r, const Site& site) {
+  return std::make_unique<PowerSgd>(r, site);
+}
+
+}  // namespace gradmeter::allreduce

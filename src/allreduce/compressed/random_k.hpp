@@ -1,0 +1,11 @@
+// random-k: all ranks draw the same places, so that what travels is summed on its way, by any all-reduce.
+#pragma once
+#include "allreduce/compressed/coded_request.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Cost: an all-reduce of density·n values; n written by each rank.
+std::size_t random_k_arena_bytes(const CodedRequest&, std::uint32_t rank);
+std::unique_ptr<Collective> bind_random_k(const CodedRequest&, const Site&);
+
+}  // namespace gradmeter::allreduce
