@@ -62,11 +62,12 @@ void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point
     row.metrics[metric_of(static_cast<CodecCall>(i))] = f.times[i];
   }
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
+  fill_noise(f.noise, row);
+  if (f.point.codec->info->exchange != compression::Exchange::schedule) return;  // the formula is of another exchange
   const compression::CodecSpeeds speeds{speed(f, CodecCall::encode), speed(f, CodecCall::decode),
                                         speed(f, CodecCall::decode_add)};
   row.metrics[Metric::crossover_bytes_per_s] =
       compression::crossover_link(speeds, factors.ranks, bits_of(f), wire_bits(factors.baseline)).value;
-  fill_noise(f.noise, row);
 }
 
 }  // namespace gradmeter::bench

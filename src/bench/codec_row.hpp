@@ -34,7 +34,7 @@ struct CodecFindings {
 
 /// Error, wire, and status wrong where they are not what they must be: a wrong codec is not timed.
 void fill_codec_check(const CodecFindings&, core::Point& row);
-/// Times and the crossover.
+/// Times, and the crossover where the codec travels by scatter-reduce and all-gather.
 void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
 
 }  // namespace gradmeter::bench

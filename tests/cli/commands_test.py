@@ -12,13 +12,15 @@ FLAGS = {
                 dry-run out force resume append help""".split(),
     "train": """model batch strategy algorithm transport overlap bucket threads precision update codec device epochs
                 steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
-                out force resume append help""".split(),
+                dump-gradients dump-step out force resume append help""".split(),
+    "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
+                 json out force resume append help""".split(),
     "list": ["json", "help"],
     "doctor": ["help"],
 }
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
-    "algorithms": ["mpi", "ring"], "codecs": ["none"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
+    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
     "models": ["mlp"], "optimizers": ["sgd", "momentum", "nesterov"], "precisions": ["fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
 }
