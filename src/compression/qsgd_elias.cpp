@@ -126,4 +126,9 @@ class QsgdElias final : public Codec {
 
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name); }
 
+bool qsgd_elias_expands(const core::ParsedName& name) {
+  const std::size_t levels = whole_number(name, "levels", 1, 127);
+  return detail::bucket_of(name) > 4 * levels * levels;
+}
+
 }  // namespace gradmeter::compression

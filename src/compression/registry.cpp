@@ -89,6 +89,7 @@ constexpr std::array table{
               .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
               .source = "Alistarh et al., NeurIPS 2017",
               .exchange = Exchange::gather,
+              .expands = qsgd_elias_expands,
               .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd1",
               .parameters = "bucket=512",
