@@ -136,6 +136,11 @@ class Planner {
     auto why = p.codec ? allreduce::codec_refusal(coded_request(p, shape_, p.bytes()), p.collective->goal, arithmetic)
                        : p.algorithm->refusal(shape_, p.collective->goal, arithmetic);
     if (!why.empty()) return why;
+    if (p.codec) {
+      const allreduce::TensorPart all{.offset = 0, .count = p.count};
+      why = allreduce::contents_refusal(coded_request(p, shape_, p.bytes()), {&all, 1});
+      if (!why.empty()) return why;
+    }
     if (p.grows() && static_cast<double>(p.calls) * std::log10(map_.ranks()) > most_growth) {
       return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
     }

@@ -107,15 +107,13 @@ class Sweep {
     return true;
   }
 
-  std::string unsupported(const ScalePoint& p) const {
+  std::string unsupported(const ScalePoint& p) {
     if (!p.algorithm) return {};
     if (p.algorithm->info().carrier == allreduce::Carrier::shared && p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    const allreduce::Shape shape = allreduce::shape_of(session_.nodes_of(p.ranks));
-    if (!p.codec) return p.algorithm->refusal(shape);
-    return allreduce::codec_refusal({.codec = *p.codec, .algorithm = *p.algorithm, .shape = shape, .options = {}},
-                                    allreduce::Goal::all_reduce, {});
+    const auto m = model::make_model(p.model, data().train->features(), data().train->classes());
+    return Training::exchange_refusal(config_of(p, options_), *m, allreduce::shape_of(session_.nodes_of(p.ranks)));
   }
 
   std::size_t node_bytes(const ScalePoint& p) {

@@ -35,6 +35,16 @@ dataparallel::WorldFabricOptions with_patience(dataparallel::WorldFabricOptions 
   return o;
 }
 
+/// The configuration, once its exchange is known to be possible.
+const TrainingConfig& accepted(const TrainingConfig& c, const model::Model& m, const runtime::Communicator& comm) {
+  if (!exchanges(c, comm)) return c;
+  const auto nodes = runtime::Network::nodes_of(comm, {});
+  if (const auto why = Training::exchange_refusal(c, m, allreduce::shape_of(nodes)); !why.empty()) {
+    throw core::UsageError(why);
+  }
+  return c;
+}
+
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (float v : values) h = (h ^ std::bit_cast<std::uint32_t>(v)) * 0x100000001b3ull;
@@ -54,6 +64,18 @@ dataparallel::WorldFabricOptions Training::fabric_options(const TrainingConfig& 
           .max_call_bytes = bytes};
 }
 
+std::string Training::exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
+  if (!c.algorithm) return {};
+  if (!c.codec) return c.algorithm->refusal(shape);
+  const allreduce::CodedRequest request{.codec = *c.codec,
+                                        .algorithm = *c.algorithm,
+                                        .shape = shape,
+                                        .options = {.max_bytes = m.element_count() * sizeof(float)}};
+  if (auto why = allreduce::codec_refusal(request, allreduce::Goal::all_reduce, {}); !why.empty()) return why;
+  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  return allreduce::contents_refusal(request, all.front().parts);
+}
+
 std::size_t Training::resident_bytes(const TrainingConfig& c, const model::Model& m, int ranks) {
   return dataparallel::WorldFabric::resident_bytes(fabric_options(c, m), ranks) + m.workspace_bytes(c.batch_per_rank) +
          c.batch_per_rank * m.input_features() * sizeof(float);
@@ -68,8 +90,8 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       model_(model::make_model(config.model, data.train->features(), data.train->classes())),
       progress_thread_(config.overlap == Overlap::bucketed && exchanges(config, comm)),
       fabric_(comm,
-              with_patience(fabric_options(config, *model_), patience(session, comm, config, progress_thread_),
-                            progress_thread_),
+              with_patience(fabric_options(accepted(config, *model_, comm), *model_),
+                            patience(session, comm, config, progress_thread_), progress_thread_),
               session.activity()),
       probe_(fabric_),
       optimizer_(dataparallel::make_optimizer(config.optimizer, model_->element_count())),
@@ -172,9 +194,12 @@ bool Training::sums_are_exact() {
 /// Encoded gradients lose some: how much is the answer, but all ranks must hold the same.
 ExchangeCheck Training::check_coded_exchange() {
   const auto g = buffers_.gradients.values<float>();
-  draw_worker_gradient(config_.seed, communicator_.rank(), g);
-  const std::vector<float> mine(g.begin(), g.end());
   const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), 0);
+  std::ranges::fill(g, 0.0f);  // as between tensors in training
+  for (const auto& t : buckets.front().parts) {
+    draw_worker_gradient(config_.seed + t.offset, communicator_.rank(), g.subspan(t.offset, t.count));
+  }
+  const std::vector<float> mine(g.begin(), g.end());
   fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::average, {}, buckets.front().contents()));
   fabric_.forget();
   const CodedSum sum = compare_coded_sum(communicator_, mine, g, allreduce::Op::average);

@@ -65,6 +65,8 @@ class Training {
   std::size_t parameter_bytes() const { return model_->element_count() * sizeof(float); }
   bool has_progress_thread() const { return progress_thread_; }
 
+  /// Why the configuration's exchange cannot be had among ranks so placed, for that model; empty: it can.
+  static std::string exchange_refusal(const TrainingConfig&, const model::Model&, allreduce::Shape);
   /// Bytes that one rank will have resident for this configuration, the data set apart.
   static std::size_t resident_bytes(const TrainingConfig&, const model::Model&, int ranks);
 

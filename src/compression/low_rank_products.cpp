@@ -33,21 +33,28 @@ HWY_INLINE float pairwise(std::array<float, partials> s) {
 template <std::size_t some>
 void dot_row(const float* row, std::size_t n, const float* q, std::size_t stride, float* p) {
   const Floats d;
+  // All loops over sums are unrolled, so that these stay in registers.
   hn::Vec<Floats> sums[some][vectors];
-  for (auto& of_one : sums) {
-    for (auto& s : of_one) s = hn::Zero(d);
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < some; ++j) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < vectors; ++v) sums[j][v] = hn::Zero(d);
   }
   std::size_t c = 0;
   for (; c + partials <= n; c += partials) {
+#pragma GCC unroll 16
     for (std::size_t v = 0; v < vectors; ++v) {
       const auto x = hn::LoadU(d, row + c + v * lanes);
+#pragma GCC unroll 4
       for (std::size_t j = 0; j < some; ++j) {
         sums[j][v] = hn::Add(sums[j][v], hn::Mul(x, hn::LoadU(d, q + j * stride + c + v * lanes)));
       }
     }
   }
+#pragma GCC unroll 4
   for (std::size_t j = 0; j < some; ++j) {
     std::array<float, partials> lane;
+#pragma GCC unroll 16
     for (std::size_t v = 0; v < vectors; ++v) hn::StoreU(sums[j][v], d, lane.data() + v * lanes);
     for (std::size_t i = c; i < n; ++i) lane[i - c] += row[i] * q[j * stride + i];
     p[j] = pairwise(lane);

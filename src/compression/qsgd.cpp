@@ -76,10 +76,6 @@ bool qsgd_expands(const core::ParsedName& name) {
   // Of independent Gaussians of variance 1: the length, or nearly the largest.
   const double norm = detail::norm_of(name) == detail::Norm::l2 ? std::sqrt(bucket) : std::sqrt(2 * std::log(bucket));
   const double levels = name.base == "qsgd2" ? 1 : name.base == "qsgd4" ? 7 : 127;
-  return rounding_expands(norm, levels);
-}
-
-bool rounding_expands(double norm, double levels) {
   constexpr double mean_magnitude = 0.7979;
   return norm / levels * mean_magnitude - 1 > 1;
 }

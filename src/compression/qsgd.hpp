@@ -20,7 +20,5 @@ std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 /// Does random rounding lose more of a Gaussian bucket than there is of it? The mean loss of an element of variance 1
 /// is step·E|x| - 1 where one step, N/s, spans nearly all of them.
 bool qsgd_expands(const core::ParsedName&);
-/// The same for levels of a norm given in standard deviations.
-bool rounding_expands(double norm, double levels);
 
 }  // namespace gradmeter::compression

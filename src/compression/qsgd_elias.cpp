@@ -9,7 +9,6 @@
 #include "compression/detail/bucketed.hpp"
 #include "compression/detail/draws.hpp"
 #include "compression/detail/elias.hpp"
-#include "compression/qsgd.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 
@@ -128,8 +127,8 @@ class QsgdElias final : public Codec {
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name); }
 
 bool qsgd_elias_expands(const core::ParsedName& name) {
-  return rounding_expands(std::sqrt(static_cast<double>(detail::bucket_of(name))),
-                          static_cast<double>(whole_number(name, "levels", 1, 127)));
+  const std::size_t levels = whole_number(name, "levels", 1, 127);
+  return detail::bucket_of(name) > 4 * levels * levels;
 }
 
 }  // namespace gradmeter::compression

@@ -18,7 +18,8 @@ namespace gradmeter::compression {
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
-/// As qsgd_expands: few levels for a norm that grows with the bucket.
+/// Can it lose more than the whole gradient? The loss is largest where all |x| of a bucket are equal: then it is
+/// sqrt(bucket)/s - 1 of |x|^2.
 bool qsgd_elias_expands(const core::ParsedName&);
 
 }  // namespace gradmeter::compression

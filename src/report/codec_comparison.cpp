@@ -56,10 +56,20 @@ std::string percent_of_time(const Point& p, Metric part) {
 
 std::string gigabytes(const Point& p, Metric m) { return digits(p.metrics.number(m) * 1e-9); }
 
+double integer(const core::Value& v) {
+  const auto* i = std::get_if<std::int64_t>(&v);
+  return i ? static_cast<double>(*i) : std::nan("");
+}
+
+/// The call without a codec by the same formula: its bytes at the link's rate and nothing else [s].
+double plain_by_the_link(const Point& p) {
+  const double ranks = integer(p.factors[Factor::ranks]);
+  return 2 * (ranks - 1) / ranks * integer(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
+}
+
 std::vector<std::string> row(const Pair& pair, const CodecLabels& codecs) {
   const Point& p = *pair.coded;
   const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
-  const double predicted = pair.plain->metrics.number(Metric::time_s) / p.metrics.number(Metric::predicted_time_s);
   const double link = p.metrics.number(Metric::link_bytes_per_s),
                needed = p.metrics.number(Metric::crossover_bytes_per_s);
   const bool known = std::isfinite(link) && std::isfinite(needed);
@@ -72,7 +82,7 @@ std::vector<std::string> row(const Pair& pair, const CodecLabels& codecs) {
           percent_of_time(p, Metric::decode_s),
           digits(pair.speedup()),
           verdict(pair),
-          digits(predicted),
+          digits(plain_by_the_link(p) / p.metrics.number(Metric::predicted_time_s)),
           gigabytes(p, Metric::crossover_bytes_per_s),
           gigabytes(p, Metric::link_bytes_per_s),
           known ? (link < needed ? "pays" : "does not") : "-"};
@@ -105,7 +115,9 @@ std::string codec_comparison(std::span<const Point> points) {
 std::string codec_comparison_legend() {
   return "x none   time of the same call without a codec / time with it; wins, loses: the intervals do not meet\n"
          "encode   and decode: share of the time in the codec, on the rank that it takes longest\n"
-         "formula  bytes at the link's rate, then all arithmetic at the codec's, nothing overlapped\n"
+         "formula  the same from speeds alone: bytes at the link's rate, with a codec then all its arithmetic; no "
+         "latency,\n"
+         "         nothing overlapped\n"
          "pays     below this link speed: 2(P-1)/P * (32-w)/32 * V, with 1/V = (1+1/P)/encode + ((P-1)/P)/add + "
          "1/decode;\n"
          "         link: what each rank sends while all send, and the codec's speed: measured in this run\n";

@@ -49,6 +49,21 @@ TEST(QsgdElias, HasTheMomentsOfThePaper) {
   expect_moments(*codec("qsgd-elias:levels=1"), x, moments_of(x, 512, 1), 2000);
 }
 
+TEST(QsgdElias, RefusesFeedbackWhereItMayLoseMoreThanThereIs) {
+  EXPECT_THROW(find_codec("qsgd-elias:ef=on"), core::UsageError);
+  EXPECT_NO_THROW(find_codec("qsgd-elias:bucket=64,levels=4,ef=on"));
+  // All equal: the largest loss, here sqrt(64)/4 - 1 of the energy.
+  const std::vector<float> x(64, 1.0F);
+  std::vector<double> losses;
+  for (std::uint64_t t = 0; t < 2000; ++t) {
+    const auto q = passed(*codec("qsgd-elias:bucket=64,levels=4"), x, {.step = t});
+    double loss = 0;
+    for (const float v : q) loss += (double{v} - 1) * (double{v} - 1);
+    losses.push_back(loss / 64);
+  }
+  expect_mean(losses, 1.0);
+}
+
 TEST(QsgdElias, SendsWhatItsFormatSays) {
   const std::vector<float> x{0, 0, -2, 0};
   const Bytes wire = encoded(*codec("qsgd-elias:levels=2"), x);
