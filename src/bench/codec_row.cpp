@@ -29,6 +29,13 @@ double bits_of(const CodecFindings& f) {
   return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
 }
 
+/// By scatter-reduce and all-gather: as the row says, or as its name asks.
+bool travels_in_chunks(const compression::CodecChoice& c) {
+  const auto asked = c.parsed.parameters.find("exchange");
+  return c.info->exchange == compression::Exchange::schedule ||
+         (asked != c.parsed.parameters.end() && asked->second == "sra");
+}
+
 }  // namespace
 
 core::Metric metric_of(CodecCall call) {
@@ -63,7 +70,7 @@ void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point
   }
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
   fill_noise(f.noise, row);
-  if (f.point.codec->info->exchange != compression::Exchange::schedule) return;  // the formula is of another exchange
+  if (!travels_in_chunks(*f.point.codec)) return;  // the formula is of another exchange
   const compression::CodecSpeeds speeds{speed(f, CodecCall::encode), speed(f, CodecCall::decode),
                                         speed(f, CodecCall::decode_add)};
   row.metrics[Metric::crossover_bytes_per_s] =

@@ -18,7 +18,7 @@ namespace gradmeter::cli {
 namespace {
 
 void print_head(const core::RunInfo& i) {
-  fmt::print("gradmeter {} ({})  codecs on one core  {}\n\n", i.version, i.commit, i.cpu);
+  fmt::print("gradmeter {} ({})  codecs  {}\n\n", i.version, i.commit, i.cpu);
   std::fflush(stdout);
 }
 

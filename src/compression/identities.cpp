@@ -91,14 +91,21 @@ ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
   return r.result();
 }
 
-/// With the clip, values beyond it become it: a bias that is not drawn.
-std::optional<ExpectedError> terngrad(const core::ParsedName& name, Values x) {
-  const bool clipped = name.parameters.contains("clip") && !is(name, "clip", "off") && !is(name, "clip", "0");
-  if (clipped) return std::nullopt;
+/// Values beyond the clip, which is so many root mean squares, become it: a bias that is not drawn.
+ExpectedError terngrad(const core::ParsedName& name, Values x) {
+  const double clip = parameter(name, "clip", 0), most = largest(x);
+  const double limit = clip * std::sqrt(squared_norm(x) / std::max(1.0, static_cast<double>(x.size())));
+  const double scale = clip > 0 ? std::min(most, limit) : most;
   Rounding r(name);
-  const double most = largest(x);
-  for (const float v : x) r.add(std::fabs(static_cast<double>(v)), 0, most);
-  return r.result();
+  double bias = 0;
+  for (const float v : x) {
+    const double a = std::fabs(static_cast<double>(v)), beyond = std::max(a - scale, 0.0);
+    r.add(std::min(a, scale), 0, scale);
+    bias += beyond * beyond;
+  }
+  ExpectedError out = r.result();
+  out.mean += bias;
+  return out;
 }
 
 /// 0, and powers of two down to 2^(E - 126), E = ceil(log2 of the bucket's largest).
@@ -204,7 +211,7 @@ constexpr std::array identities{
     Identity{"qsgd4", always<qsgd>},
     Identity{"qsgd8", always<qsgd>},
     Identity{"qsgd-elias", always<qsgd_elias>},
-    Identity{"terngrad", terngrad},
+    Identity{"terngrad", always<terngrad>},
     Identity{"topk", always<tail_energy>},
 };
 

@@ -35,6 +35,8 @@ TEST(ExpectedError, IsTheIdentityWorkedByHand) {
   EXPECT_DOUBLE_EQ(expected_error(name("onebit:means=two"), x)->mean, 1.3125 - 0.25 - 1.25 * 1.25 / 3);
   EXPECT_DOUBLE_EQ(expected_error(name("topk:density=0.5"), x)->mean, 0.0625);
   EXPECT_DOUBLE_EQ(expected_error(name("natural8"), x)->mean, 0);
+  const std::vector<float> clipped{2, 0, 0, 0};  // at one root mean square: 1
+  EXPECT_DOUBLE_EQ(expected_error(name("terngrad:clip=1"), clipped)->mean, 1);
   const std::vector<float> y{3, 1};
   EXPECT_DOUBLE_EQ(expected_error(name("natural8"), y)->mean, 1);       // between 2 and 4
   EXPECT_DOUBLE_EQ(expected_error(name("lns4"), y)->mean, 0.25 * 0.5);  // between 0.75 and 1.5
