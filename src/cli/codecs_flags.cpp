@@ -133,6 +133,7 @@ bench::ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime:
   }
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   o.cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
+  o.memory_bytes = host.available_memory_bytes;
   refuse_beside_exchange(f);
   return o;
 }
