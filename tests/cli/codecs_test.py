@@ -160,6 +160,7 @@ BAD = [
     (["--codec", "none"], ["none", "nothing is encoded"]),
     (["--size", "0"], ["--size", "0"]),
     (["--size", "6"], ["--size", "multiple of 4"]),
+    (["--size", "9223372036854775804"], ["--size", "1024T"]),
     (["--size", "8Q"], ["--size", "8Q"]),
     (["--distribution", "normal"], ["normal", "gaussian"]),
     (["--distribution", "sparse:density=0"], ["density", "0"]),
