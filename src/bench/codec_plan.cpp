@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/units.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -57,6 +58,11 @@ std::vector<CodecPoint> plan_codecs(const CodecFactors& f) {
 std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes) {
   constexpr std::size_t cached = std::size_t{256} << 10, beyond = std::size_t{64} << 20, most = std::size_t{512} << 20;
   return {cached, std::clamp(std::bit_ceil(2 * last_cache_bytes), beyond, most)};
+}
+
+std::string short_of_memory(std::size_t needs, std::size_t free) {
+  return fmt::format("needs {} of memory where {} are free", core::to_text(core::Bytes{needs}),
+                     core::to_text(core::Bytes{free}));
 }
 
 std::size_t codec_memory(const CodecPoint& p, std::size_t parts) {

@@ -44,9 +44,7 @@ class Sweep {
     if (!p.unsupported.empty()) return refuse(row, Status::unsupported, p.unsupported);
     const std::size_t needs = codec_memory(p, options_.factors.parts);
     if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
-      return refuse(row, Status::skipped,
-                    fmt::format("needs {} of memory where {} are free", core::to_text(core::Bytes{needs}),
-                                core::to_text(core::Bytes{options_.memory_bytes})));
+      return refuse(row, Status::skipped, short_of_memory(needs, options_.memory_bytes));
     }
     if (listener_.progress) {
       listener_.progress(

@@ -141,6 +141,13 @@ class Sweep {
       row.status = Status::unsupported;
       return;
     }
+    // Everybody's gradient, kept for the exact sum, and everybody's buffer, which becomes the sum.
+    const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
+    if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
+      row.status = Status::skipped;
+      row.reason = short_of_memory(needs, options_.memory_bytes);
+      return;
+    }
     exchange(p, row);
   }
 

@@ -15,8 +15,10 @@ std::vector<std::size_t> read_sizes(const Flags& f, const runtime::HostFacts& ho
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--size", f.text("size"))) {
     const std::size_t bytes = parse_size("--size", item);
-    if (bytes == 0 || bytes % 4 != 0) {
-      throw UsageError(fmt::format("--size {}: must be a positive multiple of 4, the bytes of an fp32", item));
+    constexpr std::size_t most = std::size_t{1} << 50;
+    if (bytes == 0 || bytes % 4 != 0 || bytes > most) {
+      throw UsageError(
+          fmt::format("--size {}: must be a positive multiple of 4, the bytes of an fp32, and at most 1024T", item));
     }
     out.push_back(bytes);
   }
@@ -133,6 +135,7 @@ bench::ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime:
   }
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   o.cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
+  o.memory_bytes = host.available_memory_bytes;
   refuse_beside_exchange(f);
   return o;
 }

@@ -19,6 +19,7 @@ namespace {
 
 struct Member {
   std::string name, about, source;
+  std::string wire = {}, parameters = {};  ///< of a codec: bits of an element, what its name takes with defaults
 };
 struct Kind {
   std::string_view name;
@@ -65,7 +66,7 @@ std::vector<Member> transports() {
           {"hybrid", "shm inside a node, mpi between nodes", ""}};
 }
 std::vector<Member> codecs() {
-  std::vector<Member> out{{"none", "fp32 on the wire: 32 bits", ""}};
+  std::vector<Member> out{{"none", "fp32 on the wire", "", "32"}};
   for (const auto& c : compression::codecs()) {
     const auto codec = compression::find_codec(c.name);
     std::string parameters;
@@ -73,7 +74,7 @@ std::vector<Member> codecs() {
       parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", key, value);
     }
     out.push_back(
-        {std::string(c.name), fmt::format("{} bits: {} ({})", c.wire_text, c.rule, parameters), std::string(c.source)});
+        {std::string(c.name), std::string(c.rule), std::string(c.source), std::string(c.wire_text), parameters});
   }
   return out;
 }
@@ -108,19 +109,30 @@ void print_json(const std::vector<Kind>& chosen) {
   core::Json out;
   for (const auto& k : chosen) {
     for (const auto& m : k.members()) {
-      out[std::string(k.name)].push_back({{"name", m.name}, {"about", m.about}, {"source", m.source}});
+      core::Json json{{"name", m.name}, {"about", m.about}, {"source", m.source}};
+      if (!m.wire.empty()) json["wire_bits"] = m.wire;
+      if (!m.parameters.empty()) json["parameters"] = m.parameters;
+      out[std::string(k.name)].push_back(std::move(json));
     }
   }
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_tables(const std::vector<Kind>& chosen) {
-  for (const auto& k : chosen) {
-    core::Table table(
-        {{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}, {"source", "", core::Align::left}});
-    for (const auto& m : k.members()) table.add_row({m.name, m.about, m.source});
-    fmt::print("{}\n", table.to_string());
+void print_table(const Kind& k) {
+  const auto members = k.members();
+  const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
+  std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}};
+  if (encoded)
+    columns.insert(columns.end(), {{"wire bits", "", core::Align::left}, {"parameters", "", core::Align::left}});
+  columns.push_back({"source", "", core::Align::left});
+  core::Table table(columns);
+  for (const auto& m : members) {
+    std::vector<std::string> cells{m.name, m.about};
+    if (encoded) cells.insert(cells.end(), {m.wire, m.parameters});
+    cells.push_back(m.source);
+    table.add_row(std::move(cells));
   }
+  fmt::print("{}\n", table.to_string());
 }
 
 }  // namespace
@@ -153,7 +165,7 @@ int run_list_command(const Invocation& invocation) {
   if (flags.on("json")) {
     print_json(chosen);
   } else {
-    print_tables(chosen);
+    for (const auto& k : chosen) print_table(k);
   }
   return 0;
 }

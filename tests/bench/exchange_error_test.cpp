@@ -54,6 +54,16 @@ TEST(ExchangeError, SaysWhatCannotBeHad) {
   }
 }
 
+TEST(ExchangeError, SkipsWhatMemoryDoesNotHold) {
+  auto o = options();
+  o.codecs = {compression::find_codec("bf16")};
+  o.memory_bytes = 8 * 256 << 10;
+  for (const auto& p : run(o)) {
+    EXPECT_EQ(p.status, core::Status::skipped);
+    EXPECT_EQ(p.reason, "needs 4 MiB of memory where 2 MiB are free");
+  }
+}
+
 TEST(ExchangeError, PlansEachPointOnce) {
   auto o = options();
   o.codecs = {compression::find_codec("bf16"), compression::find_codec("bf16:ef=off")};

@@ -91,6 +91,8 @@ def every_codec(test):
     listed = json.loads(test.run("list", "codecs", "--json").out)["codecs"]
     test.equal({p["factors"]["codec"].split(":")[0] for p in points}, {c["name"] for c in listed} - {"none"},
                "all codecs that list names")
+    test.check(all(c["wire_bits"] and "min=" in c["parameters"] for c in listed if c["name"] != "none"),
+               "list says its wire bits and what its name takes", listed)
     test.check(all(c["about"] for c in listed) and all(c["source"] for c in listed if c["name"] != "none"),
                "list says what each is, and its source", listed)
 
@@ -158,6 +160,7 @@ BAD = [
     (["--codec", "none"], ["none", "nothing is encoded"]),
     (["--size", "0"], ["--size", "0"]),
     (["--size", "6"], ["--size", "multiple of 4"]),
+    (["--size", "9223372036854775804"], ["--size", "1024T"]),
     (["--size", "8Q"], ["--size", "8Q"]),
     (["--distribution", "normal"], ["normal", "gaussian"]),
     (["--distribution", "sparse:density=0"], ["density", "0"]),
