@@ -131,12 +131,14 @@ struct SignLoops {
   void (*spread)(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out);
 };
 constexpr SignLoops plain{detail::take_signs_plain, detail::spread_signs_plain};
-constexpr SignLoops fast{[](bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-                           HWY_DYNAMIC_DISPATCH(TakeSigns)(two, x, groups, bits, out);
-                         },
-                         [](const std::byte* bits, std::size_t groups, float one, float zero, const float* addend,
-                            float* out) { HWY_DYNAMIC_DISPATCH(SpreadSigns)
-                                          (bits, groups, one, zero, addend, out); }};
+constexpr SignLoops fast{
+    [](bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+      HWY_DYNAMIC_DISPATCH(TakeSigns)(two, x, groups, bits, out);
+    },
+    [](const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
+      HWY_DYNAMIC_DISPATCH(SpreadSigns)
+      (bits, groups, one, zero, addend, out);
+    }};
 
 /// What a bucket's bits 1 and 0 decode to.
 struct Values {

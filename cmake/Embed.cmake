@@ -1,0 +1,15 @@
+# gradmeter_embed(OUTPUT file.cpp NAMESPACE ns FUNCTION name FILES ...): a C++ source with these text files in it, by name, so that a
+# program that was copied somewhere still has them. The header that declares the function is the room's own.
+function(gradmeter_embed)
+  cmake_parse_arguments(E "" "OUTPUT;NAMESPACE;FUNCTION;HEADER" "FILES" ${ARGN})
+  set(rows "")
+  foreach(path ${E_FILES})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+    get_filename_component(name ${path} NAME_WE)
+    file(READ ${path} text)
+    string(APPEND rows "    {\"${name}\", R\"embedded(${text})embedded\"},\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${E_OUTPUT} @ONLY CONTENT
+"#include \"@E_HEADER@\"\n\nnamespace @E_NAMESPACE@ {\n\nstd::span<const EmbeddedFile> @E_FUNCTION@() {
+  static constexpr EmbeddedFile files[] = {\n@rows@  };\n  return files;\n}\n\n}  // namespace @E_NAMESPACE@\n")
+endfunction()
