@@ -191,7 +191,7 @@ TEST_P(RegistryContract, EveryInstructionSetGivesTheBytesAndBitsOfThePlainLoops)
   });
 }
 
-TEST_P(RegistryContract, AMillionsOfElementsHaveTheSizeAndBitsOfTheirBuckets) {
+TEST_P(RegistryContract, MillionsOfElementsHaveTheSizeAndBitsOfTheirBuckets) {
   constexpr std::size_t n = (std::size_t{1} << 24) + 1;
   std::vector<float> x(n);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000);
@@ -202,6 +202,23 @@ TEST_P(RegistryContract, AMillionsOfElementsHaveTheSizeAndBitsOfTheirBuckets) {
   // The last bucket, alone, has the same codes: no place was lost to rounding.
   const std::size_t from = (n - 1) / codec_->grain() * codec_->grain();
   EXPECT_TRUE(same(passed(*codec_, std::span(x).subspan(from), {.first = from}), std::span(out).subspan(from)));
+}
+
+TEST_P(RegistryContract, OutputsThatGoPastTheCachesHaveTheSameBits) {
+  constexpr std::size_t n = (std::size_t{8} << 20) + 777, line = 16;  // 32 MiB and more; elements in a cache line
+  std::vector<float> x(n), memory(n + 2 * line), apart(n + 2 * line);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000);
+  const Bytes wire = encoded(*codec_, x);
+  const auto at = [](std::vector<float>& v, std::size_t place) {
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(float) % line;
+    return std::span(v).subspan((line - past) % line + place, n);
+  };
+  codec_->decode(wire, at(memory, 0));  // aligned
+  codec_->decode(wire, at(apart, 1));   // not
+  EXPECT_TRUE(same(at(memory, 0), at(apart, 1)));
+  codec_->decode_add(wire, x, at(memory, 0));
+  codec_->decode_add(wire, x, at(apart, 1));
+  EXPECT_TRUE(same(at(memory, 0), at(apart, 1)));
 }
 
 }  // namespace

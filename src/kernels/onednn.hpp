@@ -1,0 +1,53 @@
+// What all that goes through oneDNN shares: its errors as ours, memory of our own, random data.
+#pragma once
+#include <cstdint>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/aligned.hpp"
+
+namespace gradmeter::kernels::onednn {
+
+using Type = dnnl::memory::data_type;
+using Tag = dnnl::memory::format_tag;
+
+/// oneDNN throws its own exception; whoever reads ours learns which call failed.
+template <class Work>
+auto checked(const char* call, Work&& work) {
+  try {
+    return work();
+  } catch (const dnnl::error& e) {
+    throw core::BackendError("oneDNN", call, e.message);
+  }
+}
+
+inline dnnl::memory::dim dim(std::size_t n) { return static_cast<dnnl::memory::dim>(n); }
+
+/// A tensor in a layout, with memory of its own on cache lines.
+class Tensor {
+ public:
+  Tensor(const dnnl::memory::desc&, const dnnl::engine&);
+  dnnl::memory& memory() { return memory_; }
+  const dnnl::memory& memory() const { return memory_; }
+  /// Random numbers, from a seed of its own for each tensor: Gaussian for floats (times `scale`, rounded to the type),
+  /// uniform over all of its values for integers (-127 … 127 for s8). Dense layouts only.
+  void fill(std::uint64_t seed, double scale = 1);
+  /// All elements, in the dense layout `tag` of the same dimensions, as doubles.
+  std::vector<double> values(Tag tag) const;
+  std::size_t bytes() const { return storage_.size(); }
+  std::byte* data() { return storage_.data(); }
+
+ private:
+  AlignedVector<std::byte> storage_;
+  dnnl::memory memory_;
+};
+
+/// The same numbers in another layout.
+void reorder(Tensor& from, Tensor& to);
+/// One element of a dense tensor changes by so much (rounded to its type).
+void add_to_element(Tensor&, std::size_t index, double by);
+
+}  // namespace gradmeter::kernels::onednn

@@ -1,0 +1,50 @@
+#include "kernels/trial.hpp"
+
+#include <array>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/trials.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+constexpr std::array table{
+    TrialInfo{"onednn", Operation::gemm, Precision::fp32, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
+    TrialInfo{"onednn", Operation::gemm, Precision::bf16, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
+    TrialInfo{"onednn", Operation::gemm, Precision::int8, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
+};
+
+/// The row that takes it, or the reason of the last one that does not.
+struct Found {
+  const TrialInfo* row = nullptr;
+  std::string why;
+};
+Found find(const Problem& p) {
+  Found found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
+  for (const auto& row : table) {
+    if (row.operation != p.operation() || row.precision != p.precision) continue;
+    found.why = row.refusal ? row.refusal(p) : "";
+    if (found.why.empty()) return {&row, {}};
+  }
+  return found;
+}
+
+}  // namespace
+
+std::span<const TrialInfo> trials() { return table; }
+
+std::string trial_refusal(const Problem& p) { return find(p).why; }
+
+std::unique_ptr<Trial> make_trial(const Problem& p, const TrialOptions& o) {
+  const Found found = find(p);
+  if (!found.row) throw core::UsageError(found.why);
+  return found.row->make(p, o);
+}
+
+std::size_t trial_bytes(const Problem& p) {
+  const Found found = find(p);
+  return found.row ? found.row->resident_bytes(p) : 0;
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,147 @@
+// Dense products by oneDNN's matmul: fp32; bf16 with sums in fp32; u8 by s8 with sums in int32.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "kernels/onednn.hpp"
+#include "kernels/threads.hpp"
+#include "kernels/trials.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using onednn::Tag;
+using onednn::Tensor;
+using onednn::Type;
+
+struct Types {
+  Type a, b, c;
+};
+Types types_of(Precision p) {
+  if (p == Precision::bf16) return {Type::bf16, Type::bf16, Type::bf16};
+  if (p == Precision::int8) return {Type::u8, Type::s8, Type::s32};
+  return {Type::f32, Type::f32, Type::f32};
+}
+
+dnnl::memory::desc matrix(std::size_t rows, std::size_t columns, Type type, Transpose t) {
+  return {{onednn::dim(rows), onednn::dim(columns)}, type, t == Transpose::yes ? Tag::ba : Tag::ab};
+}
+
+struct Operands {
+  Tensor a, b, c;
+};
+
+class GemmTrial final : public Trial {
+ public:
+  GemmTrial(const Problem& p, const TrialOptions& o)
+      : s_(std::get<GemmShape>(p.shape)),
+        precision_(p.precision),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_),
+        description_(describe()),
+        matmul_(description_),
+        scratch_(description_.scratchpad_desc(), engine_) {
+    const Types t = types_of(precision_);
+    Tensor plain_b(matrix(s_.k, s_.n, t.b, s_.transpose_b), engine_);
+    for (std::size_t i = 0; i < o.sets; ++i) {
+      sets_.push_back({Tensor(description_.src_desc(), engine_), Tensor(description_.weights_desc(), engine_),
+                       Tensor(description_.dst_desc(), engine_)});
+      sets_.back().a.fill(o.seed + 2 * i);
+      plain_b.fill(o.seed + 2 * i + 1);
+      onednn::reorder(plain_b, sets_.back().b);
+    }
+  }
+
+  void run(std::size_t set) override {
+    Operands& x = sets_[set];
+    onednn::checked("matmul", [&] {
+      matmul_.execute(stream_, {{DNNL_ARG_SRC, x.a.memory()},
+                                {DNNL_ARG_WEIGHTS, x.b.memory()},
+                                {DNNL_ARG_DST, x.c.memory()},
+                                {DNNL_ARG_SCRATCHPAD, scratch_.memory()}});
+      stream_.wait();
+    });
+  }
+
+  TrialCheck check(double flops_at_most, bool damage) override {
+    run(0);
+    const double of_a_row = 2 * static_cast<double>(s_.n) * static_cast<double>(s_.k);
+    const std::size_t rows = std::clamp<std::size_t>(static_cast<std::size_t>(flops_at_most / of_a_row), 2, s_.m);
+    if (damage) onednn::add_to_element(sets_[0].c, s_.n / 2, 0.5 * usual_size());
+    const auto a = sets_[0].a.values(Tag::ab), b = sets_[0].b.values(Tag::ab), c = sets_[0].c.values(Tag::ab);
+    TrialCheck found;
+    double off = 0, norm = 0;
+    for (std::size_t i = 0; i < rows; ++i) {  // the first and the last row are among them
+      check_row(rows > 1 ? i * (s_.m - 1) / (rows - 1) : 0, a, b, c, found, off, norm);
+    }
+    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
+    found.zero_share = static_cast<double>(std::ranges::count(c, 0.0)) / static_cast<double>(c.size());
+    return found;
+  }
+
+  std::string implementation() const override { return fmt::format("onednn {}", description_.impl_info_str()); }
+
+ private:
+  dnnl::matmul::primitive_desc describe() const {
+    const Types t = types_of(precision_);
+    auto b = matrix(s_.k, s_.n, t.b, s_.transpose_b);
+    if (s_.packed) b = {{onednn::dim(s_.k), onednn::dim(s_.n)}, t.b, Tag::any};
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    return onednn::checked("creation of a matmul primitive", [&]() -> dnnl::matmul::primitive_desc {
+      return {dnnl::matmul::desc(matrix(s_.m, s_.k, t.a, s_.transpose_a), b, matrix(s_.m, s_.n, t.c, Transpose::no)),
+              attributes, engine_};
+    });
+  }
+
+  /// Root mean square of an element of C: sums of k products of two random numbers.
+  double usual_size() const {
+    const double product = precision_ == Precision::int8 ? 148 * 73 : 1;
+    return product * std::sqrt(static_cast<double>(s_.k));
+  }
+
+  void check_row(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
+                 const std::vector<double>& c, TrialCheck& found, double& off, double& norm) const {
+    std::vector<double> sum(s_.n), size(s_.n);
+    for (std::size_t l = 0; l < s_.k; ++l) {
+      const double x = a[i * s_.k + l];
+      const double* row = b.data() + l * s_.n;
+      for (std::size_t j = 0; j < s_.n; ++j) sum[j] += x * row[j], size[j] += std::fabs(x * row[j]);
+    }
+    const double stored = precision_ == Precision::bf16 ? 0x1p-8 : precision_ == Precision::int8 ? 0 : 0x1p-24;
+    const double added = precision_ == Precision::int8 ? 0 : 4 * 0x1p-24 * std::sqrt(static_cast<double>(s_.k));
+    for (std::size_t j = 0; j < s_.n; ++j) {
+      const double far = std::fabs(c[i * s_.n + j] - sum[j]), allowed = stored * std::fabs(sum[j]) + added * size[j];
+      off += far * far;
+      norm += sum[j] * sum[j];
+      const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
+      if (!(worst <= found.worst)) found.worst = worst;  // a NaN stays
+    }
+  }
+
+  GemmShape s_;
+  Precision precision_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul::primitive_desc description_;
+  dnnl::matmul matmul_;
+  Tensor scratch_;
+  std::deque<Operands> sets_;
+};
+
+}  // namespace
+
+std::string gemm_trial_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.m == 0 || s.n == 0 || s.k == 0) return "gemm needs m, n and k of at least 1";
+  return {};
+}
+
+std::size_t gemm_trial_bytes(const Problem& p) { return static_cast<std::size_t>(bytes(p)); }
+
+std::unique_ptr<Trial> make_gemm_trial(const Problem& p, const TrialOptions& o) {
+  return std::make_unique<GemmTrial>(p, o);
+}
+
+}  // namespace gradmeter::kernels

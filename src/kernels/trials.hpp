@@ -1,0 +1,11 @@
+// The makers behind trials(): one group for each file trial_*.cpp. Users call make_trial.
+#pragma once
+#include "kernels/trial.hpp"
+
+namespace gradmeter::kernels {
+
+std::string gemm_trial_refusal(const Problem&);
+std::size_t gemm_trial_bytes(const Problem&);
+std::unique_ptr<Trial> make_gemm_trial(const Problem&, const TrialOptions&);
+
+}  // namespace gradmeter::kernels
