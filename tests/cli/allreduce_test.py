@@ -160,7 +160,7 @@ BAD = [
     (["--fake-nodes", "0,0,1"], ["--fake-nodes", "3 nodes", "1 rank"]),
     (["--set", "mlperf"], ["mlperf", "deepbench"]),
     (["--set", "deepbench", "--sizes", "1M"], ["--set", "--sizes"]),
-    (["--codec", "qsgd4"], ["qsgd4", "none"]),
+    (["--codec", "qsgd3"], ["qsgd3", "qsgd2"]),
     (["--overlap", "conv"], ["conv", "gemm"]),
     (["--damage", "5"], ["--damage", "5"]),
     (["--csv", "--json"], ["--csv", "--json"]),
