@@ -74,7 +74,7 @@ void Tensor::fill(std::uint64_t seed, double scale) {
   std::vector<std::byte> table(table_size * w);
   for (std::size_t i = 0; i < table_size; ++i) {
     const double value = t == Type::u8   ? static_cast<double>(random.below(i, 256))
-                         : t == Type::s8 ? static_cast<double>(random.below(i, 255)) - 127
+                         : t == Type::s8 ? (static_cast<double>(random.below(i, 255)) - 127) * scale
                                          : random.gaussian(i) * scale;
     store(t, table.data() + i * w, value);
   }
@@ -85,17 +85,45 @@ void Tensor::fill(std::uint64_t seed, double scale) {
   }
 }
 
-std::vector<double> Tensor::values(Tag tag) const {
+Tensor Tensor::dense(Tag tag) const {
   const auto d = memory_.get_desc();
-  Tensor dense({d.dims(), d.data_type(), tag}, memory_.get_engine());
-  execute_reorder(memory_, dense.memory_);
+  Tensor result({d.dims(), d.data_type(), tag}, memory_.get_engine());
+  execute_reorder(memory_, result.memory_);
+  return result;
+}
+
+std::size_t Tensor::elements() const { return elements_of(memory_.get_desc()); }
+
+double Tensor::at(std::size_t index) const {
   const Type t = type_of(memory_);
-  std::vector<double> out(elements_of(d));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = load(t, dense.storage_.data() + i * width(t));
+  return load(t, storage_.data() + index * width(t));
+}
+
+std::vector<float> Tensor::floats() const {
+  std::vector<float> out(elements());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(at(i));
+  return out;
+}
+
+std::vector<double> Tensor::values(Tag tag) const {
+  const Tensor plain = dense(tag);
+  std::vector<double> out(elements());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = plain.at(i);
   return out;
 }
 
 void reorder(Tensor& from, Tensor& to) { execute_reorder(from.memory(), to.memory()); }
+
+namespace {
+/// The codes of instruction sets are sets of bits, each with those of the sets before it.
+bool has(dnnl::cpu_isa wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+}  // namespace
+
+bool has_bf16() { return has(dnnl::cpu_isa::avx512_core); }
+bool has_exact_int8() { return has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni); }
 
 void add_to_element(Tensor& tensor, std::size_t index, double by) {
   const Type t = type_of(tensor.memory());

@@ -8,4 +8,8 @@ std::string gemm_trial_refusal(const Problem&);
 std::size_t gemm_trial_bytes(const Problem&);
 std::unique_ptr<Trial> make_gemm_trial(const Problem&, const TrialOptions&);
 
+std::string conv_trial_refusal(const Problem&);
+std::size_t conv_trial_bytes(const Problem&);
+std::unique_ptr<Trial> make_conv_trial(const Problem&, const TrialOptions&);
+
 }  // namespace gradmeter::kernels
