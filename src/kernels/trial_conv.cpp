@@ -71,9 +71,9 @@ class Maker {
             engine_};
   }
   template <class Desc>
-  static Made made(const Desc& d, const dnnl::primitive& p, Description input, Description filters,
-                   Description output) {
-    return {p, std::move(input), std::move(filters), std::move(output), d.scratchpad_desc(), d.impl_info_str()};
+  static Made made(const Desc& d, const dnnl::primitive& p, const Description& input, const Description& filters,
+                   const Description& output) {
+    return {p, input, filters, output, d.scratchpad_desc(), d.impl_info_str()};
   }
   Made forward() const {
     const auto d = describe(dnnl::prop_kind::forward_inference);
