@@ -33,7 +33,7 @@ struct LnsTile {
 /// How many columns a tile has: the 16-bit lanes of a vector on the instruction set in use.
 std::size_t lns_tile_lanes();
 /// sums[i][j] = sums[i][j] + a[k][i]·b[k][j] for k = 0, 1, …, depth − 1, each rounded.
-/// Cost: one look-up a product, in memory or, for interpolated tables where 64 words fit two registers, in these.
+/// Cost: one look-up a product: in registers with AVX-512, in memory elsewhere. Both give the bits of `Lns`.
 void lns_tile(const LnsTile&);
 
 }  // namespace gradmeter::kernels::detail
