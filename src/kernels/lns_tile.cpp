@@ -13,15 +13,40 @@ namespace gradmeter::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<std::uint16_t>;
 using Words = hn::Vec<Tag>;
+using detail::LnsChecks;
 using detail::LnsFactor;
 using detail::LnsTile;
 constexpr std::size_t rows = detail::lns_tile_rows, group = 4;
+constexpr std::uint16_t largest = 0xfffe;  // the largest code, turned, without a sign
 
 std::size_t Lanes() { return hn::Lanes(Tag()); }
 
-HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
+HWY_INLINE Words All(std::uint16_t value) { return hn::Set(Tag(), value); }
+
+template <LnsChecks checks>
+HWY_INLINE Words Product(const std::uint16_t* b, const LnsFactor& a, std::size_t lanes) {
   const Tag d;
-  return hn::SaturatedSub(hn::LoadU(d, b + a.sign * lanes), hn::Set(d, a.below));
+  if (checks == LnsChecks::none) return hn::SaturatedSub(hn::LoadU(d, b + a.sign * lanes), All(a.below));
+  const auto size = hn::LoadU(d, b), sign = hn::Xor(hn::LoadU(d, b + lanes), All(a.sign));
+  const auto moved = hn::Min(hn::SaturatedSub(hn::SaturatedAdd(size, All(a.above)), All(a.below)), All(largest));
+  const auto zero =
+      hn::Or(hn::VecFromMask(d, hn::Eq(size, hn::Zero(d))), hn::VecFromMask(d, hn::Eq(moved, hn::Zero(d))));
+  return hn::AndNot(zero, hn::Or(moved, sign));
+}
+
+// The larger word changed by G, which comes doubled as words are.
+template <LnsChecks checks>
+HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> di;
+  const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
+  if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
+  const auto signed_change = hn::BitCast(di, change);
+  const auto up = hn::BitCast(d, hn::Max(signed_change, hn::Zero(di)));
+  const auto down = hn::BitCast(d, hn::Max(hn::Neg(signed_change), hn::Zero(di)));
+  const auto size = hn::Min(hn::SaturatedSub(hn::SaturatedAdd(hn::AndNot(All(1), hi), up), down), All(largest));
+  const auto word = hn::IfThenZeroElse(hn::Eq(size, hn::Zero(d)), hn::Or(size, hn::And(hi, All(1))));
+  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, word));
 }
 
 #if HWY_TARGET <= HWY_AVX3
@@ -32,13 +57,13 @@ struct Pair {
   __m512i operator()(__m512i index) const { return _mm512_permutex2var_epi16(low, index, high); }
 };
 
-// The sum of two vectors from the knots. F is fixed where this is compiled: shifts are then constants.
+// G of two vectors from the knots. F is fixed where this is compiled: shifts are then constants.
 template <unsigned F, LnsArc arc>
-struct Adder {
+struct Change {
   static constexpr unsigned shift = F - 2;
   Pair value, slope, curve, near0, near1, near2, near3;
   __m512i last_entry;
-  explicit Adder(const LnsKnots& k)
+  explicit Change(const LnsKnots& k)
       : value(k.value.data()),
         slope(k.slope.data()),
         curve(k.curve.data()),
@@ -69,82 +94,84 @@ struct Adder {
     return _mm512_mask_mov_epi16(low, upper, high);
   }
 
+  // Twice G of two words.
   HWY_INLINE __m512i operator()(__m512i larger, __m512i smaller) const {
     const __m512i one = _mm512_set1_epi16(1);
     const __mmask32 opposite = _mm512_test_epi16_mask(_mm512_xor_si512(larger, smaller), one);
     const __m512i d = _mm512_srli_epi16(_mm512_sub_epi16(_mm512_or_si512(larger, one), smaller), 1);
     const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count));
     const __m512i g = _mm512_mask_mov_epi16(FromArc(d, opposite), is_near, Near(d));
-    const __mmask32 within = _mm512_cmple_epu16_mask(d, last_entry);
-    const __m512i sum = _mm512_mask_add_epi16(larger, within, larger, _mm512_add_epi16(g, g));
-    const __mmask32 cancelled = _mm512_mask_testn_epi16_mask(opposite, d, d);
-    return _mm512_mask_mov_epi16(sum, cancelled, _mm512_setzero_si512());
+    return _mm512_maskz_add_epi16(_mm512_cmple_epu16_mask(d, last_entry), g, g);
   }
 };
 
-template <unsigned F, LnsArc arc>
+template <LnsChecks checks, unsigned F, LnsArc arc>
 void ByPermutes(const LnsTile& t) {
+  const Tag d;
   constexpr std::size_t lanes = 32;
-  const Adder<F, arc> add(t.tables->knots());
+  const Change<F, arc> change(t.tables->knots());
   for (std::size_t first = 0; first < rows; first += group) {
-    __m512i x[group];
-    for (std::size_t r = 0; r < group; ++r) x[r] = _mm512_loadu_si512(t.sums + (first + r) * lanes);
+    __m512i x[group];  // an array of Words would go through memory
+    for (std::size_t r = 0; r < group; ++r) x[r] = hn::LoadU(d, t.sums + (first + r) * lanes).raw;
     for (std::size_t k = 0; k < t.depth; ++k)
       for (std::size_t r = 0; r < group; ++r) {
-        const __m512i y = Product(t.b + 2 * k * lanes, t.a[k * rows + first + r], lanes).raw;
-        x[r] = add(_mm512_max_epu16(x[r], y), _mm512_min_epu16(x[r], y));
+        const Words y = Product<checks>(t.b + 2 * k * lanes, t.a[k * rows + first + r], lanes);
+        const Words hi = hn::Max(Words{x[r]}, y), lo = hn::Min(Words{x[r]}, y);
+        x[r] = Sum<checks>(hi, lo, Words{change(hi.raw, lo.raw)}).raw;
       }
-    for (std::size_t r = 0; r < group; ++r) _mm512_storeu_si512(t.sums + (first + r) * lanes, x[r]);
+    for (std::size_t r = 0; r < group; ++r) hn::StoreU(Words{x[r]}, d, t.sums + (first + r) * lanes);
   }
 }
 
-template <LnsArc arc>
+template <LnsChecks checks, LnsArc arc>
 void ByPermutes(const LnsTile& t) {
   const unsigned f = t.tables->fraction_bits();
-  f == 6 ? ByPermutes<6, arc>(t) : f == 7 ? ByPermutes<7, arc>(t) : ByPermutes<8, arc>(t);
+  f == 6 ? ByPermutes<checks, 6, arc>(t) : f == 7 ? ByPermutes<checks, 7, arc>(t) : ByPermutes<checks, 8, arc>(t);
 }
 
-void Tile(const LnsTile& t) {
-  t.tables->kind() == LnsAddition::exact ? ByPermutes<LnsArc::parabola>(t) : ByPermutes<LnsArc::line>(t);
+template <LnsChecks checks>
+void Run(const LnsTile& t) {
+  const bool exact = t.tables->kind() == LnsAddition::exact;
+  exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
 }
 #else
-// Twice the distance of the codes, the lowest bit set where signs differ; hi is the larger word.
-HWY_INLINE Words Distance(Words hi, Words lo) {
-  const auto one = hn::Set(Tag(), std::uint16_t{1});
-  const auto twice = hn::Sub(hn::Or(hi, one), lo);  // and a lowest bit that means nothing
-  return hn::Or(hn::AndNot(one, twice), hn::And(hn::Xor(hi, lo), one));
+// Twice the distance of the codes, the lowest bit set where signs differ: the table's index.
+HWY_INLINE Words Index(Words hi, Words lo) {
+  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // and a lowest bit that means nothing
+  return hn::Or(hn::AndNot(All(1), twice), hn::And(hn::Xor(hi, lo), All(1)));
 }
 
-// Four rows of sums: distances are written to memory, replaced there by table entries, read back. Two groups take
-// turns, so that the one's vectors and the other's scalar loads overlap.
-void Tile(const LnsTile& t) {
+// Indices are written to memory, replaced there by table entries and read back. Two groups of rows take turns, so that
+// the one's vectors and the other's scalar loads overlap.
+template <LnsChecks checks>
+void Run(const LnsTile& t) {
   const Tag d;
   const std::size_t lanes = hn::Lanes(d);
   const std::int16_t* const table = t.tables->doubled().data();
-  const auto last = hn::Set(d, static_cast<std::uint16_t>(2 * t.tables->entries()));
-  const auto cancelled = hn::Set(d, std::uint16_t{1});
-  HWY_ALIGN std::uint16_t larger[rows * hn::MaxLanes(Tag())];
-  HWY_ALIGN std::uint16_t distance[rows * hn::MaxLanes(Tag())];
-  HWY_ALIGN std::uint16_t change[rows * hn::MaxLanes(Tag())];
+  const auto last = All(static_cast<std::uint16_t>(2 * t.tables->entries()));
+  constexpr std::size_t most = rows * hn::MaxLanes(Tag());
+  HWY_ALIGN std::uint16_t larger[most], smaller[most], change[most];
   for (std::size_t k = 0; k < t.depth; ++k)
     for (std::size_t first = 0; first < rows; first += group) {
       for (std::size_t r = first; r < first + group; ++r) {
-        const auto y = Product(t.b + 2 * k * lanes, t.a[k * rows + r], lanes), x = hn::LoadU(d, t.sums + r * lanes);
-        const auto hi = hn::Max(x, y);
+        const auto x = hn::LoadU(d, t.sums + r * lanes);
+        const auto y = Product<checks>(t.b + 2 * k * lanes, t.a[k * rows + r], lanes);
+        const auto hi = hn::Max(x, y), lo = hn::Min(x, y);
         hn::Store(hi, d, larger + r * lanes);
-        hn::Store(hn::Min(Distance(hi, hn::Min(x, y)), last), d, distance + r * lanes);
+        hn::Store(lo, d, smaller + r * lanes);
+        hn::Store(hn::Min(Index(hi, lo), last), d, change + r * lanes);
       }
       for (std::size_t i = first * lanes; i < (first + group) * lanes; ++i)
-        change[i] = static_cast<std::uint16_t>(table[distance[i]]);
-      for (std::size_t r = first; r < first + group; ++r) {
-        const auto sum = hn::Add(hn::Load(d, larger + r * lanes), hn::Load(d, change + r * lanes));
-        const auto zero = hn::Eq(hn::Load(d, distance + r * lanes), cancelled);
-        hn::StoreU(hn::IfThenZeroElse(zero, sum), d, t.sums + r * lanes);
+        change[i] = static_cast<std::uint16_t>(table[change[i]]);
+      for (std::size_t r = first * lanes; r < (first + group) * lanes; r += lanes) {
+        const auto sum = Sum<checks>(hn::Load(d, larger + r), hn::Load(d, smaller + r), hn::Load(d, change + r));
+        hn::StoreU(sum, d, t.sums + r);
       }
     }
 }
-
 #endif
+
+void Tile(const LnsTile& t) { t.checks == LnsChecks::none ? Run<LnsChecks::none>(t) : Run<LnsChecks::all>(t); }
 
 }  // namespace gradmeter::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
