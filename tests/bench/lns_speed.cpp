@@ -56,6 +56,12 @@ void measure(std::size_t n) {
     products.push_back(make_lns_gemm(problem, Lns(8, kind)));
   }
   products.push_back(make_lns_gemm(problem, Lns(8), LnsSum::linear));
+  // One tiny number, and the loop has to check every product for underflow.
+  std::vector<Lns16> tiny = la;
+  tiny[0] = Lns16::from(false, 1);
+  for (std::size_t i = 0; i < 2; ++i) {
+    contenders.push_back({products[i]->implementation() + ", checked", [&, i] { products[i]->run(tiny, lb, lc); }});
+  }
   for (const auto& p : products) {
     contenders.push_back({p->implementation(), [&p, &la, &lb, &lc] { p->run(la, lb, lc); }});
   }
