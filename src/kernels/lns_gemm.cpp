@@ -50,10 +50,10 @@ struct Codes {
 /// How codes are moved for a tile that checks nothing. Zeros alone sum up to `reach` at most, and a number is so far
 /// above that that they leave it as it is.
 struct Window {
-  std::int32_t shift = 0;         ///< of a product's code
-  std::int32_t least_number = 1;  ///< codes below it are sums of zeros
-  std::int32_t most_a = Lns16::one;
-  LnsChecks checks = LnsChecks::all;
+  std::int32_t shift;         ///< of a product's code
+  std::int32_t least_number;  ///< codes below it are sums of zeros
+  std::int32_t most_a;
+  LnsChecks checks;
 
   /// Checks are left in when a product or a sum might leave the range, or the numbers spread too widely.
   static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
@@ -64,7 +64,8 @@ struct Window {
     const std::int32_t drop = -*std::ranges::min_element(t.doubled()) / 2;
     const std::int32_t least = a.least + b.least - Lns16::one - drop, most = a.most + b.most - Lns16::one + reach;
     const std::int32_t floor = reach + static_cast<std::int32_t>(t.entries()) + 1;
-    if (least < 1 || most > Lns16::largest || most - least + floor > Lns16::largest) return {};
+    if (least < 1 || most > Lns16::largest || most - least + floor > Lns16::largest)
+      return {0, 1, a.most, LnsChecks::all};
     return {floor - least, floor, a.most, LnsChecks::none};
   }
 };
@@ -100,27 +101,27 @@ class LogarithmicGemm final : public LnsGemm {
       for (std::size_t k = 0; k < p_.k; ++k) {
         const Lns16 w = left(p_, a, i, k);
         if (w.zero()) continue;
-        const std::int32_t below = window.most_a - w.code();
-        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {
-            .below = static_cast<std::uint16_t>(2 * std::max(below, 0)),
-            .above = static_cast<std::uint16_t>(2 * std::max(-below, 0)),
-            .sign = static_cast<std::uint16_t>(w.negative())};
+        const std::int32_t below = (window.most_a - w.code()) * (window.checks == LnsChecks::none ? 2 : 1);
+        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {static_cast<std::uint16_t>(below),
+                                                                      static_cast<std::uint16_t>(w.negative())};
       }
   }
 
   void pack_b(std::span<const Lns16> b, const Window& window) {
-    const bool checked = window.checks == LnsChecks::all;
     const std::int32_t shift = window.shift + window.most_a - Lns16::one;
-    b_.assign(panels() * p_.k * 2 * lanes_, 0);
+    const std::size_t copies = detail::lns_tile_copies(window.checks);
+    b_.assign(panels() * p_.k * copies * lanes_, 0);
     for (std::size_t k = 0; k < p_.k; ++k)
       for (std::size_t j = 0; j < p_.n; ++j) {
         const Lns16 w = right(p_, b, k, j);
         if (w.zero()) continue;  // without a sign on either side, or zeros would cancel
-        std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * 2 * lanes_ + j % lanes_];
-        const auto size = static_cast<std::uint16_t>(2 * (w.code() + shift));
-        const auto sign = static_cast<std::uint16_t>(w.negative());
-        row[0] = checked ? size : size | sign;
-        row[lanes_] = checked ? sign : size | (sign ^ 1);
+        std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * copies * lanes_ + j % lanes_];
+        const bool checked = window.checks == LnsChecks::all;
+        const std::int32_t code = w.code() + shift, size = checked ? 0 : 2 * code;
+        row[0] = static_cast<std::uint16_t>(size + (w.negative() ? 1 : 0));
+        row[lanes_] = static_cast<std::uint16_t>(row[0] ^ 1);
+        // No product of what is not positive here reaches the range.
+        if (checked) row[2 * lanes_] = static_cast<std::uint16_t>(std::max(code, 0));
       }
   }
 
@@ -133,7 +134,7 @@ class LogarithmicGemm final : public LnsGemm {
       for (std::size_t k = 0; k < p_.k; k += block_k)
         for (std::size_t tile = begin; tile < end; ++tile)
           detail::lns_tile({.a = &a_[(tile * p_.k + k) * tile_rows],
-                            .b = &b_[(panel * p_.k + k) * 2 * lanes_],
+                            .b = &b_[(panel * p_.k + k) * detail::lns_tile_copies(window.checks) * lanes_],
                             .sums = &sums[(tile - begin) * tile_rows * lanes_],
                             .depth = std::min(block_k, p_.k - k),
                             .tables = &lns_.tables(),

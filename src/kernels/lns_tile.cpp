@@ -1,6 +1,6 @@
 #include "kernels/lns_tile.hpp"
 
-#include "kernels/aligned.hpp"
+#include "kernels/lns.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/lns_tile.cpp"
@@ -17,21 +17,19 @@ using detail::LnsChecks;
 using detail::LnsFactor;
 using detail::LnsTile;
 constexpr std::size_t rows = detail::lns_tile_rows, group = 4;
-constexpr std::uint16_t largest = 0xfffe;  // the largest code, turned, without a sign
 
 std::size_t Lanes() { return hn::Lanes(Tag()); }
 
 HWY_INLINE Words All(std::uint16_t value) { return hn::Set(Tag(), value); }
 
+// `b` is a row of B, `a.sign` selects the copy of it that has the product's signs.
 template <LnsChecks checks>
-HWY_INLINE Words Product(const std::uint16_t* b, const LnsFactor& a, std::size_t lanes) {
+HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
   const Tag d;
-  if (checks == LnsChecks::none) return hn::SaturatedSub(hn::LoadU(d, b + a.sign * lanes), All(a.below));
-  const auto size = hn::LoadU(d, b), sign = hn::Xor(hn::LoadU(d, b + lanes), All(a.sign));
-  const auto moved = hn::Min(hn::SaturatedSub(hn::SaturatedAdd(size, All(a.above)), All(a.below)), All(largest));
-  const auto zero =
-      hn::Or(hn::VecFromMask(d, hn::Eq(size, hn::Zero(d))), hn::VecFromMask(d, hn::Eq(moved, hn::Zero(d))));
-  return hn::AndNot(zero, hn::Or(moved, sign));
+  const auto signs = hn::LoadU(d, b + a.sign * lanes);
+  if (checks == LnsChecks::none) return hn::SaturatedSub(signs, All(a.below));
+  const auto code = hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), All(a.below)), All(Lns16::largest));
+  return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
 }
 
 // The larger word changed by G, which comes doubled as words are.
@@ -41,12 +39,13 @@ HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
   const hn::RebindToSigned<Tag> di;
   const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
   if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
-  const auto signed_change = hn::BitCast(di, change);
-  const auto up = hn::BitCast(d, hn::Max(signed_change, hn::Zero(di)));
-  const auto down = hn::BitCast(d, hn::Max(hn::Neg(signed_change), hn::Zero(di)));
-  const auto size = hn::Min(hn::SaturatedSub(hn::SaturatedAdd(hn::AndNot(All(1), hi), up), down), All(largest));
-  const auto word = hn::IfThenZeroElse(hn::Eq(size, hn::Zero(d)), hn::Or(size, hn::And(hi, All(1))));
-  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, word));
+  // Codes fill the positive half of signed words: the addition itself saturates, and what is not positive is zero.
+  const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
+  const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
+  const auto word = hn::BitCast(d, hn::Add(code, code));
+  const auto positive = hn::RebindMask(d, hn::Gt(code, hn::Zero(di)));
+  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, All(1))));
+  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, sum));
 }
 
 #if HWY_TARGET <= HWY_AVX3
@@ -115,7 +114,8 @@ void ByPermutes(const LnsTile& t) {
     for (std::size_t r = 0; r < group; ++r) x[r] = hn::LoadU(d, t.sums + (first + r) * lanes).raw;
     for (std::size_t k = 0; k < t.depth; ++k)
       for (std::size_t r = 0; r < group; ++r) {
-        const Words y = Product<checks>(t.b + 2 * k * lanes, t.a[k * rows + first + r], lanes);
+        const Words y =
+            Product<checks>(t.b + k * detail::lns_tile_copies(checks) * lanes, t.a[k * rows + first + r], lanes);
         const Words hi = hn::Max(Words{x[r]}, y), lo = hn::Min(Words{x[r]}, y);
         x[r] = Sum<checks>(hi, lo, Words{change(hi.raw, lo.raw)}).raw;
       }
@@ -155,7 +155,7 @@ void Run(const LnsTile& t) {
     for (std::size_t first = 0; first < rows; first += group) {
       for (std::size_t r = first; r < first + group; ++r) {
         const auto x = hn::LoadU(d, t.sums + r * lanes);
-        const auto y = Product<checks>(t.b + 2 * k * lanes, t.a[k * rows + r], lanes);
+        const auto y = Product<checks>(t.b + k * detail::lns_tile_copies(checks) * lanes, t.a[k * rows + r], lanes);
         const auto hi = hn::Max(x, y), lo = hn::Min(x, y);
         hn::Store(hi, d, larger + r * lanes);
         hn::Store(lo, d, smaller + r * lanes);

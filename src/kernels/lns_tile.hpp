@@ -19,16 +19,18 @@ inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor of A: how far it moves B's word up and down (one of the two, in turned codes; 0xffff down for a zero), and
-/// 1 where it is negative.
+/// A factor of A: how far it takes B's word or code down (0xffff for a zero), and 1 where it is negative.
 struct LnsFactor {
-  std::uint16_t below = 0xffff, above = 0, sign = 0;
+  std::uint16_t below = 0xffff, sign = 0;
 };
+
+/// How many copies of each row of B a tile reads.
+constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
 
 struct LnsTile {
   const LnsFactor* a;  ///< [depth × lns_tile_rows]
-  /// [depth × 2 × lanes]: for each row of B, unchecked: words, then the same with all signs turned and zeros without
-  /// one; checked: codes without a sign, then signs.
+  /// [depth × copies × lanes]. Unchecked: a row of words, then the same with all signs turned; zeros have no sign in
+  /// either. Checked: its signs, the same turned, and its codes, which are not turned and have room to 2^16.
   const std::uint16_t* b;
   std::uint16_t* sums;  ///< [lns_tile_rows × lanes], in and out
   std::size_t depth;
