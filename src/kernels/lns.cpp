@@ -1,9 +1,11 @@
 #include "kernels/lns.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/shape.hpp"
 
@@ -14,20 +16,22 @@ namespace {
 constexpr unsigned mantissa_bits = 23;
 constexpr std::uint32_t mantissa_mask = (1U << mantissa_bits) - 1;
 
-// Everything that conversion of whole buffers looks up: 2^F powers of two, and where in fp32's mantissas each code
-// begins. A cell of 2^-9 is narrower than any code (0.27 % is 2^-8.5), so that at most one code begins inside.
+// What conversion of whole buffers looks up: each word's number, and where in fp32's mantissas each code begins. A cell
+// of 2^-9 is narrower than any code (0.27 % is 2^-8.5), so that at most one code begins inside.
 struct Conversion {
   static constexpr unsigned cell_bits = 9;
-  std::array<std::uint32_t, 256> power{};  // bits of 2^(i / 2^F)
+  std::vector<float> number = std::vector<float>(65536);
   std::array<std::uint16_t, std::size_t{1} << cell_bits> code{};
   std::array<std::uint32_t, 258> begin{};  // the first mantissa of code i
 
   explicit Conversion(unsigned fraction_bits) {
+    const Lns lns(fraction_bits);
+    constexpr double most = std::numeric_limits<float>::max();
+    for (std::size_t w = 0; w < number.size(); ++w)
+      number[w] = static_cast<float>(std::clamp(lns.decode({static_cast<std::uint16_t>(w)}), -most, most));
     const std::uint32_t codes = 1U << fraction_bits;
-    for (std::uint32_t i = 0; i < codes; ++i)
-      power[i] = std::bit_cast<std::uint32_t>(static_cast<float>(std::exp2(double(i) / codes)));
-    for (std::uint32_t i = 0; i <= codes; ++i)
-      begin[i] = i == 0 ? 0 : static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
+    for (std::uint32_t i = 1; i <= codes; ++i)
+      begin[i] = static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
     begin[codes + 1] = std::numeric_limits<std::uint32_t>::max();
     for (std::uint32_t cell = 0, i = 0; cell < code.size(); ++cell) {
       while (begin[i + 1] <= cell << (mantissa_bits - cell_bits)) ++i;
@@ -37,8 +41,16 @@ struct Conversion {
 };
 
 const Conversion& conversion(unsigned fraction_bits) {
-  static const Conversion six(6), seven(7), eight(8);
-  return fraction_bits == 6 ? six : fraction_bits == 7 ? seven : eight;
+  if (fraction_bits == 6) {
+    static const Conversion six(6);
+    return six;
+  }
+  if (fraction_bits == 7) {
+    static const Conversion seven(7);
+    return seven;
+  }
+  static const Conversion eight(8);
+  return eight;
 }
 
 }  // namespace
@@ -94,19 +106,8 @@ void lns_encode(const Lns& lns, std::span<const float> values, std::span<Lns16> 
 
 void lns_decode(const Lns& lns, std::span<const Lns16> words, std::span<float> values) {
   require_elements("lns_decode: values", values.size(), words.size());
-  const unsigned f = lns.fraction_bits();
-  const Conversion& table = conversion(f);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::int32_t log = words[i].code() - Lns16::one, exponent = log >> f;
-    if (words[i].zero() || exponent < -126 || exponent > 127) {
-      constexpr double most = std::numeric_limits<float>::max();
-      values[i] = static_cast<float>(std::clamp(lns.decode(words[i]), -most, most));
-      continue;
-    }
-    const std::uint32_t size =
-        table.power[static_cast<std::uint32_t>(log) & ((1U << f) - 1)] + (static_cast<std::uint32_t>(exponent) << 23);
-    values[i] = std::bit_cast<float>(size | static_cast<std::uint32_t>(words[i].negative()) << 31);
-  }
+  const std::vector<float>& number = conversion(lns.fraction_bits()).number;
+  for (std::size_t i = 0; i < words.size(); ++i) values[i] = number[words[i].bits];
 }
 
 }  // namespace gradmeter::kernels

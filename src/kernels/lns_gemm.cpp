@@ -3,7 +3,6 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
 
 #include "core/format.hpp"
@@ -16,6 +15,7 @@ namespace gradmeter::kernels {
 
 namespace {
 
+using detail::LnsChecks;
 using detail::LnsFactor;
 constexpr std::size_t tile_rows = detail::lns_tile_rows;
 /// 128 rows of B with their mirror are 16 KiB of AVX-512 vectors: they stay in a first-level cache for all tiles.
@@ -47,15 +47,16 @@ struct Codes {
   }
 };
 
-/// How codes are moved for a tile, which checks nothing: a product of codes e has the code e − one + shift inside.
-/// Zeros alone sum up to `reach` at most, and a number is so far above that that they leave it as it is.
+/// How codes are moved for a tile that checks nothing. Zeros alone sum up to `reach` at most, and a number is so far
+/// above that that they leave it as it is.
 struct Window {
   std::int32_t shift;         ///< of a product's code
   std::int32_t least_number;  ///< codes below it are sums of zeros
   std::int32_t most_a;
+  LnsChecks checks;
 
-  /// Nothing when a product or a sum might leave the range, or the window is too narrow.
-  static std::optional<Window> plan(const Lns& lns, const Codes& a, const Codes& b) {
+  /// Checks are left in when a product or a sum might leave the range, or the numbers spread too widely.
+  static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
     const LnsTables& t = lns.tables();
     // An equal term adds an octave; a sum stops to grow when it is `entries` above its terms.
     const auto reach = static_cast<std::int32_t>(t.entries()) + (1 << lns.fraction_bits());
@@ -63,8 +64,9 @@ struct Window {
     const std::int32_t drop = -*std::ranges::min_element(t.doubled()) / 2;
     const std::int32_t least = a.least + b.least - Lns16::one - drop, most = a.most + b.most - Lns16::one + reach;
     const std::int32_t floor = reach + static_cast<std::int32_t>(t.entries()) + 1;
-    if (least < 1 || most > Lns16::largest || most - least + floor > Lns16::largest) return std::nullopt;
-    return Window{floor - least, floor, a.most};
+    if (least < 1 || most > Lns16::largest || most - least + floor > Lns16::largest)
+      return {0, 1, a.most, LnsChecks::all};
+    return {floor - least, floor, a.most, LnsChecks::none};
   }
 };
 
@@ -74,14 +76,13 @@ class LogarithmicGemm final : public LnsGemm {
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
     require_operands(p_, a, b, c);
-    const auto window = Window::plan(lns_, Codes(a), Codes(b));
-    if (!window) return lns_gemm_reference(p_, lns_, a, b, c);
+    const Window window = Window::plan(lns_, Codes(a), Codes(b));
     // Asked in each run: tests change the instruction set.
     lanes_ = detail::lns_tile_lanes();
-    pack_a(a, *window);
-    pack_b(b, *window);
+    pack_a(a, window);
+    pack_b(b, window);
     split(p_.m, (std::size_t{1} << 20) / (p_.n * p_.k) + 1,
-          [&](std::size_t first, std::size_t count) { multiply(first, count, *window, c); });
+          [&](std::size_t first, std::size_t count) { multiply(first, count, window, c); });
   }
 
   std::string implementation() const override {
@@ -95,28 +96,32 @@ class LogarithmicGemm final : public LnsGemm {
   std::size_t panels() const { return (p_.n + lanes_ - 1) / lanes_; }
 
   void pack_a(std::span<const Lns16> a, const Window& window) {
-    // Takes every word to zero, as a zero does: what rows beyond the last one hold.
-    constexpr LnsFactor nothing{0xffff, 0};
-    a_.assign(row_tiles() * tile_rows * p_.k, nothing);
+    a_.assign(row_tiles() * tile_rows * p_.k, LnsFactor{});  // zeros, which rows beyond the last one keep
     for (std::size_t i = 0; i < p_.m; ++i)
       for (std::size_t k = 0; k < p_.k; ++k) {
         const Lns16 w = left(p_, a, i, k);
         if (w.zero()) continue;
-        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {
-            static_cast<std::uint16_t>(2 * (window.most_a - w.code())), static_cast<std::uint16_t>(w.negative())};
+        const std::int32_t below = (window.most_a - w.code()) * (window.checks == LnsChecks::none ? 2 : 1);
+        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {static_cast<std::uint16_t>(below),
+                                                                      static_cast<std::uint16_t>(w.negative())};
       }
   }
 
   void pack_b(std::span<const Lns16> b, const Window& window) {
     const std::int32_t shift = window.shift + window.most_a - Lns16::one;
-    b_.assign(panels() * p_.k * 2 * lanes_, 0);
+    const std::size_t copies = detail::lns_tile_copies(window.checks);
+    b_.assign(panels() * p_.k * copies * lanes_, 0);
     for (std::size_t k = 0; k < p_.k; ++k)
       for (std::size_t j = 0; j < p_.n; ++j) {
         const Lns16 w = right(p_, b, k, j);
         if (w.zero()) continue;  // without a sign on either side, or zeros would cancel
-        std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * 2 * lanes_ + j % lanes_];
-        row[0] = static_cast<std::uint16_t>(2 * (w.code() + shift) + (w.negative() ? 1 : 0));
+        std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * copies * lanes_ + j % lanes_];
+        const bool checked = window.checks == LnsChecks::all;
+        const std::int32_t code = w.code() + shift, size = checked ? 0 : 2 * code;
+        row[0] = static_cast<std::uint16_t>(size + (w.negative() ? 1 : 0));
         row[lanes_] = static_cast<std::uint16_t>(row[0] ^ 1);
+        // No product of what is not positive here reaches the range.
+        if (checked) row[2 * lanes_] = static_cast<std::uint16_t>(std::max(code, 0));
       }
   }
 
@@ -129,10 +134,11 @@ class LogarithmicGemm final : public LnsGemm {
       for (std::size_t k = 0; k < p_.k; k += block_k)
         for (std::size_t tile = begin; tile < end; ++tile)
           detail::lns_tile({.a = &a_[(tile * p_.k + k) * tile_rows],
-                            .b = &b_[(panel * p_.k + k) * 2 * lanes_],
+                            .b = &b_[(panel * p_.k + k) * detail::lns_tile_copies(window.checks) * lanes_],
                             .sums = &sums[(tile - begin) * tile_rows * lanes_],
                             .depth = std::min(block_k, p_.k - k),
-                            .tables = &lns_.tables()});
+                            .tables = &lns_.tables(),
+                            .checks = window.checks});
       const std::size_t column = panel * lanes_, width = std::min(lanes_, p_.n - column);
       for (std::size_t i = 0; i < count; ++i)
         for (std::size_t j = 0; j < width; ++j)

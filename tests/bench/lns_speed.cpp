@@ -3,6 +3,8 @@
 //   build/release/tests/bench/bench_lns [SIZE ...]
 // For each size n (n × n × n; 512 and 1024 unless given): GMAC/s, median and quartiles over rounds in which every
 // contender takes its turn, and how many times slower than the fp32 library in the same round.
+#include <hwy/targets.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -26,6 +28,22 @@ struct Contender {
   std::string name;
   std::function<void()> work;
   std::vector<double> speeds = {}, slower = {};  ///< GMAC/s; times, by the first contender
+};
+
+/// Highway's choice, held below AVX-512 while this lives.
+struct WithoutAvx512 {
+  WithoutAvx512() { choose(HWY_AVX3 | (HWY_AVX3 - 1)); }
+  ~WithoutAvx512() { choose(0); }
+  WithoutAvx512(const WithoutAvx512&) = delete;
+  WithoutAvx512& operator=(const WithoutAvx512&) = delete;
+
+ private:
+  static void choose(std::int64_t without) {
+    hwy::SetSupportedTargetsForTest(0);
+    const std::int64_t rest = hwy::SupportedTargets() & ~without;
+    if (without != 0) hwy::SetSupportedTargetsForTest(rest);
+    hwy::GetChosenTarget().Update(rest);
+  }
 };
 
 double seconds(const std::function<void()>& work) {
@@ -56,6 +74,16 @@ void measure(std::size_t n) {
     products.push_back(make_lns_gemm(problem, Lns(8, kind)));
   }
   products.push_back(make_lns_gemm(problem, Lns(8), LnsSum::linear));
+  // One tiny number, and the loop has to check every product for underflow.
+  std::vector<Lns16> tiny = la;
+  tiny[0] = Lns16::from(false, 1);
+  for (std::size_t i = 0; i < 2; ++i) {
+    contenders.push_back({products[i]->implementation() + ", checked", [&, i] { products[i]->run(tiny, lb, lc); }});
+  }
+  contenders.push_back({"lns f8 exact, without AVX-512", [&] {
+                          const WithoutAvx512 here;
+                          products[0]->run(la, lb, lc);
+                        }});
   for (const auto& p : products) {
     contenders.push_back({p->implementation(), [&p, &la, &lb, &lc] { p->run(la, lb, lc); }});
   }
