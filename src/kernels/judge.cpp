@@ -38,9 +38,10 @@ std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::ui
     return places;
   }
   const core::Random random(seed, 0x706c);
-  const double stretch = static_cast<double>(n) / static_cast<double>(places.size());
-  for (std::size_t i = 0; i < places.size(); ++i)
-    places[i] = std::min(n - 1, static_cast<std::size_t>((static_cast<double>(i) + random.uniform(i)) * stretch));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t first = i * n / places.size(), next = (i + 1) * n / places.size();
+    places[i] = first + random.below(i, next - first);
+  }
   places.front() = 0;
   if (places.size() > 1) places.back() = n - 1;
   return places;

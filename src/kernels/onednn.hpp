@@ -51,8 +51,8 @@ class Tensor {
   dnnl::memory memory_;
 };
 
-/// The same numbers in another layout.
-void reorder(Tensor& from, Tensor& to);
+/// The same numbers in another layout, or quantized as the attributes say.
+void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& = {});
 /// Whether oneDNN has kernels for bf16 here (AVX-512, emulated where the processor has no bf16 product), and whether
 /// products of 8-bit integers are summed exactly (VNNI; before it pairs of them saturated at 16 bits).
 bool has_bf16();

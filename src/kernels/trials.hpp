@@ -16,4 +16,8 @@ std::string conv_trial_refusal(const Problem&);
 std::size_t conv_trial_bytes(const Problem&);
 std::unique_ptr<Trial> make_conv_trial(const Problem&, const TrialOptions&);
 
+std::string rnn_trial_refusal(const Problem&);
+std::size_t rnn_trial_bytes(const Problem&);
+std::unique_ptr<Trial> make_rnn_trial(const Problem&, const TrialOptions&);
+
 }  // namespace gradmeter::kernels

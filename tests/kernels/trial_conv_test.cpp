@@ -208,6 +208,13 @@ TEST(SamplePlaces, AreAllOfAFewAndSpreadOverMany) {
   EXPECT_EQ(sample_places(5, 9, 1), (std::vector<std::size_t>{0, 1, 2, 3, 4}));
   EXPECT_EQ(sample_places(5, 5, 1), (std::vector<std::size_t>{0, 1, 2, 3, 4}));
   EXPECT_EQ(sample_places(1, 0, 1), (std::vector<std::size_t>{0}));
+  for (std::size_t n = 1; n < 20; ++n)
+    for (std::size_t count = 1; count <= n; ++count)
+      for (std::uint64_t seed = 0; seed < 5; ++seed) {
+        const auto some = sample_places(n, count, seed);
+        EXPECT_EQ(some.size(), count);
+        EXPECT_EQ(std::ranges::adjacent_find(some, std::greater_equal()), some.end()) << count << " of " << n;
+      }
   const auto places = sample_places(1'000'000, 100, 7);
   ASSERT_EQ(places.size(), 100U);
   EXPECT_EQ(places.front(), 0U);
