@@ -30,6 +30,7 @@ struct Command {
 int run_scale_command(const Invocation&);
 int run_train_command(const Invocation&);
 int run_allreduce_command(const Invocation&);
+int run_kernels_command(const Invocation&);
 int run_codecs_command(const Invocation&);
 int run_list_command(const Invocation&);
 int run_doctor_command(const Invocation&);

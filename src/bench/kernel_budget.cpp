@@ -1,0 +1,35 @@
+#include "bench/kernel_budget.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace gradmeter::bench {
+
+TimeShare share_out(core::Seconds rest, std::span<const double> least) {
+  if (least.empty() || !(rest.value > 0)) return {.skip = true};
+  const double all = std::accumulate(least.begin(), least.end(), 0.0);
+  if (all <= rest.value) return {.seconds = least.front() + (rest.value - all) / static_cast<double>(least.size())};
+  std::vector<double> sorted(least.begin(), least.end());
+  std::ranges::sort(sorted);
+  double sum = 0;
+  for (const double one : sorted) {
+    sum += one;
+    if (sum > rest.value) break;
+    if (one >= least.front()) return {.seconds = least.front()};
+  }
+  return {.skip = true};
+}
+
+void Slowness::learn(const std::string& kind, double ratio) {
+  constexpr double weight = 0.25;  // of the newest: shapes differ
+  const auto [it, is_new] = ratios_.emplace(kind, ratio);
+  if (!is_new) it->second += weight * (ratio - it->second);
+}
+
+double Slowness::of(const std::string& kind, double fallback) const {
+  const auto it = ratios_.find(kind);
+  return it == ratios_.end() ? fallback : it->second;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,93 @@
+#include "bench/kernel_row.hpp"
+
+#include <algorithm>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Point;
+
+std::string at_rank(const KernelFindings& f, std::size_t rank) {
+  return f.checks.size() > 1 ? fmt::format(" on {} (rank {})", f.hosts.at(rank), rank) : "";
+}
+
+void refuse(Point& row, core::Status status, std::string why) {
+  row.status = status;
+  row.reason = std::move(why);
+}
+
+void fill_rates(const KernelFindings& f, double seconds, Point& row) {
+  auto& m = row.metrics;
+  const double work = full_flops(f.point.problem);
+  m[Metric::flops_per_s] = flops(f.point.problem) / seconds;
+  m[Metric::full_flops_per_s] = work / seconds;
+  m[Metric::bytes_per_s] = bytes(f.point.problem) / seconds;
+  if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
+  if (!(f.bound.seconds > 0)) return;
+  m[Metric::peak_flops_per_s] = f.bound.peak.value;
+  m[Metric::limit_s] = f.bound.seconds;
+  m[Metric::limit] = std::string(f.bound.name);
+  m[Metric::roofline] = f.bound.seconds / seconds;
+}
+
+}  // namespace
+
+void fill_kernel_check(const KernelFindings& f, Point& row) {
+  if (f.checks.empty()) return;
+  const auto wrong = std::ranges::find_if(f.checks, [](const RankCheck& c) { return !c.right; });
+  double error = 0, zeros = 0;
+  for (const RankCheck& c : f.checks) {
+    if (!(c.error <= error)) error = c.error;  // a NaN stays
+    zeros = std::max(zeros, c.zero_share);
+  }
+  row.metrics[Metric::error] = error;
+  if (wrong != f.checks.end()) {
+    const auto rank = static_cast<std::size_t>(wrong - f.checks.begin());
+    return refuse(
+        row, core::Status::wrong,
+        fmt::format("an element is {:.3g} times as far off as rounding may put it{}", wrong->worst, at_rank(f, rank)));
+  }
+  if (zeros > most_zeros) {
+    refuse(row, core::Status::mistrusted, fmt::format("{:.0f} % of the result are zeros", 100 * zeros));
+  }
+}
+
+void fill_kernel_times(const KernelFindings& f, Point& row) {
+  auto& m = row.metrics;
+  row.raw_times_s = f.times;
+  core::Summary time = core::summarise(f.times);
+  time.stop = f.stop;
+  m[Metric::time_s] = time;
+  if (time.median > 0) fill_rates(f, time.median, row);
+  const auto [least, most] = std::ranges::minmax(f.medians);
+  if (least > 0) m[Metric::ranks_spread] = most / least;
+  if (const auto late = straggler(f.medians, f.hosts); !late.empty()) m[Metric::slowest_rank] = late;
+  m[Metric::calls_per_sample] = static_cast<std::int64_t>(f.calls);
+  m[Metric::operand_sets] = static_cast<std::int64_t>(f.sets);
+  m[Metric::warmup_s] = f.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_samples);
+  m[Metric::oversubscribed] = f.oversubscribed;
+  m[Metric::implementation] = f.implementation;
+  fill_noise(f.noise, row);
+}
+
+void fill_published(const std::string& set, core::Seconds time, Point& row) {
+  if (!(time.value > 0)) return;
+  row.metrics[Metric::published] = set;
+  row.metrics[Metric::published_time_s] = time.value;
+}
+
+std::string straggler(std::span<const double> medians, std::span<const std::string> hosts) {
+  constexpr double noticeable = 1.1;
+  if (medians.size() < 2) return {};
+  std::vector<double> sorted(medians.begin(), medians.end());
+  std::ranges::sort(sorted);
+  const auto slowest = static_cast<std::size_t>(std::ranges::max_element(medians) - medians.begin());
+  if (medians[slowest] <= noticeable * sorted[(sorted.size() - 1) / 2]) return {};
+  return fmt::format("{} (rank {})", hosts[slowest], slowest);
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,51 @@
+// Turns what was measured of a kernel on all ranks into a row.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/kernel_limits.hpp"
+#include "bench/kernel_plan.hpp"
+#include "bench/noise_tally.hpp"
+#include "core/result.hpp"
+
+namespace gradmeter::bench {
+
+/// What one rank's check found; sent between ranks as it is.
+struct RankCheck {
+  double error = 0, worst = 0, zero_share = 0;
+  bool right = true;
+};
+
+/// Of one point. Vectors have an element for each rank that measured.
+struct KernelFindings {
+  const KernelPoint& point;
+  std::vector<std::string> hosts = {};
+  std::vector<RankCheck> checks = {};  ///< empty: not checked
+  std::vector<double> medians = {};    ///< of each rank's own calls [s]
+  std::vector<double> times = {};      ///< of the rank with the longest median [s a call]
+  core::Stop stop = core::Stop::none;
+  std::size_t calls = 1, sets = 1;  ///< calls of one sample, operand sets
+  double warmup_s = 0;
+  std::size_t warmup_samples = 0;
+  Noise noise = {};
+  bool oversubscribed = false;
+  std::string implementation = {};
+  KernelBound bound = {};
+};
+
+/// A result with more zeros than that is not what its data give: products and sums of random numbers have none, a
+/// rectified result half of them, and integers of eight bits a few.
+inline constexpr double most_zeros = 0.6;
+
+/// Error, and status wrong or mistrusted: neither is timed.
+void fill_kernel_check(const KernelFindings&, core::Point& row);
+/// Times of the slowest rank, rates, the roofline, the spread over the ranks.
+void fill_kernel_times(const KernelFindings&, core::Point& row);
+/// 0 s: nothing was published.
+void fill_published(const std::string& set, core::Seconds time, core::Point& row);
+
+/// "node7 (rank 3)" where its median is more than 10 % longer than that of the median rank; empty where none is.
+std::string straggler(std::span<const double> medians, std::span<const std::string> hosts);
+
+}  // namespace gradmeter::bench

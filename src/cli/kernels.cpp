@@ -1,0 +1,213 @@
+// gradmeter kernels: DeepBench's operations, and yours, on every rank at once, checked, timed, held against the
+// roofline.
+#include <cstdio>
+#include <sstream>
+
+#include "bench/kernels.hpp"
+#include "cli/agree.hpp"
+#include "cli/command.hpp"
+#include "cli/kernels_flags.hpp"
+#include "cli/output.hpp"
+#include "cli/row_output.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "kernels/problem_text.hpp"
+#include "kernels/trial.hpp"
+#include "report/kernel_table.hpp"
+#include "runtime/launcher.hpp"
+#include "runtime/progress.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+void complain(const std::vector<std::string>& faults) {
+  for (const auto& fault : faults) fmt::print(stderr, "gradmeter: {}\n", fault);
+}
+
+int dry_run(const Flags& f) {
+  const auto launcher = runtime::read_launcher();
+  if (launcher.rank != 0) return 0;
+  const auto host = runtime::read_host();
+  read_format(f);
+  read_output_flags(f);
+  const auto request = read_kernel_request(f, read_problems_file(f), launcher.size, 1);
+  using enum core::Align;
+  core::Table table({{"problem", "", left},
+                     {"pass", "", left},
+                     {"precision", "", left},
+                     {"cache", "", left},
+                     {"work", "MFLOP", right},
+                     {"operands", "", right},
+                     {"memory", "/rank", right},
+                     {"", "", left}});
+  double work = 0;
+  std::size_t most = 0, unsupported = 0;
+  for (const auto& p : bench::plan_kernels(request.options.factors)) {
+    const auto why = kernels::trial_refusal(p.problem);
+    const std::size_t memory = bench::kernel_memory(p, host.l3_bytes);
+    table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
+                   std::string(name(p.problem.precision)), std::string(name(p.cache)),
+                   fmt::format("{:.4g}", flops(p.problem) * 1e-6),
+                   core::to_text(core::Bytes{static_cast<std::size_t>(bytes(p.problem))}),
+                   why.empty() ? core::to_text(core::Bytes{memory}) : "-",
+                   why.empty() ? "" : fmt::format("unsupported: {}", why)});
+    unsupported += !why.empty();
+    if (why.empty()) work += full_flops(p.problem), most = std::max(most, memory);
+  }
+  fmt::print(
+      "{}\n{} points, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
+      table.to_string(), table.rows(), unsupported, work * 1e-9, core::to_text(core::Bytes{most}),
+      core::to_text(core::Bytes{host.available_memory_bytes}));
+  complain(request.faults);
+  return static_cast<int>(request.faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
+}
+
+void print_head(const bench::Session& s, const bench::KernelPlacement& at) {
+  const auto& i = s.run_info();
+  fmt::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}\n", i.version, i.commit,
+             at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
+             at.threads == 1 ? "" : "s", i.cpu);
+  std::fflush(stdout);
+}
+
+/// What rows are held against: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
+void print_limits(bench::KernelLimits& limits, const std::vector<kernels::Precision>& precisions) {
+  std::string text;
+  for (const auto p : precisions) {
+    const auto peak = limits.peak(p);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name(p),
+                        peak.value > 0 ? core::to_text(peak) : "of unknown peak");
+  }
+  for (const auto& l : limits.levels()) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", l.name, core::to_text(l.rate));
+  }
+  fmt::print("roofline of the slowest rank while all work: {}\n\n", text);
+  std::fflush(stdout);
+}
+
+struct Sweep {
+  const KernelRequest& request;
+  Format format;
+  const OutputFlags& output;
+  Earlier earlier;
+};
+
+int end(std::size_t wrong, std::size_t total, const std::vector<std::string>& faults) {
+  if (wrong) {
+    fmt::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
+  }
+  if (!faults.empty()) {
+    fmt::print(stderr, "gradmeter: {} row{} of --problems left out: see above\n", faults.size(),
+               faults.size() == 1 ? " was" : "s were");
+  }
+  if (wrong) return static_cast<int>(core::ExitCode::wrong_result);
+  return static_cast<int>(faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
+}
+
+/// Collective over `c`, rank 0 of which is the world's.
+int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core::ResultWriter* writer,
+          const std::map<std::string, core::Point>& finished) {
+  const bool root = session.is_root();
+  const auto& options = s.request.options;
+  const std::size_t total = bench::plan_kernels(options.factors).size();
+  runtime::Progress progress("points", total, root);
+  RowOutput out(s.format, {report::kernel_tables, report::kernel_csv_header, report::kernel_csv_row},
+                session.run_info().run_id, writer, progress);
+  if (root) {
+    if (!s.earlier.note.empty()) fmt::print(stderr, "{}\n", s.earlier.note);
+    complain(s.request.faults);
+    out.head(session.run_info());
+    if (s.format == Format::table) print_head(session, bench::placement_of(session, c, options.threads));
+  }
+  const bench::KernelListener listener{.limits =
+                                           [&](bench::KernelLimits& limits, const auto& precisions) {
+                                             if (s.format == Format::table) print_limits(limits, precisions);
+                                           },
+                                       .measured = [&](const core::Point& p) { out.measured(p); },
+                                       .kept = [&](const core::Point& p) { out.kept(p); },
+                                       .progress = [&](const std::string& now) { out.progress(now); }};
+  try {
+    const std::size_t wrong = bench::run_kernels(session, c, options, finished, listener);
+    if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
+    out.finish();
+    if (s.format == Format::table) {
+      fmt::print("{}", report::kernel_legend());
+      if (writer)
+        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), s.output.path);
+    }
+    return end(wrong, total, s.request.faults);
+  } catch (const core::Interrupted&) {
+    if (root) {
+      out.finish();
+      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
+                 writer ? fmt::format("; they are in {}: go on with --resume", s.output.path) : "");
+    }
+    throw;
+  }
+}
+
+/// Ranks that sit out sleep until rank 0 is done, and end as it does.
+int among(bench::Session& session, bool solo, const std::function<int(const runtime::Communicator&)>& work) {
+  const auto& world = session.world();
+  if (!solo || world.size() == 1) return work(world);
+  const auto alone = world.split(world.rank() == 0 ? 0 : -1, 0);
+  int code = 0, signal = 0;
+  {
+    const runtime::Pause sitting_out(session.activity());
+    try {
+      if (!alone.is_null()) code = work(alone);
+    } catch (const core::Interrupted& e) {
+      signal = e.signal();
+    }
+    world.patient_barrier();
+  }
+  signal = world.broadcast_value(signal);
+  if (signal) throw core::Interrupted(signal);
+  return world.broadcast_value(code);
+}
+
+int run(const Flags& f, const Invocation& invocation) {
+  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  const auto& world = session.world();
+  std::string problems;
+  agree(world, [&] { problems = read_problems_file(f); });
+  problems = world.broadcast_text(problems);
+  const int ranks = f.on("solo") ? 1 : world.size();
+  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(ranks));
+  const auto request = read_kernel_request(f, problems, ranks, threads);
+  bench::plan_kernels(request.options.factors);  // refuses what leaves nothing to do
+  const Format format = read_format(f);
+  const OutputFlags output = read_output_flags(f);
+  Earlier earlier;
+  std::unique_ptr<core::ResultWriter> writer;
+  agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "kernels"); });
+  const auto finished = share_finished(world, earlier.finished);
+  agree(world, [&] { writer = open_output(output, session.run_info()); });
+  return among(session, f.on("solo"), [&](const runtime::Communicator& c) {
+    return sweep(session, c, {request, format, output, earlier}, writer.get(), finished);
+  });
+}
+
+}  // namespace
+
+int run_kernels_command(const Invocation& invocation) {
+  const auto description = describe_kernels();
+  const Flags flags("kernels", description, invocation.arguments);
+  if (flags.has("help")) {
+    if (invocation.rank == 0) {
+      std::ostringstream text;
+      text << "gradmeter kernels: DeepBench's operations and yours on every rank at once, checked against float64, "
+              "timed,\n"
+              "and held against the roofline of the same run\n\n"
+              "gradmeter kernels --op gemm --set training --precision fp32,bf16 --out r.jsonl\n"
+              "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold\n\n"
+           << description;
+      fmt::print("{}", text.str());
+    }
+    return 0;
+  }
+  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

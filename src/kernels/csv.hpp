@@ -1,0 +1,55 @@
+// CSV with a head line of names, comments (#) and quoted values; what is wrong is said with line and column.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradmeter::kernels {
+
+/// A value and the column of the file where it begins, from 1.
+struct CsvCell {
+  std::string text;
+  std::size_t column = 1;
+};
+
+/// What is wrong with one row. Caught by read_csv.
+struct CsvFault {
+  std::size_t column;
+  std::string what;
+};
+
+/// Errors: CsvFault for a quote that does not end or has text behind it.
+std::vector<CsvCell> csv_cells(std::string_view line);
+
+/// One row, asked by the names of its columns. Errors of all: CsvFault.
+class CsvRow {
+ public:
+  CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
+
+  /// A whole number from `least` to 2^40. A column that is not there gives the fallback, if there is one.
+  std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
+  /// From 0 to below 1.
+  double share(const char* name) const;
+  /// Empty where the cell is, or where the column is not there.
+  std::optional<double> number(const char* name) const;
+  /// Which of `names` the value is; 0 where the column is not there.
+  std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
+  std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
+  std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }
+
+ private:
+  const CsvCell* find(const char* name) const;
+  const CsvCell& need(const char* name) const;
+  std::map<std::string, CsvCell> cells_;
+};
+
+/// Calls `head` with the names, then `row` with each row and its line number, from 1. Comments and empty lines are
+/// passed over. A row whose reading throws CsvFault is left out: gives all faults, "file.csv:3:7: what".
+std::vector<std::string> read_csv(std::string_view text, const std::string& file,
+                                  const std::function<void(const std::vector<std::string>& names)>& head,
+                                  const std::function<void(const CsvRow&, std::size_t line)>& row);
+
+}  // namespace gradmeter::kernels
