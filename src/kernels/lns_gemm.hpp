@@ -26,8 +26,9 @@ class LnsGemm {
 };
 
 /// Rows of C are shared among the calling thread's compute_threads(); their number does not change a bit.
-/// Cost:   logarithmic: 1/24 of the fp32 library's speed or better with exact tables, 1/16 interpolated, on AVX-512;
-///         linear: the fp32 product and a pass over each operand.
+/// Cost:   on AVX-512 logarithmic sums run at 1/15 of the fp32 library's speed or better, with exact tables and with
+///         interpolated ones; at 1/22 where numbers may leave the range (README.md). linear: the fp32 product and a
+///         pass over each operand.
 /// Memory: 4 bytes for each element of A and 4 to 6 of B.
 /// Errors: std::invalid_argument on an empty extent, and when the problem asks for bias, activation or accumulation.
 std::unique_ptr<LnsGemm> make_lns_gemm(const GemmProblem&, const Lns&, LnsSum = LnsSum::logarithmic);
