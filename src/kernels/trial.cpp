@@ -13,6 +13,8 @@ constexpr std::array table{
     TrialInfo{"onednn", Operation::gemm, Precision::fp32, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
     TrialInfo{"onednn", Operation::gemm, Precision::bf16, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
     TrialInfo{"onednn", Operation::gemm, Precision::int8, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
+    TrialInfo{"highway", Operation::sparse, Precision::fp32, sparse_trial_refusal, sparse_trial_bytes,
+              make_sparse_trial},
 };
 
 /// The row that takes it, or the reason of the last one that does not.

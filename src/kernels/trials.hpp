@@ -8,4 +8,8 @@ std::string gemm_trial_refusal(const Problem&);
 std::size_t gemm_trial_bytes(const Problem&);
 std::unique_ptr<Trial> make_gemm_trial(const Problem&, const TrialOptions&);
 
+std::string sparse_trial_refusal(const Problem&);
+std::size_t sparse_trial_bytes(const Problem&);
+std::unique_ptr<Trial> make_sparse_trial(const Problem&, const TrialOptions&);
+
 }  // namespace gradmeter::kernels
