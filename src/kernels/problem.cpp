@@ -123,7 +123,8 @@ double bytes(const Problem& p) {
             },
             [&](const SparseShape& s) {
               const double kept = d(s.m) * d(s.k) * (1 - s.sparsity);
-              return kept * (e + 4) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
+              const double heights = s.format == SparseFormat::blocked ? 16 : 1;  // rows to one number of a column
+              return kept * (e + 4 / heights) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
             },
             [&](const PointwiseShape& s) { return e * cost_of(s).reads_and_writes * d(s.elements); }},
       p.shape);

@@ -21,6 +21,8 @@ constexpr std::array table{
     TrialInfo{"onednn", Operation::rnn, Precision::fp32, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
     TrialInfo{"onednn", Operation::rnn, Precision::bf16, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
     TrialInfo{"onednn", Operation::rnn, Precision::int8, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
+    TrialInfo{"highway", Operation::sparse, Precision::fp32, sparse_trial_refusal, sparse_trial_bytes,
+              make_sparse_trial},
 };
 
 /// The row that takes it, or the reason of the last one that does not.

@@ -19,5 +19,8 @@ std::unique_ptr<Trial> make_conv_trial(const Problem&, const TrialOptions&);
 std::string rnn_trial_refusal(const Problem&);
 std::size_t rnn_trial_bytes(const Problem&);
 std::unique_ptr<Trial> make_rnn_trial(const Problem&, const TrialOptions&);
+std::string sparse_trial_refusal(const Problem&);
+std::size_t sparse_trial_bytes(const Problem&);
+std::unique_ptr<Trial> make_sparse_trial(const Problem&, const TrialOptions&);
 
 }  // namespace gradmeter::kernels

@@ -1,16 +1,14 @@
 #include "kernels/pointwise.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/threads.hpp"
+#include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -35,25 +33,7 @@ struct Guarded {
   bool intact() const { return all.back() == guard; }
 };
 
-// The same test on each instruction set that this processor has, and with one and two threads.
-void on_every_target(const std::function<void()>& test) {
-  const std::int64_t supported = hwy::SupportedTargets();
-  int tried = 0;
-  for (std::int64_t rest = supported; rest != 0; rest &= rest - 1, ++tried) {
-    const std::int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    for (const int threads : {1, 2}) {
-      set_compute_threads(threads);
-      test();
-    }
-  }
-  set_compute_threads(1);
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GE(tried, 1);
-}
+using tests::on_every_target;
 
 // Half an ulp for each of the few roundings, of the largest magnitude that went in.
 void expect_near(const std::vector<float>& value, const std::vector<float>& reference, double magnitude) {

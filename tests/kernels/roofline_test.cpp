@@ -1,12 +1,12 @@
 #include "kernels/roofline.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 
 #include "kernels/peak.hpp"
 #include "kernels/threads.hpp"
+#include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -23,25 +23,11 @@ TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
   EXPECT_GT(product, 0.2 * roof);  // a roof far above what is done under it is no roof
 }
 
-TEST(Roofline, EveryInstructionSetHasItsRoof) {
-  set_compute_threads(1);
-  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    const std::int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    EXPECT_GT(measure_fma_peak(core::Seconds{0.001}).value, 1e8);
-    EXPECT_GT(measure_triad(core::Seconds{0.001}, 1 << 16).value, 1e7);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
-TEST(Roofline, EveryThreadOfATeamComputesAPart) {
-  set_compute_threads(3);
-  EXPECT_GT(measure_fma_peak(core::Seconds{0.002}).value, 1e8);
-  EXPECT_GT(measure_triad(core::Seconds{0.002}, std::size_t{1} << 22).value, 1e7);
-  set_compute_threads(1);
+TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {
+  tests::on_every_target([] {
+    EXPECT_GT(measure_fma_peak(core::Seconds{0.001}).value, 1e7);
+    EXPECT_GT(measure_triad(core::Seconds{0.001}, std::size_t{1} << 22).value, 1e7);
+  });
 }
 
 TEST(Roofline, MemoryHasARateThatMemoriesHave) {
