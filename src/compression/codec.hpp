@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -18,6 +19,28 @@ struct Draw {
 
   /// Of everything but `first`, well mixed: two draws that differ in anything have unrelated keys.
   std::uint64_t key() const;
+};
+
+/// n rounded up to the wire's 16 bytes.
+constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+/// Packed codes of b bits [bytes], padded. Right for every n that memory holds.
+constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
+  return padded(n / 8 * bits + (n % 8 * bits + 7) / 8);
+}
+/// One fp32 a bucket [bytes], padded.
+constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
+  return padded(4 * (n / bucket + (n % bucket != 0)));
+}
+
+/// How a wire is laid out whose scales come first, one a bucket, and then the codes.
+struct WireLayout {
+  std::size_t bucket = 512;     ///< elements that share a scale
+  std::size_t bits = 8;         ///< of a code
+  std::size_t scale_width = 4;  ///< bytes of a bucket's scale
+
+  std::size_t buckets(std::size_t n) const { return n / bucket + (n % bucket != 0); }
+  std::size_t scales(std::size_t n) const { return padded(scale_width * buckets(n)); }  ///< bytes
+  std::size_t wire(std::size_t n) const { return scales(n) + code_bytes(n, bits); }     ///< bytes
 };
 
 /// Of a codec whose spans must not be cut: what it sends depends on all elements of a tensor together.
@@ -38,6 +61,8 @@ class Codec {
   virtual std::size_t grain() const = 0;
   /// Of n elements: exact, a pure function of n; the most where `variable` [bytes].
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
+  /// Where scales and codes lie, so that a part of a wire can be worked on by itself; empty where parts mean nothing.
+  virtual std::optional<WireLayout> layout() const { return std::nullopt; }
   /// The size depends on the data: the length must be sent ahead.
   virtual bool variable() const { return false; }
 
@@ -58,16 +83,5 @@ class Codec {
 /// Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019.
 std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::span<float> residual,
                                  std::span<float> scratch, std::byte* wire, const Draw&);
-
-/// n rounded up to the wire's 16 bytes.
-constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
-/// Packed codes of b bits [bytes], padded. Right for every n that memory holds.
-constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
-  return padded(n / 8 * bits + (n % 8 * bits + 7) / 8);
-}
-/// One fp32 a bucket [bytes], padded.
-constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
-  return padded(4 * (n / bucket + (n % bucket != 0)));
-}
 
 }  // namespace gradmeter::compression

@@ -153,6 +153,9 @@ class OneBit final : public detail::Vectorised {
   }
   std::size_t grain() const override { return bucket_; }
   std::size_t wire_bytes(std::size_t n) const override { return scales(n) + code_bytes(n, 1); }
+  std::optional<WireLayout> layout() const override {
+    return WireLayout{.bucket = bucket_, .bits = 1, .scale_width = width()};
+  }
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
 
   std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override {

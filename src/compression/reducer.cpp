@@ -1,7 +1,6 @@
 #include "compression/reducer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -11,22 +10,14 @@ namespace {
 constexpr std::size_t usual_tile = 8192;  // 32 KiB of sum: the first cache of most cores
 constexpr std::size_t largest_tile = 65536;
 
-bool fits(const Codec& codec, const WireLayout& l) {
-  const std::size_t d = l.bucket;
-  for (const std::size_t n : {std::size_t{1}, d, d + 1, 7 * d, 64 * d, 129 * d, 1000 * d + 1, 4096 * d}) {
-    if (codec.wire_bytes(n) != l.bytes(n)) return false;
-  }
-  return true;
-}
-
 /// Part of a wire of n elements to or from a wire of its own: a tile's scales, and its codes.
 struct TileParts {
   std::size_t scales_at, scales, codes_at, codes, own_codes_at;
 };
 TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::size_t count) {
   const std::size_t buckets = (count + l.bucket - 1) / l.bucket;
-  return {.scales_at = first / l.bucket * l.scale_bytes,
-          .scales = buckets * l.scale_bytes,
+  return {.scales_at = first / l.bucket * l.scale_width,
+          .scales = buckets * l.scale_width,
           .codes_at = l.scales(n) + first / 8 * l.bits,
           .codes = first + count == n ? code_bytes(count, l.bits) : count / 8 * l.bits,
           .own_codes_at = l.scales(count)};
@@ -34,38 +25,24 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
 
 }  // namespace
 
-std::optional<WireLayout> wire_layout(const Codec& codec) {
-  if (codec.variable() || codec.grain() == whole_tensor) return std::nullopt;
-  std::optional<WireLayout> found;
-  for (const std::size_t scale : {0, 2, 4, 8}) {
-    for (const std::size_t bits : {1, 2, 3, 4, 6, 8, 16, 32}) {
-      const WireLayout l{codec.grain(), scale, bits};
-      if (!fits(codec, l)) continue;
-      if (found) return std::nullopt;
-      found = l;
-    }
-  }
-  return found;
-}
-
-Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layout_(wire_layout(codec)) {
+Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layout_(codec.layout()) {
   if (layout_) {
     const std::size_t step = std::lcm(layout_->bucket, std::size_t{128});
     if (step > largest_tile) layout_.reset();
     tile_ = (usual_tile + step - 1) / step * step;
   }
   sum_.resize(layout_ ? std::min(tile_, longest) : longest);
-  if (layout_) wire_.resize(layout_->bytes(tile_));
+  if (layout_) wire_.resize(layout_->wire(tile_));
 }
 
 std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
                          const Draw& draw) {
   if (!layout_) return run_whole(wires, n, out, draw);
   const std::size_t scales = layout_->scales(n),
-                    used = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_bytes;
+                    used = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_width;
   std::fill(out + used, out + scales, std::byte{0});  // padding of the scales
   for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw);
-  return layout_->bytes(n);
+  return layout_->wire(n);
 }
 
 std::size_t Reducer::run_whole(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
@@ -81,7 +58,7 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   const std::size_t count = std::min(tile_, n - first);
   const TileParts p = parts_of(*layout_, n, first, count);
   const auto sum = std::span(sum_).first(count);
-  const std::span<const std::byte> tile(wire_.data(), layout_->bytes(count));
+  const std::span<const std::byte> tile(wire_.data(), layout_->wire(count));
   for (std::size_t i = 0; i < wires.size(); ++i) {
     if (p.scales > 0) std::memcpy(wire_.data(), wires[i].data() + p.scales_at, p.scales);
     std::memcpy(wire_.data() + p.own_codes_at, wires[i].data() + p.codes_at, p.codes);

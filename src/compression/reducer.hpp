@@ -8,22 +8,10 @@
 
 namespace gradmeter::compression {
 
-/// How the wire of a codec is cut: scales of whole buckets first, codes behind them, as the face of the room rules.
-struct WireLayout {
-  std::size_t bucket = 1;       ///< elements that share a scale
-  std::size_t scale_bytes = 0;  ///< of one bucket
-  std::size_t bits = 0;         ///< of one element
-  std::size_t scales(std::size_t n) const { return padded(scale_bytes * ((n + bucket - 1) / bucket)); }
-  std::size_t bytes(std::size_t n) const { return scales(n) + code_bytes(n, bits); }
-};
-/// Found from the sizes that the codec gives. Empty for codecs of variable size, for those whose tensors are not cut,
-/// and where no layout or more than one fits.
-std::optional<WireLayout> wire_layout(const Codec&);
-
 /// Adds up encoded spans in fp32, in their order, and encodes the sum: equal bits to doing it over whole spans,
-/// whatever way it goes. Where the codec's spans can be cut, in tiles of 8 Ki elements, so that the sum stays in the
-/// nearest cache: reads P·w/8 and writes w/8 bytes of memory an element. Elsewhere over whole spans through memory.
-/// Keeps scratch between calls; one thread at a time.
+/// whatever way it goes. Where the codec says how its wire is laid out, in tiles of 8 Ki elements, so that the sum
+/// stays in the nearest cache: reads P·w/8 and writes w/8 bytes of memory an element. Elsewhere over whole spans
+/// through memory. Keeps scratch between calls; one thread at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].

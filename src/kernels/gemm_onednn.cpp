@@ -1,27 +1,19 @@
 // GEMM by oneDNN's matmul primitive, with bias, accumulation and ReLU fused into it. The primitive and its scratchpad
 // are made once; run() only sets pointers. Transposes are memory strides (format tags ab, ba): nothing is copied here.
-#include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
 #include <unordered_map>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/gemm_backends.hpp"
+#include "kernels/onednn.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
 
 namespace {
 
-// oneDNN throws its own exception; whoever reads ours learns which call failed.
-template <class Work>
-auto checked(const char* call, Work&& work) {
-  try {
-    return work();
-  } catch (const dnnl::error& e) {
-    throw core::BackendError("oneDNN", call, e.message);
-  }
-}
+using onednn::checked;
 
 dnnl::memory::desc matrix(std::size_t rows, std::size_t columns, Transpose transpose = Transpose::no) {
   using Tag = dnnl::memory::format_tag;

@@ -1,6 +1,7 @@
 #include "kernels/onednn.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -52,10 +53,11 @@ dnnl::stream& stream_of(const dnnl::engine& engine, dnnl::stream& made) {
   return made;
 }
 
-void execute_reorder(const dnnl::memory& from, dnnl::memory& to) {
+void execute_reorder(const dnnl::memory& from, dnnl::memory& to, const dnnl::primitive_attr& attributes = {}) {
   checked("reorder", [&] {
     dnnl::stream stream;
-    dnnl::reorder(from, to).execute(stream_of(from.get_engine(), stream), const_cast<dnnl::memory&>(from), to);
+    dnnl::reorder(from, to, attributes)
+        .execute(stream_of(from.get_engine(), stream), const_cast<dnnl::memory&>(from), to);
     stream.wait();
   });
 }
@@ -70,32 +72,63 @@ void Tensor::fill(std::uint64_t seed, double scale) {
   const std::size_t n = elements_of(memory_.get_desc()), w = width(t);
   const core::Random random(seed, 0x7261);
   // A table of draws, entered at random: each element is still its own choice, and large tensors are filled quickly.
-  constexpr std::size_t table_size = 1 << 14;
+  const std::size_t table_size = std::clamp<std::size_t>(std::bit_ceil(n), 2, 1 << 14);
+  const int unused_bits = std::countl_zero(table_size - 1);
   std::vector<std::byte> table(table_size * w);
   for (std::size_t i = 0; i < table_size; ++i) {
     const double value = t == Type::u8   ? static_cast<double>(random.below(i, 256))
-                         : t == Type::s8 ? static_cast<double>(random.below(i, 255)) - 127
+                         : t == Type::s8 ? (static_cast<double>(random.below(i, 255)) - 127) * scale
                                          : random.gaussian(i) * scale;
     store(t, table.data() + i * w, value);
   }
   std::uint64_t state = random.bits(table_size) | 1;
   for (std::size_t i = 0; i < n; ++i) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;  // xorshift64 (Marsaglia 2003)
-    std::memcpy(storage_.data() + i * w, table.data() + (state >> 50) * w, w);
+    std::memcpy(storage_.data() + i * w, table.data() + (state >> unused_bits) * w, w);
   }
 }
 
-std::vector<double> Tensor::values(Tag tag) const {
+Tensor Tensor::dense(Tag tag) const {
   const auto d = memory_.get_desc();
-  Tensor dense({d.dims(), d.data_type(), tag}, memory_.get_engine());
-  execute_reorder(memory_, dense.memory_);
+  Tensor result({d.dims(), d.data_type(), tag}, memory_.get_engine());
+  execute_reorder(memory_, result.memory_);
+  return result;
+}
+
+std::size_t Tensor::elements() const { return elements_of(memory_.get_desc()); }
+
+double Tensor::at(std::size_t index) const {
   const Type t = type_of(memory_);
-  std::vector<double> out(elements_of(d));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = load(t, dense.storage_.data() + i * width(t));
+  return load(t, storage_.data() + index * width(t));
+}
+
+std::vector<float> Tensor::floats() const {
+  std::vector<float> out(elements());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(at(i));
   return out;
 }
 
-void reorder(Tensor& from, Tensor& to) { execute_reorder(from.memory(), to.memory()); }
+std::vector<double> Tensor::values(Tag tag) const {
+  const Tensor plain = dense(tag);
+  std::vector<double> out(elements());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = plain.at(i);
+  return out;
+}
+
+void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& attributes) {
+  execute_reorder(from.memory(), to.memory(), attributes);
+}
+
+namespace {
+/// The codes of instruction sets are sets of bits, each with those of the sets before it.
+bool has(dnnl::cpu_isa wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+}  // namespace
+
+bool has_bf16() { return has(dnnl::cpu_isa::avx512_core); }
+bool has_exact_int8() { return has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni); }
 
 void add_to_element(Tensor& tensor, std::size_t index, double by) {
   const Type t = type_of(tensor.memory());

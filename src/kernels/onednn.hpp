@@ -33,10 +33,16 @@ class Tensor {
   dnnl::memory& memory() { return memory_; }
   const dnnl::memory& memory() const { return memory_; }
   /// Random numbers, from a seed of its own for each tensor: Gaussian for floats (times `scale`, rounded to the type),
-  /// uniform over all of its values for integers (-127 … 127 for s8). Dense layouts only.
+  /// uniform over all of its values for integers (-127 … 127, times `scale`, for s8). Dense layouts only.
   void fill(std::uint64_t seed, double scale = 1);
   /// All elements, in the dense layout `tag` of the same dimensions, as doubles.
   std::vector<double> values(Tag tag) const;
+  /// The same numbers and type in a dense layout; there `at` and `floats` read them in order. Floats hold every element
+  /// of the types up to 16 bits, and s32 up to 2^24.
+  Tensor dense(Tag tag) const;
+  double at(std::size_t index) const;
+  std::vector<float> floats() const;
+  std::size_t elements() const;
   std::size_t bytes() const { return storage_.size(); }
   std::byte* data() { return storage_.data(); }
 
@@ -45,8 +51,12 @@ class Tensor {
   dnnl::memory memory_;
 };
 
-/// The same numbers in another layout.
-void reorder(Tensor& from, Tensor& to);
+/// The same numbers in another layout, or quantized as the attributes say.
+void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& = {});
+/// Whether oneDNN has kernels for bf16 here (AVX-512, emulated where the processor has no bf16 product), and whether
+/// products of 8-bit integers are summed exactly (VNNI; before it pairs of them saturated at 16 bits).
+bool has_bf16();
+bool has_exact_int8();
 /// One element of a dense tensor changes by so much (rounded to its type).
 void add_to_element(Tensor&, std::size_t index, double by);
 

@@ -1,4 +1,5 @@
-// What these cores can do at best, measured in the same run as everything that is held against it.
+// What the libraries get out of these cores, measured in the same run as everything that is held against it: below the
+// roofs of roofline.hpp, which are the hardware's.
 #pragma once
 #include <cstddef>
 

@@ -13,6 +13,14 @@ constexpr std::array table{
     TrialInfo{"onednn", Operation::gemm, Precision::fp32, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
     TrialInfo{"onednn", Operation::gemm, Precision::bf16, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
     TrialInfo{"onednn", Operation::gemm, Precision::int8, gemm_trial_refusal, gemm_trial_bytes, make_gemm_trial},
+    TrialInfo{"lns", Operation::gemm, Precision::lns16, lns_trial_refusal, lns_trial_bytes, make_lns_trial},
+    TrialInfo{"lns", Operation::gemm, Precision::lns16_linear, lns_trial_refusal, lns_trial_bytes, make_lns_trial},
+    TrialInfo{"onednn", Operation::conv, Precision::fp32, conv_trial_refusal, conv_trial_bytes, make_conv_trial},
+    TrialInfo{"onednn", Operation::conv, Precision::bf16, conv_trial_refusal, conv_trial_bytes, make_conv_trial},
+    TrialInfo{"onednn", Operation::conv, Precision::int8, conv_trial_refusal, conv_trial_bytes, make_conv_trial},
+    TrialInfo{"onednn", Operation::rnn, Precision::fp32, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
+    TrialInfo{"onednn", Operation::rnn, Precision::bf16, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
+    TrialInfo{"onednn", Operation::rnn, Precision::int8, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
 };
 
 /// The row that takes it, or the reason of the last one that does not.

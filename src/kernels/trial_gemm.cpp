@@ -3,6 +3,7 @@
 #include <cmath>
 #include <deque>
 
+#include "kernels/judge.hpp"
 #include "kernels/onednn.hpp"
 #include "kernels/threads.hpp"
 #include "kernels/trials.hpp"
@@ -40,7 +41,8 @@ class GemmTrial final : public Trial {
         stream_(engine_),
         description_(describe()),
         matmul_(description_),
-        scratch_(description_.scratchpad_desc(), engine_) {
+        scratch_(description_.scratchpad_desc(), engine_),
+        seed_(o.seed) {
     const Types t = types_of(precision_);
     Tensor plain_b(matrix(s_.k, s_.n, t.b, s_.transpose_b), engine_);
     for (std::size_t i = 0; i < o.sets; ++i) {
@@ -66,17 +68,13 @@ class GemmTrial final : public Trial {
   TrialCheck check(double flops_at_most, bool damage) override {
     run(0);
     const double of_a_row = 2 * static_cast<double>(s_.n) * static_cast<double>(s_.k);
-    const std::size_t rows = std::clamp<std::size_t>(static_cast<std::size_t>(flops_at_most / of_a_row), 2, s_.m);
-    if (damage) onednn::add_to_element(sets_[0].c, s_.n / 2, 0.5 * usual_size());
+    const auto count = static_cast<std::size_t>(std::max(flops_at_most / of_a_row, 2.0));
+    const auto rows = sample_places(s_.m, count, seed_);
+    if (damage) onednn::add_to_element(sets_[0].c, rows[rows.size() / 2] * s_.n + s_.n / 2, 0.5 * usual_size());
     const auto a = sets_[0].a.values(Tag::ab), b = sets_[0].b.values(Tag::ab), c = sets_[0].c.values(Tag::ab);
-    TrialCheck found;
-    double off = 0, norm = 0;
-    for (std::size_t i = 0; i < rows; ++i) {  // the first and the last row are among them
-      check_row(rows > 1 ? i * (s_.m - 1) / (rows - 1) : 0, a, b, c, found, off, norm);
-    }
-    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
-    found.zero_share = static_cast<double>(std::ranges::count(c, 0.0)) / static_cast<double>(c.size());
-    return found;
+    Judge judge;
+    for (const std::size_t i : rows) judge_row(i, a, b, c, judge);
+    return judge.verdict();
   }
 
   std::string implementation() const override { return fmt::format("onednn {}", description_.impl_info_str()); }
@@ -100,22 +98,14 @@ class GemmTrial final : public Trial {
     return product * std::sqrt(static_cast<double>(s_.k));
   }
 
-  void check_row(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
-                 const std::vector<double>& c, TrialCheck& found, double& off, double& norm) const {
-    std::vector<double> sum(s_.n), size(s_.n);
+  void judge_row(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
+                 const std::vector<double>& c, Judge& judge) const {
+    std::vector<ReferenceSum> sums(s_.n);
     for (std::size_t l = 0; l < s_.k; ++l) {
-      const double x = a[i * s_.k + l];
-      const double* row = b.data() + l * s_.n;
-      for (std::size_t j = 0; j < s_.n; ++j) sum[j] += x * row[j], size[j] += std::fabs(x * row[j]);
+      for (std::size_t j = 0; j < s_.n; ++j) sums[j].add(a[i * s_.k + l], b[l * s_.n + j]);
     }
-    const double stored = precision_ == Precision::bf16 ? 0x1p-8 : precision_ == Precision::int8 ? 0 : 0x1p-24;
-    const double added = precision_ == Precision::int8 ? 0 : 4 * 0x1p-24 * std::sqrt(static_cast<double>(s_.k));
     for (std::size_t j = 0; j < s_.n; ++j) {
-      const double far = std::fabs(c[i * s_.n + j] - sum[j]), allowed = stored * std::fabs(sum[j]) + added * size[j];
-      off += far * far;
-      norm += sum[j] * sum[j];
-      const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
-      if (!(worst <= found.worst)) found.worst = worst;  // a NaN stays
+      judge.look(c[i * s_.n + j], sums[j].value, allowed_distance(sums[j], precision_));
     }
   }
 
@@ -126,6 +116,7 @@ class GemmTrial final : public Trial {
   dnnl::matmul::primitive_desc description_;
   dnnl::matmul matmul_;
   Tensor scratch_;
+  std::uint64_t seed_;
   std::deque<Operands> sets_;
 };
 

@@ -46,7 +46,7 @@ std::string error_text(double x) { return !std::isfinite(x) ? "-" : x == 0 ? "0"
 std::string csv_cell(const core::Value& v) {
   const auto* x = std::get_if<double>(&v);
   if (core::is_null(v) || (x && !std::isfinite(*x))) return "";
-  const std::string s = core::to_text(v);
+  std::string s = core::to_text(v);
   if (s.find_first_of(",\"\n") == std::string::npos) return s;
   std::string out = "\"";
   for (const char c : s) out += c == '"' ? std::string("\"\"") : std::string(1, c);

@@ -65,6 +65,20 @@ class Test:
     def equal(self, found, wanted, what):
         return self.check(found == wanted, what, f"found  {found}\nwanted {wanted}")
 
+    def attempt(self, part, why):
+        """Runs part(self), and once more when a check of it failed: for what something else than the program under test
+        may spoil now and then, as `why` says. A fault of the program fails both times."""
+        before = self.failures
+        try:
+            part(self)
+        except RuntimeError as e:
+            self.check(False, str(e))
+        if self.failures == before:
+            return
+        self.failures = before
+        print(f"note   once more: {why}", flush=True)
+        part(self)
+
     # --- starting the program
 
     def command(self, arguments, ranks=None, wrapper=()):

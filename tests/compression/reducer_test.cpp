@@ -54,10 +54,10 @@ TEST(Reducer, GoesInTilesWhereSpansCanBeCut) {
     const bool scales = choice->parsed.parameters.contains("bucket"), cast = row.name == "bf16" || row.name == "fp16";
     EXPECT_EQ(Reducer(*choice->codec, 100).in_tiles(), (scales || cast) && !choice->codec->variable()) << row.name;
   }
-  const auto layout = wire_layout(*find_codec("bf16")->codec);
+  const auto layout = find_codec("bf16")->codec->layout();
   ASSERT_TRUE(layout);
   EXPECT_EQ(layout->bits, 16u);
-  EXPECT_EQ(layout->scale_bytes, 0u);
+  EXPECT_EQ(layout->scale_width, 0u);
 }
 
 }  // namespace

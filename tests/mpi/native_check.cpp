@@ -9,8 +9,8 @@
 #include "core/error.hpp"
 #include "core/small_float.hpp"
 #include "mpi/ranks.hpp"
-#include "runtime/mpi_collectives.hpp"
 #include "runtime/gloo_door.hpp"
+#include "runtime/mpi_collectives.hpp"
 #include "runtime/mpi_tuning.hpp"
 #include "runtime/network.hpp"
 

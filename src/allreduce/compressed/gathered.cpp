@@ -177,7 +177,6 @@ class SummedDensely final : public Staged {
   SummedDensely(const CodedRequest& r, const Site& site)
       : Staged(r.algorithm.name),
         encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
-        ranks_(r.shape.ranks),
         wire_(slot_bytes(r)),
         values_(site.network.arena().take(r.options.max_bytes)),
         sum_(own(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
@@ -203,7 +202,6 @@ class SummedDensely final : public Staged {
   }
 
   std::unique_ptr<Encoder> encoder_;
-  std::size_t ranks_;
   std::vector<std::byte> wire_;
   std::span<std::byte> values_;
   Collective& sum_;

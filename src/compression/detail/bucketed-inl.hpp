@@ -155,7 +155,7 @@ void encode_bucket(const typename Rule::Encoder& rule, std::span<const float> x,
 template <class Rule>
 void encode_buckets(const detail::EncodeJob& job) {
   using Scale = typename Rule::Scale;
-  const detail::Layout& layout = job.layout;
+  const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size(), scales = layout.scales(n), buckets = layout.buckets(n);
   std::byte* codes = job.wire + scales;
   for (std::size_t b = 0; b < buckets; ++b) {
@@ -208,7 +208,7 @@ HWY_INLINE void decode_bucket(const VectorDecoder<Rule>& decoder, const std::byt
 template <class Rule, bool add, Put put>
 void decode_all(const detail::DecodeJob& job) {
   using Scale = typename Rule::Scale;
-  const detail::Layout& layout = job.layout;
+  const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
   const std::byte* codes = job.wire.data() + layout.scales(n);
   for (std::size_t b = 0; b < layout.buckets(n); ++b) {

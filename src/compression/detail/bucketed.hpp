@@ -18,20 +18,10 @@ inline constexpr std::uint32_t half_draw = 1u << 23;
 /// Buckets begin at multiples of this, so that their codes begin at whole bytes whatever the bits.
 inline constexpr std::size_t bucket_unit = 64;
 
-struct Layout {
-  std::size_t bucket = 512;
-  std::size_t bits = 8;         ///< of a code
-  std::size_t scale_width = 4;  ///< bytes
-
-  std::size_t buckets(std::size_t n) const { return n / bucket + (n % bucket != 0); }
-  std::size_t scales(std::size_t n) const { return padded(scale_width * buckets(n)); }  ///< bytes
-  std::size_t wire(std::size_t n) const { return scales(n) + code_bytes(n, bits); }     ///< bytes
-};
-
 struct EncodeJob {
   std::span<const float> x;
   std::byte* wire = nullptr;
-  Layout layout;
+  WireLayout layout;
   Norm norm = Norm::max;
   Draws draws;
 };
@@ -39,7 +29,7 @@ struct DecodeJob {
   std::span<const std::byte> wire;
   const float* addend = nullptr;  ///< null: nothing is added
   std::span<float> out;
-  Layout layout;
+  WireLayout layout;
 };
 struct Loops {
   void (*encode)(const EncodeJob&) = nullptr;
@@ -49,20 +39,21 @@ struct Loops {
 class Bucketed final : public Vectorised {
  public:
   struct Settings {
-    Layout layout;
+    WireLayout layout;
     Norm norm = Norm::max;
     Loops fast, plain;
   };
   Bucketed(std::string name, const Settings&);
   std::size_t grain() const override { return layout_.bucket; }
   std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
+  std::optional<WireLayout> layout() const override { return layout_; }
   std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
 
  private:
-  Layout layout_;
+  WireLayout layout_;
   Norm norm_;
   Loops loops_;
   std::unique_ptr<const Bucketed> reference_;  ///< null in the reference itself

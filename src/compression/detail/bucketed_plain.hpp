@@ -23,7 +23,7 @@ void encode_plain_codes(const typename Rule::Encoder& encoder, std::span<const f
 
 template <class Rule>
 void encode_plain(const EncodeJob& job) {
-  const Layout& layout = job.layout;
+  const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size();
   std::byte* codes = job.wire + layout.scales(n);
   std::fill(job.wire, job.wire + layout.wire(n), std::byte{0});
@@ -41,7 +41,7 @@ void encode_plain(const EncodeJob& job) {
 
 template <class Rule>
 void decode_plain(const DecodeJob& job) {
-  const Layout& layout = job.layout;
+  const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
   const std::byte* codes = job.wire.data() + layout.scales(n);
   for (std::size_t b = 0; b < layout.buckets(n); ++b) {

@@ -12,7 +12,7 @@ namespace gradmeter::compression::detail {
 using TernaryRule = QsgdRule<2, Rounding::stochastic>;
 
 /// A span is one bucket of any length.
-inline constexpr Layout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
+inline constexpr WireLayout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
 
 /// M from the largest |x| (NaN when not all are finite) and the partial sums of squares.
 inline float clipped_scale(float most, std::span<const double, 16> squares, std::size_t n, double clip) {

@@ -1,0 +1,60 @@
+// Recurrent layers by their definition, in float64, for a few rows of a batch and a few steps from the first; rows do
+// not depend on each other. Backward is plain backpropagation through time.
+//
+// With x_t the input, h and c the state before the step, W weights of the input, U of the state, b the bias:
+//   vanilla  h' = relu(Wx + Uh + b)
+//   lstm     i, f, o = sigmoid(…), g = tanh(…), each of Wx + Uh + b;  c' = f·c + i·g,  h' = o·tanh(c')
+//   gru      u, r = sigmoid(Wx + Uh + b), o = tanh(Wx + U(r·h) + b);  h' = u·h + (1 − u)·o
+// Gates in the order of oneDNN: lstm i, f, g, o; gru u, r, o. Sources: Hochreiter & Schmidhuber 1997 with forget gates
+// (Gers et al. 2000); Cho et al. 2014, r before the product.
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/judge.hpp"
+
+namespace gradmeter::kernels {
+
+/// 1, 4 or 3.
+std::size_t gates_of(Cell);
+
+/// `rows` and `steps` of the problem that are computed.
+struct RnnInputs {
+  Cell cell = Cell::vanilla;
+  std::size_t hidden = 0, rows = 0, steps = 0;
+  std::vector<double> layer = {};                   ///< x [steps x rows x hidden]
+  std::vector<double> state = {}, memory = {};      ///< h, c before the first step [rows x hidden]; c of lstm alone
+  std::vector<float> weights = {}, recurrent = {};  ///< W, U [hidden in x gates x hidden out]
+  std::vector<double> bias = {};                    ///< [gates x hidden]
+  /// Rounds what libraries keep in a narrow type, here and there the operands of the next product: states between
+  /// steps and r·h of a gru; backward also the gates and the gradients of their sums. Empty: nothing is rounded.
+  std::function<double(double)> store = {};
+  /// h after each step as somebody else found it [steps x rows x hidden]: each step goes on from these, so that what is
+  /// compared is every step by itself and errors do not grow along them. Empty: from this reference's own.
+  std::vector<double> observed = {};
+};
+
+struct RnnTrace {
+  std::vector<double> gates;   ///< after their nonlinearity [steps x rows x gates x hidden]
+  std::vector<double> hidden;  ///< h after each step, not rounded [steps x rows x hidden]
+  std::vector<double> memory;  ///< c after each step, lstm alone
+};
+/// Cost:   4·gates·hidden² FLOP a row and step.
+RnnTrace rnn_forward_reference(const RnnInputs&);
+
+struct RnnGradients {
+  std::vector<double> sums;           ///< of the gates before their nonlinearity [steps x rows x gates x hidden]
+  std::vector<double> layer;          ///< of x [steps x rows x hidden]
+  std::vector<double> state, memory;  ///< of h, c before the first step [rows x hidden]
+};
+/// `gradient`: of h after each step, as it comes from outside [steps x rows x hidden].
+/// Cost:   4·gates·hidden² FLOP a row and step.
+RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
+
+/// One element of the gradient of W or U; `at` as in RnnInputs. Cost: 2·rows·steps FLOP.
+double weights_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
+double recurrent_gradient_at(const RnnInputs&, const RnnTrace&, const RnnGradients&, std::size_t at);
+double bias_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
+
+}  // namespace gradmeter::kernels

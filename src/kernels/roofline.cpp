@@ -1,0 +1,147 @@
+#include "kernels/roofline.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/roofline.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// x = x·f + a tends to a / (1 - f): all digits of the mantissa are in use, and nothing overflows or turns subnormal.
+// Returns a sum of everything, so that no chain can be left out.
+float Chains(std::size_t rounds) {
+  const hn::ScalableTag<float> d;
+  const auto f = hn::Set(d, 0.7310586F), a = hn::Set(d, 0.4142136F);
+  auto x0 = hn::Iota(d, 0.1F), x1 = hn::Iota(d, 0.2F), x2 = hn::Iota(d, 0.3F), x3 = hn::Iota(d, 0.4F);
+  auto x4 = hn::Iota(d, 0.5F), x5 = hn::Iota(d, 0.6F), x6 = hn::Iota(d, 0.7F), x7 = hn::Iota(d, 0.8F);
+  auto x8 = hn::Iota(d, 0.9F), x9 = hn::Iota(d, 1.0F), x10 = hn::Iota(d, 1.1F), x11 = hn::Iota(d, 1.2F);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    x0 = hn::MulAdd(x0, f, a), x1 = hn::MulAdd(x1, f, a), x2 = hn::MulAdd(x2, f, a), x3 = hn::MulAdd(x3, f, a);
+    x4 = hn::MulAdd(x4, f, a), x5 = hn::MulAdd(x5, f, a), x6 = hn::MulAdd(x6, f, a), x7 = hn::MulAdd(x7, f, a);
+    x8 = hn::MulAdd(x8, f, a), x9 = hn::MulAdd(x9, f, a), x10 = hn::MulAdd(x10, f, a), x11 = hn::MulAdd(x11, f, a);
+  }
+  const auto sum0 = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, hn::Add(hn::Add(x8, x9), hn::Add(x10, x11)))));
+}
+
+std::size_t LanesOfChains() { return 12 * hn::Lanes(hn::ScalableTag<float>()); }
+
+// n is a multiple of every vector's length, and all three stand on its border.
+void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_RESTRICT c, float s, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, s);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    hn::Stream(hn::MulAdd(factor, hn::Load(d, c + i), hn::Load(d, b + i)), d, a + i);
+  }
+  hwy::FlushStream();
+}
+
+}  // namespace gradmeter::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "core/error.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::kernels {
+
+HWY_EXPORT(Chains);
+HWY_EXPORT(LanesOfChains);
+HWY_EXPORT(Triad);
+
+namespace {
+
+/// The shortest of the calls that fit in `budget`, and of at least `least` [s].
+template <class Work>
+double shortest(core::Seconds budget, int least, const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  double best = 0;
+  for (int i = 0;; ++i) {
+    const auto begin = Clock::now();
+    work();
+    const auto end = Clock::now();
+    const double took = std::chrono::duration<double>(end - begin).count();
+    best = i == 0 ? took : std::min(best, took);
+    if (i + 1 >= least && std::chrono::duration<double>(end - start).count() >= budget.value) return best;
+  }
+}
+
+/// Memory that nobody has touched yet, on huge pages where the kernel grants them: each thread's part will then lie
+/// near it, and address translation does not count as memory.
+class Pages {
+ public:
+  explicit Pages(std::size_t floats) : data_(::operator new(floats * sizeof(float), align)) {
+    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // a wish; refused, ordinary pages do
+  }
+  ~Pages() { ::operator delete(data_, align); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  float* data() { return static_cast<float*>(data_); }
+
+ private:
+  static constexpr std::align_val_t align{std::size_t{2} << 20};
+  void* data_;
+};
+
+constexpr std::size_t line = 16;        // floats in a part of `split` at least, and in the longest vector
+constexpr std::size_t grain = 1 << 18;  // floats; below this a thread costs more than it brings
+
+float b_of(std::size_t i) { return 0.25F + static_cast<float>(static_cast<int>(i & 1023)); }
+float c_of(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 511)); }
+
+}  // namespace
+
+core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
+  constexpr std::size_t rounds = 1 << 16;
+  const auto threads = static_cast<std::size_t>(compute_threads());
+  std::vector<float> sums(threads * line);
+  const double took = shortest(budget, 10, [&] {
+    // One part for each thread, whose sum goes to a cache line of its own.
+    split(sums.size(), line,
+          [&](std::size_t first, std::size_t) { sums[first] = HWY_DYNAMIC_DISPATCH(Chains)(rounds); });
+  });
+  if (!(sums[0] > 0)) throw core::WrongResult("measure_fma_peak: the chains did not run");
+  const auto lanes = static_cast<double>(HWY_DYNAMIC_DISPATCH(LanesOfChains)() * rounds * threads);
+  return core::Flops{2 * lanes} / core::Seconds{took};
+}
+
+std::size_t triad_array_bytes() {
+  const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const std::size_t cache = found > 0 ? static_cast<std::size_t>(found) : 0;
+  return std::clamp(4 * cache, std::size_t{64} << 20, std::size_t{512} << 20);
+}
+
+core::BytesPerSecond measure_triad(core::Seconds budget, std::size_t array_bytes) {
+  const std::size_t wanted = array_bytes == 0 ? triad_array_bytes() : array_bytes;
+  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / line, 1) * line;
+  Pages a(n), b(n), c(n);
+  split(n, grain, [&](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) a.data()[i] = 0, b.data()[i] = b_of(i), c.data()[i] = c_of(i);
+  });
+  constexpr float s = 3;
+  const double took = shortest(budget, 4, [&] {
+    split(n, grain, [&](std::size_t first, std::size_t count) {
+      HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
+    });
+  });
+  for (std::size_t i = 0; i < n; i += 4099) {  // small numbers: exact
+    if (a.data()[i] != b_of(i) + s * c_of(i)) throw core::WrongResult("measure_triad: a sum is wrong");
+  }
+  return core::Bytes{12 * n} / core::Seconds{took};
+}
+
+}  // namespace gradmeter::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// The two roofs over everything that these cores compute: what their multipliers do when nothing is in the way, and
+// what memory brings. No library between: peak.hpp has what oneDNN and memcpy make of them.
+#pragma once
+#include <cstddef>
+
+#include "core/units.hpp"
+
+namespace gradmeter::kernels {
+
+/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, twelve
+/// independent chains, enough for two units of four to six cycles' latency, on the widest vectors that the processor
+/// has. The fastest of the runs that fit in `budget`, at least ten of about 0.1 ms: interruptions only ever slow one.
+/// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
+core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
+
+/// Bytes a second that memory moves in a[i] = b[i] + s·c[i] on compute_threads() threads, with streaming stores: 12
+/// bytes an element, as no line of `a` is read before it is overwritten (where a processor has no such stores, it
+/// reads 4 more, and the rate is stated too low by a quarter). The fastest of the passes that fit in `budget`, at least
+/// four. Each array is `array_bytes` long, by default (0) triad_array_bytes(). The budget does not count the time in
+/// which memory is touched first.
+/// Errors: WrongResult when a sum is wrong.
+/// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
+core::BytesPerSecond measure_triad(core::Seconds budget, std::size_t array_bytes = 0);
+
+/// Four times the last-level cache that the system reports, as STREAM's rules ask; within [64, 512] MiB.
+std::size_t triad_array_bytes();
+
+}  // namespace gradmeter::kernels

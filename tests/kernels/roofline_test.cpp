@@ -1,0 +1,59 @@
+#include "kernels/roofline.hpp"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+
+#include "kernels/peak.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+// No product of a library outruns the multipliers it is made of. Both are maxima, so measuring again only helps them:
+// the roof gets a few more chances, since what else runs on the machine may have taken from it.
+TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
+  set_compute_threads(1);
+  const double product = measure_gemm_peak(core::Seconds{0.1}).value;
+  double roof = 0;
+  for (int i = 0; i < 5 && 1.05 * roof < product; ++i)
+    roof = std::max(roof, measure_fma_peak(core::Seconds{0.03}).value);
+  EXPECT_LE(product, 1.05 * roof);
+  EXPECT_GT(product, 0.2 * roof);  // a roof far above what is done under it is no roof
+}
+
+TEST(Roofline, EveryInstructionSetHasItsRoof) {
+  set_compute_threads(1);
+  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    const std::int64_t target = rest & -rest;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    EXPECT_GT(measure_fma_peak(core::Seconds{0.001}).value, 1e8);
+    EXPECT_GT(measure_triad(core::Seconds{0.001}, 1 << 16).value, 1e7);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+TEST(Roofline, EveryThreadOfATeamComputesAPart) {
+  set_compute_threads(3);
+  EXPECT_GT(measure_fma_peak(core::Seconds{0.002}).value, 1e8);
+  EXPECT_GT(measure_triad(core::Seconds{0.002}, std::size_t{1} << 22).value, 1e7);
+  set_compute_threads(1);
+}
+
+TEST(Roofline, MemoryHasARateThatMemoriesHave) {
+  const double rate = measure_triad(core::Seconds{0.02}, std::size_t{1} << 24).value;
+  EXPECT_GT(rate, 1e8);
+  EXPECT_LT(rate, 1e13);
+}
+
+TEST(Roofline, TheArraysAreLargerThanTheCache) {
+  EXPECT_GE(triad_array_bytes(), std::size_t{64} << 20);
+  EXPECT_LE(triad_array_bytes(), std::size_t{512} << 20);
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels
