@@ -238,7 +238,7 @@ std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size
 }
 
 std::vector<std::size_t> deepbench_sizes() {
-  constexpr std::array<std::size_t, 7> floats{100000, 3097600, 4194304, 6553600, 16777217, 38360000, 64500000};
+  constexpr std::array<std::size_t, 7> floats{100000, 3097600, 4194304, 6553600, 16777216, 38360000, 64500000};
   std::vector<std::size_t> out;
   for (const std::size_t n : floats) out.push_back(n * sizeof(float));
   return out;

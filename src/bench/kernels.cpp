@@ -47,10 +47,10 @@ class Sweep {
   }
 
   std::size_t run() {
-    begin_ = runtime::host_clock();
     limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
     plan();
     report_limits();
+    begin_ = runtime::host_clock();  // the budget is the points'
     for (done_ = 0; done_ < entries_.size(); ++done_) {
       session_.stop_if_interrupted(c_);
       Entry& e = entries_[done_];
@@ -80,6 +80,7 @@ class Sweep {
         read[r] = end + 1;
       }
       if (e.row.status == Status::ok && !e.kept) foresee(e);
+      to_measure_ += e.row.status == Status::ok && !e.kept;
       entries_.push_back(std::move(e));
     }
   }
@@ -123,7 +124,7 @@ class Sweep {
   double check_s() const {
     if (!options_.check) return 0;
     if (!options_.time_budget) return usual_check_s;
-    const double each = options_.time_budget->value / static_cast<double>(std::max<std::size_t>(1, entries_.size()));
+    const double each = options_.time_budget->value / static_cast<double>(std::max<std::size_t>(1, to_measure_));
     return std::clamp(0.2 * each, 0.001, usual_check_s);
   }
 
@@ -210,7 +211,7 @@ class Sweep {
   std::unique_ptr<KernelLimits> limits_;
   std::vector<Entry> entries_;
   Slowness slow_, setup_;
-  std::size_t done_ = 0, wrong_ = 0;
+  std::size_t to_measure_ = 0, done_ = 0, wrong_ = 0;
   double begin_ = 0;
 };
 

@@ -37,8 +37,8 @@ struct KernelListener {
 KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int threads);
 
 /// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank.
-/// Gives the number of wrong points. Cost: 1 s a point and at least 6 calls, or the time budget, which it keeps to
-/// within one point. Errors: Interrupted.
+/// Gives the number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or
+/// the time budget, which it keeps to within one point. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&,
                         const std::map<std::string, core::Point>& finished, const KernelListener&);
 

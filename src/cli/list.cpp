@@ -5,6 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
+#include "cli/list_problems.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -17,10 +18,6 @@
 namespace gradmeter::cli {
 namespace {
 
-struct Member {
-  std::string name, about, source;
-  std::string wire = {}, parameters = {};  ///< of a codec: bits of an element, what its name takes with defaults
-};
 struct Kind {
   std::string_view name;
   std::vector<Member> (*members)();
@@ -78,7 +75,13 @@ std::vector<Member> codecs() {
   }
   return out;
 }
-std::vector<Member> precisions() { return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"}}; }
+std::vector<Member> precisions() {
+  return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"},
+          {"bf16", "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
+          {"int8", "of kernels: accumulated in int32", "Jacob et al. 2018"},
+          {"lns16", "of kernels: 16-bit logarithms, accumulated in them", "Miyashita et al. 2016"},
+          {"lns16-linear", "of kernels: 16-bit logarithms, accumulated in fp32", "Miyashita et al. 2016"}};
+}
 std::vector<Member> data() {
   return {{"digits", "28x28 digits drawn from a seed: the default", "built in"},
           {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
@@ -87,7 +90,8 @@ std::vector<Member> data() {
 constexpr std::array kinds{
     Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
     Kind{"kernels", kernels},       Kind{"models", models},         Kind{"optimizers", optimizers},
-    Kind{"precisions", precisions}, Kind{"strategies", strategies}, Kind{"transports", transports}};
+    Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
+    Kind{"strategies", strategies}, Kind{"transports", transports}};
 
 /// In the table's order, each once; nothing asked means all.
 std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
@@ -105,10 +109,16 @@ std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
   return chosen;
 }
 
-void print_json(const std::vector<Kind>& chosen) {
+/// Members of a kind, or of one of its members.
+struct Shown {
+  std::string_view name;
+  std::vector<Member> members;
+};
+
+void print_json(const std::vector<Shown>& chosen) {
   core::Json out;
   for (const auto& k : chosen) {
-    for (const auto& m : k.members()) {
+    for (const auto& m : k.members) {
       core::Json json{{"name", m.name}, {"about", m.about}, {"source", m.source}};
       if (!m.wire.empty()) json["wire_bits"] = m.wire;
       if (!m.parameters.empty()) json["parameters"] = m.parameters;
@@ -118,8 +128,8 @@ void print_json(const std::vector<Kind>& chosen) {
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_table(const Kind& k) {
-  const auto members = k.members();
+void print_table(const Shown& k) {
+  const auto& members = k.members;
   const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
   std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}};
   if (encoded)
@@ -157,11 +167,18 @@ int run_list_command(const Invocation& invocation) {
     text << d;
     std::string names;
     for (const auto& k : kinds) names += fmt::format(" {}", k.name);
-    fmt::print("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n\n{}", names,
-               text.str());
+    fmt::print(
+        "gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\nlist problems SET names the "
+        "problems of one list\n\n{}",
+        names, text.str());
     return 0;
   }
-  const auto chosen = chosen_kinds(asked);
+  std::vector<Shown> chosen;
+  if (asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos) {
+    chosen.push_back({"problems", problems_of(asked[1])});
+  } else {
+    for (const auto& k : chosen_kinds(asked)) chosen.push_back({k.name, k.members()});
+  }
   if (flags.on("json")) {
     print_json(chosen);
   } else {

@@ -25,7 +25,7 @@ constexpr std::array commands{
     cli::Command{"allreduce", "collectives by every algorithm, with nccl-tests' flags and columns", true,
                  cli::run_allreduce_command, "--overlap"},
     cli::Command{"kernels", "DeepBench's operations and yours on every rank, against the roofline", true,
-                 cli::run_kernels_command, "--no-progress-thread"},
+                 cli::run_kernels_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
                  cli::run_codecs_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,

@@ -126,7 +126,7 @@ std::vector<Problem> deepbench(Operation op, std::string_view set) {
     if (f.name != wanted) continue;
     for (auto& p : parse_problems(f.text, wanted + ".csv").problems) {
       out.push_back(p.problem);
-      if (set != "training" || op == Operation::gemm) continue;
+      if (set != "training" || op == Operation::gemm || op == Operation::pointwise) continue;
       for (const Pass pass : {Pass::backward_data, Pass::backward_weights}) {
         out.push_back(p.problem);
         out.back().pass = pass;

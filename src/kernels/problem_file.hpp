@@ -9,7 +9,7 @@
 
 namespace gradmeter::kernels {
 
-/// A text file that is part of the program: data/deepbench/NAME.csv.
+/// A text file that is part of the program: data/deepbench/NAME.csv or data/kernels/NAME.csv.
 struct EmbeddedFile {
   std::string_view name, text;
 };
@@ -26,7 +26,7 @@ struct ProblemList {
 };
 
 /// The first line that is no comment (#) names the columns, and so the operation:
-///   gemm      m,n,k[,trans_a,trans_b]            sparse  m,n,k,sparsity[,format]
+///   gemm      m,n,k[,trans_a,trans_b,packed]            sparse  m,n,k,sparsity[,format]
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
 ///   rnn       hidden,batch,timesteps,cell         pointwise  kind,elements[,fused]
 /// besides any of: pass, precision, application. Other columns are read over. Values may stand in double quotes.
@@ -37,7 +37,7 @@ ProblemList parse_problems(std::string_view text, const std::string& file);
 ProblemList read_problems(const std::string& path);
 
 /// DeepBench's lists of one operation: set "training", "server" or "device"; empty where it has none.
-/// training has each problem in all of its passes.
+/// training has each problem in all of its passes, and pointwise work, which is a list of our own.
 std::vector<Problem> deepbench(Operation, std::string_view set);
 std::span<const std::string_view> deepbench_sets();
 

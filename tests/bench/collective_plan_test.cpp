@@ -53,7 +53,7 @@ TEST(SweepSizes, ThatWouldNeverEndAreRefused) {
 TEST(SweepSizes, OfDeepBenchAreItsFloats) {
   EXPECT_EQ(deepbench_sizes().size(), 7u);
   EXPECT_EQ(deepbench_sizes().front(), 400000u);
-  EXPECT_EQ(deepbench_sizes()[4], 67108868u);
+  EXPECT_EQ(deepbench_sizes()[4], 67108864u);
   EXPECT_EQ(deepbench_sizes().back(), 258000000u);
 }
 
