@@ -10,8 +10,9 @@
 namespace gradmeter::kernels {
 
 /// logarithmic: products and sums are those of `Lns`, in the order k = 0, 1, 2, …, starting from zero: that order is
-/// part of the bits. linear: numbers are only stored as logarithms; they are decoded to fp32, multiplied by the fp32
-/// library and the result is encoded. Its bits depend on the library, as a Gemm's do.
+/// part of the bits. Underflow and saturation are as in `Lns` but not counted. linear: numbers are only stored as
+/// logarithms; they are decoded to fp32, multiplied by the fp32 library and the result is encoded. Its bits depend on
+/// the library, as a Gemm's do.
 enum class LnsSum { logarithmic, linear };
 
 /// A problem made ready. Not for several threads at once: it owns the packed operands.
