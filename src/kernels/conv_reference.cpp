@@ -1,5 +1,7 @@
 #include "kernels/conv_reference.hpp"
 
+#include <algorithm>
+
 namespace gradmeter::kernels {
 namespace {
 
@@ -15,8 +17,16 @@ std::size_t index(Place p, std::size_t inner, std::size_t height, std::size_t wi
   return ((p.outer * inner + p.inner) * height + p.y) * width + p.x;
 }
 
-/// Where tap `tap` of the output at `out` looks along one axis, pad included; the input begins at `pad`.
-bool inside(std::size_t at, std::size_t pad, std::size_t extent) { return at >= pad && at - pad < extent; }
+/// [first, last) of the steps i for which first_at + i·stride, counted from the pad's beginning, is inside the input.
+struct Range {
+  std::size_t first, last;
+};
+Range inside(std::size_t first_at, std::size_t stride, std::size_t steps, std::size_t pad, std::size_t extent) {
+  const std::size_t end = pad + extent;
+  const std::size_t first = first_at >= pad ? 0 : (pad - first_at + stride - 1) / stride;
+  const std::size_t last = first_at >= end ? 0 : std::min(steps, (end - first_at + stride - 1) / stride);
+  return {std::min(first, last), last};
+}
 /// Which output looks at padded place `at` with tap `tap`, if any.
 bool seen(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outputs) {
   return at >= tap && (at - tap) % stride == 0 && (at - tap) / stride < outputs;
@@ -31,15 +41,18 @@ std::size_t output_elements(const ConvShape& s) { return s.batch * s.filters * s
 ReferenceSum conv_forward_at(const ConvShape& s, std::span<const float> input, std::span<const float> filters,
                              std::size_t at) {
   const Place o = place(at, s.filters, s.out_height(), s.out_width());
+  const std::size_t y = o.y * s.stride_height, x = o.x * s.stride_width;
+  const Range rows = inside(y, 1, s.filter_height, s.pad_height, s.height);
+  const Range columns = inside(x, 1, s.filter_width, s.pad_width, s.width);
   ReferenceSum sum;
+  if (columns.first == columns.last) return sum;
   for (std::size_t c = 0; c < s.channels; ++c)
-    for (std::size_t fy = 0; fy < s.filter_height; ++fy)
-      for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
-        const std::size_t y = o.y * s.stride_height + fy, x = o.x * s.stride_width + fx;
-        if (!inside(y, s.pad_height, s.height) || !inside(x, s.pad_width, s.width)) continue;
-        sum.add(input[index({o.outer, c, y - s.pad_height, x - s.pad_width}, s.channels, s.height, s.width)],
-                filters[index({o.inner, c, fy, fx}, s.channels, s.filter_height, s.filter_width)]);
-      }
+    for (std::size_t fy = rows.first; fy < rows.last; ++fy) {
+      const float* in = &input[index({o.outer, c, y + fy - s.pad_height, x + columns.first - s.pad_width}, s.channels,
+                                     s.height, s.width)];
+      const float* taps = &filters[index({o.inner, c, fy, columns.first}, s.channels, s.filter_height, s.filter_width)];
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i], taps[i]);
+    }
   return sum;
 }
 
@@ -47,34 +60,36 @@ ReferenceSum conv_backward_data_at(const ConvShape& s, std::span<const float> ou
                                    std::size_t at) {
   const Place i = place(at, s.channels, s.height, s.width);
   const std::size_t y = i.y + s.pad_height, x = i.x + s.pad_width;
+  const std::size_t plane = s.out_height() * s.out_width(), bank = s.channels * s.filter_height * s.filter_width;
   ReferenceSum sum;
-  for (std::size_t k = 0; k < s.filters; ++k)
-    for (std::size_t fy = 0; fy < s.filter_height; ++fy) {
-      if (!seen(y, fy, s.stride_height, s.out_height())) continue;
-      for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
-        if (!seen(x, fx, s.stride_width, s.out_width())) continue;
-        sum.add(output[index({i.outer, k, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
-                             s.out_height(), s.out_width())],
-                filters[index({k, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width)]);
-      }
+  for (std::size_t fy = 0; fy < s.filter_height; ++fy) {
+    if (!seen(y, fy, s.stride_height, s.out_height())) continue;
+    for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
+      if (!seen(x, fx, s.stride_width, s.out_width())) continue;
+      const float* out = &output[index({i.outer, 0, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
+                                       s.out_height(), s.out_width())];
+      const float* tap = &filters[index({0, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width)];
+      for (std::size_t k = 0; k < s.filters; ++k) sum.add(out[k * plane], tap[k * bank]);
     }
+  }
   return sum;
 }
 
 ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float> input, std::span<const float> output,
                                       std::size_t at) {
   const Place f = place(at, s.channels, s.filter_height, s.filter_width);
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  const Range rows = inside(f.y, s.stride_height, out_height, s.pad_height, s.height);
+  const Range columns = inside(f.x, s.stride_width, out_width, s.pad_width, s.width);
   ReferenceSum sum;
+  if (columns.first == columns.last) return sum;
   for (std::size_t n = 0; n < s.batch; ++n)
-    for (std::size_t oy = 0; oy < s.out_height(); ++oy) {
-      const std::size_t y = oy * s.stride_height + f.y;
-      if (!inside(y, s.pad_height, s.height)) continue;
-      for (std::size_t ox = 0; ox < s.out_width(); ++ox) {
-        const std::size_t x = ox * s.stride_width + f.x;
-        if (!inside(x, s.pad_width, s.width)) continue;
-        sum.add(input[index({n, f.inner, y - s.pad_height, x - s.pad_width}, s.channels, s.height, s.width)],
-                output[index({n, f.outer, oy, ox}, s.filters, s.out_height(), s.out_width())]);
-      }
+    for (std::size_t oy = rows.first; oy < rows.last; ++oy) {
+      const std::size_t y = oy * s.stride_height + f.y - s.pad_height;
+      const std::size_t x = columns.first * s.stride_width + f.x - s.pad_width;
+      const float* in = &input[index({n, f.inner, y, x}, s.channels, s.height, s.width)];
+      const float* out = &output[index({n, f.outer, oy, columns.first}, s.filters, out_height, out_width)];
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i * s.stride_width], out[i]);
     }
   return sum;
 }

@@ -27,8 +27,6 @@ core::Element element_of(Type t) {
   }
 }
 
-Type type_of(const dnnl::memory& m) { return m.get_desc().data_type(); }
-
 std::size_t elements_of(const dnnl::memory::desc& d) {
   std::size_t n = 1;
   for (const auto x : d.dims()) n *= static_cast<std::size_t>(x);
@@ -66,10 +64,10 @@ void execute_reorder(const dnnl::memory& from, dnnl::memory& to, const dnnl::pri
 }  // namespace
 
 Tensor::Tensor(const dnnl::memory::desc& d, const dnnl::engine& engine)
-    : storage_(std::max<std::size_t>(d.get_size(), 1)), memory_(d, engine, storage_.data()) {}
+    : storage_(std::max<std::size_t>(d.get_size(), 1)), memory_(d, engine, storage_.data()), type_(d.data_type()) {}
 
 void Tensor::fill(std::uint64_t seed, double scale) {
-  const Type t = type_of(memory_);
+  const Type t = type_;
   const std::size_t n = elements_of(memory_.get_desc()), w = width(t);
   const core::Random random(seed, 0x7261);
   // A table of draws, entered at random: each element is still its own choice, and large tensors are filled quickly.
@@ -98,10 +96,7 @@ Tensor Tensor::dense(Tag tag) const {
 
 std::size_t Tensor::elements() const { return elements_of(memory_.get_desc()); }
 
-double Tensor::at(std::size_t index) const {
-  const Type t = type_of(memory_);
-  return load(t, storage_.data() + index * width(t));
-}
+double Tensor::at(std::size_t index) const { return load(type_, storage_.data() + index * width(type_)); }
 
 std::vector<float> Tensor::floats() const {
   std::vector<float> out(elements());
@@ -132,7 +127,7 @@ bool has_bf16() { return has(dnnl::cpu_isa::avx512_core); }
 bool has_exact_int8() { return has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni); }
 
 void add_to_element(Tensor& tensor, std::size_t index, double by) {
-  const Type t = type_of(tensor.memory());
+  const Type t = tensor.type();
   std::byte* at = tensor.data() + index * width(t);
   store(t, at, load(t, at) + by);
 }

@@ -43,12 +43,14 @@ class Tensor {
   double at(std::size_t index) const;
   std::vector<float> floats() const;
   std::size_t elements() const;
+  Type type() const { return type_; }
   std::size_t bytes() const { return storage_.size(); }
   std::byte* data() { return storage_.data(); }
 
  private:
   AlignedVector<std::byte> storage_;
   dnnl::memory memory_;
+  Type type_;  // the memory's: asking it copies its whole description
 };
 
 /// The same numbers in another layout, or quantized as the attributes say.

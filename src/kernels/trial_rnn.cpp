@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "core/small_float.hpp"
+#include "kernels/rnn_judge.hpp"
 #include "kernels/rnn_onednn.hpp"
 #include "kernels/rnn_reference.hpp"
 #include "kernels/trials.hpp"
@@ -16,8 +17,7 @@ using onednn::Tag;
 using onednn::Tensor;
 using onednn::Type;
 
-/// u8 stands for (u8 − 128) / 128: powers of two, so that every value is a float as it is.
-constexpr float quantum = 0x1p-7F, zero_point = 128;
+constexpr float quantum = rnn_quantum, zero_point = 128;
 double quantized(double x) {
   return (std::clamp(std::nearbyint(x / quantum + zero_point), 0.0, 255.0) - zero_point) * quantum;
 }
@@ -26,16 +26,6 @@ double as_bf16(double x) { return core::to_float(core::bf16_format, core::from_d
 struct Operands {
   std::unordered_map<int, Tensor> tensors = {};
   std::unordered_map<int, dnnl::memory> arguments = {};
-};
-
-/// Numbers that were looked at, of one tensor.
-struct Looked {
-  std::vector<double> result, reference;
-  double usual() const {  ///< root mean square; 1 where all is zero
-    double sum = 0;
-    for (const double x : reference) sum += x * x;
-    return sum > 0 ? std::sqrt(sum / static_cast<double>(reference.size())) : 1;
-  }
 };
 
 class RnnTrial final : public Trial {
@@ -57,9 +47,7 @@ class RnnTrial final : public Trial {
     choose(flops_at_most);
     auto looked = backward() ? look_backward() : look_forward();
     if (damage) spoil(looked);
-    Judge judge;
-    for (const Looked& l : looked) judge_all(l, judge);
-    return judge.verdict();
+    return judged(looked, problem_);
   }
 
   std::string implementation() const override { return fmt::format("onednn {}", made_.name); }
@@ -165,7 +153,7 @@ class RnnTrial final : public Trial {
       for (const std::size_t row : rows_)
         for (std::size_t j = 0; j < s_.hidden; ++j) {
           const double x = t.at(offset(step, row) + j);
-          out.push_back(t.memory().get_desc().data_type() == Type::u8 ? (x - zero_point) * quantum : x);
+          out.push_back(t.type() == Type::u8 ? (x - zero_point) * quantum : x);
         }
     return out;
   }
@@ -236,48 +224,6 @@ class RnnTrial final : public Trial {
     all.push_back({gathered(DNNL_ARG_DIFF_SRC_ITER, 1), g.state});
     if (s_.cell == Cell::lstm) all.push_back({gathered(DNNL_ARG_DIFF_SRC_ITER_C, 1), g.memory});
     return all;
-  }
-
-  /// The element in the middle of all that were looked at.
-  static void spoil(std::vector<Looked>& looked) {
-    std::size_t all = 0;
-    for (const Looked& l : looked) all += l.result.size();
-    std::size_t at = all / 2;
-    for (Looked& l : looked) {
-      if (at < l.result.size()) {
-        l.result[at] += 0.5 * l.usual();
-        return;
-      }
-      at -= l.result.size();
-    }
-  }
-
-  /// What is allowed: `relative` of an element's own size and `usual` of its tensor's root mean square.
-  /// Forward steps are held one by one against steps from the same state, so only a lstm's c carries errors on, and
-  /// forgets them as its gate forgets c. Backward errors go on as gradients do, through products with weights and
-  /// derivatives that on the whole shrink them. Hence eight times what one step's sum of 2·hidden products may be off
-  /// by in fp32: 16 roundings for the nonlinearities, 4·√(2·hidden) for the sum.
-  /// bf16: the result is rounded; forward, so is r·h of a gru, to the other side where it stood next to a tie.
-  /// Backward, oneDNN keeps gates and their gradients in bf16 between a step's products: each of the up to four factors
-  /// of a gradient has been rounded, and sums of many such carry the rounding of their usual size. int8: one quantum,
-  /// half for the rounding, half for a state that stood next to a tie.
-  struct Tolerance {
-    double relative, usual, absolute;
-  };
-  Tolerance tolerance() const {
-    const double sums = 8 * 0x1p-24 * (16 + 4 * std::sqrt(2 * static_cast<double>(s_.hidden)));
-    if (int8()) return {0, sums, quantum};
-    if (problem_.precision == Precision::fp32) return {0x1p-24, sums, 0};
-    if (backward()) return {4 * 0x1p-8, 4 * 0x1p-8, 0};
-    return {0x1p-8, 0x1p-9 + sums, 0};
-  }
-  void judge_all(const Looked& l, Judge& judge) const {
-    const Tolerance t = tolerance();
-    const double usual = l.usual();
-    for (std::size_t i = 0; i < l.result.size(); ++i) {
-      const double allowed = t.relative * std::fabs(l.reference[i]) + t.usual * usual + t.absolute;
-      judge.look(l.result[i], l.reference[i], allowed, l.reference[i] != 0);
-    }
   }
 
   Problem problem_;
