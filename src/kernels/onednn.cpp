@@ -63,6 +63,13 @@ void execute_reorder(const dnnl::memory& from, dnnl::memory& to, const dnnl::pri
 
 }  // namespace
 
+std::string bf16_refusal() {
+  // The sets of bits that stand for instruction sets contain each other. oneDNN computes bf16 from this one on.
+  constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  const auto here = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (here & needed) == needed ? "" : "oneDNN has bf16 only on processors with AVX-512 (BW, DQ, VL)";
+}
+
 Tensor::Tensor(const dnnl::memory::desc& d, const dnnl::engine& engine)
     : storage_(std::max<std::size_t>(d.get_size(), 1)), memory_(d, engine, storage_.data()), type_(d.data_type()) {}
 

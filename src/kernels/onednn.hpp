@@ -26,6 +26,9 @@ auto checked(const char* call, Work&& work) {
 
 inline dnnl::memory::dim dim(std::size_t n) { return static_cast<dnnl::memory::dim>(n); }
 
+/// Why there is no bf16 on this processor; empty: there is.
+std::string bf16_refusal();
+
 /// A tensor in a layout, with memory of its own on cache lines.
 class Tensor {
  public:

@@ -11,21 +11,10 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.
 #include "hwy/highway.h"
+#include "kernels/lanes-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// Full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag holds.
-template <class Body>
-HWY_INLINE void each(std::size_t n, const Body& body) {
-  const hn::ScalableTag<float> full;
-  const hn::CappedTag<float, 1> one;
-  const std::size_t lanes = hn::Lanes(full);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) body(full, i);
-  for (; i < n; ++i) body(one, i);
-}
 
 void ReluBackward(const float* activation, float* gradient, std::size_t n) {
   each(n, [=](auto d, std::size_t i) HWY_ATTR {
@@ -54,23 +43,6 @@ void ColumnSums(const float* matrix, std::size_t rows, std::size_t stride, float
   }
 }
 
-void Sgd(float* w, const float* g, float step, std::size_t n) {
-  each(n, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto change = hn::Mul(hn::Set(d, step), hn::LoadU(d, g + i));
-    hn::StoreU(hn::Sub(hn::LoadU(d, w + i), change), d, w + i);
-  });
-}
-
-void Momentum(float* w, float* v, const float* g, MomentumParameters p, std::size_t n) {
-  each(n, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto mu = hn::Set(d, p.mu), gradient = hn::LoadU(d, g + i);
-    const auto velocity = hn::Add(hn::Mul(mu, hn::LoadU(d, v + i)), gradient);
-    const auto direction = p.nesterov ? hn::Add(gradient, hn::Mul(mu, velocity)) : velocity;
-    hn::StoreU(velocity, d, v + i);
-    hn::StoreU(hn::Sub(hn::LoadU(d, w + i), hn::Mul(hn::Set(d, p.step), direction)), d, w + i);
-  });
-}
-
 void Scale(float* values, float factor, std::size_t n) {
   each(n, [=](auto d, std::size_t i)
               HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i); });
@@ -87,8 +59,6 @@ namespace gradmeter::kernels {
 
 HWY_EXPORT(ReluBackward);
 HWY_EXPORT(ColumnSums);
-HWY_EXPORT(Sgd);
-HWY_EXPORT(Momentum);
 HWY_EXPORT(Scale);
 
 namespace {
@@ -109,21 +79,6 @@ void column_sums(std::span<const float> matrix, std::size_t columns, std::span<f
   require_elements("column_sums: matrix", matrix.size(), rows * columns);
   split(columns, grain / std::max<std::size_t>(rows, 1) + 1, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(ColumnSums)(matrix.data() + first, rows, columns, out.data() + first, count);
-  });
-}
-
-void sgd(std::span<float> w, std::span<const float> g, float step) {
-  require_elements("sgd: g", g.size(), w.size());
-  split(w.size(), grain, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Sgd)(w.data() + first, g.data() + first, step, count);
-  });
-}
-
-void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters p) {
-  require_elements("momentum: v", v.size(), w.size());
-  require_elements("momentum: g", g.size(), w.size());
-  split(w.size(), grain, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Momentum)(w.data() + first, v.data() + first, g.data() + first, p, count);
   });
 }
 

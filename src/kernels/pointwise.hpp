@@ -24,8 +24,12 @@ CrossEntropy softmax_cross_entropy(std::span<const float> logits, std::span<cons
 CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std::span<const std::int32_t> labels,
                                              std::size_t classes, float scale, std::span<float> gradient);
 
-/// w −= step·g. Cost: 12 bytes an element.
+/// The bits of a number in bf16: storage alone, arithmetic is fp32. What is stored is rounded to nearest even.
+enum class Bf16 : std::uint16_t {};
+
+/// w −= step·g. Cost: 12 bytes an element, in bf16 half of that (here and below).
 void sgd(std::span<float> w, std::span<const float> g, float step);
+void sgd(std::span<Bf16> w, std::span<const Bf16> g, float step);
 void sgd_reference(std::span<float> w, std::span<const float> g, float step);
 /// v = mu·v + g; w −= step·(nesterov ? g + mu·v : v). Cost: 20 bytes an element.
 struct MomentumParameters {
@@ -33,7 +37,33 @@ struct MomentumParameters {
   bool nesterov;
 };
 void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
+void momentum(std::span<Bf16> w, std::span<Bf16> v, std::span<const Bf16> g, MomentumParameters);
 void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
+
+/// m = beta1·m + (1 − beta1)·g; v = beta2·v + (1 − beta2)·g²; w −= rate()·m / (√v + epsilon): the order of the end of
+/// the paper's section 2, where epsilon stands for √(1 − beta2^t) times that of algorithm 1. `update` counts from 1.
+/// Cost: 28 bytes an element. Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+struct AdamParameters {
+  float step = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+  std::uint64_t update = 1;
+  float rate() const;  ///< step·√(1 − beta2^update) / (1 − beta1^update)
+};
+void adam(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g, AdamParameters);
+void adam(std::span<Bf16> w, std::span<Bf16> m, std::span<Bf16> v, std::span<const Bf16> g, AdamParameters);
+void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                    AdamParameters);
+
+/// The pointwise part of an LSTM's step forward: c = σ(forget)·c + σ(input)·tanh(candidate); h = σ(output)·tanh(c).
+/// Gates come before their functions, biases added. σ and tanh are off by at most 8·2^-24 of themselves, so c and h by
+/// 2^-20·(1 + |c|); their bits depend on whether the processor has fused multiply-adds.
+/// Cost: 28 bytes an element. Source: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
+template <class T>
+struct LstmGates {
+  std::span<const T> input, forget, candidate, output;
+};
+void lstm_cell(LstmGates<float>, std::span<float> c, std::span<float> h);
+void lstm_cell(LstmGates<Bf16>, std::span<Bf16> c, std::span<Bf16> h);
+void lstm_cell_reference(LstmGates<float>, std::span<float> c, std::span<float> h);
 
 /// The same value to every element of a buffer. out = in·factor, in place allowed.
 void scale(std::span<float> values, float factor);

@@ -1,4 +1,5 @@
 // The definitions, one line of arithmetic each: float64 throughout, rounded once where a result is stored.
+#include <cmath>
 #include <vector>
 
 #include "kernels/pointwise.hpp"
@@ -31,6 +32,33 @@ void momentum_reference(std::span<float> w, std::span<float> v, std::span<const 
     const double direction = p.nesterov ? double{g[i]} + double{p.mu} * velocity : velocity;
     v[i] = static_cast<float>(velocity);
     w[i] = static_cast<float>(double{w[i]} - double{p.step} * direction);
+  }
+}
+
+void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                    AdamParameters p) {
+  require_elements("adam: m", m.size(), w.size());
+  require_elements("adam: v", v.size(), w.size());
+  require_elements("adam: g", g.size(), w.size());
+  const auto t = static_cast<double>(p.update);
+  const double rate = double{p.step} * std::sqrt(1 - std::pow(double{p.beta2}, t)) / (1 - std::pow(double{p.beta1}, t));
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double first = double{p.beta1} * double{m[i]} + (1 - double{p.beta1}) * double{g[i]};
+    const double second = double{p.beta2} * double{v[i]} + (1 - double{p.beta2}) * double{g[i]} * double{g[i]};
+    m[i] = static_cast<float>(first);
+    v[i] = static_cast<float>(second);
+    w[i] = static_cast<float>(double{w[i]} - rate * first / (std::sqrt(second) + double{p.epsilon}));
+  }
+}
+
+void lstm_cell_reference(LstmGates<float> gates, std::span<float> c, std::span<float> h) {
+  require_elements("lstm_cell: h", h.size(), c.size());
+  const auto sigma = [](float x) { return 1 / (1 + std::exp(-double{x})); };
+  for (std::size_t i = 0; i < c.size(); ++i) {
+    const double kept = sigma(gates.forget[i]) * double{c[i]};
+    const double cell = kept + sigma(gates.input[i]) * std::tanh(double{gates.candidate[i]});
+    c[i] = static_cast<float>(cell);
+    h[i] = static_cast<float>(sigma(gates.output[i]) * std::tanh(cell));
   }
 }
 

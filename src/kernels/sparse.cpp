@@ -218,8 +218,6 @@ void Blocked(const SparseMatrix& a, const float* b, std::size_t n, float* c, std
   BlockedColumns<1>(w, 0);
 }
 
-const char* SparseTarget() { return hwy::TargetName(HWY_TARGET); }
-
 }  // namespace gradmeter::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -231,7 +229,6 @@ namespace gradmeter::kernels {
 
 HWY_EXPORT(Csr);
 HWY_EXPORT(Blocked);
-HWY_EXPORT(SparseTarget);
 
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c) {
   require_elements("sparse_multiply: b", b.size(), a.columns * n);
@@ -247,8 +244,6 @@ void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_
     }
   });
 }
-
-std::string sparse_target() { return HWY_DYNAMIC_DISPATCH(SparseTarget)(); }
 
 }  // namespace gradmeter::kernels
 #endif  // HWY_ONCE

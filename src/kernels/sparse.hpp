@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kernels/aligned.hpp"
@@ -41,8 +40,5 @@ std::vector<float> to_dense(const SparseMatrix&);
 /// Cost: 2·entries·n FLOP; A is read once for each 64 columns of B (lanes of 512 bits) and B's part stays in a cache.
 /// Errors: std::invalid_argument on buffers of the wrong length.
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
-
-/// The vector instructions that were chosen: "AVX3".
-std::string sparse_target();
 
 }  // namespace gradmeter::kernels

@@ -23,6 +23,10 @@ constexpr std::array table{
     TrialInfo{"onednn", Operation::rnn, Precision::int8, rnn_trial_refusal, rnn_trial_bytes, make_rnn_trial},
     TrialInfo{"highway", Operation::sparse, Precision::fp32, sparse_trial_refusal, sparse_trial_bytes,
               make_sparse_trial},
+    TrialInfo{"highway", Operation::pointwise, Precision::fp32, pointwise_trial_refusal, pointwise_trial_bytes,
+              make_pointwise_trial},
+    TrialInfo{"highway", Operation::pointwise, Precision::bf16, pointwise_trial_refusal, pointwise_trial_bytes,
+              make_pointwise_trial},
 };
 
 /// The row that takes it, or the reason of the last one that does not.

@@ -126,6 +126,7 @@ std::string gemm_trial_refusal(const Problem& p) {
   if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
   const auto& s = std::get<GemmShape>(p.shape);
   if (s.m == 0 || s.n == 0 || s.k == 0) return "gemm needs m, n and k of at least 1";
+  if (p.precision == Precision::bf16) return onednn::bf16_refusal();
   return {};
 }
 

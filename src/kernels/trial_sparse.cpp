@@ -6,6 +6,7 @@
 #include "kernels/random_data.hpp"
 #include "kernels/sparse.hpp"
 #include "kernels/trials.hpp"
+#include "kernels/vector_ops.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -46,7 +47,7 @@ class SparseTrial final : public Trial {
   }
 
   std::string implementation() const override {
-    return fmt::format("highway {}:{}", s_.format == SparseFormat::csr ? "csr" : "bcsr16x1", sparse_target());
+    return fmt::format("highway {}:{}", s_.format == SparseFormat::csr ? "csr" : "bcsr16x1", vector_target());
   }
 
  private:

@@ -1,0 +1,75 @@
+// What loops over lanes of any instruction set share. Included once for each of them, after hwy/foreach_target.h.
+#if defined(GRADMETER_KERNELS_LANES_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADMETER_KERNELS_LANES_INL
+#undef GRADMETER_KERNELS_LANES_INL
+#else
+#define GRADMETER_KERNELS_LANES_INL
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag holds.
+template <class Body>
+HWY_INLINE void each(std::size_t n, const Body& body) {
+  const hn::ScalableTag<float> full;
+  const hn::CappedTag<float, 1> one;
+  const std::size_t lanes = hn::Lanes(full);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) body(full, i);
+  for (; i < n; ++i) body(one, i);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, float* to) {
+  hn::StoreU(v, d, to);
+}
+// bf16 is the upper half of an fp32.
+template <class D>
+HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::Rebind<std::uint32_t, D> whole;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
+}
+// To nearest, ties to even: half of the last place that stays is added, less one bit if that place is even. A NaN
+// stays.
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, std::uint16_t* to) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::Rebind<std::uint32_t, D> whole;
+  const hn::Rebind<std::int32_t, D> number;
+  const auto bits = hn::BitCast(whole, v), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(whole, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(whole, 0x7fffu)));
+  const auto nan = hn::Set(whole, 0x7fc00000u);
+  const auto kept = hn::IfThenElse(hn::RebindMask(whole, hn::IsNaN(v)), nan, rounded);
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(number, hn::ShiftRight<16>(kept))), half, to);
+}
+
+/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows. Off by at most 8·2^-24 of itself where it is at least
+/// 2^-126.
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0F), e = hn::Exp(d, hn::Or(x, hn::SignBit(d)));
+  const auto share = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+  return hn::IfThenElse(hn::IsNaN(x), x, share);  // Exp makes 0 of a NaN
+}
+/// Off by at most 8·2^-24 of itself.
+template <class D>
+HWY_INLINE hn::Vec<D> hyperbolic_tangent(D d, hn::Vec<D> x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));
+}
+
+}  // namespace gradmeter::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

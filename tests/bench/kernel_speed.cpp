@@ -1,0 +1,245 @@
+// Kernels beside what they are to be compared with, in the same program and in turn.
+//   build/release/tests/bench/bench_kernels [THREADS]
+// 1. The roofs, and the share of one core's multipliers that a product of 1024 has (wanted: 80 %, packed 88 %).
+// 2. What a trial's run() costs beyond the same oneDNN primitive called bare (wanted: 3 %, or 2 us below 1 ms).
+// 3. Sparse products against the dense product of the same shape.
+// Each line: medians of rounds, with the interval that holds the median with 95 % confidence.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "kernels/onednn.hpp"
+#include "kernels/peak.hpp"
+#include "kernels/roofline.hpp"
+#include "kernels/threads.hpp"
+#include "kernels/trial.hpp"
+
+namespace {
+
+using namespace gradmeter;
+using namespace gradmeter::kernels;
+using onednn::Tag;
+using onednn::Tensor;
+using onednn::Type;
+
+constexpr std::size_t rounds = 31;
+constexpr double least_seconds = 0.002;  // of one measurement
+using Call = std::function<void()>;
+
+double seconds(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (std::size_t calls = 1;; ++calls) {
+    call();
+    const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (passed >= least_seconds) return passed / static_cast<double>(calls);
+  }
+}
+
+struct Timing {
+  double median, low, high;
+};
+Timing timing(std::vector<double> samples) {
+  const double median = core::median(samples);
+  std::ranges::sort(samples);
+  const auto ranks = core::median_interval_ranks(samples.size());
+  return {median, samples[ranks.low], samples[ranks.high]};
+}
+
+/// The calls in turn, the order turned round after each round; the first round only warms.
+std::vector<std::vector<double>> in_turn(const std::vector<Call>& calls) {
+  std::vector<std::vector<double>> samples(calls.size());
+  std::vector<std::size_t> order(calls.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t round = 0; round <= rounds; ++round, std::ranges::reverse(order))
+    for (const std::size_t i : order) {
+      const double took = seconds(calls[i]);
+      if (round > 0) samples[i].push_back(took);
+    }
+  return samples;
+}
+
+std::string microseconds(const Timing& t) {
+  return fmt::format("{:>10.2f} [{:.2f}, {:.2f}]", t.median * 1e6, t.low * 1e6, t.high * 1e6);
+}
+
+/// A trial that lives as long as the call.
+Call run_of(const Problem& p) {
+  const std::shared_ptr<Trial> trial = make_trial(p, {});
+  return [trial] { trial->run(0); };
+}
+
+void print_roofs(int threads) {
+  set_compute_threads(1);
+  const double one = measure_fma_peak(core::Seconds{0.3}).value;
+  fmt::print("one core: multiply-adds {}, best oneDNN product {}, triad {}\n", core::to_text(core::FlopsPerSecond{one}),
+             core::to_text(measure_gemm_peak(core::Seconds{0.5})), core::to_text(measure_triad(core::Seconds{0.5})));
+  Problem plain{.shape = GemmShape{.m = 1024, .n = 1024, .k = 1024}}, packed = plain;
+  std::get<GemmShape>(packed.shape).packed = true;
+  const auto samples = in_turn({run_of(plain), run_of(packed)});
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Timing t = timing(samples[i]);
+    const double share = flops(plain) / one * 100;
+    fmt::print("fp32 1024 x 1024 x 1024, {}: {:.1f} % [{:.1f}, {:.1f}] of the multiply-adds; best {:.1f} %\n",
+               i == 0 ? "plain" : "packed", share / t.median, share / t.high, share / t.low,
+               share / std::ranges::min(samples[i]));
+  }
+  set_compute_threads(threads);
+  fmt::print("{} threads: multiply-adds {}, best oneDNN product {}, triad {}\n", threads,
+             core::to_text(measure_fma_peak(core::Seconds{0.3})), core::to_text(measure_gemm_peak(core::Seconds{0.5})),
+             core::to_text(measure_triad(core::Seconds{0.5})));
+}
+
+/// The primitive and its operands, as a program without trials would have them.
+struct BareGemm {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul matmul;
+  Tensor a, b, c, scratch;
+  std::unordered_map<int, dnnl::memory> arguments;
+
+  explicit BareGemm(const Problem& p)
+      : description(describe(p, engine)),
+        matmul(description),
+        a(description.src_desc(), engine),
+        b(description.weights_desc(), engine),
+        c(description.dst_desc(), engine),
+        scratch(description.scratchpad_desc(), engine),
+        arguments{{DNNL_ARG_SRC, a.memory()},
+                  {DNNL_ARG_WEIGHTS, b.memory()},
+                  {DNNL_ARG_DST, c.memory()},
+                  {DNNL_ARG_SCRATCHPAD, scratch.memory()}} {
+    const auto& s = std::get<GemmShape>(p.shape);
+    a.fill(1);
+    Tensor plain({{onednn::dim(s.k), onednn::dim(s.n)}, description.weights_desc().data_type(), Tag::ab}, engine);
+    plain.fill(2);
+    onednn::reorder(plain, b);
+  }
+  void run() {
+    matmul.execute(stream, arguments);
+    stream.wait();
+  }
+
+ private:
+  static dnnl::matmul::primitive_desc describe(const Problem& p, const dnnl::engine& engine) {
+    const auto& s = std::get<GemmShape>(p.shape);
+    const bool bytes = p.precision == Precision::int8;
+    const Type wide = p.precision == Precision::bf16 ? Type::bf16 : Type::f32;
+    const auto tag = [](Transpose t) { return t == Transpose::yes ? Tag::ba : Tag::ab; };
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::memory::desc a({onednn::dim(s.m), onednn::dim(s.k)}, bytes ? Type::u8 : wide, tag(s.transpose_a));
+    const dnnl::memory::desc b({onednn::dim(s.k), onednn::dim(s.n)}, bytes ? Type::s8 : wide,
+                               s.packed ? Tag::any : tag(s.transpose_b));
+    const dnnl::memory::desc c({onednn::dim(s.m), onednn::dim(s.n)}, bytes ? Type::s32 : wide, Tag::ab);
+    return {dnnl::matmul::desc(a, b, c), attributes, engine};
+  }
+};
+
+/// Empty: nobody has written the bare side of this operation.
+Call bare(const Problem& p) {
+  if (p.operation() != Operation::gemm) return {};
+  const auto gemm = std::make_shared<BareGemm>(p);
+  return [gemm] { gemm->run(); };
+}
+
+/// A handful of shapes, small to large, for each operation and precision that oneDNN computes here.
+std::vector<Problem> problems_through_onednn() {
+  const std::vector<Shape> shapes{GemmShape{.m = 16, .n = 16, .k = 16},
+                                  GemmShape{.m = 128, .n = 16, .k = 512, .transpose_b = Transpose::yes},
+                                  GemmShape{.m = 256, .n = 256, .k = 256, .transpose_a = Transpose::yes},
+                                  GemmShape{.m = 1760, .n = 32, .k = 1760, .packed = true},
+                                  GemmShape{.m = 1024, .n = 1024, .k = 1024},
+                                  ConvShape{.width = 14,
+                                            .height = 14,
+                                            .channels = 64,
+                                            .batch = 1,
+                                            .filters = 64,
+                                            .filter_width = 3,
+                                            .filter_height = 3,
+                                            .pad_width = 1,
+                                            .pad_height = 1},
+                                  ConvShape{.width = 56,
+                                            .height = 56,
+                                            .channels = 64,
+                                            .batch = 8,
+                                            .filters = 64,
+                                            .filter_width = 3,
+                                            .filter_height = 3,
+                                            .pad_width = 1,
+                                            .pad_height = 1},
+                                  RnnShape{.cell = Cell::lstm, .hidden = 64, .batch = 4, .steps = 4},
+                                  RnnShape{.cell = Cell::lstm, .hidden = 512, .batch = 16, .steps = 25}};
+  std::vector<Problem> problems;
+  for (const auto& row : trials())
+    for (const Shape& shape : shapes) {
+      const Problem p{.shape = shape, .precision = row.precision};
+      if (row.backend == "onednn" && row.operation == p.operation()) problems.push_back(p);
+    }
+  return problems;
+}
+
+void print_overheads() {
+  fmt::print("\nrun() and the bare primitive [us]\n");
+  for (const Problem& p : problems_through_onednn()) {
+    const std::string label = fmt::format("{} {} {}", name(p.operation()), name(p.precision), text(p.shape));
+    const std::string why = trial_refusal(p);
+    if (!why.empty()) {
+      fmt::print("{:<48} {}\n", label, why);
+      continue;
+    }
+    std::vector<Call> calls{run_of(p)};
+    if (auto other = bare(p)) calls.push_back(std::move(other));
+    const auto samples = in_turn(calls);
+    fmt::print("{:<48} {}", label, microseconds(timing(samples[0])));
+    if (calls.size() > 1) {
+      std::vector<double> ratios, differences;
+      for (std::size_t i = 0; i < rounds; ++i) {
+        ratios.push_back(samples[0][i] / samples[1][i]);
+        differences.push_back(samples[0][i] - samples[1][i]);
+      }
+      const Timing ratio = timing(ratios);
+      fmt::print("  bare {}  ratio {:.3f} [{:.3f}, {:.3f}]  more by {}", microseconds(timing(samples[1])), ratio.median,
+                 ratio.low, ratio.high, microseconds(timing(differences)));
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_sparse() {
+  fmt::print("\nsparse and dense, fp32 [us]\n");
+  const std::size_t sides[][2] = {{7680, 2560}, {10752, 3584}};
+  for (const auto& [m, k] : sides)
+    for (const std::size_t n : {1, 2, 4, 64, 1500})
+      for (const double sparsity : {0.9, 0.95}) {
+        SparseShape csr{.m = m, .n = n, .k = k, .sparsity = sparsity}, blocked = csr;
+        blocked.format = SparseFormat::blocked;
+        const auto samples = in_turn(
+            {run_of({.shape = csr}), run_of({.shape = blocked}), run_of({.shape = GemmShape{.m = m, .n = n, .k = k}})});
+        const Timing a = timing(samples[0]), b = timing(samples[1]), dense = timing(samples[2]);
+        const Problem p{.shape = csr};
+        fmt::print(
+            "{}x{}x{} {:.0f} %: csr {} blocked {} dense {}; dense takes {:.2f} and {:.2f} times as long; csr {:.1f} "
+            "GFLOP/s {:.1f} GB/s\n",
+            m, n, k, sparsity * 100, microseconds(a), microseconds(b), microseconds(dense), dense.median / a.median,
+            dense.median / b.median, flops(p) / a.median * 1e-9, bytes(p) / a.median * 1e-9);
+      }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::stoi(argv[1]) : compute_threads();
+  print_roofs(threads);
+  print_overheads();
+  print_sparse();
+  return 0;
+}

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/random.hpp"
+#include "kernels/threads.hpp"
+#include "kernels/trial.hpp"
+#include "support/trials.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+class GemmTrials : public testing::TestWithParam<Precision> {
+ protected:
+  void SetUp() override {
+    set_compute_threads(1);
+    const std::string why = trial_refusal(problem({.m = 8, .n = 8, .k = 8}));
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+  static Problem problem(const GemmShape& s) { return {.shape = s, .precision = GetParam()}; }
+};
+
+// Plain, transposed in all ways, and with packed weights, on 24 ragged shapes.
+TEST_P(GemmTrials, AreRightOnRandomRaggedShapesAndFindOneWrongElement) {
+  const core::Random random(41, 0);
+  for (std::uint64_t i = 0; i < 24; ++i)
+    for (const auto a : {Transpose::no, Transpose::yes})
+      for (const auto b : {Transpose::no, Transpose::yes})
+        for (const bool packed : {false, true})
+          tests::expect_right_and_damage_found(problem({.m = 1 + random.below(3 * i, 90),
+                                                        .n = 1 + random.below(3 * i + 1, 90),
+                                                        .k = 1 + random.below(3 * i + 2, 200),
+                                                        .transpose_a = a,
+                                                        .transpose_b = b,
+                                                        .packed = packed}));
+}
+
+TEST_P(GemmTrials, AreRightOnThinShapes) {
+  const std::size_t shapes[][3] = {{1, 1, 1}, {1, 70, 33}, {33, 1, 70}, {70, 33, 1}, {1, 300, 140}};
+  for (const auto& [m, n, k] : shapes)
+    for (const bool packed : {false, true})
+      tests::expect_right_and_damage_found(problem({.m = m, .n = n, .k = k, .packed = packed}));
+}
+
+TEST_P(GemmTrials, FindOneWrongElementAmongFewRowsOfMany) {
+  tests::expect_right_and_damage_found(problem({.m = 2000, .n = 40, .k = 300}), 1e4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, GemmTrials, testing::Values(Precision::fp32, Precision::bf16, Precision::int8),
+                         [](const auto& instance) { return std::string(name(instance.param)); });
+
+TEST(GemmTrial, WhatCannotBeHadIsRefusedWithTheReason) {
+  const GemmShape s{.m = 1, .n = 1, .k = 1};
+  EXPECT_EQ(trial_refusal({.shape = s}), "");
+  EXPECT_NE(trial_refusal({.shape = s, .pass = Pass::backward_data}).find("one pass"), std::string::npos);
+  EXPECT_NE(trial_refusal({.shape = GemmShape{.m = 0, .n = 1, .k = 1}}).find("at least 1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels

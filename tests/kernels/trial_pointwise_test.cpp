@@ -1,0 +1,76 @@
+#include <gtest/gtest.h>
+
+#include "core/random.hpp"
+#include "kernels/trial.hpp"
+#include "support/instruction_sets.hpp"
+#include "support/trials.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+class PointwiseTrials : public testing::TestWithParam<PointwiseKind> {};
+
+TEST_P(PointwiseTrials, AreRightOnRandomLengthsFusedAndUnfusedAndFindOneWrongElement) {
+  const core::Random random(31, 0);
+  tests::on_every_target([&] {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const std::size_t n = 1 + random.below(i, i < 12 ? 40 : 400);
+      tests::expect_right_and_damage_found({.shape = PointwiseShape{GetParam(), n, true}});
+      tests::expect_right_and_damage_found({.shape = PointwiseShape{GetParam(), n, false}});
+      tests::expect_right_and_damage_found(
+          {.shape = PointwiseShape{GetParam(), n, true}, .precision = Precision::bf16});
+    }
+  });
+}
+
+TEST_P(PointwiseTrials, FindOneWrongElementAmongFewOfMany) {
+  tests::expect_right_and_damage_found({.shape = PointwiseShape{GetParam(), 200001, true}}, 1000);
+}
+
+TEST_P(PointwiseTrials, StayRightHoweverOftenTheyHaveRun) {
+  for (const bool fused : {true, false}) {
+    const auto trial = make_trial({.shape = PointwiseShape{GetParam(), 1000, fused}}, {});
+    for (int i = 0; i < 200; ++i) trial->run(0);
+    EXPECT_TRUE(trial->check(1e9, false).right());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PointwiseTrials,
+                         testing::Values(PointwiseKind::sgd, PointwiseKind::momentum, PointwiseKind::adam,
+                                         PointwiseKind::lstm_cell),
+                         [](const auto& instance) {
+                           std::string text(name(instance.param));
+                           std::erase(text, '-');
+                           return text;
+                         });
+
+TEST(PointwiseTrial, WhatCannotBeHadIsRefusedWithTheReason) {
+  const auto refusal = [](PointwiseShape s, Pass pass, Precision precision) {
+    return trial_refusal({.shape = s, .pass = pass, .precision = precision});
+  };
+  const PointwiseShape fused{PointwiseKind::sgd, 10, true}, unfused{PointwiseKind::sgd, 10, false};
+  EXPECT_EQ(refusal(fused, Pass::forward, Precision::bf16), "");
+  EXPECT_NE(refusal(unfused, Pass::forward, Precision::bf16).find("fused alone"), std::string::npos);
+  EXPECT_NE(refusal(fused, Pass::backward_data, Precision::fp32).find("one pass"), std::string::npos);
+  EXPECT_NE(refusal({PointwiseKind::sgd, 0, true}, Pass::forward, Precision::fp32).find("at least 1"),
+            std::string::npos);
+  EXPECT_NE(refusal(fused, Pass::forward, Precision::int8).find("int8"), std::string::npos);
+}
+
+// What the loops of trial_pointwise.cpp read and write: an array is counted once for each pass that it is in.
+TEST(PointwiseTrial, BytesAreThoseOfItsPasses) {
+  const auto arrays = [](PointwiseKind kind, bool fused) {
+    return bytes({.shape = PointwiseShape{kind, 1000, fused}}) / 4000;
+  };
+  EXPECT_EQ(arrays(PointwiseKind::sgd, true), 3);
+  EXPECT_EQ(arrays(PointwiseKind::sgd, false), 2 + 3);
+  EXPECT_EQ(arrays(PointwiseKind::momentum, true), 5);
+  EXPECT_EQ(arrays(PointwiseKind::momentum, false), 2 + 3 + 2 + 3);
+  EXPECT_EQ(arrays(PointwiseKind::adam, true), 7);
+  EXPECT_EQ(arrays(PointwiseKind::adam, false), 2 + 2 + 3 + 2 + 2 + 2 + 3 + 2 + 2 + 3 + 2 + 3);
+  EXPECT_EQ(arrays(PointwiseKind::lstm_cell, true), 7);
+  EXPECT_EQ(arrays(PointwiseKind::lstm_cell, false), 4 * 2 + 3 * 3 + 2 + 3);
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels
