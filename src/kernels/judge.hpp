@@ -1,5 +1,6 @@
 // Holds the elements of a result against a float64 reference, one by one: how a TrialCheck comes about.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -14,7 +15,7 @@ struct ReferenceSum {
   std::size_t terms = 0;  ///< how many products; 0: the element is zero whatever the data
   void add(double a, double b) {
     value += a * b;
-    size += a * b < 0 ? -a * b : a * b;
+    size += std::fabs(a * b);
     ++terms;
   }
 };
