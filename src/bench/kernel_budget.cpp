@@ -23,13 +23,13 @@ TimeShare share_out(core::Seconds rest, std::span<const double> least) {
 
 void Slowness::learn(const std::string& kind, double ratio) {
   constexpr double weight = 0.25;  // of the newest: shapes differ
-  const auto [it, is_new] = ratios_.emplace(kind, ratio);
-  if (!is_new) it->second += weight * (ratio - it->second);
+  double& mean = ratios_.emplace(kind, guess_).first->second;
+  mean += weight * (ratio - mean);
 }
 
-double Slowness::of(const std::string& kind, double fallback) const {
+double Slowness::of(const std::string& kind) const {
   const auto it = ratios_.find(kind);
-  return it == ratios_.end() ? fallback : it->second;
+  return it == ratios_.end() ? guess_ : it->second;
 }
 
 }  // namespace gradmeter::bench

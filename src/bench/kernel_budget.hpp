@@ -19,14 +19,16 @@ struct TimeShare {
 /// Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
-/// How much longer than the roofline says calls of one kind take here: a moving mean of the calls that were measured.
+/// How much longer than foreseen something of one kind takes here: a moving mean that starts from a guess, since the
+/// first of a kind pays what is paid once.
 class Slowness {
  public:
+  explicit Slowness(double guess) : guess_(guess) {}
   void learn(const std::string& kind, double ratio);
-  /// `fallback` for a kind that was not measured yet.
-  double of(const std::string& kind, double fallback) const;
+  double of(const std::string& kind) const;
 
  private:
+  double guess_;
   std::map<std::string, double> ratios_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/peak.hpp"
+#include "kernels/roofline.hpp"
 #include "kernels/threads.hpp"
 #include "kernels/trial.hpp"
 #include "runtime/clock.hpp"
@@ -74,8 +75,11 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   c.barrier();
   if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
   c.barrier();
-  constexpr std::size_t at_least = std::size_t{64} << 20;
-  levels_.push_back({"memory", SIZE_MAX, {slowest(traffic(std::max(at_least, 4 * last_cache_)))}});
+  // The ranks of a node share its last cache, and together exceed it as STREAM asks.
+  constexpr std::size_t at_least = std::size_t{16} << 20;
+  const std::size_t array =
+      std::max(at_least, kernels::triad_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node)));
+  levels_.push_back({"memory", SIZE_MAX, {slowest(kernels::measure_triad(budget, array).value)}});
 }
 
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
@@ -87,7 +91,7 @@ core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   c_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
   double mine = best_product(precision);
-  if (precision == Precision::fp32) mine = std::max(mine, kernels::measure_gemm_peak(budget).value);
+  if (precision == Precision::fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
   return peaks_[precision] = {slowest(mine)};
 }
 

@@ -33,7 +33,8 @@ class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
-  /// The slowest rank's best rate while all compute: of products in that precision; 0 where none can be had.
+  /// The slowest rank's best rate while all compute: of products in that precision, in fp32 of bare multiply-adds where
+  /// these are faster; 0 where no product can be had.
   core::FlopsPerSecond peak(kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds so much. Cold operands are in memory.

@@ -117,8 +117,8 @@ class Sweep {
   double least_of(const Entry& e) const {
     if (e.kept || e.row.status != Status::ok) return 0;
     const std::string kind = kind_of(e.point);
-    constexpr double calls = 2, usual_slowness = 1.5;
-    return setup_.of(kind, 1) * (e.setup_s + check_s()) + calls * slow_.of(kind, usual_slowness) * e.call_s;
+    constexpr double calls = 2;
+    return setup_.of(kind) * (e.setup_s + check_s()) + calls * slow_.of(kind) * e.call_s;
   }
 
   double check_s() const {
@@ -144,7 +144,7 @@ class Sweep {
     if (time.skip) {
       return refuse(e.row, Status::skipped,
                     fmt::format("the time budget has no room: a call takes about {}, with its check {}",
-                                core::to_text(core::Seconds{slow_.of(kind_of(e.point), 1) * e.call_s}),
+                                core::to_text(core::Seconds{slow_.of(kind_of(e.point)) * e.call_s}),
                                 core::to_text(core::Seconds{least_of(e)})));
     }
     say(e);
@@ -210,7 +210,7 @@ class Sweep {
   std::vector<std::string> hosts_;
   std::unique_ptr<KernelLimits> limits_;
   std::vector<Entry> entries_;
-  Slowness slow_, setup_;
+  Slowness slow_{1.5}, setup_{1};
   std::size_t to_measure_ = 0, done_ = 0, wrong_ = 0;
   double begin_ = 0;
 };

@@ -13,6 +13,9 @@ FLAGS = {
     "train": """model batch strategy algorithm transport overlap bucket threads precision update codec device epochs
                 steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
                 dump-gradients dump-step out force resume append help""".split(),
+    "kernels": """op set problems shape filter precision pass cache sweep batch-max packed against threads solo device check
+                  seed time-budget min-samples precision-goal timeout damage dry-run csv json out force resume append
+                  help""".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json out force resume append help""".split(),
     "list": ["json", "help"],
@@ -21,7 +24,8 @@ FLAGS = {
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
     "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
-    "models": ["mlp"], "optimizers": ["sgd", "momentum", "nesterov"], "precisions": ["fp32"],
+    "models": ["mlp"], "optimizers": ["sgd", "momentum", "nesterov"], "precisions": ["fp32", "lns16"],
+    "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
 }
 

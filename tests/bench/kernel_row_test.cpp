@@ -1,0 +1,115 @@
+// What a row says of ranks that differ, of wrong and of suspicious results, of the roofline.
+#include "bench/kernel_row.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/problem_text.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Status;
+using testing::HasSubstr;
+
+const KernelPoint product{.problem = {.shape = kernels::GemmShape{.m = 100, .n = 100, .k = 100}}};
+
+KernelFindings two_ranks() {
+  KernelFindings f{.point = product, .hosts = {"node1", "node2"}};
+  f.checks = {{1e-7, 0.5, 0, true}, {2e-7, 0.6, 0, true}};
+  f.medians = {1e-3, 2e-3};
+  f.times = {2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3};
+  f.implementation = "test";
+  f.bound = {.seconds = 1e-3, .name = "compute", .peak = {2e9}, .rate = {1e9}};
+  return f;
+}
+
+TEST(KernelRow, IsTheSlowestRanks) {
+  core::Point row;
+  fill_kernel_check(two_ranks(), row);
+  fill_kernel_times(two_ranks(), row);
+  EXPECT_EQ(row.status, Status::ok);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::error), 2e-7);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::time_s), 2e-3);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::flops_per_s), 2e6 / 2e-3);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::bytes_per_s), 120000 / 2e-3);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::roofline), 0.5);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::ranks_spread), 2);
+  EXPECT_EQ(core::to_text(row.metrics[Metric::slowest_rank]), "node2 (rank 1)");
+  EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "compute");
+}
+
+TEST(KernelRow, NamesTheRankThatIsWrong) {
+  auto f = two_ranks();
+  f.checks[1] = {0.5, 3.25, 0, false};
+  core::Point row;
+  fill_kernel_check(f, row);
+  EXPECT_EQ(row.status, Status::wrong);
+  EXPECT_THAT(row.reason, HasSubstr("3.25 times"));
+  EXPECT_THAT(row.reason, HasSubstr("node2 (rank 1)"));
+}
+
+TEST(KernelRow, DoesNotLoseANan) {
+  auto f = two_ranks();
+  f.checks[0] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN(), 0, false};
+  core::Point row;
+  fill_kernel_check(f, row);
+  EXPECT_EQ(row.status, Status::wrong);
+  EXPECT_TRUE(std::isnan(row.metrics.number(Metric::error)));
+}
+
+TEST(KernelRow, MistrustsResultsThatAreMostlyZeros) {
+  auto f = two_ranks();
+  f.checks[0].zero_share = 0.5;  // rectified
+  core::Point row;
+  fill_kernel_check(f, row);
+  EXPECT_EQ(row.status, Status::ok);
+  f.checks[0].zero_share = 0.7;
+  fill_kernel_check(f, row);
+  EXPECT_EQ(row.status, Status::mistrusted);
+  EXPECT_THAT(row.reason, HasSubstr("70 %"));
+}
+
+TEST(KernelRow, CountsARecurrentLayerTwice) {
+  const KernelPoint layer{.problem = {.shape = kernels::RnnShape{.hidden = 64, .batch = 4, .steps = 5}}};
+  auto f = two_ranks();
+  KernelFindings g{.point = layer, .hosts = f.hosts};
+  g.medians = f.medians;
+  g.times = f.times;
+  core::Point row;
+  fill_kernel_times(g, row);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::full_flops_per_s), 2 * row.metrics.number(Metric::flops_per_s));
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::roofline])) << "no peak is known";
+}
+
+TEST(KernelRow, HoldsPublishedTimesOnlyWhereThereAreSome) {
+  core::Point row;
+  fill_published("v100-mixed", {0}, row);
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::published]));
+  fill_published("v100-mixed", {2e-5}, row);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::published_time_s), 2e-5);
+}
+
+TEST(Straggler, IsTenPercentBehindTheMedianRank) {
+  const std::vector<std::string> hosts{"a", "b", "c"};
+  EXPECT_EQ(straggler(std::vector<double>{1, 1.09, 1}, hosts), "");
+  EXPECT_EQ(straggler(std::vector<double>{1, 1, 1.2}, hosts), "c (rank 2)");
+  EXPECT_EQ(straggler(std::vector<double>{1, 1.15, 1.2}, hosts), "") << "the middle one is slow as well";
+  EXPECT_EQ(straggler(std::vector<double>{5}, hosts), "");
+}
+
+TEST(KernelBound, IsTheLongerOfArithmeticAndMemory) {
+  const MemoryLevel memory{"memory", SIZE_MAX, {10e9}}, cache{"L3", 1 << 20, {100e9}};
+  EXPECT_EQ(kernel_bound(1e9, 1e6, {100e9}, memory).name, "compute");
+  EXPECT_DOUBLE_EQ(kernel_bound(1e9, 1e6, {100e9}, memory).seconds, 0.01);
+  EXPECT_EQ(kernel_bound(1e6, 1e9, {100e9}, memory).name, "memory");
+  EXPECT_DOUBLE_EQ(kernel_bound(1e6, 1e9, {100e9}, memory).seconds, 0.1);
+  EXPECT_EQ(kernel_bound(1e6, 1e9, {100e9}, cache).name, "cache");
+  EXPECT_EQ(kernel_bound(1e6, 1e9, {0}, memory).seconds, 0) << "without a peak there is no roofline";
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
