@@ -67,13 +67,15 @@ class GemmTrial final : public Trial {
 
   TrialCheck check(double flops_at_most, bool damage) override {
     run(0);
-    const double of_a_row = 2 * static_cast<double>(s_.n) * static_cast<double>(s_.k);
-    const auto count = static_cast<std::size_t>(std::max(flops_at_most / of_a_row, 2.0));
-    const auto rows = sample_places(s_.m, count, seed_);
-    if (damage) onednn::add_to_element(sets_[0].c, rows[rows.size() / 2] * s_.n + s_.n / 2, 0.5 * usual_size());
-    const auto a = sets_[0].a.values(Tag::ab), b = sets_[0].b.values(Tag::ab), c = sets_[0].c.values(Tag::ab);
+    const auto count = static_cast<std::size_t>(std::max(flops_at_most / (2 * static_cast<double>(s_.k)), 16.0));
+    const auto places = sample_places(s_.m * s_.n, count, seed_);
+    if (damage) onednn::add_to_element(sets_[0].c, places[places.size() / 2], 0.5 * usual_size());
+    const Tensor a = sets_[0].a.dense(Tag::ab), b = sets_[0].b.dense(Tag::ba);
     Judge judge;
-    for (const std::size_t i : rows) judge_row(i, a, b, c, judge);
+    for (const std::size_t at : places) {
+      const ReferenceSum sum = reference(a, b, at / s_.n, at % s_.n);
+      judge.look(sets_[0].c.at(at), sum.value, allowed_distance(sum, precision_));
+    }
     return judge.verdict();
   }
 
@@ -98,15 +100,11 @@ class GemmTrial final : public Trial {
     return product * std::sqrt(static_cast<double>(s_.k));
   }
 
-  void judge_row(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
-                 const std::vector<double>& c, Judge& judge) const {
-    std::vector<ReferenceSum> sums(s_.n);
-    for (std::size_t l = 0; l < s_.k; ++l) {
-      for (std::size_t j = 0; j < s_.n; ++j) sums[j].add(a[i * s_.k + l], b[l * s_.n + j]);
-    }
-    for (std::size_t j = 0; j < s_.n; ++j) {
-      judge.look(c[i * s_.n + j], sums[j].value, allowed_distance(sums[j], precision_));
-    }
+  /// One element; b by columns.
+  ReferenceSum reference(const Tensor& a, const Tensor& b, std::size_t row, std::size_t column) const {
+    ReferenceSum sum;
+    for (std::size_t l = 0; l < s_.k; ++l) sum.add(a.at(row * s_.k + l), b.at(column * s_.k + l));
+    return sum;
   }
 
   GemmShape s_;
