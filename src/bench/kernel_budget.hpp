@@ -15,8 +15,8 @@ struct TimeShare {
 };
 
 /// `least`: what the points that are still to come take at least [s], the next one first. When all of that fits, each
-/// gets its least and an equal share of what is over. When it does not, the longest are skipped until the rest fits.
-/// Cost: O(n log n).
+/// gets its least and an equal share of what is over. When it does not, the longest are skipped until the rest fits;
+/// one that takes more than an equal part fits only into half of the time. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
 /// How much longer than foreseen something of one kind takes here: a moving mean that starts from a guess, since the

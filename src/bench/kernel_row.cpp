@@ -1,6 +1,7 @@
 #include "bench/kernel_row.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/format.hpp"
 
@@ -40,7 +41,7 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
   const auto wrong = std::ranges::find_if(f.checks, [](const RankCheck& c) { return !c.right; });
   double error = 0, zeros = 0;
   for (const RankCheck& c : f.checks) {
-    if (!(c.error <= error)) error = c.error;  // a NaN stays
+    if (!std::isnan(error) && !(c.error <= error)) error = c.error;  // a NaN stays
     zeros = std::max(zeros, c.zero_share);
   }
   row.metrics[Metric::error] = error;

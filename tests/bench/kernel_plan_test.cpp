@@ -131,6 +131,13 @@ TEST(ShareOut, SkipsTheLongestUntilTheRestFits) {
   EXPECT_TRUE(share_out(core::Seconds{1}, {}).skip);
 }
 
+TEST(ShareOut, LetsLongOnesHaveHalfOfTheTime) {
+  EXPECT_FALSE(share_out(core::Seconds{10}, std::vector<double>{4, 0.5, 0.4}).skip);
+  EXPECT_TRUE(share_out(core::Seconds{10}, std::vector<double>{4, 1, 1}).skip)
+      << "4 is over a third of 10, 6 over half";
+  EXPECT_FALSE(share_out(core::Seconds{10}, std::vector<double>{1, 4, 1}).skip);
+}
+
 TEST(ShareOut, NeverGivesOutMoreThanThereIs) {
   std::vector<double> least;
   for (int i = 0; i < 200; ++i) least.push_back(0.001 * ((i * 7919) % 997));
@@ -145,7 +152,7 @@ TEST(ShareOut, NeverGivesOutMoreThanThereIs) {
     ++measured;
   }
   EXPECT_LE(spent, 30 + 1e-9);
-  EXPECT_GT(measured, 80u) << "most are short";
+  EXPECT_GT(measured, 60u) << "most are short";
 }
 
 TEST(Slowness, MovesFromTheGuessToWhatIsMeasured) {

@@ -144,8 +144,99 @@ struct BareGemm {
   }
 };
 
+/// Any other primitive with operands of its own, filled with random numbers in whatever layout it wants.
+class BarePrimitive {
+ public:
+  template <class Description>
+  BarePrimitive(const Description& d, const dnnl::primitive& p, dnnl::engine engine,
+                const std::vector<std::pair<int, dnnl::memory::desc>>& operands)
+      : stream_(engine), primitive_(p) {
+    std::uint64_t seed = 1;
+    for (const auto& [name, description] : operands) add(name, description, engine, ++seed);
+    add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc(), engine, 0);
+  }
+  void run() {
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+ private:
+  void add(int name, const dnnl::memory::desc& description, const dnnl::engine& engine, std::uint64_t seed) {
+    Tensor& t = tensors_.try_emplace(name, description, engine).first->second;
+    // Small numbers in every byte: blocked layouts have padding, which must stay finite.
+    if (seed > 0) std::fill_n(t.data(), t.bytes(), std::byte{0x3c});
+    arguments_.emplace(name, t.memory());
+  }
+  dnnl::stream stream_;
+  dnnl::primitive primitive_;
+  std::unordered_map<int, Tensor> tensors_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr a;
+  a.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return a;
+}
+
+Call bare_conv(const Problem& p) {
+  const auto& s = std::get<ConvShape>(p.shape);
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const bool bytes = p.precision == Precision::int8;
+  const Type wide = p.precision == Precision::bf16 ? Type::bf16 : Type::f32;
+  const auto d4 = [](std::size_t a, std::size_t b, std::size_t c, std::size_t d, Type t) {
+    return dnnl::memory::desc({onednn::dim(a), onednn::dim(b), onednn::dim(c), onednn::dim(d)}, t, Tag::any);
+  };
+  const dnnl::memory::dims pads{onednn::dim(s.pad_height), onednn::dim(s.pad_width)};
+  const dnnl::convolution_forward::primitive_desc d(
+      {dnnl::prop_kind::forward_inference,
+       dnnl::algorithm::convolution_direct,
+       d4(s.batch, s.channels, s.height, s.width, bytes ? Type::u8 : wide),
+       d4(s.filters, s.channels, s.filter_height, s.filter_width, bytes ? Type::s8 : wide),
+       d4(s.batch, s.filters, s.out_height(), s.out_width(), bytes ? Type::s32 : wide),
+       {onednn::dim(s.stride_height), onednn::dim(s.stride_width)},
+       pads,
+       pads},
+      user_scratchpad(), engine);
+  const auto made = std::make_shared<BarePrimitive>(
+      d, dnnl::convolution_forward(d), engine,
+      std::vector<std::pair<int, dnnl::memory::desc>>{
+          {DNNL_ARG_SRC, d.src_desc()}, {DNNL_ARG_WEIGHTS, d.weights_desc()}, {DNNL_ARG_DST, d.dst_desc()}});
+  return [made] { made->run(); };
+}
+
+/// LSTM forward in fp32 and bf16; int8 has scales that belong to its data.
+Call bare_lstm(const Problem& p) {
+  const auto& s = std::get<RnnShape>(p.shape);
+  if (s.cell != Cell::lstm || p.precision == Precision::int8) return {};
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const Type type = p.precision == Precision::bf16 ? Type::bf16 : Type::f32;
+  const auto h = onednn::dim(s.hidden), n = onednn::dim(s.batch), t = onednn::dim(s.steps);
+  const dnnl::memory::desc layer({t, n, h}, type, Tag::tnc), state({1, 1, n, h}, type, Tag::ldnc);
+  const dnnl::memory::desc cell({1, 1, n, h}, Type::f32, Tag::ldnc), bias({1, 1, 4, h}, Type::f32, Tag::ldgo);
+  const dnnl::memory::desc weights({1, 1, h, 4, h}, type, Tag::any);
+  const dnnl::lstm_forward::primitive_desc d(
+      {dnnl::prop_kind::forward_inference, dnnl::rnn_direction::unidirectional_left2right, layer, state, cell, weights,
+       weights, bias, layer, state, cell},
+      user_scratchpad(), engine);
+  const auto made = std::make_shared<BarePrimitive>(
+      d, dnnl::lstm_forward(d), engine,
+      std::vector<std::pair<int, dnnl::memory::desc>>{{DNNL_ARG_SRC_LAYER, d.src_layer_desc()},
+                                                      {DNNL_ARG_SRC_ITER, d.src_iter_desc()},
+                                                      {DNNL_ARG_SRC_ITER_C, d.src_iter_c_desc()},
+                                                      {DNNL_ARG_WEIGHTS_LAYER, d.weights_layer_desc()},
+                                                      {DNNL_ARG_WEIGHTS_ITER, d.weights_iter_desc()},
+                                                      {DNNL_ARG_BIAS, d.bias_desc()},
+                                                      {DNNL_ARG_DST_LAYER, d.dst_layer_desc()},
+                                                      {DNNL_ARG_DST_ITER, d.dst_iter_desc()},
+                                                      {DNNL_ARG_DST_ITER_C, d.dst_iter_c_desc()}});
+  return [made] { made->run(); };
+}
+
 /// Empty: nobody has written the bare side of this operation.
 Call bare(const Problem& p) {
+  if (p.operation() == Operation::conv) return bare_conv(p);
+  if (p.operation() == Operation::rnn) return bare_lstm(p);
   if (p.operation() != Operation::gemm) return {};
   const auto gemm = std::make_shared<BareGemm>(p);
   return [gemm] { gemm->run(); };

@@ -214,11 +214,18 @@ TEST(Published, KeepsPassesApart) {
 }
 
 TEST(Published, CoversTheListsThatItWasMeasuredOn) {
-  const PublishedTimes v100("v100-mixed");
-  for (const auto& p : deepbench(Operation::gemm, "training")) EXPECT_GT(v100.find(p, true).value, 0) << text(p.shape);
-  const PublishedTimes t4("t4-int8");
-  for (const auto& p : deepbench(Operation::gemm, "server")) EXPECT_GT(t4.find(p, false).value, 0) << text(p.shape);
-  const PublishedTimes titan("titanxp-fp32");
+  // The machines ran these with k = 1530, which the lists have as 1536: another problem, so nothing is held beside it.
+  const auto mistyped = [](const Problem& p) {
+    const auto& s = std::get<GemmShape>(p.shape);
+    return s.k == 1536 && (s.m == 512 || s.m == 1024);
+  };
+  const PublishedTimes v100("v100-mixed"), t4("t4-int8"), titan("titanxp-fp32");
+  for (const auto& p : deepbench(Operation::gemm, "training")) {
+    EXPECT_EQ(v100.find(p, true).value > 0, !mistyped(p)) << text(p.shape);
+  }
+  for (const auto& p : deepbench(Operation::gemm, "server")) {
+    EXPECT_EQ(t4.find(p, false).value > 0, !mistyped(p)) << text(p.shape);
+  }
   for (const auto& p : deepbench(Operation::sparse, "server"))
     EXPECT_GT(titan.find(p, false).value, 0) << text(p.shape);
 }

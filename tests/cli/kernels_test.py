@@ -1,0 +1,174 @@
+"""The kernel sweep end to end: table and file agree, ranks run together, curves over the batch, published times, files of
+problems with bad rows, wrong results, --resume, and bad input in one line."""
+import csv
+import io
+import re
+
+import support
+
+QUICK = ["--precision-goal", "0.5", "--threads", "1"]
+SMALL = ["--shape", "gemm:m=96,n=32,k=64"]
+
+
+def bad_row(point):
+    """What is wrong with a measured row; nothing for a good one."""
+    m, problems = point["metrics"], []
+    if point["status"] != "ok":
+        return [point["status"], point["reason"]]
+    time = m["time_s"]["median"]
+    if not time > 0 or abs(m["time_s"]["n"] - len(point["raw_times_s"])) > 0:
+        problems.append("times")
+    for rate in ("flops_per_s", "bytes_per_s", "peak_flops_per_s", "memory_bytes_per_s", "roofline", "ranks_spread"):
+        if not m.get(rate, 0) > 0:
+            problems.append(rate)
+    if abs(m["roofline"] * time / m["limit_s"] - 1) > 1e-9:
+        problems.append("the roofline is not limit by time")
+    if m["limit"] not in ("compute", "memory", "cache"):
+        problems.append("limit")
+    if not 0 <= m["error"] < 0.05 or not m["implementation"]:
+        problems.append("error or implementation")
+    return problems
+
+
+def numbers_of(table, shape):
+    """The cells of the line of one shape, marks taken off."""
+    return [[c.lstrip("*~") for c in line.split()] for line in table.splitlines() if line.startswith(shape)]
+
+
+def table_and_file(test):
+    out = test.path("k.jsonl")
+    sweep = ["kernels", *SMALL, "--precision", "fp32,bf16,int8", "--cache", "hot,cold", "--out", out, *QUICK]
+    done = test.run(*sweep)
+    if not test.check(done.code == 0 and not done.own_lines, "three precisions, hot and cold, without mpirun", done):
+        return
+    test.valid(out)
+    points = support.points(out)
+    test.equal(len(points), 6, "six points")
+    bad = {support.key(p): r for p in points if (r := bad_row(p))}
+    test.equal(bad, {}, "each has times, rates, its roofline, its error")
+    test.equal({p["metrics"]["flops_per_s"] * p["metrics"]["time_s"]["median"] // 1 for p in points
+                if abs(p["metrics"]["flops_per_s"] * p["metrics"]["time_s"]["median"] / (2 * 96 * 32 * 64) - 1) > 1e-9},
+               set(), "FLOP/s are 2mnk by the median")
+    test.check(all((p["metrics"]["operand_sets"] > 1) == (p["factors"]["cache"] == "cold") for p in points),
+               "cold rotates through sets of operands, hot has one")
+    test.check("roofline of the slowest rank" in done.out and "implementation" in done.out, "the head and the columns",
+               done)
+    for p, cells in zip(sorted(points, key=lambda p: (["fp32", "bf16", "int8"].index(p["factors"]["precision"]),
+                                                      p["factors"]["cache"] == "cold")),
+                        numbers_of(done.out, "m=96,n=32,k=64")):
+        us = p["metrics"]["time_s"]["median"] * 1e6
+        test.check(abs(float(cells[1]) / us - 1) < 0.01, f"the table's time is the file's: {cells[1]} us",
+                   (us, done))
+    lines = support.whole_lines(out)
+    out.write_text("\n".join(lines[:-2]) + "\n")
+    again = test.run(*sweep, "--resume")
+    test.check(again.code == 0 and "2 points measured, 4 kept" in again.out, "--resume measures what is missing", again)
+    test.valid(out)
+
+
+def ranks(test):
+    out = test.path("r.jsonl")
+    done = test.run("kernels", "--shape", "gemm:m=256,n=256,k=256", "--out", out, *QUICK, ranks=2)
+    test.check(done.code == 0 and "spread" in done.out and "2 ranks at once" in done.out, "two ranks at once", done)
+    point = support.points(out)[0]
+    test.check(point["factors"]["ranks"] == 2 and point["metrics"]["ranks_spread"] >= 1, "and how far they are apart",
+               point)
+    test.valid(out)
+    done = test.run("kernels", "--shape", "gemm:m=256,n=256,k=256", "--solo", "--json", *QUICK, ranks=2)
+    test.check(done.code == 0 and '"ranks":1' in done.out, "--solo leaves it to rank 0", done)
+
+
+def batch_curve(test):
+    out = test.path("b.jsonl")
+    done = test.run("kernels", "--shape", "gemm:m=64,k=64", "--sweep", "batch", "--batch-max", "8", "--precision",
+                    "fp32,int8", "--out", out, *QUICK)
+    test.check(done.code == 0 and "over the mini-batch" in done.out, "a curve over the batch", done)
+    test.equal([(p["factors"]["batch_per_rank"], p["factors"]["precision"]) for p in support.points(out)],
+               [(b, t) for b in (1, 2, 4, 8) for t in ("fp32", "int8")], "1, 2, 4, 8 in each precision")
+    curve = done.out.partition("over the mini-batch")[2]
+    test.equal(re.findall(r"(?m)^ +([1248]) +[\d.]+", curve), ["1", "2", "4", "8"], "a line a batch")
+
+
+def published(test):
+    done = test.run("kernels", "--op", "gemm", "--set", "training", "--filter", "m=1760,n=16,a=N,b=N", "--against",
+                    "v100-mixed", "--csv", *QUICK)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    test.check(done.code == 0 and len(rows) == 1, "a filter of whole values leaves one problem of 160", done)
+    test.check(rows and rows[0]["published"] == "v100-mixed" and float(rows[0]["published_time_s"]) == 2e-5 and
+               rows[0]["application"] == "DeepSpeech", "the V100's 0.020 ms stand beside ours", rows)
+
+
+def files(test):
+    path, out = test.path("mine.csv"), test.path("f.jsonl")
+    path.write_text("m,n,k,application\n32,32,32,good\n32,x,32,bad\n64,32,32,good\n")
+    done = test.run("kernels", "--problems", path, "--out", out, *QUICK)
+    test.check(done.code == 2, "a file with a bad row ends with 2", done)
+    test.check(any("mine.csv:3:4: 'x'" in line for line in done.own_lines), "and names file, line and column", done)
+    test.equal([p["status"] for p in support.points(out)], ["ok", "ok"], "after the good rows were measured")
+    done = test.run("kernels", "--problems", path, "--dry-run")
+    test.check(done.code == 2 and "2 points" in done.out, "so does a dry run", done)
+
+
+def wrong(test):
+    out = test.path("w.jsonl")
+    done = test.run("kernels", *SMALL, "--precision", "fp32,int8", "--damage", "1", "--out", out, *QUICK, ranks=2)
+    points = support.points(out)
+    test.check(done.code == 4 and "2 of 2 points gave wrong results" in done.err, "a damaged element ends with 4", done)
+    test.check(all(p["status"] == "wrong" and "(rank 1)" in p["reason"] and "time_s" not in p["metrics"] for p in points),
+               "the rows name the rank and have no time", points)
+
+
+def unsupported(test):
+    done = test.run("kernels", "--shape", "gemm:m=64,n=8,k=8", "--pass", "backward-data", "--json", *QUICK)
+    test.check(done.code == 0 and '"status":"unsupported"' in done.out and "one pass" in done.out,
+               "what there is no kernel for is a row with its reason", done)
+    done = test.run("kernels", "--op", "gemm", "--set", "device", "--time-budget", "1ms", "--json", "--threads", "1")
+    test.check(done.code == 0 and done.out.count('"status":"skipped"') == 13 and "time budget" in done.out,
+               "what the budget has no room for is a row with its estimate", done)
+
+
+BAD = [
+    (["--op", "gem"], ["gem", "gemm"]),
+    (["--set", "serving"], ["serving", "server"]),
+    (["--problems", "/no/such/file"], ["/no/such/file"]),
+    (["--shape", "gemm:m=3"], ["--shape", "m,n,k"]),
+    (["--shape", "m=3"], ["--shape", "gemm:"]),
+    ([*SMALL, "--filter", "m=96"], ["--shape", "--filter"]),
+    (["--filter", "m=123456"], ["--filter", "gemm:m="]),
+    (["--precision", "fp8"], ["fp8", "bf16"]),
+    (["--pass", "backward"], ["backward", "backward-data"]),
+    (["--cache", "warm"], ["warm", "cold"]),
+    (["--sweep", "m"], ["sweep", "batch"]),
+    (["--shape", "pointwise:kind=sgd,elements=8", "--sweep", "batch"], ["batch", "pointwise"]),
+    (["--against", "v100"], ["v100", "v100-mixed"]),
+    (["--threads", "0"], ["--threads", "0"]),
+    (["--check", "2"], ["--check", "2"]),
+    (["--damage", "1"], ["--damage", "1"]),
+    (["--damage", "0", "--check", "0"], ["--damage", "--check"]),
+    (["--device", "tpu"], ["device", "tpu"]),
+    (["--csv", "--json"], ["--csv", "--json"]),
+    (["--resume"], ["--out"]),
+]
+
+
+def bad_input(test):
+    for arguments, words in BAD:
+        done = test.run("kernels", *arguments, timeout=30)
+        line = done.own_lines[0] if len(done.own_lines) == 1 else ""
+        test.check(done.code == 2 and line and all(w in line for w in words),
+                   f"{' '.join(map(str, arguments))}: one line, exit 2", done)
+
+
+def body(test):
+    table_and_file(test)
+    ranks(test)
+    batch_curve(test)
+    published(test)
+    files(test)
+    wrong(test)
+    unsupported(test)
+    bad_input(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)
