@@ -22,6 +22,10 @@ set(GRADMETER_MPIEXEC_ENV
     OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
     OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1)
 
+# What the sanitizers run is all that their presets build: programs for real ranks would double the time.
+add_custom_target(unit_tests)
+add_custom_target(thread_tests)
+
 function(gradmeter_test ROOM)
   cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
@@ -33,6 +37,10 @@ function(gradmeter_test ROOM)
   add_executable(${T_PROGRAM} ${T_SOURCES})
   target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${ROOM} ${T_USES} GTest::gmock GTest::gtest_main)
   target_include_directories(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  add_dependencies(unit_tests ${T_PROGRAM})
+  if("threads" IN_LIST T_LABELS)
+    add_dependencies(thread_tests ${T_PROGRAM})
+  endif()
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   # Listing the cases runs the program: with a sanitizer on a busy machine that takes longer than the usual 5 s.
