@@ -14,10 +14,13 @@ namespace {
 // No product of a library outruns the multipliers it is made of. Both are maxima, so measuring again only helps them:
 // the roof gets a few more chances, since what else runs on the machine may have taken from it.
 TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "our loop is instrumented and the library's is not: their rates do not compare";
+#endif
   set_compute_threads(1);
   const double product = measure_gemm_peak(core::Seconds{0.1}).value;
   double roof = 0;
-  for (int i = 0; i < 5 && 1.05 * roof < product; ++i)
+  for (int i = 0; i < 50 && 1.05 * roof < product; ++i)
     roof = std::max(roof, measure_fma_peak(core::Seconds{0.03}).value);
   EXPECT_LE(product, 1.05 * roof);
   EXPECT_GT(product, 0.2 * roof);  // a roof far above what is done under it is no roof
