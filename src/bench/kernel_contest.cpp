@@ -56,7 +56,7 @@ std::string KernelContest::prepare() {
 std::string KernelContest::check(double flops_at_most, bool damage, KernelFindings& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
   RankCheck mine;
-  const std::string why = everywhere(refusal_of([&] {
+  std::string why = everywhere(refusal_of([&] {
     const auto found = trial_->check(flops_at_most, damage);
     mine = {found.error, found.worst, found.zero_share, found.right()};
   }));

@@ -112,11 +112,11 @@ std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t la
 }
 
 std::size_t kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes) {
-  const double set = static_cast<double>(kernels::trial_bytes(p.problem));
-  const double copies = static_cast<double>(operand_sets(p.cache, static_cast<std::size_t>(set), last_cache_bytes) +
-                                            8 / storage_bytes(p.problem.precision));
+  const std::size_t set = kernels::trial_bytes(p.problem);
+  const std::size_t doubles = 8 / storage_bytes(p.problem.precision);  // the check's copies, in sets
+  const std::size_t copies = operand_sets(p.cache, set, last_cache_bytes) + doubles;
   constexpr double most = 0x1p62;  // absurd shapes must not become small numbers
-  return static_cast<std::size_t>(std::min(set * copies, most));
+  return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
 }
 
 }  // namespace gradmeter::bench
