@@ -18,7 +18,7 @@ using core::Point;
 
 /// The problem without its batch, which the curve runs over: `batch` where a problem has that key, else `n`.
 std::string shape_of_all(const Point& p) {
-  const std::string all = text(p.factors[Factor::problem]);
+  std::string all = text(p.factors[Factor::problem]);
   const std::size_t colon = all.find(':') + 1;
   const std::string values = fmt::format(",{}", all.substr(colon));
   for (const char* key : {",batch=", ",n="}) {
