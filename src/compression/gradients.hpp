@@ -14,7 +14,7 @@ namespace gradmeter::compression {
 /// "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails. "sparse:density=0.05": that share
 /// Gaussian, the rest zero. "file:PATH": recorded by train --dump-gradients, repeated where more is asked for.
 /// Drawn values come from 2^17 numbers (a table of 2^16 and a sign), chosen by a counter: element i is a pure function
-/// of (seed, stream, i) with equal bits on every machine, no libm. One thread draws about 100 million a second.
+/// of (seed, stream, i) with equal bits on every machine, no libm. Cost: O(n).
 /// Laplace's table is determinants of 2x2 Gaussians, which are Laplace's (Kotz, Kozubowski, Podgorski 2001,
 /// section 2.2).
 class TestGradient {

@@ -18,7 +18,7 @@ struct ExpectedError {
 /// Stochastic codecs round each element to one of its two neighbours lo <= x <= hi without bias:
 /// mean (x - lo)(hi - x), variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest: the nearer one's distance,
 /// squared. Others by the identity of their rule; casts by the largest rounding error of their format. Cost: a pass
-/// over x in double, some 5 ns an element; top-k besides orders it. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et
+/// over x in double; top-k besides orders it. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et
 /// al., NIPS 2017 (TernGrad); Horváth et al., 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
 

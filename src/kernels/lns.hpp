@@ -94,7 +94,7 @@ struct LnsKahan {
 
 /// Whole buffers, from and to fp32, with `encode`'s and `decode`'s results (decode rounded to fp32, and saturated where
 /// fp32 ends before the number system: with 6 fraction bits).
-/// Shape:  equal lengths. Cost: about 1 ns an element (no logarithm is taken).
+/// Shape:  equal lengths. Cost: O(n), and no logarithm is taken.
 /// Errors: std::invalid_argument when lengths differ.
 void lns_encode(const Lns&, std::span<const float> values, std::span<Lns16> words, LnsEvents* events = nullptr);
 void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> values);

@@ -78,8 +78,7 @@ void Tensor::fill(std::uint64_t seed, double scale) {
   const std::size_t n = elements_of(memory_.get_desc()), w = width(t);
   const core::Random random(seed, 0x7261);
   // A table of draws, entered at random: each element is still its own choice, and large tensors are filled quickly.
-  const std::size_t table_size = std::clamp<std::size_t>(std::bit_ceil(n), 2, 1 << 14);
-  const int unused_bits = std::countl_zero(table_size - 1);
+  const std::size_t table_size = TablePlaces::size_for(n);
   std::vector<std::byte> table(table_size * w);
   for (std::size_t i = 0; i < table_size; ++i) {
     const double value = t == Type::u8   ? static_cast<double>(random.below(i, 256))
@@ -87,11 +86,8 @@ void Tensor::fill(std::uint64_t seed, double scale) {
                                          : random.gaussian(i) * scale;
     store(t, table.data() + i * w, value);
   }
-  std::uint64_t state = random.bits(table_size) | 1;
-  for (std::size_t i = 0; i < n; ++i) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;  // xorshift64 (Marsaglia 2003)
-    std::memcpy(storage_.data() + i * w, table.data() + (state >> unused_bits) * w, w);
-  }
+  TablePlaces places(random.bits(table_size), table_size);
+  for (std::size_t i = 0; i < n; ++i) std::memcpy(storage_.data() + i * w, table.data() + places.next() * w, w);
 }
 
 Tensor Tensor::dense(Tag tag) const {

@@ -8,6 +8,7 @@
 #include "kernels/aligned.hpp"
 #include "kernels/judge.hpp"
 #include "kernels/lns_gemm.hpp"
+#include "kernels/random_data.hpp"
 #include "kernels/trials.hpp"
 
 namespace gradmeter::kernels {
@@ -52,15 +53,10 @@ class LnsTrial final : public Trial {
  private:
   void fill(AlignedVector<Lns16>& out, std::uint64_t seed) const {
     const core::Random random(seed, 0x6c6e);
-    // A table of draws, entered at random: large operands are filled quickly.
-    constexpr std::size_t table_size = 1 << 12;
-    std::vector<Lns16> table;
-    for (std::size_t i = 0; i < table_size; ++i) table.push_back(lns_.encode(random.gaussian(i)));
-    std::uint64_t state = random.bits(table_size) | 1;
-    for (Lns16& x : out) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;  // xorshift64 (Marsaglia 2003)
-      x = table[state >> 52];
-    }
+    std::vector<Lns16> table(TablePlaces::size_for(out.size()));
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = lns_.encode(random.gaussian(i));
+    TablePlaces places(random.bits(table.size()), table.size());
+    for (Lns16& x : out) x = table[places.next()];
   }
 
   /// Sums in the system have one right answer, bit for bit: the scalar type's, in the order of k. Linear ones are held

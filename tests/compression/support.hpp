@@ -1,7 +1,6 @@
 // Inputs and measurements that the codecs' tests share.
 #pragma once
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 #include <cstddef>
@@ -12,6 +11,7 @@
 
 #include "compression/registry.hpp"
 #include "core/random.hpp"
+#include "support/every_target.hpp"
 
 namespace gradmeter::compression {
 
@@ -126,19 +126,6 @@ inline void expect_moments(const Codec& codec, std::span<const float> x, const M
   EXPECT_LE(far, 2 + x.size() / 1000) << "elements whose mean is more than four errors off";
 }
 
-/// The same test on each instruction set that this processor has.
-inline void on_every_target(const std::function<void()>& test) {
-  int tried = 0;
-  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++tried) {
-    const std::int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    test();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GE(tried, 1);
-}
+using test::on_every_target;
 
 }  // namespace gradmeter::compression

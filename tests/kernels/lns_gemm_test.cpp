@@ -14,25 +14,14 @@
 #include "core/random.hpp"
 #include "kernels/accuracy.hpp"
 #include "kernels/threads.hpp"
+#include "support/every_target.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 using Words = std::vector<Lns16>;
 
-void on_every_target(const std::function<void()>& test) {
-  int tried = 0;
-  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++tried) {
-    const std::int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    test();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GE(tried, 1);
-}
+using test::on_every_target;
 
 // `share_of_zeros` in 16; codes of the others spread over `spread` around `centre`.
 struct Numbers {

@@ -24,12 +24,6 @@ const std::vector<TensorPart> tensors{{.offset = 0, .count = 4200, .rows = 60, .
                                       {.offset = 7400, .count = 10}};
 constexpr std::size_t shortest = 100;  ///< that goes encoded
 
-std::vector<int> pairs(int ranks) {
-  std::vector<int> out;
-  for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
-  return out;
-}
-
 float value_at(int rank, std::size_t i) {
   const auto x = static_cast<float>(i);
   return std::sin(0.37f * x) + 0.7f * std::sin(1.13f * x + 2.1f * static_cast<float>(rank));
@@ -55,7 +49,8 @@ class Place {
   explicit Place(TransportKind kind)
       : network_(world_, {.transport = kind,
                           .memory_bytes = std::size_t{48} << 20,
-                          .fake_nodes = kind == TransportKind::hybrid ? pairs(world_.size()) : std::vector<int>{}}),
+                          .fake_nodes = kind == TransportKind::hybrid ? test::pairs_on_nodes(world_.size())
+                                                                      : std::vector<int>{}}),
         link_(network_.connect(world_, collective_channels)),
         mark_(network_.arena().mark()) {}
 

@@ -18,19 +18,13 @@ using test::CollectiveCase;
 constexpr std::size_t message = 4096;  // bytes: several slices of the longest buffer
 constexpr std::size_t longest = std::size_t{1} << 20;
 
-/// Ranks in pairs on nodes that one host plays; the last may be alone.
-std::vector<int> pairs(int ranks) {
-  std::vector<int> out;
-  for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
-  return out;
-}
-
 class Place {
  public:
   explicit Place(TransportKind kind)
       : network_(world_, {.transport = kind,
                           .memory_bytes = std::size_t{48} << 20,
-                          .fake_nodes = kind == TransportKind::hybrid ? pairs(world_.size()) : std::vector<int>{}}),
+                          .fake_nodes = kind == TransportKind::hybrid ? test::pairs_on_nodes(world_.size())
+                                                                      : std::vector<int>{}}),
         link_(network_.connect(world_, collective_channels)),
         memory_(network_.arena().take(2 * longest)),
         mark_(network_.arena().mark()) {}

@@ -27,6 +27,13 @@ inline std::vector<std::size_t> odd_counts(allreduce::Goal goal, std::size_t ran
   return {0, 1, ranks - 1, ranks + 1, 257, 20'011};
 }
 
+/// Ranks in pairs on nodes that one host plays; the last may be alone.
+inline std::vector<int> pairs_on_nodes(int ranks) {
+  std::vector<int> out;
+  for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
+  return out;
+}
+
 /// The types and operations that mean something together.
 struct TypeAndOp {
   core::Element element;

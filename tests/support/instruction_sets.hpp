@@ -1,31 +1,18 @@
 // The same test on each instruction set that this processor has, and with one and two threads.
 #pragma once
-#include <gtest/gtest.h>
-#include <hwy/targets.h>
-
-#include <cstdint>
-#include <functional>
-
 #include "kernels/threads.hpp"
+#include "support/every_target.hpp"
 
 namespace gradmeter::tests {
 
-inline void on_every_target(const std::function<void()>& test) {
-  int tried = 0;
-  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1, ++tried) {
-    const std::int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
+inline void on_every_target(const std::function<void()>& body) {
+  test::on_every_target([&] {
     for (const int threads : {1, 2}) {
       kernels::set_compute_threads(threads);
-      test();
+      body();
     }
-  }
+  });
   kernels::set_compute_threads(1);
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GE(tried, 1);
 }
 
 }  // namespace gradmeter::tests
