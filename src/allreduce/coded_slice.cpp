@@ -5,23 +5,13 @@
 #include "runtime/clock.hpp"
 
 namespace gradmeter::allreduce {
+
+using runtime::Timed;
+
 namespace {
 
 /// The phase of the one encoding of a finished block: no round has it.
 constexpr std::uint32_t finished_phase = 0xffffffff;
-
-/// Adds the time of a scope to a sum.
-class Timed {
- public:
-  explicit Timed(double& sum) : sum_(sum), begin_(runtime::host_clock()) {}
-  ~Timed() { sum_ += runtime::host_clock() - begin_; }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  double& sum_;
-  double begin_;
-};
 
 }  // namespace
 

@@ -7,6 +7,19 @@ namespace gradmeter::runtime {
 /// This host's monotonic clock [s].
 double host_clock();
 
+/// Adds the time of its scope to a sum [s].
+class Timed {
+ public:
+  explicit Timed(double& sum) : sum_(sum), begin_(host_clock()) {}
+  ~Timed() { sum_ += host_clock() - begin_; }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  double& sum_;
+  double begin_;
+};
+
 /// rank 0's clock = host_clock() + offset, give or take the uncertainty. Ranks on rank 0's host: 0 and 0.
 struct ClockOffset {
   double offset_s = 0, uncertainty_s = 0;

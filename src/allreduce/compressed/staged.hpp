@@ -36,21 +36,16 @@ class Staged : public Collective {
   Collective& own(std::unique_ptr<Collective>);
   template <class Work>
   void encoding(const Work& work) {
-    time(own_.encode_s, work);
+    const runtime::Timed timed(own_.encode_s);
+    work();
   }
   template <class Work>
   void decoding(const Work& work) {
-    time(own_.decode_s, work);
+    const runtime::Timed timed(own_.decode_s);
+    work();
   }
 
  private:
-  template <class Work>
-  static void time(double& sum, const Work& work) {
-    const double begin = runtime::host_clock();
-    work();
-    sum += runtime::host_clock() - begin;
-  }
-
   std::string name_;
   std::vector<std::unique_ptr<Collective>> parts_;
   Collective* current_ = nullptr;
