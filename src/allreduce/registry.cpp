@@ -211,23 +211,6 @@ constexpr std::array table{
                   .cost = torus2d_cost},
 };
 
-/// The row's defaults, overlaid with what was given.
-core::ParsedName with_defaults(const AlgorithmInfo& info, core::ParsedName given) {
-  if (!given.bare.empty()) {
-    throw core::UsageError(fmt::format("algorithm {} takes no '{}'", info.name, given.bare));
-  }
-  core::ParsedName out{.base = std::string(info.name), .bare = {}, .parameters = {}};
-  if (!info.parameters.empty()) out = core::parse_name(fmt::format("{}:{}", info.name, info.parameters));
-  std::vector<std::string> known;
-  for (const auto& [key, value] : out.parameters) known.push_back(key);
-  for (auto& [key, value] : given.parameters) {
-    if (known.empty()) throw core::UsageError(fmt::format("algorithm {} takes no parameters", info.name));
-    if (!out.parameters.contains(key)) core::refuse_unknown(fmt::format("parameter of {}", info.name), key, known);
-    out.parameters[key] = value;
-  }
-  return out;
-}
-
 const AlgorithmInfo& selection_row() {
   return *std::find_if(table.begin(), table.end(), [](const auto& a) { return a.carrier == Carrier::selection; });
 }
@@ -251,7 +234,7 @@ AlgorithmPtr find_algorithm(std::string_view text) {
   for (const auto& a : table) {
     known.emplace_back(a.name);
     if (a.name != parsed.base) continue;
-    auto choice = std::make_shared<AlgorithmChoice>(a, with_defaults(a, std::move(parsed)));
+    auto choice = std::make_shared<AlgorithmChoice>(a, core::with_defaults("algorithm", a.name, a.parameters, parsed));
     (void)choice->refusal({});  // a parameter's value is wrong wherever it is to run: say so now
     return choice;
   }

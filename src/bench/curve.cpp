@@ -87,7 +87,7 @@ class Contestant {
           session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->has_progress_thread()) >
           session_.cores_per_node();
       fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded, check_.error}, point_.row);
-      if (point_.point.strategy->communicates && !training_->weights_equal()) {
+      if (point_.point.strategy->communicates() && !training_->weights_equal()) {
         wrong("ranks hold different weights after synchronous steps");
       }
     });

@@ -23,8 +23,8 @@ core::BytesPerSecond measure_link(Session& session, const runtime::Communicator&
   dataparallel::WorldFabric fabric(
       c, {.transport = kind, .patience = runtime::patience_for(crowded ? 2 : 1, 1), .memory_bytes = 2 * (bytes + 4096)},
       session.activity());
-  const auto out = fabric.memory().take_of<float>(bytes / sizeof(float));
-  const auto in = fabric.memory().take_of<float>(bytes / sizeof(float));
+  const auto out = fabric.arena().take_of<float>(bytes / sizeof(float));
+  const auto in = fabric.arena().take_of<float>(bytes / sizeof(float));
   std::fill(out.begin(), out.end(), 1.0f);
   std::fill(in.begin(), in.end(), 0.0f);
   const int next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();

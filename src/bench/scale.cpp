@@ -141,7 +141,7 @@ class Sweep {
     for (bool moved = true; moved;) {
       moved = false;
       for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-        const bool is_base = it->first.ranks == 1, is_control = !it->first.strategy->communicates;
+        const bool is_base = it->first.ranks == 1, is_control = !it->first.strategy->communicates();
         const bool ready = (is_base || done_.contains(key(baseline_of(it->first)))) &&
                            (is_control || done_.contains(key(control_of(it->first))));
         if (!ready && !all) continue;
@@ -157,7 +157,7 @@ class Sweep {
   void compare(const ScalePoint& p, Point& row) const {
     if (row.status != Status::ok) return;
     const Point* baseline = p.ranks == 1 ? &row : find(baseline_of(p));
-    compare_row(p, baseline, p.strategy->communicates ? find(control_of(p)) : nullptr, row);
+    compare_row(p, baseline, p.strategy->communicates() ? find(control_of(p)) : nullptr, row);
   }
 
   const Point* find(const ScalePoint& p) const {

@@ -8,7 +8,7 @@
 namespace gradmeter::bench {
 namespace {
 
-using dataparallel::StrategyInfo;
+using dataparallel::StrategyPtr;
 
 std::vector<int> with_one_rank(std::vector<int> ranks) {
   ranks.push_back(1);
@@ -17,10 +17,10 @@ std::vector<int> with_one_rank(std::vector<int> ranks) {
   return ranks;
 }
 
-std::vector<const StrategyInfo*> with_control(const std::vector<const StrategyInfo*>& asked) {
-  std::vector<const StrategyInfo*> out{&dataparallel::find_strategy("independent")};
-  for (const auto* s : asked) {
-    if (s != out.front()) out.push_back(s);
+std::vector<StrategyPtr> with_control(const std::vector<StrategyPtr>& asked) {
+  std::vector<StrategyPtr> out{dataparallel::find_strategy("independent")};
+  for (const auto& s : asked) {
+    if (s->name != out.front()->name) out.push_back(s);
   }
   return out;
 }
@@ -74,9 +74,9 @@ class Planner {
   }
 
   void each_strategy(ScalePoint p) {
-    for (const auto* s : strategies_) {
+    for (const auto& s : strategies_) {
       p.strategy = s;
-      if (!s->communicates || p.ranks == 1) {
+      if (!s->communicates() || p.ranks == 1) {
         points_.push_back(p);
       } else {
         each_exchange(p);
@@ -117,7 +117,7 @@ class Planner {
 
   const ScaleFactors& f_;
   std::vector<int> ranks_;
-  std::vector<const StrategyInfo*> strategies_;
+  std::vector<StrategyPtr> strategies_;
   std::vector<ScalePoint> points_;
   std::size_t curves_ = 0;
 };
@@ -149,7 +149,7 @@ ScalePoint baseline_of(ScalePoint p) {
 }
 
 ScalePoint control_of(ScalePoint p) {
-  p.strategy = &dataparallel::find_strategy("independent");
+  p.strategy = dataparallel::find_strategy("independent");
   return without_exchange(p);
 }
 
@@ -169,7 +169,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::batch_global] = integer(p.batch_global);
   f[Factor::threads] = integer(p.threads);
   f[Factor::precision] = std::string("fp32");
-  f[Factor::strategy] = std::string(p.strategy->name);
+  f[Factor::strategy] = p.strategy->name;
   f[Factor::device] = std::string("cpu");
   f[Factor::cadence] = std::string(name(p.cadence));
   f[Factor::reduction] = std::string("max");

@@ -19,7 +19,7 @@ struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
-  std::vector<const dataparallel::StrategyInfo*> strategies;
+  std::vector<dataparallel::StrategyPtr> strategies;
   std::vector<allreduce::AlgorithmPtr> algorithms;
   std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
   std::vector<Overlap> overlaps;
@@ -39,7 +39,7 @@ struct ScalePoint {
   std::size_t batch_global = 1;
   int threads = 1;
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  const dataparallel::StrategyInfo* strategy = nullptr;
+  dataparallel::StrategyPtr strategy = {};
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   allreduce::AlgorithmPtr algorithm = {};
   compression::CodecChoicePtr codec = {};  ///< null: none

@@ -35,7 +35,7 @@ class Run {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
     }
-    result_.weights_equal = !options_.config.strategy->communicates || training_.weights_equal();
+    result_.weights_equal = !options_.config.strategy->communicates() || training_.weights_equal();
     return result_;
   }
 
@@ -125,9 +125,9 @@ class Run {
     f[Factor::batch_global] = integer(batch_global_);
     f[Factor::threads] = integer(c.threads);
     f[Factor::precision] = std::string("fp32");
-    f[Factor::strategy] = std::string(c.strategy->name);
+    f[Factor::strategy] = c.strategy->name;
     f[Factor::device] = std::string("cpu");
-    if (c.strategy->communicates && ranks > 1) {
+    if (c.strategy->communicates() && ranks > 1) {
       f[Factor::algorithm] = c.algorithm->name;
       f[Factor::codec] = c.codec ? c.codec->name : "none";
       f[Factor::op] = std::string("avg");

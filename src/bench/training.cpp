@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
+#include "dataparallel/rules/registry.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::bench {
@@ -16,7 +17,7 @@ namespace {
 using dataparallel::everybody;
 
 bool exchanges(const TrainingConfig& c, const runtime::Communicator& comm) {
-  return c.strategy->communicates && c.algorithm && comm.size() > 1;
+  return c.strategy->communicates() && c.algorithm && comm.size() > 1;
 }
 
 runtime::Patience patience(const Session& s, const runtime::Communicator& c, const TrainingConfig& config,
@@ -94,11 +95,12 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
                             patience(session, comm, config, progress_thread_), progress_thread_),
               session.activity()),
       probe_(fabric_),
-      optimizer_(dataparallel::make_optimizer(config.optimizer, model_->element_count())),
+      optimizer_(dataparallel::make_optimizer(config.optimizer,
+                                              {.elements = model_->element_count(), .tensors = model_->tensors()})),
       strategy_(config.strategy->make({.bucket_bytes = config.bucket_bytes})),
-      buffers_{.parameters = fabric_.memory().take_of<float>(model_->element_count()),
-               .gradients = fabric_.memory().take_of<float>(model_->element_count())},
-      worker_(probe_, *model_, buffers_, *optimizer_),
+      buffers_{.parameters = fabric_.arena().take_of<float>(model_->element_count()),
+               .gradients = fabric_.arena().take_of<float>(model_->element_count())},
+      worker_(probe_, dataparallel::everybody, *model_, buffers_, *optimizer_),
       sampler_(data.train->size(), config.batch_per_rank * static_cast<std::size_t>(comm.size()), config.seed),
       indices_(config.batch_per_rank),
       inputs_(config.batch_per_rank * data.train->features()),
@@ -120,7 +122,7 @@ void Training::load(std::size_t step) {
 model::Outcome Training::step(std::size_t step, float step_size) {
   load(step);
   probe_.begin_step();
-  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, step_size);
+  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = step + 1});
   record_ = &probe_.end_step();
   return outcome;
 }

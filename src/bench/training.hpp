@@ -21,7 +21,7 @@ struct TrainingConfig {
   std::string model = "mlp";
   std::size_t batch_per_rank = 64;
   int threads = 1;
-  const dataparallel::StrategyInfo* strategy = nullptr;
+  dataparallel::StrategyPtr strategy = {};
   allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged
   compression::CodecChoicePtr codec = {};  ///< null: none
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
@@ -84,7 +84,7 @@ class Training {
   bool progress_thread_;
   dataparallel::WorldFabric fabric_;
   dataparallel::Probe probe_;
-  std::unique_ptr<dataparallel::Optimizer> optimizer_;
+  std::unique_ptr<dataparallel::Rule> optimizer_;
   std::unique_ptr<dataparallel::Strategy> strategy_;
   model::Buffers buffers_;
   dataparallel::Worker worker_;

@@ -120,10 +120,21 @@ core::Seconds parse_time(const std::string& flag, const std::string& text) {
   return naming_flag(flag, [&] { return core::parse_duration(text); });
 }
 
-std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text) {
-  std::vector<const dataparallel::StrategyInfo*> known;
-  for (const auto& s : dataparallel::strategies()) known.push_back(&s);
-  return choose("--strategy", "strategy", text, known, [](const auto* s) { return std::string(s->name); });
+std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text) {
+  std::vector<dataparallel::StrategyPtr> out;
+  auto add = [&](std::string_view name) {
+    auto s = naming_flag("--strategy", [&] { return dataparallel::find_strategy(name); });
+    const bool had = std::any_of(out.begin(), out.end(), [&](const auto& b) { return s->name == b->name; });
+    if (!had) out.push_back(std::move(s));
+  };
+  for (const auto& item : split_list("--strategy", text)) {
+    if (item != "all") {
+      add(item);
+      continue;
+    }
+    for (const auto& s : dataparallel::strategies()) add(s.name);
+  }
+  return out;
 }
 
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, std::optional<allreduce::Goal> goal) {

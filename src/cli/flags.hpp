@@ -67,7 +67,8 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
 }
 
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.
-std::vector<const dataparallel::StrategyInfo*> parse_strategies(const std::string& text);
+/// `all`: every row, with its defaults.
+std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text);
 /// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
                                                       std::optional<allreduce::Goal> goal = std::nullopt);

@@ -12,6 +12,7 @@
 #include "core/json.hpp"
 #include "core/name.hpp"
 #include "core/table.hpp"
+#include "dataparallel/rules/registry.hpp"
 #include "kernels/gemm.hpp"
 #include "model/registry.hpp"
 

@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
+#include "dataparallel/rules/registry.hpp"
 #include "report/scale_table.hpp"
 #include "runtime/host.hpp"
 #include "runtime/launcher.hpp"
@@ -109,7 +110,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
                                        : std::vector<int>{default_threads};
   if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
-  dataparallel::make_optimizer(f.text("optimizer"), 1);
+  dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
   o.optimizer = f.text("optimizer");
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   o.data_directory = data_directory(f);

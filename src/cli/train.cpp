@@ -10,6 +10,7 @@
 #include "cli/output.hpp"
 #include "compression/gradient_file.hpp"
 #include "core/format.hpp"
+#include "dataparallel/rules/registry.hpp"
 #include "report/train_table.hpp"
 #include "runtime/progress.hpp"
 
@@ -76,7 +77,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.threads =
       f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
   c.optimizer = f.text("optimizer");
-  dataparallel::make_optimizer(c.optimizer, 1);
+  dataparallel::make_optimizer(c.optimizer, {.elements = 1});
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
@@ -101,7 +102,7 @@ void print_head(const bench::Session& s, const bench::TrainOptions& o) {
   fmt::print("gradmeter {} ({})  train {}  {} rank{} × batch {}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
              s.run_info().commit, c.model, s.world().size(), s.world().size() == 1 ? "" : "s", c.batch_per_rank,
              c.strategy->name,
-             c.strategy->communicates && s.world().size() > 1
+             c.strategy->communicates() && s.world().size() > 1
                  ? fmt::format(" {}{}", c.algorithm->name, c.codec ? " " + c.codec->label : "")
                  : "",
              c.optimizer, c.step_size, report::train_header());

@@ -1,6 +1,7 @@
 #include "core/name.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "core/detail/quote.hpp"
@@ -154,6 +155,53 @@ void refuse_unknown(std::string_view what, std::string_view given, std::span<con
   const std::string hint = near.empty() ? "" : fmt::format(" (did you mean {}?)", quote(near));
   const std::string all = known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "));
   throw UsageError(fmt::format("{} {} is not known{}; there are: {}", what, quote(given), hint, all));
+}
+
+namespace {
+
+template <class T>
+bool reads_as(const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+std::string one_way(const std::string& text) {
+  double value = 0;
+  return reads_as(text, value) ? fmt::format("{}", value) : text;
+}
+
+}  // namespace
+
+ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
+                         const ParsedName& given) {
+  if (!given.bare.empty()) throw UsageError(fmt::format("{} {} takes no '{}'", kind, name, given.bare));
+  ParsedName out{.base = std::string(name), .bare = {}, .parameters = {}};
+  if (!parameters.empty()) out = parse_name(fmt::format("{}:{}", name, parameters));
+  std::vector<std::string> known;
+  for (const auto& [key, value] : out.parameters) known.push_back(key);
+  for (const auto& [key, value] : given.parameters) {
+    if (known.empty()) throw UsageError(fmt::format("{} {} takes no parameters", kind, name));
+    if (!out.parameters.contains(key)) refuse_unknown(fmt::format("parameter of {}", name), key, known);
+    out.parameters[key] = value;
+  }
+  for (auto& [key, value] : out.parameters) value = one_way(value);
+  return out;
+}
+
+double number_parameter(const ParsedName& name, std::string_view key, NumberRange range) {
+  const std::string& text = name.parameters.at(std::string(key));
+  double value = 0;
+  if (reads_as(text, value) && value >= range.least && value < range.below) return value;
+  throw UsageError(fmt::format("{}: {} is '{}'; it must be a number from {} to below {}", name.base, key, text,
+                               range.least, range.below));
+}
+
+std::uint64_t count_parameter(const ParsedName& name, std::string_view key, CountRange range) {
+  const std::string& text = name.parameters.at(std::string(key));
+  std::uint64_t value = 0;
+  if (reads_as(text, value) && value >= range.least && value <= range.most) return value;
+  throw UsageError(fmt::format("{}: {} is '{}'; it must be a whole number from {} to {}", name.base, key, text,
+                               range.least, range.most));
 }
 
 }  // namespace gradmeter::core

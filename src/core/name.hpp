@@ -1,5 +1,6 @@
 // Names with parameters: "ring", "torus2d:rows=4", "qsgd4:bucket=512,norm=l2", "mlp:784-1024-1024-10".
 #pragma once
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -22,6 +23,22 @@ ParsedName parse_name(std::string_view text);
 /// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
 /// parameter list open (has a colon).
 std::vector<std::string> split_names(std::string_view list);
+
+/// What was given, over a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every parameter is
+/// written out, and numbers in one way: 0.90 and 0.9 are one name.
+/// Errors: UsageError for a bare text, and for a parameter that the row does not have.
+ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
+                         const ParsedName& given);
+/// A parameter's value. Errors: UsageError that says what it must be: a number from `least` to below `below`, or a
+/// whole number from `least` to `most`.
+struct NumberRange {
+  double least, below;
+};
+double number_parameter(const ParsedName&, std::string_view key, NumberRange);
+struct CountRange {
+  std::uint64_t least, most;
+};
+std::uint64_t count_parameter(const ParsedName&, std::string_view key, CountRange);
 
 /// UsageError: "algorithm 'foo' is not known; there are: mpi, recursive-doubling, ring".
 [[noreturn]] void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known);

@@ -1,16 +1,16 @@
 // What a training strategy may use of the world: collectives, messages, computation and a clock. A strategy owns no
 // MPI call and no timer of its own, so the same code runs over ranks, over threads and in virtual time.
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "allreduce/collective.hpp"
 #include "dataparallel/intervals.hpp"
+#include "dataparallel/mail.hpp"
+#include "dataparallel/operation.hpp"
 #include "model/compute.hpp"
 #include "runtime/buffer.hpp"
 
@@ -25,39 +25,12 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// From when on a call's data may be read: recorded behind the computation so far, as cudaEventRecord does it.
-class Event {
- public:
-  virtual ~Event() = default;
-  virtual bool reached() const = 0;
-};
-using Ready = std::shared_ptr<const Event>;  ///< null: at once
-
-/// What became of a call, in the fabric's own clock [s]: the host's, a stream's events, or virtual time.
-struct Completion {
-  double posted = 0, started = 0, finished = 0;
-  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
-  std::optional<std::uint64_t> bytes_due;                 ///< what the schedule's messages add up to; null: a vendor's
-  double encode_s = 0, decode_s = 0;                      ///< of the mover's time, with a codec
-};
-
 /// One computation of one rank. The label is what `compute` was given: a literal.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
 };
 using ComputeLog = std::vector<ComputeRecord>;
-
-/// A call under way.
-class Operation {
- public:
-  virtual ~Operation() = default;
-  virtual bool done() const = 0;
-  /// Errors: std::logic_error before `done`.
-  virtual const Completion& completion() const = 0;
-  virtual std::string_view label() const = 0;
-};
-using Ticket = std::shared_ptr<Operation>;
 
 /// Collective calls must be made by all ranks of the group in the same order. Buffers belong to the fabric from the
 /// call until `wait` returns. Errors: BackendError when the layer below fails.
@@ -71,11 +44,24 @@ class Fabric {
 
   /// In place. average: the sum divided by the group's size. `contents`: for codecs, whose business tensors are.
   virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {}, const allreduce::Contents& contents = {}) = 0;
+  /// In place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value, what
+  /// the others hold is undefined.
+  virtual Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready = {}) = 0;
+  /// In place: block r comes from rank r.
+  virtual Ticket all_gather(Group, Buffer, Ready = {}) = 0;
   virtual Ticket broadcast(Group, Buffer, int root, Ready = {}) = 0;
   /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
   virtual Ticket send(Group, int peer, ConstBuffer, Ready = {}) = 0;
   virtual Ticket receive(Group, int peer, Buffer) = 0;
   virtual void wait(const Ticket&) = 0;
+
+  /// Collective over the group. Before any call is under way.
+  virtual Ports open(Group, const MailOptions&) = 0;
+  /// Starts a program beside this one. Its fabric has computation, a clock and the ports that were opened here; it must
+  /// make no other call. Give it nothing that ends before `join`.
+  virtual std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) = 0;
+  /// Zeroed memory that all calls take, until the fabric ends. Errors: BackendError when there is none left.
+  virtual std::span<float> memory(std::size_t floats) = 0;
 
   /// Behind all computation that this rank has asked for so far.
   virtual Ready record() = 0;

@@ -1,83 +1,89 @@
 // Watches a strategy from outside: collects the intervals that the fabric itself took of every computation and call,
 // so that all strategies share one trace and one interval arithmetic, and none has a timer.
 #pragma once
-#include <string_view>
+#include <mutex>
 #include <vector>
 
-#include "dataparallel/fabric.hpp"
-#include "dataparallel/intervals.hpp"
+#include "dataparallel/decomposition.hpp"
+#include "dataparallel/forwarding.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// One call of one rank in one step.
-struct CallRecord {
-  std::string_view label;
-  Completion completion;
+/// Everything that a rank has sent, in steps and beside them.
+struct Totals {
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
+  bool bytes_known = true;  ///< false: a vendor's call was among them
 };
-/// What one rank did in one step.
-struct StepRecord {
-  Interval step;
-  ComputeLog computations;
-  std::vector<CallRecord> calls;
+
+/// What programs beside the worker did. Any thread.
+class Ledger {
+ public:
+  /// Records are kept until somebody takes them, if at all; totals always.
+  void keep(bool);
+  void add(const ComputeLog&);
+  void add(const Ticket&);
+  /// What is done since the last time.
+  StepRecord take();
+  /// Of a call that a step's record has.
+  void add_done(const Completion&);
+  Totals totals();
+
+ private:
+  void count(const Completion&);
+  void sweep();  ///< what has been completed goes to the record; mutex held
+
+  std::mutex mutex_;
+  bool keep_ = false;
+  StepRecord record_;
+  std::vector<Ticket> under_way_;
+  Totals totals_;
 };
 
 /// A fabric that passes everything on and remembers it. One at a time over a fabric.
-class Probe final : public Fabric {
+class Probe final : public Forwarding {
  public:
-  explicit Probe(Fabric& inner) : inner_(inner) {}
+  explicit Probe(Fabric& inner) : Forwarding(inner) {}
   ~Probe() override { inner_.log_to(nullptr); }
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
+  /// Calls that are posted between begin and end are the step's; those beside any step are nobody's.
   void begin_step();
-  /// All of the step's calls must be done. The record stays valid until the next `begin_step`.
+  /// Calls that are not done yet will be part of the step in which they are. The record stays valid until the next
+  /// `begin_step`.
   const StepRecord& end_step();
+  /// What servers beside the worker did since the last time, if it is kept.
+  StepRecord take_beside() { return ledger_.take(); }
+  void keep_beside(bool yes) { ledger_.keep(yes); }
+  /// Of all steps so far, and of what was beside them.
+  Totals totals() { return ledger_.totals(); }
 
-  int rank(Group g) const override { return inner_.rank(g); }
-  int size(Group g) const override { return inner_.size(g); }
-  Group split(int color, int key) override { return inner_.split(color, key); }
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready, const allreduce::Contents& contents) override {
-    return keep(inner_.all_reduce(g, b, op, std::move(ready), contents));
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
+    return keep(inner_.all_reduce(g, b, op, std::move(r), contents));
   }
-  Ticket broadcast(Group g, Buffer b, int root, Ready ready) override {
-    return keep(inner_.broadcast(g, b, root, std::move(ready)));
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) override {
+    return keep(inner_.reduce_scatter(g, b, op, std::move(r)));
   }
-  Ticket send(Group g, int peer, ConstBuffer b, Ready ready) override {
-    return keep(inner_.send(g, peer, b, std::move(ready)));
+  Ticket all_gather(Group g, Buffer b, Ready r) override { return keep(inner_.all_gather(g, b, std::move(r))); }
+  Ticket broadcast(Group g, Buffer b, int root, Ready r) override {
+    return keep(inner_.broadcast(g, b, root, std::move(r)));
+  }
+  Ticket send(Group g, int peer, ConstBuffer b, Ready r) override {
+    return keep(inner_.send(g, peer, b, std::move(r)));
   }
   Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
-  void wait(const Ticket& t) override { inner_.wait(t); }
-  Ready record() override { return inner_.record(); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
-    inner_.compute(label, cost, work);
-  }
-  void log_to(ComputeLog* log) override { inner_.log_to(log); }
-  void settle() override { inner_.settle(); }
-  double now() const override { return inner_.now(); }
+  Ports open(Group, const MailOptions&) override;
+  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
 
  private:
   Ticket keep(Ticket t) {
-    tickets_.push_back(t);
+    if (in_step_) tickets_.push_back(t);
     return t;
   }
-  Fabric& inner_;
   StepRecord record_;
   std::vector<Ticket> tickets_;
+  bool in_step_ = false;
+  Ledger ledger_;
 };
-
-/// A step taken apart [s]. compute + exposed + idle = step, where idle is what is neither computation nor a call.
-struct Decomposition {
-  double step = 0, compute = 0;
-  double communication = 0;  ///< the union of the calls, from start to finish
-  double exposed = 0;        ///< communication outside computation: union − compute
-  double overlap = 0;        ///< compute + communication − union
-  double skew = 0;           ///< of the exposed part, waiting for peers that had not started the call yet
-  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
-  bool bytes_known = true;  ///< false: a vendor's call was among them
-  double encode = 0, decode = 0;
-};
-
-/// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).
-Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 
 }  // namespace gradmeter::dataparallel

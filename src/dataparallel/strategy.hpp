@@ -1,61 +1,98 @@
 // A training strategy: what a step does with a model and a fabric. It owns no MPI call and no timer.
 #pragma once
 #include <memory>
-#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "dataparallel/fabric.hpp"
-#include "dataparallel/optimizer.hpp"
-#include "model/model.hpp"
+#include "core/name.hpp"
+#include "dataparallel/forecast.hpp"
+#include "dataparallel/worker.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// What a worker has. Also the model's way to ask for computation.
-class Worker final : public model::Computer {
- public:
-  Worker(Fabric& fabric, model::Model& model, model::Buffers buffers, Optimizer& optimizer)
-      : fabric_(fabric), model_(model), buffers_(buffers), optimizer_(optimizer) {}
-  Fabric& fabric() { return fabric_; }
-  model::Model& model() { return model_; }
-  Optimizer& optimizer() { return optimizer_; }
-  model::Buffers buffers() const { return buffers_; }
-  Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
-    fabric_.compute(label, cost, work);
-  }
-  /// Applies the optimizer to one range of the flat buffers.
-  void update(std::size_t offset, std::size_t count, float step);
-
- private:
-  Fabric& fabric_;
-  model::Model& model_;
-  model::Buffers buffers_;
-  Optimizer& optimizer_;
+/// What only the strategy knows of a run, of this rank so far.
+struct Observations {
+  /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
+  std::vector<std::uint64_t> staleness = {};
+  std::uint64_t updates = 0;      ///< applied here
+  std::uint64_t largest_gap = 0;  ///< clocks that the fastest worker was ahead of the slowest when it read, at most
+  double held_s = 0;              ///< reads that a bound held back
 };
 
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Once, before the first step: all ranks begin with rank 0's weights.
+  /// Of so many ranks of an axis, how many train: the first so many. The others serve.
+  virtual int workers(int ranks) const { return ranks; }
+  /// What `begin` will take from the fabric at most [bytes].
+  virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
+  /// Why it cannot be had with this rule among so many ranks; empty: it can.
+  virtual std::string refusal(const Rule&, int ranks) const { return (void)ranks, std::string(); }
+
+  /// Once, before the first step, on all ranks of the axis: they begin with rank 0's weights.
   virtual void begin(Worker&);
-  /// One training step on this rank's part of the batch; `step` is the step size. All calls it makes are done on
-  /// return.
-  virtual model::Outcome step(Worker&, const model::Batch&, float step) = 0;
+  /// One training step on this worker's part of the batch. Not on ranks that serve.
+  virtual model::Outcome step(Worker&, const model::Batch&, UpdateStep) = 0;
+  /// Waits for what this worker has under way. When all have done it, nothing travels until the next step.
+  virtual void settle(Worker&) {}
+  /// The weights that the run would hand over now go to `to`: the servers', the mean, or this worker's own. All workers
+  /// must call it, all settled; it changes nothing.
+  virtual void judged(Worker&, Buffer to);
+  /// After the last step, on all ranks: servers end.
+  virtual void end(Worker&) {}
+
+  virtual Observations observed() const { return {}; }
+  virtual Forecast predict(const Scene&) const = 0;
 };
 
+/// What all strategies are made with; each takes what it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
+  bool overlap = true;                     ///< communicate under computation where the rule allows it
+  int servers = 0;                         ///< ranks of an axis that only serve; 0: every worker serves too
+  std::string optimizer = "sgd";           ///< the servers'
+  compression::CodecChoicePtr codec = {};  ///< of mail; the fabric has its own for all-reduces
+  std::uint64_t seed = 1;
 };
 
-/// `communicates`: algorithm, bucket and overlap mean something to it.
+/// What a strategy speaks by, and with that which factors mean something to it.
+enum class Speech : std::uint8_t {
+  nothing,      ///< none of them
+  all_reduce,   ///< algorithm, codec, transport, overlap, bucket
+  collectives,  ///< algorithm, transport
+  messages      ///< transport
+};
+
+/// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.
 struct StrategyInfo {
-  std::string_view name, rule, source;
-  bool communicates;
-  std::unique_ptr<Strategy> (*make)(const StrategyOptions&);
+  std::string_view name, parameters, rule, bytes_text, source;
+  Speech speech;
+  bool keeps_equal;            ///< after every step all workers hold the same bits
+  std::string_view optimizer;  ///< usual; empty: it takes none
+  float step_size;             ///< that goes well with it on the built-in digits
+  std::unique_ptr<Strategy> (*make)(const core::ParsedName&, const StrategyOptions&);
 };
 std::span<const StrategyInfo> strategies();
-/// Errors: UsageError that lists what there is.
-const StrategyInfo& find_strategy(std::string_view name);
+
+/// A strategy as somebody named it, every parameter written out.
+class StrategyChoice {
+ public:
+  StrategyChoice(const StrategyInfo& info, core::ParsedName parsed)
+      : name(parsed.canonical()), info_(info), parsed_(std::move(parsed)) {}
+  const std::string name;  ///< canonical: equal names mean the same
+  const StrategyInfo& info() const { return info_; }
+  bool communicates() const { return info_.speech != Speech::nothing; }
+  /// Errors: UsageError for a parameter's value that it does not take.
+  std::unique_ptr<Strategy> make(const StrategyOptions& o) const { return info_.make(parsed_, o); }
+
+ private:
+  const StrategyInfo& info_;
+  core::ParsedName parsed_;
+};
+using StrategyPtr = std::shared_ptr<const StrategyChoice>;
+/// "sync", "model-averaging:every=8". Errors: UsageError that lists what there is, or the parameters that it takes.
+StrategyPtr find_strategy(std::string_view name);
 
 }  // namespace gradmeter::dataparallel

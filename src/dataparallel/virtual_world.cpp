@@ -204,6 +204,11 @@ class VirtualWorld::WorkerFabric final : public Fabric {
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready, const allreduce::Contents&) override {
     return s_.join(g, worker_, b, false, 0, op);
   }
+  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override { throw std::logic_error("soon"); }
+  Ticket all_gather(Group, Buffer, Ready) override { throw std::logic_error("soon"); }
+  Ports open(Group, const MailOptions&) override { throw std::logic_error("soon"); }
+  std::unique_ptr<Companion> launch(std::function<void(Fabric&)>) override { throw std::logic_error("soon"); }
+  std::span<float> memory(std::size_t floats) override { return memory_.emplace_back(floats); }
   Ticket broadcast(Group g, Buffer b, int root, Ready) override {
     return s_.join(g, worker_, b, true, root, allreduce::Op::sum);
   }
@@ -255,6 +260,7 @@ class VirtualWorld::WorkerFabric final : public Fabric {
   State& s_;
   int worker_;
   ComputeLog* log_ = nullptr;
+  std::deque<std::vector<float>> memory_;
 };
 
 VirtualWorld::VirtualWorld(int workers, VirtualMachine m) : state_(std::make_unique<State>(workers, std::move(m))) {}

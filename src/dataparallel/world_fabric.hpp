@@ -20,7 +20,7 @@ struct WorldFabricOptions {
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::Patience patience{200, 0};
-  std::size_t memory_bytes = 0;    ///< for models and other users of `memory()`
+  std::size_t memory_bytes = 0;    ///< for models and other users of `memory`
   std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
 };
 
@@ -35,17 +35,22 @@ class WorldFabric final : public Fabric {
   int size(Group) const override;
   Group split(int color, int key) override;
   Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::Contents&) override;
+  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
+  Ticket all_gather(Group, Buffer, Ready) override;
   Ticket broadcast(Group, Buffer, int root, Ready) override;
   Ticket send(Group, int peer, ConstBuffer, Ready) override;
   Ticket receive(Group, int peer, Buffer) override;
   void wait(const Ticket&) override;
+  Ports open(Group, const MailOptions&) override;
+  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
+  std::span<float> memory(std::size_t floats) override;
   Ready record() override { return nullptr; }  // computation here is done when `compute` returns
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
   void log_to(ComputeLog* log) override { log_ = log; }
   double now() const override { return runtime::host_clock(); }
 
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
-  runtime::Arena& memory();
+  runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
   /// Drops what the codec keeps from call to call.
   void forget();

@@ -64,6 +64,12 @@ class Model {
   /// Overwrites the gradients with those of the batch's *mean* loss, last layer first; calls `ready(i)` as soon as
   /// tensor i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
   virtual void backward(Computer&, Buffers, const Batch&, const Ready& ready) = 0;
+  /// Both, in whatever order the model likes (micro-batches, stages): what training calls.
+  virtual Outcome pass(Computer& c, Buffers b, const Batch& batch, const Ready& ready) {
+    const Outcome outcome = forward(c, b, batch);
+    backward(c, b, batch, ready);
+    return outcome;
+  }
 };
 
 }  // namespace gradmeter::model

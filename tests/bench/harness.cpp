@@ -17,7 +17,7 @@ void measure(bench::Session& session, std::size_t batch) {
   const auto data = model::make_data({.train_samples = 4096, .validation_samples = 1});
   bench::TrainingConfig config;
   config.batch_per_rank = batch;
-  config.strategy = &dataparallel::find_strategy("sync");
+  config.strategy = dataparallel::find_strategy("sync");
   bench::Training training(session, session.world(), data, config);
   std::vector<double> steps, kernels, shares;
   constexpr std::size_t warmup = 10, repeats = 100;

@@ -23,7 +23,7 @@ ScalePoint point(int ranks, std::optional<Scaling> scaling) {
   ScalePoint p;
   p.ranks = ranks;
   p.scaling = scaling;
-  p.strategy = &dataparallel::find_strategy("sync");
+  p.strategy = dataparallel::find_strategy("sync");
   return p;
 }
 

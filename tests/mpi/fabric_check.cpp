@@ -40,7 +40,7 @@ struct Site {
   int size() const { return world.size(); }
   /// Rank-distinct values in memory that every transport can move.
   std::span<float> values(std::size_t n, int as_rank) {
-    const auto v = fabric.memory().take_of<float>(n);
+    const auto v = fabric.arena().take_of<float>(n);
     fill(v, as_rank);
     return v;
   }
@@ -92,10 +92,10 @@ TEST_P(EveryFabric, AllReduceGivesEveryRankTheSameRightBitsAndSendsTheStatedByte
   Site site = make_site(longest);
   Fabric& f = site.fabric;
   const auto p = static_cast<std::size_t>(site.size());
-  const auto start = site.fabric.memory().mark();
+  const auto start = site.fabric.arena().mark();
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}, p - 1, p + 1, std::size_t{1001}, longest}) {
     for (const bool average : {false, true}) {
-      site.fabric.memory().rewind(start);
+      site.fabric.arena().rewind(start);
       const auto v = site.values(n);
       const auto ticket = f.all_reduce(everybody, v, average ? Op::average : Op::sum);
       f.wait(ticket);
@@ -148,7 +148,7 @@ TEST_P(EveryFabric, GroupsReduceWithinThemselvesBesideEverybody) {
   EXPECT_EQ(f.rank(half), int(members.size()) - 1 - site_.rank() / 2);
   EXPECT_EQ(f.size(), site_.size());
   for (int round = 0; round < 3; ++round) {
-    const auto mark = site_.fabric.memory().mark();
+    const auto mark = site_.fabric.arena().mark();
     const auto a = site_.values(5000), b = site_.values(7001), c = site_.values(3);
     const auto in_half = f.all_reduce(half, a, Op::sum), in_all = f.all_reduce(everybody, b, Op::average),
                again = f.all_reduce(half, c, Op::average);
@@ -156,14 +156,14 @@ TEST_P(EveryFabric, GroupsReduceWithinThemselvesBesideEverybody) {
     EXPECT_EQ(wrong_sum(a, members, false), std::nullopt);
     EXPECT_EQ(wrong_sum(b, site_.everyone(), true), std::nullopt);
     EXPECT_EQ(wrong_sum(c, members, true), std::nullopt);
-    site_.fabric.memory().rewind(mark);
+    site_.fabric.arena().rewind(mark);
   }
 }
 
 TEST_P(EveryFabric, EveryElementTypeIsSummed) {
   Fabric& f = site_.fabric;
   auto check = [&]<class T>(T) {
-    const auto v = site_.fabric.memory().take_of<T>(1001);
+    const auto v = site_.fabric.arena().take_of<T>(1001);
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<T>(i + 1000 * static_cast<std::size_t>(site_.rank()));
     f.wait(f.all_reduce(everybody, v, Op::sum));
     const auto p = static_cast<std::size_t>(site_.size());
@@ -230,7 +230,7 @@ TEST_P(EveryTransport, ABroadcastReachesAllFromEveryRoot) {
   Fabric& f = site.fabric;
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{1001}, longest}) {
     for (int root = 0; root < site.size(); ++root) {
-      const auto mark = site.fabric.memory().mark();
+      const auto mark = site.fabric.arena().mark();
       const auto v = site.values(n);
       const auto ticket = f.broadcast(everybody, v, root);
       f.wait(ticket);
@@ -239,7 +239,7 @@ TEST_P(EveryTransport, ABroadcastReachesAllFromEveryRoot) {
       EXPECT_EQ(wrong, 0u) << "n " << n << " root " << root;
       EXPECT_EQ(ticket->completion().bytes_sent, ticket->completion().bytes_due);
       EXPECT_EQ(site.world.sum(double(ticket->completion().bytes_sent)), double(4 * n) * (site.size() - 1));
-      site.fabric.memory().rewind(mark);
+      site.fabric.arena().rewind(mark);
     }
   }
 }
@@ -354,13 +354,13 @@ TEST_P(EveryTransport, ComputationRunsAtOnceAndIsOnTheBoard) {
 
 TEST_P(EveryTransport, ABufferLongerThanPromisedIsRefused) {
   Fabric& f = site_.fabric;
-  const auto v = site_.fabric.memory().take_of<double>(usual + 1);
+  const auto v = site_.fabric.arena().take_of<double>(usual + 1);
   EXPECT_THROW(f.wait(f.all_reduce(everybody, v, Op::sum)), core::BackendError);
 }
 
 TEST_P(EveryTransport, AnAverageOfIntegersIsRefused) {
   Fabric& f = site_.fabric;
-  const auto v = site_.fabric.memory().take_of<std::int32_t>(4);
+  const auto v = site_.fabric.arena().take_of<std::int32_t>(4);
   EXPECT_THROW(f.wait(f.all_reduce(everybody, v, Op::average)), core::UsageError);
 }
 
@@ -422,8 +422,8 @@ TEST(WorldFabric, HoldsTheMemoryThatItSaysItWill) {
                                      .max_call_bytes = 5'000'000};
     WorldFabric fabric(world, options, activity);
     const auto stated = WorldFabric::resident_bytes(options, world.size());
-    EXPECT_LE(fabric.memory().memory().size(), stated + 4096);
-    EXPECT_NO_THROW((void)fabric.memory().take(1'000'000)) << "scratch must not eat the models' part";
+    EXPECT_LE(fabric.arena().arena().size(), stated + 4096);
+    EXPECT_NO_THROW((void)fabric.arena().take(1'000'000)) << "scratch must not eat the models' part";
   }
 }
 

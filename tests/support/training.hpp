@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dataparallel/probe.hpp"
+#include "dataparallel/rules/registry.hpp"
 #include "dataparallel/strategy.hpp"
 #include "kernels/threads.hpp"
 #include "model/digits.hpp"
@@ -95,17 +96,19 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
   model::Mlp mlp(t.widths);
   const model::Buffers buffers{memory(mlp.element_count()), memory(mlp.element_count())};
   mlp.initialise(buffers, t.own_start ? 100 + static_cast<std::uint64_t>(fabric.rank()) : 100);
-  auto optimizer = dataparallel::make_optimizer(t.optimizer, mlp.element_count());
-  auto strategy = dataparallel::find_strategy(t.strategy).make({.bucket_bytes = t.bucket_bytes});
+  auto optimizer =
+      dataparallel::make_optimizer(t.optimizer, {.elements = mlp.element_count(), .tensors = mlp.tensors()});
+  auto strategy = dataparallel::find_strategy(t.strategy)->make({.bucket_bytes = t.bucket_bytes});
   dataparallel::Probe probe(fabric);
-  dataparallel::Worker worker(probe, mlp, buffers, *optimizer);
+  dataparallel::Worker worker(probe, dataparallel::everybody, mlp, buffers, *optimizer);
   Samples samples(data, t.batch_global, fabric.rank(), fabric.size());
   Trace trace;
   strategy->begin(worker);
   for (int i = 0; i < t.steps; ++i) {
     const auto batch = samples.batch(i);
     probe.begin_step();
-    const auto outcome = strategy->step(worker, batch, t.step_size);
+    const auto outcome =
+        strategy->step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.steps.back().outcome = outcome;
     trace.steps.back().weights = hash_of(buffers.parameters.values<float>());

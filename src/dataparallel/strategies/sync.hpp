@@ -6,6 +6,6 @@ namespace gradmeter::dataparallel {
 
 /// Bytes: those of the all-reduce over all gradients: 2(P-1)/P · M for the ring.
 /// Source: Goyal et al. 2017; buckets: Li et al., "PyTorch Distributed", VLDB 2020.
-std::unique_ptr<Strategy> make_sync(const StrategyOptions&);
+std::unique_ptr<Strategy> make_sync(const core::ParsedName&, const StrategyOptions&);
 
 }  // namespace gradmeter::dataparallel

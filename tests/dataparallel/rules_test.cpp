@@ -1,4 +1,4 @@
-#include "dataparallel/optimizer.hpp"
+#include "dataparallel/rules/registry.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<float> noise(std::size_t n, std::uint64_t stream) {
 
 std::string refusal(std::string_view name) {
   try {
-    (void)make_optimizer(name, 4);
+    (void)make_optimizer(name, {.elements = 4});
   } catch (const core::UsageError& e) {
     return e.what();
   }
@@ -28,22 +28,22 @@ std::string refusal(std::string_view name) {
 }
 
 TEST(Optimizer, NamesAreCanonicalWithTheirDefaultsWrittenOut) {
-  EXPECT_EQ(make_optimizer("sgd", 4)->name(), "sgd");
-  EXPECT_EQ(make_optimizer("momentum", 4)->name(), "momentum:mu=0.9");
-  EXPECT_EQ(make_optimizer("nesterov", 4)->name(), "nesterov:mu=0.9");
-  EXPECT_EQ(make_optimizer("momentum:mu=0.8", 4)->name(), "momentum:mu=0.8");
+  EXPECT_EQ(make_optimizer("sgd", {.elements = 4})->name(), "sgd");
+  EXPECT_EQ(make_optimizer("momentum", {.elements = 4})->name(), "momentum:mu=0.9");
+  EXPECT_EQ(make_optimizer("nesterov", {.elements = 4})->name(), "nesterov:mu=0.9");
+  EXPECT_EQ(make_optimizer("momentum:mu=0.8", {.elements = 4})->name(), "momentum:mu=0.8");
 }
 
 TEST(Optimizer, EqualValuesWrittenDifferentlyHaveOneName) {
-  EXPECT_EQ(make_optimizer("momentum:mu=0.90", 4)->name(), "momentum:mu=0.9");
-  EXPECT_EQ(make_optimizer("momentum:mu=9e-1", 4)->name(), "momentum:mu=0.9");
-  EXPECT_EQ(make_optimizer("nesterov:mu=0.0", 4)->name(), "nesterov:mu=0");
+  EXPECT_EQ(make_optimizer("momentum:mu=0.90", {.elements = 4})->name(), "momentum:mu=0.9");
+  EXPECT_EQ(make_optimizer("momentum:mu=9e-1", {.elements = 4})->name(), "momentum:mu=0.9");
+  EXPECT_EQ(make_optimizer("nesterov:mu=0.0", {.elements = 4})->name(), "nesterov:mu=0");
 }
 
 TEST(Optimizer, ACanonicalNameMakesItselfAgain) {
   for (const auto& o : optimizers()) {
-    const auto name = make_optimizer(o.name, 4)->name();
-    EXPECT_EQ(make_optimizer(name, 4)->name(), name);
+    const auto name = make_optimizer(o.name, {.elements = 4})->name();
+    EXPECT_EQ(make_optimizer(name, {.elements = 4})->name(), name);
     EXPECT_FALSE(o.source.empty());
   }
 }
@@ -55,9 +55,9 @@ TEST(Optimizer, AnUnknownNameIsRefusedWithAllThatThereAre) {
 }
 
 TEST(Optimizer, ParametersThatMeanNothingAreRefused) {
-  EXPECT_THAT(refusal("sgd:mu=0.9"), HasSubstr("it takes none"));
-  EXPECT_THAT(refusal("momentum:nu=0.9"), HasSubstr("no parameter 'nu'"));
-  EXPECT_THAT(refusal("momentum:0.9"), HasSubstr("mu=0.9"));
+  EXPECT_THAT(refusal("sgd:mu=0.9"), HasSubstr("takes no parameters"));
+  EXPECT_THAT(refusal("momentum:nu=0.9"), HasSubstr("parameter of momentum"));
+  EXPECT_THAT(refusal("momentum:0.9"), HasSubstr("takes no '0.9'"));
   for (const auto* value : {"1", "-0.1", "1.5", "nan", "inf", "x", "0.9x", "0,9"}) {
     EXPECT_NE(refusal(std::string("momentum:mu=") + value), "accepted") << value;
   }
@@ -67,12 +67,12 @@ TEST(Optimizer, TheUpdatesAreThoseOfTheirFormulas) {
   const std::size_t n = 37;
   const float step = 0.05f, mu = 0.8f;
   for (const std::string name : {"sgd", "momentum:mu=0.8", "nesterov:mu=0.8"}) {
-    auto optimizer = make_optimizer(name, n);
+    auto optimizer = make_optimizer(name, {.elements = n});
     auto w = noise(n, 0);
     std::vector<double> expected(w.begin(), w.end()), v(n, 0.0);
     for (std::uint64_t t = 1; t <= 5; ++t) {
       const auto g = noise(n, t);
-      optimizer->apply(w, g, 0, step);
+      optimizer->apply(w, g, 0, {step, t});
       for (std::size_t i = 0; i < n; ++i) {
         v[i] = double(mu) * v[i] + g[i];
         double change = g[i];
@@ -88,13 +88,13 @@ TEST(Optimizer, TheUpdatesAreThoseOfTheirFormulas) {
 /// Five steps, bucket by bucket; `place` says at which offset a bucket's state lies.
 std::vector<float> in_buckets(std::string_view name, std::size_t n, std::size_t bucket,
                               const std::function<std::size_t(std::size_t)>& place) {
-  auto optimizer = make_optimizer(name, n);
+  auto optimizer = make_optimizer(name, {.elements = n});
   auto w = noise(n, 0);
   for (std::uint64_t t = 1; t <= 5; ++t) {
     const auto g = noise(n, t);
     for (std::size_t at = 0; at < n; at += bucket) {
       const std::size_t count = std::min(bucket, n - at);
-      optimizer->apply(std::span(w).subspan(at, count), std::span(g).subspan(at, count), place(at), 0.1f);
+      optimizer->apply(std::span(w).subspan(at, count), std::span(g).subspan(at, count), place(at), {0.1f, t});
     }
   }
   return w;
@@ -116,9 +116,9 @@ TEST(Optimizer, StateKeptAtTheWrongPlaceShows) {
 }
 
 TEST(Optimizer, MomentumCostsMoreThanPlainDescent) {
-  EXPECT_DOUBLE_EQ(make_optimizer("sgd", 10)->cost(10).bytes, 120);
-  EXPECT_DOUBLE_EQ(make_optimizer("momentum", 10)->cost(10).bytes, 200);
-  EXPECT_DOUBLE_EQ(make_optimizer("nesterov", 10)->cost(5).bytes, 100);
+  EXPECT_DOUBLE_EQ(make_optimizer("sgd", {.elements = 10})->cost(10).bytes, 120);
+  EXPECT_DOUBLE_EQ(make_optimizer("momentum", {.elements = 10})->cost(10).bytes, 200);
+  EXPECT_DOUBLE_EQ(make_optimizer("nesterov", {.elements = 10})->cost(5).bytes, 100);
 }
 
 }  // namespace

@@ -5,6 +5,6 @@
 namespace gradmeter::dataparallel {
 
 /// Bytes: none. Source: tf_cnn_benchmarks' `independent`.
-std::unique_ptr<Strategy> make_independent(const StrategyOptions&);
+std::unique_ptr<Strategy> make_independent(const core::ParsedName&, const StrategyOptions&);
 
 }  // namespace gradmeter::dataparallel

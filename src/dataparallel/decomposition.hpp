@@ -1,0 +1,39 @@
+// A step taken apart by interval arithmetic: what was computed, what communicated, what of that was exposed.
+#pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/intervals.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// One call of one rank in one step.
+struct CallRecord {
+  std::string_view label;
+  Completion completion;
+};
+/// What one rank did in one step.
+struct StepRecord {
+  Interval step;
+  ComputeLog computations;
+  std::vector<CallRecord> calls;
+};
+
+/// A step taken apart [s]. compute + exposed + idle = step, where idle is what is neither computation nor a call.
+struct Decomposition {
+  double step = 0, compute = 0;
+  double communication = 0;  ///< the union of the calls, from start to finish
+  double exposed = 0;        ///< communication outside computation: union − compute
+  double overlap = 0;        ///< compute + communication − union
+  double skew = 0;           ///< of the exposed part, waiting for peers that had not started the call yet
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
+  bool bytes_known = true;  ///< false: a vendor's call was among them
+  double encode = 0, decode = 0;
+};
+
+/// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).
+Decomposition decompose(const StepRecord&, std::span<const double> last_start);
+
+}  // namespace gradmeter::dataparallel

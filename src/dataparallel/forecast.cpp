@@ -1,0 +1,46 @@
+#include "dataparallel/forecast.hpp"
+
+#include <algorithm>
+
+#include "allreduce/slices.hpp"
+
+namespace gradmeter::dataparallel {
+
+Forecast& Forecast::operator+=(const Forecast& o) {
+  bytes += o.bytes;
+  messages += o.messages;
+  seconds += o.seconds;
+  known = known && o.known;
+  return *this;
+}
+
+Forecast Forecast::times(std::uint64_t n) const {
+  return {.bytes = bytes * n, .messages = messages * n, .seconds = seconds * static_cast<double>(n), .known = known};
+}
+
+Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
+  if (s.ranks < 2) return {};
+  const auto algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring");
+  const allreduce::Shape shape{s.ranks, s.ranks};
+  if (!algorithm->has_schedule()) return {.known = false};
+  const auto schedule = algorithm->make(shape, goal).front();
+  const auto layout = allreduce::Slice{
+      .cut = allreduce::cut_for(goal), .blocks = schedule->blocks(), .total = elements, .begin = 0, .length = elements};
+  Forecast out{.messages = algorithm->cost(shape, goal).messages};
+  std::uint64_t most = 0;
+  for (std::uint32_t r = 0; r < s.ranks; ++r) {
+    const std::uint64_t sent = sizeof(float) * allreduce::elements_sent(*schedule, r, layout);
+    out.bytes += sent;
+    most = std::max(most, sent);
+  }
+  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  return out;
+}
+
+Forecast forecast_messages(const Scene& s, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes) {
+  return {.bytes = senders * bytes,
+          .messages = senders * messages,
+          .seconds = static_cast<double>(bytes) / s.link.bytes_per_s};
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,38 @@
+// What a strategy says that it will send, to be held against what the probe counted.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "allreduce/hockney.hpp"
+#include "allreduce/registry.hpp"
+#include "compression/registry.hpp"
+#include "model/model.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Of all ranks of an axis together. Bytes are payload; what a rank gives itself is not counted.
+struct Forecast {
+  std::uint64_t bytes = 0, messages = 0;
+  double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
+  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data: bytes is 0 or the most
+  Forecast& operator+=(const Forecast&);
+  Forecast times(std::uint64_t n) const;
+};
+
+/// What a forecast is for.
+struct Scene {
+  std::uint32_t ranks = 1;  ///< of the axis, servers among them
+  std::span<const model::Tensor> tensors = {};
+  std::size_t elements = 0;                ///< of the flat buffer
+  std::uint64_t steps = 1;                 ///< from the first on
+  allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
+  compression::CodecChoicePtr codec = {};  ///< null: none
+  allreduce::Link link = {};
+};
+
+/// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
+Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
+/// `messages` messages from each of so many ranks, of so many bytes together for a rank.
+Forecast forecast_messages(const Scene&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
+
+}  // namespace gradmeter::dataparallel

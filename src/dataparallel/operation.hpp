@@ -1,0 +1,37 @@
+// A call under way, and what became of it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+namespace gradmeter::dataparallel {
+
+/// From when on a call's data may be read: recorded behind the computation so far, as cudaEventRecord does it.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool reached() const = 0;
+};
+using Ready = std::shared_ptr<const Event>;  ///< null: at once
+
+/// What became of a call, in the fabric's own clock [s]: the host's, a stream's events, or virtual time.
+struct Completion {
+  double posted = 0, started = 0, finished = 0;
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
+  std::optional<std::uint64_t> bytes_due;                 ///< what the schedule's messages add up to; null: a vendor's
+  double encode_s = 0, decode_s = 0;                      ///< of the mover's time, with a codec
+};
+
+/// A call under way.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual bool done() const = 0;
+  /// Errors: std::logic_error before `done`.
+  virtual const Completion& completion() const = 0;
+  virtual std::string_view label() const = 0;
+};
+using Ticket = std::shared_ptr<Operation>;
+
+}  // namespace gradmeter::dataparallel

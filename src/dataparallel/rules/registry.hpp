@@ -1,0 +1,32 @@
+// Every optimizer there is. A new one is a file of its own and one row in registry.cpp.
+#pragma once
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/name.hpp"
+#include "dataparallel/rule.hpp"
+#include "model/model.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// What a rule is made for: the flat buffer's length, and the tensors in it (offsets within it).
+struct RuleScope {
+  std::size_t elements = 0;
+  std::span<const model::Tensor> tensors = {};  ///< must last as long as the rule
+};
+
+/// One row. `parameters`: with their defaults, "mu=0.9"; empty: none.
+struct OptimizerInfo {
+  std::string_view name, parameters, rule, source;
+  std::unique_ptr<Rule> (*make)(const core::ParsedName&, const RuleScope&);
+};
+std::span<const OptimizerInfo> optimizers();
+/// "sgd", "momentum", "momentum:mu=0.8", "nesterov:mu=0.9".
+/// Errors: UsageError for an unknown name or parameter.
+std::unique_ptr<Rule> make_optimizer(std::string_view name, const RuleScope&);
+
+/// A parameter's value in [least, below). Errors: UsageError that says so.
+float rule_parameter(const core::ParsedName&, std::string_view key, float least, float below);
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,32 @@
+#include "dataparallel/strategies/independent.hpp"
+
+#include "dataparallel/buckets.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Independent final : public Strategy {
+ public:
+  explicit Independent(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes) {}
+  void begin(Worker&) override {}
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const auto outcome = w.pass(batch);
+    // Bucket by bucket, as `sync` does it: the control differs in the exchange alone.
+    for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
+      w.update(b.offset, b.count, step);
+    }
+    return outcome;
+  }
+  Forecast predict(const Scene&) const override { return {}; }
+
+ private:
+  std::size_t bucket_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_independent(const core::ParsedName&, const StrategyOptions& o) {
+  return std::make_unique<Independent>(o);
+}
+
+}  // namespace gradmeter::dataparallel
