@@ -38,7 +38,7 @@ options::options_description describe() {
   add_text(d, "lr", "0.01", "step size");
   add_text(d, "lr-rule", "constant", "constant");
   add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0; 0: none");
-  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
+  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
