@@ -30,15 +30,14 @@ struct Tensor {
 /// Moves the averages on. Returns Σ w² and Σ r².
 TwoSums average(const Tensor& t, const Parameters& p) {
   return sum_blocks(t.count, [=](std::size_t first, std::size_t count) {
-    TwoSums s;
+    float* __restrict m = t.m, * __restrict v = t.v;
+    const float* __restrict g = t.g;
     for (std::size_t i = first; i < first + count; ++i) {
-      t.m[i] = p.beta1 * t.m[i] + (1 - p.beta1) * t.g[i];
-      t.v[i] = p.beta2 * t.v[i] + (1 - p.beta2) * (t.g[i] * t.g[i]);
-      const double r = double{t.direction(i, p)};
-      s.first += double{t.w[i]} * double{t.w[i]};
-      s.second += r * r;
+      m[i] = p.beta1 * m[i] + (1 - p.beta1) * g[i];
+      v[i] = p.beta2 * v[i] + (1 - p.beta2) * (g[i] * g[i]);
     }
-    return s;
+    return squares(
+        first, count, [&](std::size_t i) { return t.w[i]; }, [&](std::size_t i) { return t.direction(i, p); });
   });
 }
 
@@ -72,11 +71,12 @@ class Lamb final : public Rule {
  private:
   void update(const Tensor& t, float step) const {
     const Parameters p = parameters_;
-    const TwoSums squares = average(t, p);
-    const bool both = squares.first > 0 && squares.second > 0;
-    const auto rate = static_cast<float>(double{step} * (both ? std::sqrt(squares.first / squares.second) : 1.0));
+    const TwoSums sums = average(t, p);
+    const bool both = sums.first > 0 && sums.second > 0;
+    const auto rate = static_cast<float>(double{step} * (both ? std::sqrt(sums.first / sums.second) : 1.0));
     kernels::split(t.count, grain, [=](std::size_t first, std::size_t count) {
-      for (std::size_t i = first; i < first + count; ++i) t.w[i] -= rate * t.direction(i, p);
+      float* __restrict w = t.w;
+      for (std::size_t i = first; i < first + count; ++i) w[i] -= rate * t.direction(i, p);
     });
   }
 

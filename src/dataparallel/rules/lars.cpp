@@ -34,16 +34,12 @@ class Lars final : public Rule {
 
  private:
   void update(float* w, const float* g, float* v, std::size_t n, float step) const {
-    const TwoSums squares = sum_blocks(n, [=](std::size_t first, std::size_t count) {
-      TwoSums s;
-      for (std::size_t i = first; i < first + count; ++i) {
-        s.first += double{w[i]} * double{w[i]};
-        s.second += double{g[i]} * double{g[i]};
-      }
-      return s;
+    const TwoSums sums = sum_blocks(n, [=](std::size_t first, std::size_t count) {
+      return squares(
+          first, count, [=](std::size_t i) { return w[i]; }, [=](std::size_t i) { return g[i]; });
     });
     const Parameters p = parameters_;
-    const double size = std::sqrt(squares.first), slope = std::sqrt(squares.second);
+    const double size = std::sqrt(sums.first), slope = std::sqrt(sums.second);
     const double trust = size > 0 && slope > 0 ? double{p.eta} * size / (slope + double{p.decay} * size) : 1.0;
     const auto rate = static_cast<float>(double{step} * trust);
     kernels::split(n, grain, [=](std::size_t first, std::size_t count) {
