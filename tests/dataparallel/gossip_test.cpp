@@ -69,8 +69,12 @@ TEST_P(PushSum, KeepsTheSumsOfXAndOfWeights) {
     const double x = seen.masses.at(3).x;
     for (const auto& [step, mass] : seen.masses) {
       EXPECT_NEAR(2 * mass.weight, p, 1e-6) << "p " << p << " step " << step;
-      if (step > 3) EXPECT_NEAR(mass.x, x, 1e-6 * std::fabs(x) + 1e-4) << "p " << p << " step " << step;
-      if (step == 1) EXPECT_GT(std::fabs(mass.x - x), 1e-2) << "gradients change it";
+      if (step > 3) {
+        EXPECT_NEAR(mass.x, x, 1e-6 * std::fabs(x) + 1e-4) << "p " << p << " step " << step;
+      }
+      if (step == 1) {
+        EXPECT_GT(std::fabs(mass.x - x), 1e-2) << "gradients change it";
+      }
     }
   }
 }

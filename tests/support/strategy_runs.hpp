@@ -39,7 +39,7 @@ struct StrategyEnd {
 
 inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& run) {
   kernels::set_compute_threads(1);
-  const auto data = training_digits();
+  static const auto data = training_digits();
   const auto model = run.model();
   const std::size_t n = model->element_count();
   const model::Buffers buffers{fabric.memory(n), fabric.memory(n)};
