@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::test {
