@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dataparallel/virtual/world.hpp"
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/world/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "support/training.hpp"
 
