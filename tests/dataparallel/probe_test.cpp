@@ -195,7 +195,7 @@ TEST(Probe, ACallThatOutlastsItsStepIsPartOfTheStepInWhichItEnds) {
     const Ticket t = gets ? probe.receive(everybody, 1, std::span<float>(v)) : nullptr;
     EXPECT_EQ(probe.end_step().calls.size(), 0u);
     probe.begin_step();
-    if (!gets) probe.wait(probe.send(everybody, 0, std::span<const float>(v)));
+    if (!gets) probe.wait(probe.send(everybody, 0, std::span<const float>(v), {}));
     if (gets) probe.wait(t);
     EXPECT_EQ(probe.end_step().calls.size(), 1u);
     probe.begin_step();

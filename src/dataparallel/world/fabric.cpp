@@ -50,8 +50,10 @@ std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, i
   std::size_t all = 0;
   if (o.algorithm && o.codec) all = allreduce::coded_arena_bytes(coded_request(o, shape), r);
   if (o.algorithm && !o.codec) all = o.algorithm->arena_bytes(shape, r, executor_options(o));
-  for (const auto goal : {allreduce::Goal::reduce_scatter, allreduce::Goal::all_gather}) {
-    if (o.scatters) all += algorithm_for(o, shape, goal)->arena_bytes(shape, r, executor_options(o), goal);
+  using enum allreduce::Goal;
+  for (const auto goal : {all_reduce, reduce_scatter, all_gather}) {
+    const bool wanted = goal == all_reduce ? !o.algorithm || o.codec : o.scatters;
+    if (wanted) all += algorithm_for(o, shape, goal)->arena_bytes(shape, r, executor_options(o), goal);
   }
   return 3 * all;
 }
@@ -115,10 +117,12 @@ void WorldFabric::forget() {
 
 Ticket WorldFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready, const allreduce::Contents& contents) {
   Circle& c = circle(g);
-  if (!c.all_reduce)
-    throw core::BackendError("dataparallel", "all_reduce", "this fabric was made without an algorithm");
   const allreduce::Call call{
       .in = b.host(), .out = b.host(), .count = b.count(), .element = b.element(), .op = op, .contents = contents};
+  // A codec is for gradients, which say what they are; words and activations go plain.
+  if (!c.all_reduce || (options_.codec && contents.tensors.empty())) {
+    return collective(g, allreduce::Goal::all_reduce, call, std::move(ready));
+  }
   auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce, call,
                                                       c.world_ranks);
   engine_->submit(ticket);
@@ -149,7 +153,9 @@ Ticket WorldFabric::collective(Group g, allreduce::Goal goal, const allreduce::C
     const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
     bound = algorithm_for(options_, shape, goal)->bind(site, executor_options(options_), goal);
   }
-  const char* label = goal == allreduce::Goal::reduce_scatter ? "reduce-scatter" : "all-gather";
+  const char* label = goal == allreduce::Goal::reduce_scatter ? "reduce-scatter"
+                      : goal == allreduce::Goal::all_gather   ? "all-gather"
+                                                              : "all-reduce";
   auto ticket = std::make_shared<CollectiveOperation>(label, g.id, std::move(ready), *bound, call, c.world_ranks);
   engine_->submit(ticket);
   return ticket;

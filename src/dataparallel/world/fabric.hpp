@@ -15,8 +15,8 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct WorldFabricOptions {
-  allreduce::AlgorithmPtr algorithm = {};
-  compression::CodecChoicePtr codec = {};  ///< of all-reduces; null: none
+  allreduce::AlgorithmPtr algorithm = {};  ///< null, and for what it cannot do: ring
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::Patience patience{200, 0};
