@@ -1,6 +1,8 @@
 #include <array>
 
+#include "dataparallel/strategies/easgd.hpp"
 #include "dataparallel/strategies/independent.hpp"
+#include "dataparallel/strategies/parameter_server.hpp"
 #include "dataparallel/strategies/sync.hpp"
 #include "dataparallel/strategy.hpp"
 
@@ -8,6 +10,16 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::array table{
+    StrategyInfo{.name = "easgd",
+                 .parameters = "every=4,beta=0.9",
+                 .rule = "alone, and every so many steps drawn to a centre: x -= d, c += d, d = beta/P (x - c)",
+                 .bytes_text = "2M/every",
+                 .source = "Zhang et al., NIPS 2015",
+                 .speech = Speech::messages,
+                 .keeps_equal = false,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_easgd},
     StrategyInfo{.name = "independent",
                  .parameters = "",
                  .rule = "no communication: the control",
@@ -18,6 +30,36 @@ constexpr std::array table{
                  .optimizer = "momentum:mu=0.9",
                  .step_size = 0.01f,
                  .make = make_independent},
+    StrategyInfo{.name = "ps-async",
+                 .parameters = "push=1,fetch=1,scale=mean,prefetch=0",
+                 .rule = "servers apply every worker's gradient when it comes; nobody waits",
+                 .bytes_text = "M/push up, M/fetch down",
+                 .source = "Dean et al., NIPS 2012",
+                 .speech = Speech::messages,
+                 .keeps_equal = false,
+                 .optimizer = "sgd",
+                 .step_size = 0.05f,
+                 .make = make_ps_async},
+    StrategyInfo{.name = "ps-ssp",
+                 .parameters = "staleness=2,push=1,fetch=1,scale=mean,prefetch=0",
+                 .rule = "as ps-async, but a pull waits for workers that are more than `staleness` updates behind",
+                 .bytes_text = "M/push up, M/fetch down",
+                 .source = "Ho et al., NIPS 2013",
+                 .speech = Speech::messages,
+                 .keeps_equal = false,
+                 .optimizer = "sgd",
+                 .step_size = 0.05f,
+                 .make = make_ps_ssp},
+    StrategyInfo{.name = "ps-sync",
+                 .parameters = "",
+                 .rule = "servers apply the mean of all workers' gradients, whose pulls wait for it",
+                 .bytes_text = "M up, M down",
+                 .source = "Li et al., OSDI 2014",
+                 .speech = Speech::messages,
+                 .keeps_equal = true,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_ps_sync},
     StrategyInfo{.name = "sync",
                  .parameters = "",
                  .rule = "w -= step * mean(gradient), exchanged bucket by bucket while backward goes on",
