@@ -1,9 +1,11 @@
 #include <array>
 
 #include "dataparallel/strategies/block_averaging.hpp"
+#include "dataparallel/strategies/easgd.hpp"
 #include "dataparallel/strategies/es.hpp"
 #include "dataparallel/strategies/gossip.hpp"
 #include "dataparallel/strategies/independent.hpp"
+#include "dataparallel/strategies/parameter_server.hpp"
 #include "dataparallel/strategies/population.hpp"
 #include "dataparallel/strategies/sharded.hpp"
 #include "dataparallel/strategies/sync.hpp"
@@ -33,6 +35,16 @@ constexpr std::array table{
                  .optimizer = "adamw",
                  .step_size = 0.001f,
                  .make = make_diloco},
+    StrategyInfo{.name = "easgd",
+                 .parameters = "every=4,beta=0.9",
+                 .rule = "alone, and every so many steps drawn to a centre: x -= d, c += d, d = beta/P (x - c)",
+                 .bytes_text = "2M/every",
+                 .source = "Zhang et al., NIPS 2015",
+                 .speech = Speech::mail,
+                 .keeps_equal = false,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_easgd},
     StrategyInfo{.name = "es",
                  .parameters = "pairs=8,sigma=0.02",
                  .rule = "theta += a/(2 n sigma) sum (F+ - F-) eps; only scalars travel",
@@ -83,6 +95,36 @@ constexpr std::array table{
                  .optimizer = "",
                  .step_size = 0.01f,
                  .make = make_population},
+    StrategyInfo{.name = "ps-async",
+                 .parameters = "push=1,fetch=1,scale=mean,prefetch=0",
+                 .rule = "servers apply every worker's gradient when it comes; nobody waits",
+                 .bytes_text = "M/push up, M/fetch down",
+                 .source = "Dean et al., NIPS 2012",
+                 .speech = Speech::mail,
+                 .keeps_equal = false,
+                 .optimizer = "sgd",
+                 .step_size = 0.05f,
+                 .make = make_ps_async},
+    StrategyInfo{.name = "ps-ssp",
+                 .parameters = "staleness=2,push=1,fetch=1,scale=mean,prefetch=0",
+                 .rule = "as ps-async, but a pull waits for workers that are more than `staleness` updates behind",
+                 .bytes_text = "M/push up, M/fetch down",
+                 .source = "Ho et al., NIPS 2013",
+                 .speech = Speech::mail,
+                 .keeps_equal = false,
+                 .optimizer = "sgd",
+                 .step_size = 0.05f,
+                 .make = make_ps_ssp},
+    StrategyInfo{.name = "ps-sync",
+                 .parameters = "",
+                 .rule = "servers apply the mean of all workers' gradients, whose pulls wait for it",
+                 .bytes_text = "M up, M down",
+                 .source = "Li et al., OSDI 2014",
+                 .speech = Speech::mail,
+                 .keeps_equal = true,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_ps_sync},
     StrategyInfo{.name = "sharded",
                  .parameters = "",
                  .rule = "gradients reduce-scattered, own block updated, weights gathered, bucket by bucket",

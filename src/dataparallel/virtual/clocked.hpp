@@ -7,7 +7,8 @@
 
 namespace gradmeter::dataparallel {
 
-class Clocked : public Fabric {
+template <class Base>
+class Clocked : public Base {
  public:
   using Slowdown = std::function<double(int rank, std::uint64_t n)>;
   /// count: of the rank's computations so far, here.

@@ -1,40 +1,20 @@
 #include "dataparallel/virtual/companion.hpp"
 
-#include <algorithm>
-#include <stdexcept>
+#include <exception>
+#include <utility>
 
 #include "core/format.hpp"
+#include "dataparallel/aside.hpp"
 #include "dataparallel/virtual/clocked.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-class CompanionFabric final : public Clocked {
- public:
-  using Clocked::Clocked;
-  Group split(int, int) override { refuse("split"); }
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::Contents&) override { refuse("all-reduce"); }
-  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override { refuse("reduce-scatter"); }
-  Ticket all_gather(Group, Buffer, Ready) override { refuse("all-gather"); }
-  Ticket broadcast(Group, Buffer, int, Ready) override { refuse("broadcast"); }
-  Ticket send(Group, int, ConstBuffer, Ready) override { refuse("send"); }
-  Ticket receive(Group, int, Buffer) override { refuse("receive"); }
-  void wait(const Ticket&) override { refuse("wait"); }
-  Ports open(Group, const MailOptions&) override { refuse("open"); }
-  std::unique_ptr<Companion> launch(std::function<void(Fabric&)>) override { refuse("launch"); }
-  std::span<float> memory(std::size_t) override { refuse("memory"); }
-
- private:
-  [[noreturn]] void refuse(const char* what) const {
-    throw std::logic_error(fmt::format(
-        "the program beside rank {} tried {}; it has computation, a clock and its ports, let the worker do this",
-        worker_, what));
-  }
-};
+using CompanionFabric = Clocked<Aside>;
 
 class VirtualCompanion final : public Companion {
  public:
-  VirtualCompanion(Ground& g, PostOffice& office, Counts& counts, int worker, std::function<void(Fabric&)> program)
+  VirtualCompanion(Ground& g, VirtualMail& office, Counts& counts, int worker, std::function<void(Fabric&)> program)
       : g_(g), launcher_(g.baton.holder()) {
     thread_ = g.baton.spawn(fmt::format("the program beside rank {}", worker),
                             [this, &office, &counts, worker, program = std::move(program)] {
@@ -58,7 +38,7 @@ class VirtualCompanion final : public Companion {
   }
 
  private:
-  void run(PostOffice& office, std::uint64_t& count, int worker, const std::function<void(Fabric&)>& program) {
+  void run(VirtualMail& office, std::uint64_t& count, int worker, const std::function<void(Fabric&)>& program) {
     try {
       CompanionFabric fabric(g_, worker, thread_, g_.machine.slowdown_beside, count);
       program(fabric);
@@ -84,7 +64,7 @@ class VirtualCompanion final : public Companion {
 
 }  // namespace
 
-std::unique_ptr<Companion> launch(Ground& g, PostOffice& office, Counts& counts, int worker,
+std::unique_ptr<Companion> launch(Ground& g, VirtualMail& office, Counts& counts, int worker,
                                   std::function<void(Fabric&)> program) {
   return std::make_unique<VirtualCompanion>(g, office, counts, worker, std::move(program));
 }

@@ -12,6 +12,6 @@ namespace gradmeter::dataparallel {
 using Counts = std::vector<std::uint64_t>;
 
 /// Starts the program at the holder's now.
-std::unique_ptr<Companion> launch(Ground&, PostOffice&, Counts&, int worker, std::function<void(Fabric&)> program);
+std::unique_ptr<Companion> launch(Ground&, VirtualMail&, Counts&, int worker, std::function<void(Fabric&)> program);
 
 }  // namespace gradmeter::dataparallel

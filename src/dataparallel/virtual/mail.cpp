@@ -9,9 +9,9 @@
 namespace gradmeter::dataparallel {
 
 /// Nothing is undone when it ends: after a failure that may be at any time.
-class PostOffice::VirtualPort final : public Port {
+class VirtualMail::VirtualPort final : public Port {
  public:
-  VirtualPort(PostOffice& office, std::shared_ptr<Exchange> e, Role role, int rank)
+  VirtualPort(VirtualMail& office, std::shared_ptr<Exchange> e, Role role, int rank)
       : office_(office),
         g_(office.g_),
         exchange_(std::move(e)),
@@ -127,7 +127,7 @@ class PostOffice::VirtualPort final : public Port {
     return mail;
   }
 
-  PostOffice& office_;
+  VirtualMail& office_;
   Ground& g_;
   std::shared_ptr<Exchange> exchange_;
   Role role_;
@@ -137,7 +137,7 @@ class PostOffice::VirtualPort final : public Port {
   Parcel last_;  ///< whose payload somebody may be reading
 };
 
-std::shared_ptr<Exchange> PostOffice::make(Group group, const MailOptions& options) {
+std::shared_ptr<Exchange> VirtualMail::make(Group group, const MailOptions& options) {
   auto e = std::make_shared<Exchange>();
   e->options = options;
   e->members = g_.groups.members(group);
@@ -160,7 +160,7 @@ std::shared_ptr<Exchange> PostOffice::make(Group group, const MailOptions& optio
   return e;
 }
 
-Ports PostOffice::open(Group group, int worker, const MailOptions& options) {
+Ports VirtualMail::open(Group group, int worker, const MailOptions& options) {
   const int rank = g_.groups.position(group, worker);
   if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
   auto& exchange = exchanges_[{group.id, calls_[{group.id, worker}]++}];
@@ -172,7 +172,7 @@ Ports PostOffice::open(Group group, int worker, const MailOptions& options) {
           std::make_unique<VirtualPort>(*this, exchange, Role::server, rank)};
 }
 
-double PostOffice::take_last_left(int thread) {
+double VirtualMail::take_last_left(int thread) {
   const auto node = last_left_.extract(thread);
   return node.empty() ? 0 : node.mapped();
 }

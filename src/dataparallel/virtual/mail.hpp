@@ -17,9 +17,9 @@ struct Exchange {
   std::deque<Letterbox>& boxes(Role r) { return r == Role::worker ? workers : servers; }
 };
 
-class PostOffice {
+class VirtualMail {
  public:
-  explicit PostOffice(Ground& g) : g_(g) {}
+  explicit VirtualMail(Ground& g) : g_(g) {}
   /// One worker's part of an `open`. It does not wait for the others: mail may come before they look.
   Ports open(Group, int worker, const MailOptions&);
   /// When the last message that this thread has posted leaves [s]; forgets it, since threads' numbers come again.

@@ -17,13 +17,13 @@ class VirtualState {
       : ground(workers, std::move(m)),
         meetings(ground),
         messages(ground),
-        post_office(ground),
+        mail(ground),
         computations(static_cast<std::size_t>(workers), 0),
         computations_beside(computations) {}
   Ground ground;
   Meetings meetings;
   Messages messages;
-  PostOffice post_office;
+  VirtualMail mail;
   Counts computations, computations_beside;
 };
 
@@ -31,10 +31,11 @@ namespace {
 
 using allreduce::Goal;
 
-class WorkerFabric final : public Clocked {
+class WorkerFabric final : public Clocked<Fabric> {
  public:
   WorkerFabric(VirtualState& s, int worker)
-      : Clocked(s.ground, worker, worker, s.ground.machine.slowdown, s.computations[static_cast<std::size_t>(worker)]),
+      : Clocked<Fabric>(s.ground, worker, worker, s.ground.machine.slowdown,
+                        s.computations[static_cast<std::size_t>(worker)]),
         s_(s) {}
 
   Group split(int color, int key) override { return g_.groups.split(worker_, color, key); }
@@ -54,9 +55,9 @@ class WorkerFabric final : public Clocked {
   Ticket receive(Group g, int peer, Buffer b) override { return s_.messages.receive(g, worker_, peer, b); }
   void wait(const Ticket& t) override { static_cast<VirtualOperation&>(*t).wait(); }
 
-  Ports open(Group g, const MailOptions& o) override { return s_.post_office.open(g, worker_, o); }
+  Ports open(Group g, const MailOptions& o) override { return s_.mail.open(g, worker_, o); }
   std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override {
-    return dataparallel::launch(g_, s_.post_office, s_.computations_beside, worker_, std::move(program));
+    return dataparallel::launch(g_, s_.mail, s_.computations_beside, worker_, std::move(program));
   }
   std::span<float> memory(std::size_t floats) override { return memory_.emplace_back(floats); }
 
