@@ -41,6 +41,7 @@ struct TrainResult {
   bool dumped = false;        ///< the gradient, if one was asked for
   bool reached = false;       ///< the target, if there is one
   bool weights_equal = true;  ///< on all ranks; always true for strategies that do not promise it
+  TrainingTotals totals = {};
 };
 
 /// Collective over the session's world. A row for each epoch (loss: mean over the epoch's samples), and for each
