@@ -54,7 +54,7 @@ struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;                     ///< communicate under computation where the rule allows it
   int servers = 0;                         ///< ranks of an axis that only serve; 0: every worker serves too
-  std::string optimizer = "sgd";           ///< the servers'
+  std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
   compression::CodecChoicePtr codec = {};  ///< of mail; the fabric has its own for all-reduces
   std::uint64_t seed = 1;
 };
