@@ -79,17 +79,17 @@ void Ledger::sweep() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
     if (keep_) record_.calls.push_back({(*it)->label(), (*it)->completion()});
-    count((*it)->completion());
+    totals_.add((*it)->completion());
   }
   under_way_.erase(done, under_way_.end());
 }
 
-void Ledger::count(const Completion& c) {
-  totals_.bytes_sent += c.bytes_sent;
-  totals_.bytes_between_nodes += c.bytes_between_nodes;
-  totals_.bytes_due += c.bytes_due.value_or(0);
-  totals_.bytes_known &= c.bytes_due.has_value();
-  ++totals_.calls;
+void Totals::add(const Completion& c) {
+  bytes_sent += c.bytes_sent;
+  bytes_between_nodes += c.bytes_between_nodes;
+  bytes_due += c.bytes_due.value_or(0);
+  bytes_known &= c.bytes_due.has_value();
+  ++calls;
 }
 
 StepRecord Ledger::take() {
@@ -106,7 +106,7 @@ Totals Ledger::totals() {
 
 void Ledger::add_done(const Completion& c) {
   const std::lock_guard lock(mutex_);
-  count(c);
+  totals_.add(c);
 }
 
 void Probe::begin_step() {
@@ -136,12 +136,11 @@ const StepRecord& Probe::end_step() {
 }
 
 Totals Probe::totals() {
-  std::erase_if(tickets_, [this](const Ticket& t) {
-    if (!t->done()) return false;
-    ledger_.add_done(t->completion());
-    return true;
-  });
-  return ledger_.totals();
+  Totals sum = ledger_.totals();
+  for (const Ticket& t : tickets_) {
+    if (t->done()) sum.add(t->completion());
+  }
+  return sum;
 }
 
 void Probe::wait(const Ticket& t) {

@@ -14,6 +14,7 @@ namespace gradmeter::dataparallel {
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
+  void add(const Completion&);
 };
 
 /// What programs beside the worker did. Any thread.
@@ -30,7 +31,6 @@ class Ledger {
   Totals totals();
 
  private:
-  void count(const Completion&);
   void sweep();  ///< what has been completed goes to the record; mutex held
 
   std::mutex mutex_;
@@ -56,7 +56,7 @@ class Probe final : public Forwarding {
   /// What servers beside the worker did since the last time, if it is kept.
   StepRecord take_beside() { return ledger_.take(); }
   void keep_beside(bool yes) { ledger_.keep(yes); }
-  /// Of all steps so far, and of what was beside them.
+  /// Of all steps so far, as far as it is done.
   Totals totals();
 
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
