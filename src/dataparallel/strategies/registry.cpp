@@ -87,7 +87,7 @@ constexpr std::array table{
                  .make = make_model_averaging},
     StrategyInfo{.name = "population",
                  .parameters = "breeding=1,decay=0.9995,mutation=0.02,size=16,survivors=4",
-                 .rule = "the best of a set of models stay, the others become their mutated children",
+                 .rule = "the best models of a set stay, mutated children of them take the others' places",
                  .bytes_text = "(P-1)/P 4 size, and at most survivors M",
                  .source = "Such et al. 2017; Beyer & Schwefel 2002",
                  .speech = Speech::messages,
