@@ -84,9 +84,9 @@ class Run {
   }
 
   float step_size(std::size_t step) const {
-    const double ramp = options_.warmup_epochs * static_cast<double>(training_.steps_per_epoch());
-    const double share = ramp > 0 ? std::min(1.0, (static_cast<double>(step) + 1) / ramp) : 1.0;
-    return static_cast<float>(share * static_cast<double>(options_.config.step_size));
+    return options_.step_rule.at(
+        {.step = step, .epoch_steps = training_.steps_per_epoch(), .steps = total_steps_, .batch = batch_global_},
+        static_cast<double>(options_.config.step_size), options_.warmup_epochs);
   }
 
   void log_step(std::size_t step, double mine) {

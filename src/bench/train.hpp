@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "bench/step_size.hpp"
 #include "bench/training.hpp"
 #include "core/result.hpp"
 #include "model/data.hpp"
@@ -20,7 +21,8 @@ struct TrainOptions {
   TrainingConfig config;
   model::DataOptions data;
   std::size_t epochs = 20;
-  double warmup_epochs = 1;      ///< the step size grows linearly from 0 over these (Goyal et al. 2017)
+  StepSizeRule step_rule = StepSizeRule("constant");
+  double warmup_epochs = 1;      ///< the step size grows over these
   std::optional<double> target;  ///< stop once validation accuracy is here [0, 1]
   std::optional<std::size_t> max_steps;
   std::optional<GradientDump> dump;      ///< rank 0's

@@ -3,6 +3,7 @@
 #include <array>
 #include <sstream>
 
+#include "bench/step_size.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/list_problems.hpp"
@@ -48,7 +49,16 @@ std::vector<Member> models() {
 }
 std::vector<Member> optimizers() {
   std::vector<Member> out;
-  for (const auto& o : dataparallel::optimizers()) out.push_back({std::string(o.name), "", std::string(o.source)});
+  for (const auto& o : dataparallel::optimizers()) {
+    out.push_back({std::string(o.name), std::string(o.rule), std::string(o.source), "", std::string(o.parameters)});
+  }
+  return out;
+}
+std::vector<Member> step_size_rules() {
+  std::vector<Member> out;
+  for (const auto& r : bench::step_size_rules()) {
+    out.push_back({std::string(r.name), std::string(r.rule), std::string(r.source), "", std::string(r.parameters)});
+  }
   return out;
 }
 std::vector<Member> kernels() {
@@ -88,11 +98,18 @@ std::vector<Member> data() {
           {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
 }
 
-constexpr std::array kinds{
-    Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
-    Kind{"kernels", kernels},       Kind{"models", models},         Kind{"optimizers", optimizers},
-    Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
-    Kind{"strategies", strategies}, Kind{"transports", transports}};
+constexpr std::array kinds{Kind{"algorithms", algorithms},
+                           Kind{"codecs", codecs},
+                           Kind{"data", data},
+                           Kind{"kernels", kernels},
+                           Kind{"lr-rules", step_size_rules},
+                           Kind{"models", models},
+                           Kind{"optimizers", optimizers},
+                           Kind{"precisions", precisions},
+                           Kind{"problems", problem_sets},
+                           Kind{"published", published_members},
+                           Kind{"strategies", strategies},
+                           Kind{"transports", transports}};
 
 /// In the table's order, each once; nothing asked means all.
 std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
@@ -132,14 +149,17 @@ void print_json(const std::vector<Shown>& chosen) {
 void print_table(const Shown& k) {
   const auto& members = k.members;
   const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
+  const bool adjusted =
+      std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
   std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}};
-  if (encoded)
-    columns.insert(columns.end(), {{"wire bits", "", core::Align::left}, {"parameters", "", core::Align::left}});
+  if (encoded) columns.push_back({"wire bits", "", core::Align::left});
+  if (adjusted) columns.push_back({"parameters", "", core::Align::left});
   columns.push_back({"source", "", core::Align::left});
   core::Table table(columns);
   for (const auto& m : members) {
     std::vector<std::string> cells{m.name, m.about};
-    if (encoded) cells.insert(cells.end(), {m.wire, m.parameters});
+    if (encoded) cells.push_back(m.wire);
+    if (adjusted) cells.push_back(m.parameters);
     cells.push_back(m.source);
     table.add_row(std::move(cells));
   }

@@ -6,7 +6,8 @@ namespace gradmeter::cli {
 
 struct Member {
   std::string name, about, source;
-  std::string wire = {}, parameters = {};  ///< of a codec: bits of an element, what its name takes with defaults
+  std::string wire = {};        ///< of a codec: bits of an element
+  std::string parameters = {};  ///< that its name takes, with defaults
 };
 
 }  // namespace gradmeter::cli

@@ -43,7 +43,7 @@ options::options_description describe() {
   add_text(d, "mesh", "data", "data: all ranks on the data axis");
   add_text(d, "accumulate", "1", "micro-batches a step: 1");
   add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");
-  add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
+  add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "seed", "1", "of data and weights");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m, 2h; default 5 s a point");

@@ -36,9 +36,9 @@ options::options_description describe() {
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
   add_text(d, "lr", "0.01", "step size");
-  add_text(d, "lr-rule", "constant", "constant");
-  add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0; 0: none");
-  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, nesterov:mu=0.9");
+  add_text(d, "lr-rule", "constant", "constant, cosine, and with '+' linear:batch=64, sqrt:batch=64: linear+cosine");
+  add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0, or from --lr if scaled; 0: none");
+  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
@@ -63,7 +63,6 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--update", f.text("update"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
-  check_only("--lr-rule", f.text("lr-rule"), {"constant"});
   bench::TrainOptions o;
   auto& c = o.config;
   c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
@@ -81,6 +80,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
+  o.step_rule = bench::StepSizeRule(f.text("lr-rule"));
   o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
   if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
   if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
@@ -97,6 +97,13 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   return o;
 }
 
+std::string step_text(const bench::Session& s, const bench::TrainOptions& o) {
+  const std::size_t batch = o.config.batch_per_rank * static_cast<std::size_t>(s.world().size());
+  const auto size = o.step_rule.scaled(static_cast<double>(o.config.step_size), batch);
+  if (o.step_rule.name() == "constant") return fmt::format("{}", o.config.step_size);
+  return fmt::format("{} ({} at batch {})", static_cast<float>(size), o.step_rule.name(), batch);
+}
+
 void print_head(const bench::Session& s, const bench::TrainOptions& o) {
   const auto& c = o.config;
   fmt::print("gradmeter {} ({})  train {}  {} rank{} × batch {}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
@@ -105,7 +112,7 @@ void print_head(const bench::Session& s, const bench::TrainOptions& o) {
              c.strategy->communicates() && s.world().size() > 1
                  ? fmt::format(" {}{}", c.algorithm->name, c.codec ? " " + c.codec->label : "")
                  : "",
-             c.optimizer, c.step_size, report::train_header());
+             c.optimizer, step_text(s, o), report::train_header());
   std::fflush(stdout);
 }
 

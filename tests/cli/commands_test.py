@@ -24,7 +24,8 @@ FLAGS = {
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
     "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
-    "models": ["mlp"], "optimizers": ["sgd", "momentum", "nesterov"], "precisions": ["fp32", "lns16"],
+    "lr-rules": ["constant", "linear"], "models": ["mlp"], "optimizers": ["sgd", "adamw", "lars"],
+    "precisions": ["fp32", "lns16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
 }

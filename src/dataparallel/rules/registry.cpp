@@ -4,12 +4,25 @@
 #include <string>
 #include <vector>
 
+#include "dataparallel/rules/adam.hpp"
+#include "dataparallel/rules/lamb.hpp"
+#include "dataparallel/rules/lars.hpp"
 #include "dataparallel/rules/sgd.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::array table{
+    OptimizerInfo{"adam", "beta1=0.9,beta2=0.999,epsilon=1e-8",
+                  "w -= step*m/(sqrt(v) + epsilon), averages of g and g^2", "Kingma & Ba, ICLR 2015", make_adam},
+    OptimizerInfo{"adamw", "beta1=0.9,beta2=0.999,decay=0.01,epsilon=1e-8", "w *= 1 - step*decay, then adam",
+                  "Loshchilov & Hutter, ICLR 2019", make_adamw},
+    OptimizerInfo{"lamb", "beta1=0.9,beta2=0.999,decay=0.01,epsilon=1e-6",
+                  "r = adam's direction + decay*w; w -= step*|w|/|r|*r, tensor by tensor", "You et al., ICLR 2020",
+                  make_lamb},
+    OptimizerInfo{"lars", "decay=0,eta=0.001,mu=0.9",
+                  "v = mu*v + step*eta*|w|/(|g| + decay*|w|)*(g + decay*w); w -= v, tensor by tensor",
+                  "You, Gitman & Ginsburg 2017", make_lars},
     OptimizerInfo{"momentum", "mu=0.9", "v = mu*v + g; w -= step*v", "Polyak 1964", make_momentum},
     OptimizerInfo{"nesterov", "mu=0.9", "v = mu*v + g; w -= step*(g + mu*v)", "Nesterov 1983", make_nesterov},
     OptimizerInfo{"sgd", "", "w -= step*g", "Robbins & Monro 1951", make_sgd},

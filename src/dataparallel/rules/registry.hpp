@@ -22,7 +22,7 @@ struct OptimizerInfo {
   std::unique_ptr<Rule> (*make)(const core::ParsedName&, const RuleScope&);
 };
 std::span<const OptimizerInfo> optimizers();
-/// "sgd", "momentum", "momentum:mu=0.8", "nesterov:mu=0.9".
+/// "sgd", "momentum", "momentum:mu=0.8", "adamw:decay=0.05".
 /// Errors: UsageError for an unknown name or parameter.
 std::unique_ptr<Rule> make_optimizer(std::string_view name, const RuleScope&);
 

@@ -1,0 +1,47 @@
+// Rules for the step size: how it grows with the global batch, and how it falls over a run.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradmeter::bench {
+
+/// Where a run stands. All steps are alike: the last of an epoch may not be shorter.
+struct TrainingMoment {
+  std::size_t step = 0;         ///< from 0
+  std::size_t epoch_steps = 1;  ///< of an epoch
+  std::size_t steps = 1;        ///< of the whole run
+  std::size_t batch = 1;        ///< global [samples]
+};
+
+/// One row. `parameters`: with their defaults, "batch=64"; empty: none.
+struct StepSizeRuleInfo {
+  std::string_view name, parameters, rule, source;
+};
+std::span<const StepSizeRuleInfo> step_size_rules();
+
+/// Rules as somebody named them: one that scales, one over the run, or both: "linear:batch=64+cosine".
+class StepSizeRule {
+ public:
+  /// Errors: UsageError for an unknown name or parameter, or two rules of one kind.
+  explicit StepSizeRule(std::string_view text = "constant");
+  const std::string& name() const { return name_; }  ///< canonical
+  /// `base` times what the batch gives it.
+  double scaled(double base, std::size_t batch) const;
+  /// The step's size. During the first `warmup_epochs` it grows linearly to the scaled size: from `base` where a rule
+  /// scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. What falls over the run falls from
+  /// there to 0 behind the last step.
+  float at(const TrainingMoment&, double base, double warmup_epochs) const;
+
+ private:
+  enum class Scaling { none, linear, square_root };
+  enum class Course { constant, cosine };
+  Scaling scaling_ = Scaling::none;
+  Course course_ = Course::constant;
+  double reference_batch_ = 1;
+  std::string name_;
+};
+
+}  // namespace gradmeter::bench
