@@ -15,18 +15,17 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct WorldFabricOptions {
-  allreduce::AlgorithmPtr algorithm = {
-      int groups = 3;  ///< that collectives are called in, everybody among them: each has memory of its own
-};                     ///< null, and for what it cannot do: ring
-compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
-TransportKind transport = TransportKind::automatic;
-ProgressMode progress = ProgressMode::on_wait;
-runtime::Patience patience{200, 0};
-std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and mail
-bool scatters = false;           ///< reduce_scatter and all_gather will be called
-int companion_threads = 1;       ///< that a program beside computes with
-std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
-};                               // namespace gradmeter::dataparallel
+  allreduce::AlgorithmPtr algorithm = {};  ///< null, and for what it cannot do: ring
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
+  TransportKind transport = TransportKind::automatic;
+  ProgressMode progress = ProgressMode::on_wait;
+  runtime::Patience patience{200, 0};
+  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and mail
+  bool scatters = false;           ///< reduce_scatter and all_gather will be called
+  int companion_threads = 1;       ///< that a program beside computes with
+  std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
+  int groups = 3;                  ///< that collectives are called in, everybody among them: each has memory
+};
 
 /// Collective over the communicator, as are `split` and the destructor's window.
 /// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
