@@ -24,6 +24,7 @@ struct WorldFabricOptions {
   bool scatters = false;           ///< reduce_scatter and all_gather will be called
   int companion_threads = 1;       ///< that a program beside computes with
   std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
+  int groups = 3;                  ///< that collectives are called in, everybody among them: each has memory
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.
