@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/gradient_noise.hpp"
 #include "compression/gradient_file.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -43,9 +44,12 @@ class Run {
   void epoch(std::size_t first, std::size_t last) {
     double loss = 0;
     std::vector<double> times;
+    double aside = 0;  // looking on is not training
+    if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
+      if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step, aside);
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
       times.push_back(training_.record().step.length());
@@ -55,7 +59,7 @@ class Run {
       }
       if ((step - first) % 16 == 15) session_.stop_if_interrupted(session_.world());
     }
-    result_.seconds += session_.world().max(runtime::host_clock() - begin);
+    result_.seconds += session_.world().max(runtime::host_clock() - begin - aside);
     result_.steps = last;
     const double samples = static_cast<double>((last - first) * batch_global_);
     const double mean_loss = session_.world().sum(loss) / samples;
@@ -66,6 +70,19 @@ class Run {
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     emit(last, mean_loss, result_.accuracy, times);
+  }
+
+  void look_at_noise(std::size_t step, double& aside) {
+    const runtime::Timed timed(aside);
+    noise_->add(gradient_norms(session_.world(), training_.local_gradient(step)));
+  }
+
+  void add_noise(core::Metrics& m) {
+    if (!noise_ || noise_->steps() == 0) return;
+    if (const double square = noise_->gradient_square(); square > 0) m[Metric::gradient_norm] = std::sqrt(square);
+    m[Metric::gradient_variance] = noise_->variance();
+    result_.noise_scale = noise_->samples();
+    if (result_.noise_scale) m[Metric::noise_scale_samples] = *result_.noise_scale;
   }
 
   std::size_t dump_step() const {
@@ -105,6 +122,7 @@ class Run {
     p.metrics[Metric::loss] = loss;
     if (accuracy) {
       p.metrics[Metric::accuracy] = *accuracy;
+      add_noise(p.metrics);
       p.metrics[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
       if (!times.empty()) p.metrics[Metric::time_s] = core::summarise(times);
       p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
@@ -146,11 +164,30 @@ class Run {
   Training training_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> dump_step_;
+  std::optional<NoiseScale> noise_;  ///< of this epoch
   TrainResult result_;
 };
 
 }  // namespace
 
-TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) { return Run(s, o, l).run(); }
+void check_noise_scale(const TrainOptions& o, int ranks) {
+  if (!o.noise_every) return;
+  if (ranks == 1) {
+    throw core::UsageError(
+        "--noise-scale compares gradients of two batch sizes, one rank's and all ranks': start at "
+        "least two ranks");
+  }
+  if (!o.config.strategy->info().keeps_equal) {
+    throw core::UsageError(
+        fmt::format("--noise-scale compares ranks' gradients at the same weights, and {} lets weights "
+                    "differ; use sync",
+                    o.config.strategy->name));
+  }
+}
+
+TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) {
+  check_noise_scale(o, s.world().size());
+  return Run(s, o, l).run();
+}
 
 }  // namespace gradmeter::bench
