@@ -2,33 +2,76 @@
 
 #include <algorithm>
 
-#include "allreduce/slices.hpp"
-
 namespace gradmeter::allreduce {
+namespace {
+
+/// Walks the rounds of slices; what they share is each rank's incoming port and the core that adds.
+class Walk {
+ public:
+  Walk(std::size_t slices, std::size_t element_bytes, const std::vector<double>& begin, Link link)
+      : element_bytes_(element_bytes), link_(link), done_(slices, begin), port_(begin), core_(begin), next_(begin) {}
+
+  void round(const Schedule& s, std::uint32_t k, std::size_t number, const Slice& slice) {
+    std::vector<double>& now = done_[number];
+    for (std::uint32_t r = 0; r < s.ranks(); ++r) {
+      steps_.clear();
+      s.steps(k, r, steps_);
+      double t = now[r];
+      for (const Step& x : steps_) {
+        if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
+        const double bytes = static_cast<double>(slice.extent(x.blocks).elements * element_bytes_);
+        // Messages to one rank share its port: each begins when the one before it is in.
+        t = std::max({t, port_[r], now[x.peer] + link_.latency_s}) + bytes / link_.bytes_per_s;
+        port_[r] = t;
+        if (x.kind == StepKind::recv_reduce) core_[r] = t = std::max(t, core_[r]) + bytes / link_.reduce_bytes_per_s;
+      }
+      next_[r] = t;
+    }
+    std::swap(now, next_);
+  }
+
+  std::vector<double> end() const {
+    std::vector<double> out = done_.front();
+    for (const auto& d : done_) {
+      for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], d[r]);
+    }
+    return out;
+  }
+
+ private:
+  std::size_t element_bytes_;
+  Link link_;
+  std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of its last round
+  std::vector<double> port_, core_, next_;
+  Steps steps_;
+};
+
+}  // namespace
 
 std::vector<double> hockney_finish_times(const Schedule& s, std::size_t elements, std::size_t element_bytes,
                                          const std::vector<double>& begin, Link link) {
-  std::vector<double> now = begin, next(begin.size());
-  Steps steps;
-  for (std::uint32_t k = 0; k < s.rounds(); ++k) {
-    for (std::uint32_t r = 0; r < s.ranks(); ++r) {
-      steps.clear();
-      s.steps(k, r, steps);
-      double t = now[r];
-      for (const Step& x : steps) {
-        if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
-        const std::size_t n = block_begin(elements, s.blocks(), x.blocks.first + x.blocks.count) -
-                              block_begin(elements, s.blocks(), x.blocks.first);
-        const double bytes = static_cast<double>(n * element_bytes);
-        // Messages to one rank share its port: each begins when the one before it is in.
-        t = std::max(t, now[x.peer] + link.latency_s) + bytes / link.bytes_per_s;
-        if (x.kind == StepKind::recv_reduce) t += bytes / link.reduce_bytes_per_s;
-      }
-      next[r] = t;
+  Walk walk(1, element_bytes, begin, link);
+  const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = elements, .begin = 0, .length = elements};
+  for (std::uint32_t k = 0; k < s.rounds(); ++k) walk.round(s, k, 0, whole);
+  return walk.end();
+}
+
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules, const Slices& slices,
+                                         std::size_t element_bytes, const std::vector<double>& begin, Link link) {
+  Walk walk(slices.count(), element_bytes, begin, link);
+  std::uint32_t rounds = 0;
+  for (const auto& s : schedules) rounds = std::max(rounds, s->rounds());
+  // Slices follow each other one round apart; those of different schedules go side by side.
+  const std::size_t waves = rounds + (slices.count() - 1) / schedules.size();
+  for (std::size_t wave = 0; wave < waves; ++wave) {
+    for (std::size_t i = 0; i < slices.count(); ++i) {
+      const std::size_t behind = i / schedules.size();
+      const Schedule& s = *schedules[i % schedules.size()];
+      if (behind > wave || wave - behind >= s.rounds()) continue;
+      walk.round(s, static_cast<std::uint32_t>(wave - behind), i, slices[i]);
     }
-    std::swap(now, next);
   }
-  return now;
+  return walk.end();
 }
 
 }  // namespace gradmeter::allreduce

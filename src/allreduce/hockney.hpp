@@ -1,8 +1,10 @@
 // When a schedule would be done on links of a given latency and bandwidth: a max-plus walk over its rounds.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "allreduce/schedule.hpp"
+#include "allreduce/slices.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -14,6 +16,12 @@ struct Link {
 /// Rank r begins at begin[r] [s]; the times at which each rank is done.
 /// Cost: O(steps). Source: Hockney, Parallel Computing 1994.
 std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
+                                         const std::vector<double>& begin, Link);
+
+/// The same for a buffer in slices, each a pipeline of its own: a slice's round begins when its own round before and
+/// the rank's port and core are done with what came earlier. Slice s runs schedule s mod count. One slice: as above.
+/// Cost: O(steps · slices).
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
                                          const std::vector<double>& begin, Link);
 
 }  // namespace gradmeter::allreduce

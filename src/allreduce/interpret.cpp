@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "allreduce/play.hpp"
-#include "allreduce/slices.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -53,6 +52,23 @@ std::vector<std::uint64_t> interpret(const Schedule& s, std::span<const std::spa
   std::vector<std::uint64_t> bytes;
   const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
   for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
+  return bytes;
+}
+
+std::vector<std::uint64_t> interpret(std::span<const SchedulePtr> schedules, const Slices& slices,
+                                     std::span<const std::span<float>> buffers, Op op) {
+  std::vector<std::uint64_t> bytes(buffers.size(), 0);
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Slice slice = slices[i];
+    std::vector<std::span<float>> parts(buffers.begin(), buffers.end());
+    if (slice.cut == Cut::run) {
+      for (auto& p : parts) p = p.subspan(slice.begin, slice.length);
+    } else if (slice.count > 1) {
+      throw std::logic_error("shares of blocks are not interpreted one by one; cut the buffer into one slice");
+    }
+    const auto sent = interpret(*schedules[i % schedules.size()], parts, op);
+    for (std::size_t r = 0; r < bytes.size(); ++r) bytes[r] += sent[r];
+  }
   return bytes;
 }
 

@@ -6,11 +6,17 @@
 
 #include "allreduce/reduce.hpp"
 #include "allreduce/schedule.hpp"
+#include "allreduce/slices.hpp"
 
 namespace gradmeter::allreduce {
 
 /// buffers[r] is rank r's, in place; all of one length. Bytes sent by each rank are returned.
 /// Cost: O(elements moved). Errors: std::logic_error when the schedule is not sound.
 std::vector<std::uint64_t> interpret(const Schedule&, std::span<const std::span<float>> buffers, Op);
+
+/// Slice by slice as the executor cuts and runs them: slice s by schedule s mod count. Where ranks own blocks it must
+/// be one slice. Errors: std::logic_error also for several of those.
+std::vector<std::uint64_t> interpret(std::span<const SchedulePtr>, const Slices&,
+                                     std::span<const std::span<float>> buffers, Op);
 
 }  // namespace gradmeter::allreduce

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "dataparallel/operations.hpp"
+#include "dataparallel/world/operations.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/threads.hpp"

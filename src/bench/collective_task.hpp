@@ -7,7 +7,7 @@
 
 #include "bench/collective_call.hpp"
 #include "bench/collective_row.hpp"
-#include "dataparallel/engine.hpp"
+#include "dataparallel/world/engine.hpp"
 
 namespace gradmeter::bench {
 

@@ -1,7 +1,7 @@
 // The physical limits that a step is held against, measured in the same run, on the same ranks at once.
 #pragma once
 #include "bench/session.hpp"
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/world/fabric.hpp"
 
 namespace gradmeter::bench {
 

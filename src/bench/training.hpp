@@ -7,7 +7,7 @@
 #include "bench/session.hpp"
 #include "dataparallel/probe.hpp"
 #include "dataparallel/strategy.hpp"
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/world/fabric.hpp"
 #include "model/dataset.hpp"
 #include "model/registry.hpp"
 

@@ -8,12 +8,12 @@
 
 #include "kernels/aligned.hpp"
 #include "kernels/gemm.hpp"
-#include "model/model.hpp"
+#include "model/mlp_shard.hpp"
 
 namespace gradmeter::model {
 
-/// Tensors, last layer first: for each layer its weight [out × in], whose gradient is computed first, then its bias
-/// [out]; each starts on a multiple of 16 floats, the gaps between are zero in both buffers and stay so.
+/// A whole network on one rank; `split_mlp.hpp` has parts of one. Tensors as in `MlpShard`; a weight's gradient is
+/// computed before its bias's.
 /// A weight lies as [out × in], as in most frameworks: measured with oneDNN 2.6 on AVX-512 at batch 16 and 256, a
 /// step's products take as long as with [in × out] within 2 %, and the narrow last layer's gradient 0.6 times as long.
 /// Cost: 2·(weights) FLOP a sample forward; backward twice that, less the first layer's input gradient.
@@ -26,17 +26,17 @@ class Mlp final : public Model {
   /// widths: features, hidden layers, classes.
   explicit Mlp(std::vector<std::size_t> widths, std::string gemm_backend = "onednn");
 
-  const std::string& name() const override { return name_; }
-  std::span<const Tensor> tensors() const override { return tensors_; }
-  std::size_t element_count() const override { return element_count_; }
-  std::size_t input_features() const override { return widths_.front(); }
-  std::size_t classes() const override { return widths_.back(); }
+  const std::string& name() const override { return shard_.name(); }
+  std::span<const Tensor> tensors() const override { return shard_.tensors(); }
+  std::size_t element_count() const override { return shard_.element_count(); }
+  std::size_t input_features() const override { return shard_.widths().front(); }
+  std::size_t classes() const override { return shard_.widths().back(); }
   /// Matrix products only: the rest is under 1 % and by convention not counted.
-  double step_flops(std::size_t samples) const override;
+  double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
   /// Activations and their gradients; the GEMM library's own scratch not counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
-  void initialise(Buffers, std::uint64_t seed) const override;
+  void initialise(Buffers b, std::uint64_t seed) const override { shard_.initialise(b, seed); }
   /// Buffers.gradients may be empty here: validation needs none.
   Outcome forward(Computer&, Buffers, const Batch&) override;
   void backward(Computer&, Buffers, const Batch&, const Ready& ready) override;
@@ -55,21 +55,19 @@ class Mlp final : public Model {
     std::vector<Layer> layers;
   };
 
-  std::size_t layers() const { return widths_.size() - 1; }
-  const Tensor& weight(std::size_t layer) const { return tensors_[2 * (layers() - 1 - layer)]; }
-  const Tensor& bias(std::size_t layer) const { return tensors_[2 * (layers() - 1 - layer) + 1]; }
+  std::size_t layers() const { return shard_.layers().size(); }
+  std::size_t width(std::size_t i) const { return shard_.widths()[i]; }
+  const Tensor& weight(std::size_t layer) const { return shard_.weight(shard_.layers()[layer]); }
+  const Tensor& bias(std::size_t layer) const { return shard_.bias(shard_.layers()[layer]); }
   Workspace& workspace_for(std::size_t samples);
   void prepare_forward(Workspace&) const;
   void prepare_backward(Workspace&) const;
   void check(Buffers, const Batch&) const;
   void weight_gradients(Computer&, std::span<float> gradients, Layer&, std::size_t layer, std::span<const float> input,
                         const Ready&) const;
-  void zero_padding(std::span<float> gradients, std::size_t tensor) const;
 
-  std::vector<std::size_t> widths_;
-  std::string gemm_backend_, name_;
-  std::vector<Tensor> tensors_;
-  std::size_t element_count_ = 0;
+  MlpShard shard_;
+  std::string gemm_backend_;
   std::list<Workspace> workspaces_;  ///< a run sees few batch sizes; each is made ready once
   Workspace* current_ = nullptr;     ///< what the last forward filled
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/compute.hpp"
+#include "model/peers.hpp"
 #include "runtime/buffer.hpp"
 
 namespace gradmeter::model {
@@ -21,7 +22,8 @@ struct Tensor {
   std::size_t offset, count;
 };
 
-/// The answer of a forward pass over this rank's batch.
+/// The answer of a forward pass over this rank's batch. Of the ranks that hold one copy of a split model, one has it,
+/// and the others have zeros: so sums over all ranks are right.
 struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's samples, float64
   std::size_t correct = 0;  ///< top-1
@@ -56,6 +58,9 @@ class Model {
   virtual double step_flops(std::size_t samples) const = 0;
   /// Bytes of activations and work space at this batch, the flat buffers not counted.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
+  /// Of the ranks that hold other parts of it; nothing when it is whole.
+  virtual PeerNeeds peer_needs() const { return {}; }
+  virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
 
   /// Equal on every rank for equal seeds.
   virtual void initialise(Buffers, std::uint64_t seed) const = 0;

@@ -7,7 +7,9 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "model/accumulate.hpp"
 #include "model/mlp.hpp"
+#include "model/split_mlp.hpp"
 
 namespace gradmeter::model {
 
@@ -29,17 +31,27 @@ std::vector<std::size_t> parse_widths(std::string_view text) {
   }
 }
 
-std::unique_ptr<Model> make_mlp(const core::ParsedName& name, std::size_t features, std::size_t classes) {
+std::vector<std::size_t> widths_of(const core::ParsedName& name, std::size_t features, std::size_t classes) {
   if (!name.parameters.empty())
     throw core::UsageError(fmt::format("model 'mlp' has no parameter '{}'; it takes widths, as in mlp:784-100-10",
                                        name.parameters.begin()->first));
-  if (name.bare.empty()) return std::make_unique<Mlp>(std::vector<std::size_t>{features, 1024, 1024, classes});
-  return std::make_unique<Mlp>(parse_widths(name.bare));
+  if (name.bare.empty()) return {features, 1024, 1024, classes};
+  return parse_widths(name.bare);
+}
+
+std::unique_ptr<Model> make_mlp(const core::ParsedName& name, std::size_t features, std::size_t classes) {
+  return std::make_unique<Mlp>(widths_of(name, features, classes));
+}
+
+std::unique_ptr<Model> make_mlp_part(const core::ParsedName& name, std::size_t features, std::size_t classes,
+                                     const Part& part) {
+  return std::make_unique<SplitMlp>(widths_of(name, features, classes), part);
 }
 
 constexpr std::array table{
     ModelEntry{"mlp", "fully connected layers with ReLU, softmax cross-entropy; parameter: widths",
-               "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp},
+               "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp,
+               &make_mlp_part},
 };
 
 void require_fit(const Model& model, std::size_t features, std::size_t classes) {
@@ -52,19 +64,36 @@ void require_fit(const Model& model, std::size_t features, std::size_t classes) 
                                        model.name(), model.classes(), classes, classes));
 }
 
+std::unique_ptr<Model> make_part(const ModelEntry& entry, const core::ParsedName& name, std::size_t features,
+                                 std::size_t classes, Part part) {
+  if (part.is_whole()) return entry.make(name, features, classes);
+  if (!entry.make_part)
+    throw core::UsageError(fmt::format(
+        "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", entry.name));
+  if (part.stages == 1) {
+    part.batch = (part.batch + part.micro_batches - 1) / part.micro_batches;
+    part.micro_batches = 1;
+  }
+  return entry.make_part(name, features, classes, part);
+}
+
 }  // namespace
 
 std::span<const ModelEntry> model_table() { return table; }
 
-std::unique_ptr<Model> make_model(std::string_view name, std::size_t features, std::size_t classes) {
+std::unique_ptr<Model> make_model(std::string_view name, std::size_t features, std::size_t classes, const Part& part) {
   const core::ParsedName parsed = core::parse_name(name);
+  if (part.micro_batches == 0)
+    throw core::UsageError(
+        "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
   std::vector<std::string> known;
   for (const ModelEntry& entry : table) {
     known.emplace_back(entry.name);
     if (entry.name != parsed.base) continue;
-    std::unique_ptr<Model> model = entry.make(parsed, features, classes);
+    std::unique_ptr<Model> model = make_part(entry, parsed, features, classes, part);
     require_fit(*model, features, classes);
-    return model;
+    if (part.stages > 1 || part.micro_batches == 1) return model;
+    return std::make_unique<Accumulate>(std::move(model), part.micro_batches);
   }
   core::refuse_unknown("model", parsed.base, known);
 }

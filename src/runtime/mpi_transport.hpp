@@ -14,8 +14,10 @@ namespace gradmeter::runtime {
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const Communicator&, int channels, std::vector<int> node_of);
-  /// Cancels nothing: a transport is destroyed when none of its messages is under way.
-  ~MpiTransport() override = default;
+  /// Receives that nothing came for are cancelled; a send under way is an error of the caller.
+  ~MpiTransport() override;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
 
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return comm_.rank(); }

@@ -1,4 +1,4 @@
-#include "dataparallel/engine.hpp"
+#include "dataparallel/world/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

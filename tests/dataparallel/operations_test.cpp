@@ -1,6 +1,6 @@
 // The calls of a fabric over ranks on their engine, with ranks as threads: the whole way from a bucket to its sum but
 // for MPI, so that the thread sanitizer sees it.
-#include "dataparallel/operations.hpp"
+#include "dataparallel/world/operations.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -186,15 +186,35 @@ TEST(Probe, PassesOnWhatItDoesNotMeasure) {
   });
 }
 
-TEST(Probe, ACallThatWasNeverWaitedForIsAnError) {
-  EXPECT_THROW(VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+TEST(Probe, ACallThatOutlastsItsStepIsPartOfTheStepInWhichItEnds) {
+  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
+    std::vector<float> v(1, 1.0f);
+    const bool gets = inner.rank() == 0;
     probe.begin_step();
-    std::vector<float> v(1);
-    if (inner.rank() == 0) (void)probe.receive(everybody, 1, std::span<float>(v));
-    (void)probe.end_step();
-  }),
-               std::logic_error);
+    const Ticket t = gets ? probe.receive(everybody, 1, std::span<float>(v)) : nullptr;
+    EXPECT_EQ(probe.end_step().calls.size(), 0u);
+    probe.begin_step();
+    if (!gets) probe.wait(probe.send(everybody, 0, std::span<const float>(v), {}));
+    if (gets) probe.wait(t);
+    EXPECT_EQ(probe.end_step().calls.size(), 1u);
+    probe.begin_step();
+    EXPECT_EQ(probe.end_step().calls.size(), 0u);
+    EXPECT_EQ(probe.totals().bytes_sent, gets ? 0u : 4u);
+  });
+}
+
+TEST(Probe, WhatIsCalledBesideStepsIsNobodys) {
+  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    std::vector<float> v(8, 1.0f);
+    probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}, {}));
+    EXPECT_EQ(probe.totals().calls, 0u);
+    probe.begin_step();
+    probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}, {}));
+    EXPECT_EQ(probe.end_step().calls.size(), 1u);
+    EXPECT_EQ(probe.totals().calls, 1u);
+  });
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "allreduce/slices.hpp"
 #include "core/error.hpp"
 #include "dataparallel/buckets.hpp"
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::dataparallel {

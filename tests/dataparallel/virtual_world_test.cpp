@@ -1,4 +1,4 @@
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/world/fabric.hpp"
 
 #include <gtest/gtest.h>
 
@@ -422,7 +422,7 @@ TEST(WorldFabric, HoldsTheMemoryThatItSaysItWill) {
                                      .max_call_bytes = 5'000'000};
     WorldFabric fabric(world, options, activity);
     const auto stated = WorldFabric::resident_bytes(options, world.size());
-    EXPECT_LE(fabric.arena().arena().size(), stated + 4096);
+    EXPECT_LE(fabric.arena().memory().size(), stated + 4096);
     EXPECT_NO_THROW((void)fabric.arena().take(1'000'000)) << "scratch must not eat the models' part";
   }
 }

@@ -2,8 +2,8 @@
 // schedules in the same order, so the weights must agree to the bit.
 #include <gtest/gtest.h>
 
-#include "dataparallel/virtual_world.hpp"
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/world/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "support/training.hpp"
 

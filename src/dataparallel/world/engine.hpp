@@ -47,8 +47,20 @@ class EngineOperation : public Operation {
 };
 using EngineTicket = std::shared_ptr<EngineOperation>;
 
+/// What wants a look at every pass, for as long as it is attached: mail, which comes unasked.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  /// One pass; true when anything moved.
+  virtual bool poll() = 0;
+  /// Nothing waits to leave.
+  virtual bool idle() const = 0;
+  /// The engine has failed, or ends: nothing will move any more.
+  virtual void fail(std::exception_ptr) = 0;
+};
+
 /// The first error met by the progress thread is thrown from every `wait` after it. The destructor gives up what is
-/// still under way.
+/// still under way, but lets mail leave first: a last word is the usual way to end.
 class Engine {
  public:
   Engine(ProgressMode, runtime::Patience, runtime::Activity&);
@@ -60,11 +72,30 @@ class Engine {
   void wait(EngineOperation&);
   ProgressMode mode() const { return mode_; }
 
+  /// Only with a progress thread, and before anything is under way. It must outlive the engine.
+  void attach(Pollable&);
+  /// An error that a program beside met: all who wait on this engine get it. Any thread.
+  void report(std::exception_ptr);
+  /// While it lives the progress thread calls nothing, so that the owner may use MPI itself.
+  class Quiet {
+   public:
+    explicit Quiet(Engine& e) : engine_(e) { engine_.hold(true); }
+    ~Quiet() { engine_.hold(false); }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
  private:
+  void hold(bool);
   bool poll();  ///< one pass over what is under way; true when anything moved
   bool poll_one(EngineOperation&);
   void note_waiting(const EngineOperation&);
   void take_submitted();
+  void fail(std::exception_ptr);
+  bool await_work();
   void run();  ///< the progress thread
 
   ProgressMode mode_;
@@ -74,6 +105,11 @@ class Engine {
   std::condition_variable work_;
   std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet seen by the moving one
   std::deque<EngineTicket> active_;      ///< the moving thread's own
+  std::vector<Pollable*> pollables_;
+  std::exception_ptr reported_;
+  int holds_ = 0;
+  bool parked_ = false;  ///< the progress thread sleeps until it is told otherwise
+  std::condition_variable parking_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
   bool stop_ = false;

@@ -5,8 +5,8 @@
 
 #include "allreduce/compressed/compressed.hpp"
 #include "allreduce/registry.hpp"
-#include "dataparallel/engine.hpp"
 #include "dataparallel/fabric.hpp"
+#include "dataparallel/world/engine.hpp"
 #include "runtime/mpi.hpp"
 #include "runtime/network.hpp"
 
@@ -15,12 +15,14 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct WorldFabricOptions {
-  allreduce::AlgorithmPtr algorithm = {};
-  compression::CodecChoicePtr codec = {};  ///< of all-reduces; null: none
+  allreduce::AlgorithmPtr algorithm = {};  ///< null, and for what it cannot do: ring
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::Patience patience{200, 0};
-  std::size_t memory_bytes = 0;    ///< for models and other users of `memory`
+  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and mail
+  bool scatters = false;           ///< reduce_scatter and all_gather will be called
+  int companion_threads = 1;       ///< that a program beside computes with
   std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
 };
 
@@ -52,6 +54,9 @@ class WorldFabric final : public Fabric {
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
+  /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
+  /// must be done with what they wait for.
+  Engine::Quiet quiet() { return Engine::Quiet(*engine_); }
   /// Drops what the codec keeps from call to call.
   void forget();
 
@@ -62,6 +67,7 @@ class WorldFabric final : public Fabric {
   struct Circle;
   Circle& circle(Group g) const;
   std::unique_ptr<Circle> make_circle(runtime::Communicator);
+  Ticket collective(Group, allreduce::Goal, const allreduce::Call&, Ready);
 
   WorldFabricOptions options_;
   runtime::Network network_;

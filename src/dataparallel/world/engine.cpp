@@ -1,7 +1,10 @@
-#include "dataparallel/engine.hpp"
+#include "dataparallel/world/engine.hpp"
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
+
+#include "runtime/mpi.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -17,6 +20,10 @@ Engine::Engine(ProgressMode mode, runtime::Patience patience, runtime::Activity&
 
 Engine::~Engine() {
   if (!thread_.joinable()) return;
+  const auto all_left = [this] {
+    return std::all_of(pollables_.begin(), pollables_.end(), [](const Pollable* p) { return p->idle(); });
+  };
+  while (runtime::may_free() && !failed_.load(std::memory_order_acquire) && !all_left()) std::this_thread::yield();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -57,8 +64,30 @@ bool Engine::poll_one(EngineOperation& op) {
   return true;
 }
 
+void Engine::attach(Pollable& p) {
+  if (mode_ != ProgressMode::thread) throw std::logic_error("mail needs a progress thread");
+  const std::lock_guard lock(mutex_);
+  pollables_.push_back(&p);
+  work_.notify_one();
+}
+
+void Engine::report(std::exception_ptr e) {
+  const std::lock_guard lock(mutex_);
+  if (!reported_) reported_ = std::move(e);
+  work_.notify_one();
+}
+
+void Engine::hold(bool yes) {
+  if (mode_ != ProgressMode::thread) return;
+  std::unique_lock lock(mutex_);
+  holds_ += yes ? 1 : -1;
+  work_.notify_one();
+  if (yes) parking_.wait(lock, [this] { return parked_; });
+}
+
 bool Engine::poll() {
   bool moved = false;
+  for (Pollable* p : pollables_) moved |= p->poll();
   std::vector<int> held;  // orders of which a call is in the way of those behind it
   for (std::size_t i = 0; i < active_.size();) {
     EngineOperation& op = *active_[i];
@@ -102,14 +131,38 @@ void Engine::wait(EngineOperation& op) {
   if (waited) activity_.arrived();
 }
 
+void Engine::fail(std::exception_ptr e) {
+  // The first error alone: it is the cause, and the computing thread may be reading it by now.
+  if (!failed_.load(std::memory_order_relaxed)) error_ = std::move(e);
+  failed_.store(true, std::memory_order_release);
+  for (Pollable* p : pollables_) p->fail(error_);
+  for (auto& op : active_) {
+    op->done_.store(true, std::memory_order_release);
+    op->done_.notify_all();
+  }
+  active_.clear();
+}
+
+/// Sleeps while there is nothing to move, or while the owner wants MPI for itself. False: the end.
+bool Engine::await_work() {
+  std::unique_lock lock(mutex_);
+  const auto has_work = [this] {
+    return reported_ || !submitted_.empty() || !active_.empty() || (!pollables_.empty() && !failed_);
+  };
+  const auto may_go_on = [&] { return stop_ || (holds_ == 0 && has_work()); };
+  if (!may_go_on()) {
+    parked_ = true;
+    parking_.notify_all();
+    work_.wait(lock, may_go_on);
+    parked_ = false;
+  }
+  take_submitted();
+  if (reported_) fail(std::exchange(reported_, nullptr));
+  return !stop_;  // what is still under way then was abandoned by an error
+}
+
 void Engine::run() {
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      if (active_.empty()) work_.wait(lock, [this] { return stop_ || !submitted_.empty(); });
-      if (stop_) return;  // what is still under way was abandoned by an error
-      take_submitted();
-    }
+  while (await_work()) {
     try {
       if (poll()) {
         activity_.arrived();
@@ -119,14 +172,7 @@ void Engine::run() {
         backoff_.wait();
       }
     } catch (...) {
-      // The first error alone: it is the cause, and the computing thread may be reading it by now.
-      if (!failed_.load(std::memory_order_relaxed)) error_ = std::current_exception();
-      failed_.store(true, std::memory_order_release);
-      for (auto& op : active_) {
-        op->done_.store(true, std::memory_order_release);
-        op->done_.notify_all();
-      }
-      active_.clear();
+      fail(std::current_exception());
     }
   }
 }

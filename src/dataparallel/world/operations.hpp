@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dataparallel/engine.hpp"
+#include "dataparallel/world/engine.hpp"
 
 namespace gradmeter::dataparallel {
 

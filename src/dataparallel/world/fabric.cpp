@@ -1,4 +1,4 @@
-#include "dataparallel/world_fabric.hpp"
+#include "dataparallel/world/fabric.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,9 @@
 #include "allreduce/schedules/binomial_tree.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/operations.hpp"
+#include "dataparallel/world/companion.hpp"
+#include "dataparallel/world/operations.hpp"
+#include "dataparallel/world/post_office.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -21,7 +23,9 @@ struct WorldFabric::Circle {
   runtime::Link collectives, messages;
   std::unique_ptr<allreduce::Collective> all_reduce;
   std::map<int, std::unique_ptr<allreduce::Executor>> broadcasts;  ///< by root
-  std::string label;                                               ///< "all-reduce ring"
+  std::map<allreduce::Goal, std::unique_ptr<allreduce::Collective>> others;
+  std::vector<std::unique_ptr<PostOffice>> offices;
+  std::string label;  ///< "all-reduce ring"
 };
 
 namespace {
@@ -34,12 +38,24 @@ allreduce::CodedRequest coded_request(const WorldFabricOptions& o, allreduce::Sh
   return {.codec = *o.codec, .algorithm = *o.algorithm, .shape = shape, .options = executor_options(o)};
 }
 
+/// The one that was chosen where it has the goal; the ring has all.
+allreduce::AlgorithmPtr algorithm_for(const WorldFabricOptions& o, allreduce::Shape shape, allreduce::Goal goal) {
+  const bool fits = o.algorithm && o.algorithm->has_schedule() && o.algorithm->refusal(shape, goal).empty();
+  return fits ? o.algorithm : allreduce::find_algorithm("ring");
+}
+
 /// Of the all-reduce over everybody and over two splits; broadcasts need no memory that peers read.
 std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, int rank) {
-  if (!o.algorithm) return 0;
   const auto r = static_cast<std::uint32_t>(rank);
-  if (o.codec) return 3 * allreduce::coded_arena_bytes(coded_request(o, shape), r);
-  return 3 * o.algorithm->arena_bytes(shape, r, executor_options(o));
+  std::size_t all = 0;
+  if (o.algorithm && o.codec) all = allreduce::coded_arena_bytes(coded_request(o, shape), r);
+  if (o.algorithm && !o.codec) all = o.algorithm->arena_bytes(shape, r, executor_options(o));
+  using enum allreduce::Goal;
+  for (const auto goal : {all_reduce, reduce_scatter, all_gather}) {
+    const bool wanted = goal == all_reduce ? !o.algorithm || o.codec : o.scatters;
+    if (wanted) all += algorithm_for(o, shape, goal)->arena_bytes(shape, r, executor_options(o), goal);
+  }
+  return 3 * all;
 }
 
 std::size_t scratch_bytes(const WorldFabricOptions& o, const runtime::Communicator& c) {
@@ -88,6 +104,7 @@ runtime::Arena& WorldFabric::arena() { return network_.arena(); }
 std::span<float> WorldFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
 
 Group WorldFabric::split(int color, int key) {
+  const Engine::Quiet quiet(*engine_);
   circles_.push_back(make_circle(circle(everybody).communicator.split(color, key)));
   return {static_cast<int>(circles_.size()) - 1};
 }
@@ -100,10 +117,12 @@ void WorldFabric::forget() {
 
 Ticket WorldFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready, const allreduce::Contents& contents) {
   Circle& c = circle(g);
-  if (!c.all_reduce)
-    throw core::BackendError("dataparallel", "all_reduce", "this fabric was made without an algorithm");
   const allreduce::Call call{
       .in = b.host(), .out = b.host(), .count = b.count(), .element = b.element(), .op = op, .contents = contents};
+  // A codec is for gradients, which say what they are; words and activations go plain.
+  if (!c.all_reduce || (options_.codec && contents.tensors.empty())) {
+    return collective(g, allreduce::Goal::all_reduce, call, std::move(ready));
+  }
   auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce, call,
                                                       c.world_ranks);
   engine_->submit(ticket);
@@ -126,10 +145,46 @@ Ticket WorldFabric::broadcast(Group g, Buffer b, int root, Ready ready) {
   return ticket;
 }
 
-Ticket WorldFabric::reduce_scatter(Group, Buffer, allreduce::Op, Ready) { throw std::logic_error("soon"); }
-Ticket WorldFabric::all_gather(Group, Buffer, Ready) { throw std::logic_error("soon"); }
-Ports WorldFabric::open(Group, const MailOptions&) { throw std::logic_error("soon"); }
-std::unique_ptr<Companion> WorldFabric::launch(std::function<void(Fabric&)>) { throw std::logic_error("soon"); }
+Ticket WorldFabric::collective(Group g, allreduce::Goal goal, const allreduce::Call& call, Ready ready) {
+  Circle& c = circle(g);
+  auto& bound = c.others[goal];
+  if (!bound) {  // a schedule's binding calls no MPI
+    const allreduce::Site site{c.communicator, network_, *c.collectives};
+    const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
+    bound = algorithm_for(options_, shape, goal)->bind(site, executor_options(options_), goal);
+  }
+  const char* label = goal == allreduce::Goal::reduce_scatter ? "reduce-scatter"
+                      : goal == allreduce::Goal::all_gather   ? "all-gather"
+                                                              : "all-reduce";
+  auto ticket = std::make_shared<CollectiveOperation>(label, g.id, std::move(ready), *bound, call, c.world_ranks);
+  engine_->submit(ticket);
+  return ticket;
+}
+
+Ticket WorldFabric::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready ready) {
+  return collective(g, allreduce::Goal::reduce_scatter,
+                    {.in = b.host(), .out = b.host(), .count = b.count(), .element = b.element(), .op = op},
+                    std::move(ready));
+}
+
+Ticket WorldFabric::all_gather(Group g, Buffer b, Ready ready) {
+  return collective(g, allreduce::Goal::all_gather,
+                    {.in = b.host(), .out = b.host(), .count = b.count(), .element = b.element()}, std::move(ready));
+}
+
+Ports WorldFabric::open(Group g, const MailOptions& o) {
+  Circle& c = circle(g);
+  const Engine::Quiet quiet(*engine_);
+  constexpr int roles = 2;
+  auto& office = *c.offices.emplace_back(
+      std::make_unique<PostOffice>(network_.connect(c.communicator, roles), network_.arena(), o, activity_));
+  engine_->attach(office);
+  return {.worker = office.port(Role::worker), .server = office.port(Role::server)};
+}
+
+std::unique_ptr<Companion> WorldFabric::launch(std::function<void(Fabric&)> program) {
+  return start_companion(*this, *engine_, options_.companion_threads, std::move(program));
+}
 
 Ticket WorldFabric::send(Group g, int peer, ConstBuffer b, Ready ready) {
   auto ticket = std::make_shared<SendOperation>(std::move(ready), *circle(g).messages, peer,

@@ -1,4 +1,4 @@
-#include "dataparallel/operations.hpp"
+#include "dataparallel/world/operations.hpp"
 
 #include <cstring>
 

@@ -1,0 +1,60 @@
+// A call under way in virtual time.
+#pragma once
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "dataparallel/baton.hpp"
+#include "dataparallel/operation.hpp"
+
+namespace gradmeter::dataparallel {
+
+class VirtualOperation : public Operation {
+ public:
+  /// Posted now by the thread that holds the baton.
+  VirtualOperation(Baton& baton, std::string label) : baton_(baton), thread_(baton.holder()), label_(std::move(label)) {
+    completion_.posted = baton.now(thread_);
+  }
+  /// As whoever asks sees it: a program beside the worker may have posted it, and ended since.
+  bool done() const override { return complete_ && completion_.finished <= baton_.now(baton_.holder()); }
+  const Completion& completion() const override {
+    if (!complete_) throw std::logic_error("a call's completion was asked for before it was done");
+    return completion_;
+  }
+  std::string_view label() const override { return label_; }
+  bool complete() const { return complete_; }
+  double posted() const { return completion_.posted; }
+  int thread() const { return thread_; }
+
+  /// Known to become done at that time. Wakes the thread if it waits for this.
+  void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
+    completion_.started = started;
+    completion_.finished = finished;
+    completion_.bytes_sent = sent;
+    completion_.bytes_due = due;
+    complete_ = true;
+    if (waited_for_) baton_.wake(thread_, finished);
+  }
+  virtual void wait() {
+    while (!complete_) sleep(Baton::forever);
+    // Not by a difference of times, which would round: afterwards it must be done.
+    if (completion_.finished > baton_.now(thread_)) baton_.block(thread_, label_, completion_.finished);
+  }
+
+ protected:
+  void sleep(double until) {
+    waited_for_ = true;
+    baton_.block(thread_, label_, until);
+    waited_for_ = false;
+  }
+  Baton& baton_;
+
+ private:
+  int thread_;
+  std::string label_;
+  Completion completion_;
+  bool complete_ = false, waited_for_ = false;
+};
+using VirtualTicket = std::shared_ptr<VirtualOperation>;
+
+}  // namespace gradmeter::dataparallel

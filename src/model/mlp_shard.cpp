@@ -1,0 +1,149 @@
+#include "model/mlp_shard.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/aligned.hpp"
+#include "kernels/shape.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+constexpr std::size_t tensor_alignment = kernels::cache_line_bytes / sizeof(float);
+constexpr std::size_t max_width = 65536, max_widths = 64;
+
+std::size_t padded(std::size_t count) { return (count + tensor_alignment - 1) / tensor_alignment * tensor_alignment; }
+
+void check_widths(std::span<const std::size_t> widths, const std::string& name) {
+  if (widths.size() < 2 || widths.size() > max_widths)
+    throw core::UsageError(
+        fmt::format("model '{}' has {} widths; an mlp takes 2 to {}", name, widths.size(), max_widths));
+  for (const std::size_t width : widths)
+    if (width < 1 || width > max_width)
+      throw core::UsageError(
+          fmt::format("model '{}' has a layer of width {}; widths go from 1 to {}", name, width, max_width));
+}
+
+Cut cut_of(std::size_t layer, std::size_t layers, std::size_t tensor_ranks) {
+  if (tensor_ranks == 1 || (layers % 2 == 1 && layer + 1 == layers)) return Cut::none;
+  return layer % 2 == 0 ? Cut::outputs : Cut::inputs;
+}
+
+void check_part(std::span<const std::size_t> widths, const std::string& name, const Part& part) {
+  const std::size_t layers = widths.size() - 1;
+  if (part.stages > layers)
+    throw core::UsageError(fmt::format("model '{}' has {} layers, too few for {} pipeline stages; take at most {}",
+                                       name, layers, part.stages, layers));
+  if (part.tensor_ranks > 1 && layers == 1)
+    throw core::UsageError(fmt::format(
+        "model '{}' has one layer, and tensor ranks share pairs of them; take tensor=1 or add a layer", name));
+  for (std::size_t l = 0; l < layers; ++l)
+    if (cut_of(l, layers, part.tensor_ranks) == Cut::outputs && widths[l + 1] % part.tensor_ranks != 0)
+      throw core::UsageError(
+          fmt::format("model '{}' has a layer of width {}, which {} tensor ranks cannot share evenly; make it a "
+                      "multiple of {}",
+                      name, widths[l + 1], part.tensor_ranks, part.tensor_ranks));
+}
+
+}  // namespace
+
+std::vector<std::size_t> balanced_runs(std::span<const std::size_t> weights, std::size_t stages) {
+  const std::size_t n = weights.size();
+  constexpr double never = std::numeric_limits<double>::infinity();
+  // heaviest[k][i]: of the best way to have the first i layers in k runs; from[k][i]: where its last run begins.
+  std::vector heaviest(stages + 1, std::vector<double>(n + 1, never));
+  std::vector from(stages + 1, std::vector<std::size_t>(n + 1, 0));
+  heaviest[0][0] = 0;
+  for (std::size_t k = 1; k <= stages; ++k) {
+    for (std::size_t i = k; i <= n; ++i) {
+      double run = 0;
+      for (std::size_t begin = i; begin-- > k - 1;) {
+        run += static_cast<double>(weights[begin]);
+        const double most = std::max(heaviest[k - 1][begin], run);
+        if (most < heaviest[k][i]) heaviest[k][i] = most, from[k][i] = begin;
+      }
+    }
+  }
+  std::vector<std::size_t> ends(stages);
+  for (std::size_t k = stages, end = n; k-- > 0;) {
+    ends[k] = end;
+    end = from[k + 1][end];
+  }
+  return ends;
+}
+
+MlpShard::MlpShard(std::vector<std::size_t> widths, const Part& part)
+    : widths_(std::move(widths)), name_(fmt::format("mlp:{}", fmt::join(widths_, "-"))) {
+  check_widths(widths_, name_);
+  check_part(widths_, name_, part);
+  std::vector<std::size_t> weights;
+  for (std::size_t l = 0; l + 1 < widths_.size(); ++l) weights.push_back(widths_[l] * widths_[l + 1]);
+  const std::vector<std::size_t> ends = balanced_runs(weights, part.stages);
+  const std::size_t first = part.stage == 0 ? 0 : ends[part.stage - 1];
+  for (std::size_t l = ends[part.stage]; l-- > first;) add_layer(l, part);
+  std::ranges::reverse(layers_);
+}
+
+void MlpShard::add_layer(std::size_t number, const Part& part) {
+  const std::size_t count = widths_.size() - 1, in = widths_[number], out = widths_[number + 1];
+  MlpLayer l{.number = number,
+             .cut = cut_of(number, count, part.tensor_ranks),
+             .first = number == 0,
+             .last = number + 1 == count,
+             .in = in,
+             .out = out,
+             .whole_in = in};
+  if (l.cut == Cut::outputs) {
+    l.out = out / part.tensor_ranks;
+    l.first_out = part.tensor_rank * l.out;
+  } else if (l.cut == Cut::inputs) {
+    l.in = in / part.tensor_ranks;
+    l.first_in = part.tensor_rank * l.in;
+  }
+  l.weight = add_tensor(fmt::format("layer{}.weight", number + 1), {l.out, l.in});
+  l.bias = add_tensor(fmt::format("layer{}.bias", number + 1), {l.out});
+  layers_.push_back(l);
+}
+
+std::size_t MlpShard::add_tensor(std::string name, std::vector<std::size_t> shape) {
+  std::size_t count = 1;
+  for (const std::size_t side : shape) count *= side;
+  tensors_.push_back({std::move(name), std::move(shape), element_count_, count});
+  element_count_ += padded(count);
+  return tensors_.size() - 1;
+}
+
+double MlpShard::step_flops(std::size_t samples) const {
+  double products = 0;
+  for (const MlpLayer& l : layers_) products += (l.first ? 2.0 : 3.0) * static_cast<double>(weight(l).count);
+  return 2.0 * static_cast<double>(samples) * products;
+}
+
+void MlpShard::initialise(Buffers buffers, std::uint64_t seed) const {
+  kernels::require_elements("mlp: parameters", buffers.parameters.count(), element_count_);
+  kernels::require_elements("mlp: gradients", buffers.gradients.count(), element_count_);
+  const std::span<float> parameters = buffers.parameters.values<float>();
+  std::ranges::fill(parameters, 0.0F);
+  std::ranges::fill(buffers.gradients.values<float>(), 0.0F);
+  for (const MlpLayer& l : layers_) {
+    const core::Random random(seed, l.number);
+    const double bound = std::sqrt(6.0 / static_cast<double>(l.whole_in));
+    const std::span<float> w = span_of(parameters, weight(l));
+    for (std::size_t o = 0; o < l.out; ++o) {
+      const std::size_t begin = (l.first_out + o) * l.whole_in + l.first_in;
+      for (std::size_t i = 0; i < l.in; ++i)
+        w[o * l.in + i] = static_cast<float>(bound * (2 * random.uniform(begin + i) - 1));
+    }
+  }
+}
+
+void MlpShard::zero_padding(std::span<float> gradients, std::size_t tensor) const {
+  const std::size_t end = tensors_[tensor].offset + tensors_[tensor].count;
+  std::ranges::fill(gradients.subspan(end, padded(end) - end), 0.0F);
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,80 @@
+// Which layers of a fully connected network, and which rows or columns of their weights, one rank holds.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model.hpp"
+#include "model/part.hpp"
+
+namespace gradmeter::model {
+
+/// How a layer's weight [out × in] lies among the tensor ranks of its stage.
+enum class Cut : std::uint8_t {
+  none,     ///< every rank has it all and computes the same
+  outputs,  ///< each has some outputs: its activations are apart afterwards, and so is its bias
+  inputs    ///< each has some inputs: what they compute must be summed; the bias is everybody's
+};
+
+/// This rank's part of one layer.
+struct MlpLayer {
+  std::size_t number = 0;  ///< in the whole network, from 0
+  Cut cut = Cut::none;
+  bool first = false, last = false;         ///< of the whole network
+  std::size_t in = 0, out = 0;              ///< of the part
+  std::size_t whole_in = 0;                 ///< of the layer
+  std::size_t first_in = 0, first_out = 0;  ///< where the part begins in the layer
+  std::size_t weight = 0, bias = 0;         ///< their places among the tensors
+};
+
+/// Layers go in pairs: the first of a pair is cut by outputs, the second by inputs, so that the activations between
+/// them need no exchange: a pair costs one sum of [samples × out] forward and one of [samples × in] backward, the
+/// network's first pair none backward. The last layer of an odd number stays whole on every rank. Stages are runs of
+/// layers, as equal in weights as runs can be; a stage may end inside a pair.
+/// Tensors, last layer first: for each layer its weight [out × in], then its bias [out]; each starts on a multiple of
+/// 16 floats, the gaps between are zero in both buffers and stay so.
+/// Errors: UsageError for fewer than 2 widths, more than 64, a width outside 1 … 65536 or one that the tensor ranks
+/// cannot share evenly, more stages than layers, and tensor ranks for a single layer.
+/// Sources: Shoeybi et al., "Megatron-LM", 2019, section 3 (pairs).
+class MlpShard {
+ public:
+  /// widths: features, hidden layers, classes; of the whole network, whatever the part.
+  explicit MlpShard(std::vector<std::size_t> widths, const Part& = {});
+
+  const std::string& name() const { return name_; }  ///< of the whole network
+  std::span<const std::size_t> widths() const { return widths_; }
+  std::span<const MlpLayer> layers() const { return layers_; }
+  std::span<const Tensor> tensors() const { return tensors_; }
+  const Tensor& weight(const MlpLayer& l) const { return tensors_[l.weight]; }
+  const Tensor& bias(const MlpLayer& l) const { return tensors_[l.bias]; }
+  std::size_t element_count() const { return element_count_; }
+  /// Of forward and backward, by the weights that are held; the first layer of the network has no input gradient.
+  double step_flops(std::size_t samples) const;
+
+  /// The part's share of the whole network's draws: the same for every way to split it.
+  void initialise(Buffers, std::uint64_t seed) const;
+  /// Zeroes the gap behind a tensor.
+  void zero_padding(std::span<float> gradients, std::size_t tensor) const;
+
+ private:
+  void add_layer(std::size_t number, const Part&);
+  std::size_t add_tensor(std::string name, std::vector<std::size_t> shape);
+
+  std::vector<std::size_t> widths_;
+  std::string name_;
+  std::vector<MlpLayer> layers_;
+  std::vector<Tensor> tensors_;
+  std::size_t element_count_ = 0;
+};
+
+/// Where each of `stages` runs of `weights` ends, so that the heaviest is as light as it can be.
+std::vector<std::size_t> balanced_runs(std::span<const std::size_t> weights, std::size_t stages);
+
+/// A tensor's part of a flat buffer.
+template <class Float>
+std::span<Float> span_of(std::span<Float> buffer, const Tensor& tensor) {
+  return buffer.subspan(tensor.offset, tensor.count);
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,93 @@
+// The layers that one rank holds, forward and backward over one micro-batch: computation, and the sums over tensor
+// ranks in the middle of it. When micro-batches come, and from where, is `split_mlp`'s business.
+#pragma once
+#include <functional>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm.hpp"
+#include "model/mlp_shard.hpp"
+
+namespace gradmeter::model {
+
+/// Hands out floats, own ones and ones that peers see; only counts them while it has none to give.
+class Allotment {
+ public:
+  Allotment() = default;
+  Allotment(std::span<float> own, std::span<float> seen) : own_{own, 0}, seen_{seen, 0} {}
+  /// On a cache line. Empty while it counts.
+  std::span<float> take(std::size_t floats, bool seen_by_peers);
+  std::size_t own() const { return own_.used; }
+  std::size_t seen() const { return seen_.used; }
+
+ private:
+  struct Block {
+    std::span<float> memory;
+    std::size_t used = 0;
+  };
+  Block own_, seen_;
+};
+
+/// What one micro-batch keeps between its forward and its backward pass [samples × width].
+struct StageSlot {
+  std::span<float> input;                 ///< that the previous stage sent; empty on the first
+  std::vector<std::span<float>> outputs;  ///< of each layer
+  std::span<float> top_delta;             ///< the loss's gradient by the last of them
+  std::span<float> input_delta;           ///< and by the input, for the previous stage; empty on the first
+};
+
+struct StageMemory {
+  std::vector<StageSlot> slots;
+  std::vector<std::span<float>> deltas;  ///< by the outputs of all layers but the last, of the micro-batch that is in
+                                         ///< its backward pass
+};
+/// For so many micro-batches at once of at most so many samples.
+StageMemory lay_out(const MlpShard&, std::size_t slots, std::size_t samples, Allotment&);
+
+class MlpStage {
+ public:
+  /// The shard must outlive it. Peers may be null where there are no others.
+  MlpStage(const MlpShard&, const Part&, std::string gemm_backend);
+
+  struct Pass {
+    Computer& computer;
+    std::span<const float> parameters;
+    std::span<const float> input;
+    std::size_t samples;
+  };
+  /// Fills the slot's outputs. Bits without tensor ranks: those of `Mlp`.
+  void forward(const Pass&, const StageSlot&);
+  /// From the slot's top delta, which has passed the last output's ReLU, to its input delta, which has not passed that
+  /// of the stage before. `ready(i)` when tensor i's gradient is there, i ascending.
+  void backward(const Pass&, const StageSlot&, std::span<const std::span<float>> deltas, std::span<float> gradients,
+                const Model::Ready& ready);
+  /// Floats of the sums over tensor ranks in a forward and a backward pass over so many samples.
+  std::vector<std::size_t> sums(std::size_t samples) const;
+
+ private:
+  struct Products {
+    kernels::GemmProblem forward_problem, weight_problem, input_problem;
+    std::unique_ptr<kernels::Gemm> forward, weight, input;
+  };
+  /// All layers at one number of samples and of threads.
+  struct Prepared {
+    std::size_t samples;
+    int threads;
+    std::vector<Products> layers;
+  };
+  std::vector<Products>& prepared(std::size_t samples);
+  Products prepare(const MlpLayer&, std::size_t samples) const;
+  void add_bias(Computer&, const MlpLayer&, std::span<const float> bias, std::span<float> output) const;
+  void weight_gradients(const Pass&, Products&, const MlpLayer&, std::span<const float> input,
+                        std::span<const float> delta, std::span<float> gradients, const Model::Ready&) const;
+
+  const MlpShard& shard_;
+  Peers* peers_;
+  std::string gemm_backend_;
+  std::list<Prepared> prepared_;  ///< a run sees few numbers of samples
+};
+
+}  // namespace gradmeter::model

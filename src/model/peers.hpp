@@ -1,0 +1,57 @@
+// What a part of a model needs of the ranks that hold the other parts: sums over those that share its layers, messages
+// to those that hold the layers before and behind. Who they are and how they are reached is somebody else's business.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace gradmeter::model {
+
+/// Which neighbour in the pipeline: the stage that holds the layers before, or those behind.
+enum class Neighbour : std::uint8_t { previous, next };
+
+/// A message under way. Its memory is the peers' until `wait` returns.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  virtual void wait() = 0;
+};
+using TransferPtr = std::unique_ptr<Transfer>;
+
+/// All ranks of one copy of a model make matching calls in the same order. What is given to a call is the peers' own
+/// `memory`. Errors: those of the fabric below.
+class Peers {
+ public:
+  virtual ~Peers() = default;
+  virtual std::size_t tensor_rank() const = 0;
+  virtual std::size_t tensor_ranks() const = 0;
+  virtual std::size_t stage() const = 0;
+  virtual std::size_t stages() const = 0;
+
+  /// In place, over the tensor ranks of this stage; equal bits on all of them. Returns when it is done.
+  virtual void sum(std::span<float>) = 0;
+  /// To and from the same tensor rank of a neighbouring stage, in order. A receive may be posted long before its
+  /// message is sent, which saves the transport a copy.
+  virtual TransferPtr send(Neighbour, std::span<const float>) = 0;
+  virtual TransferPtr receive(Neighbour, std::span<float>) = 0;
+
+  /// Zeroed memory that peers can read, never given back.
+  virtual std::span<float> memory(std::size_t floats) = 0;
+};
+
+/// What one rank's part of a model asks of its peers.
+struct PeerNeeds {
+  std::size_t memory_bytes = 0;       ///< that it takes from `memory`, once
+  std::size_t largest_sum_bytes = 0;  ///< the longest buffer that it will sum
+};
+
+/// What one rank's part of a model exchanges in one pass.
+struct PeerTraffic {
+  std::vector<std::size_t> sums = {};  ///< floats of each sum over the tensor ranks, in order
+  std::size_t messages = 0;            ///< to both neighbours
+  std::size_t floats_sent = 0;         ///< in those messages
+};
+
+}  // namespace gradmeter::model
