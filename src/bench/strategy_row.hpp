@@ -13,6 +13,7 @@ namespace gradmeter::bench {
 struct StepTally {
   std::vector<double> times = {};            ///< of each step [s]
   std::map<std::string, double> waits = {};  ///< by cause [s]
+  double aside = 0;                          ///< between steps, for what is not training [s]
 };
 void fill_waits(const StepTally&, core::Metrics&);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/gradient_noise.hpp"
 #include "bench/strategy_row.hpp"
 #include "compression/gradient_file.hpp"
 #include "core/error.hpp"
@@ -43,9 +44,11 @@ class Run {
   void epoch(std::size_t first, std::size_t last) {
     double loss = 0;
     of_epoch_ = {};
+    if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
+      if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step);
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
       note(training_.record());
@@ -87,7 +90,7 @@ class Run {
   /// Collective: adds the epoch's time; the sum of losses over all ranks.
   double end_of_epoch(double begin, double loss) {
     const auto quiet = training_.quiet();
-    result_.seconds += session_.world().max(runtime::host_clock() - begin);
+    result_.seconds += session_.world().max(runtime::host_clock() - begin - of_epoch_.aside);
     return session_.world().sum(loss);
   }
 
@@ -100,6 +103,21 @@ class Run {
     if (!training_.layout().trains()) return;
     of_epoch_.times.push_back(r.step.length());
     for (const auto& w : r.waits) of_epoch_.waits[std::string(w.label)] += w.when.length();
+  }
+
+  void look_at_noise(std::size_t step) {
+    const runtime::Timed timed(of_epoch_.aside);  // looking on is not training
+    const auto mine = training_.local_gradient(step);
+    const auto quiet = training_.quiet();
+    noise_->add(gradient_norms(session_.world(), mine));
+  }
+
+  void add_noise(core::Metrics& m) {
+    if (!noise_ || noise_->steps() == 0) return;
+    if (const double square = noise_->gradient_square(); square > 0) m[Metric::gradient_norm] = std::sqrt(square);
+    m[Metric::gradient_variance] = noise_->variance();
+    result_.noise_scale = noise_->samples();
+    if (result_.noise_scale) m[Metric::noise_scale_samples] = *result_.noise_scale;
   }
 
   std::size_t dump_step() const {
@@ -143,6 +161,7 @@ class Run {
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
     if (!of_epoch_.times.empty()) m[Metric::time_s] = core::summarise(of_epoch_.times);
     m[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    add_noise(m);
     fill_waits(of_epoch_, m);
     fill_observations(observed, result_.seconds, m);
     if (is_last) fill_totals(result_.totals, p);
@@ -193,11 +212,30 @@ class Run {
   std::optional<std::size_t> dump_step_;
   StepTally of_epoch_;                                  ///< of this rank
   std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
+  std::optional<NoiseScale> noise_;  ///< of this epoch
   TrainResult result_;
 };
 
 }  // namespace
 
-TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) { return Run(s, o, l).run(); }
+void check_noise_scale(const TrainOptions& o, int ranks) {
+  if (!o.noise_every) return;
+  if (ranks == 1) {
+    throw core::UsageError(
+        "--noise-scale compares gradients of two batch sizes, one rank's and all ranks': start at "
+        "least two ranks");
+  }
+  if (!o.config.strategy->info().keeps_equal) {
+    throw core::UsageError(
+        fmt::format("--noise-scale compares ranks' gradients at the same weights, and {} lets weights "
+                    "differ; use sync",
+                    o.config.strategy->name));
+  }
+}
+
+TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) {
+  check_noise_scale(o, s.world().size());
+  return Run(s, o, l).run();
+}
 
 }  // namespace gradmeter::bench

@@ -48,6 +48,7 @@ options::options_description describe() {
   add_text(d, "validation-samples", "10000", "likewise");
   add_text(d, "seed", "1", "of data, order and weights");
   add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
+  add_text(d, "noise-scale", "", "look at the gradient's noise every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
   add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
@@ -100,6 +101,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
     if (f.has("dump-step")) o.dump->step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
   }
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
+  if (f.has("noise-scale")) o.noise_every = parse_count("--noise-scale", f.text("noise-scale"), 1, 1u << 30);
   o.data.directory = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
   o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
@@ -135,12 +137,21 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   }
 }
 
+void print_noise(const bench::TrainResult& r) {
+  if (r.noise_scale) {
+    fmt::print("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
+  } else {
+    fmt::print("gradient noise scale not known: the noise hides the gradient; look at more steps\n");
+  }
+}
+
 int run(const Flags& f, const Invocation& invocation) {
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const DataShape data = agree_on_data(world, data_directory(f));
   const auto options = read_options(f, threads, data);
+  bench::check_noise_scale(options, world.size());
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
@@ -166,6 +177,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root && options.noise_every) print_noise(result);
   if (root && options.dump && !result.dumped) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }
