@@ -189,7 +189,8 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::precision] = std::string("fp32");
   f[Factor::strategy] = p.strategy->name;
   f[Factor::device] = std::string("cpu");
-  f[Factor::cadence] = std::string(name(p.cadence));
+  // A barrier before each step would make them keep step.
+  if (p.strategy->info().speech != dataparallel::Speech::mail) f[Factor::cadence] = std::string(name(p.cadence));
   f[Factor::reduction] = std::string(p.strategy->info().speech == dataparallel::Speech::mail ? "harmonic" : "max");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.algorithm) {
