@@ -8,12 +8,15 @@ namespace {
 
 class WatchedPort final : public Port {
  public:
-  WatchedPort(std::unique_ptr<Port> inner, std::function<void(const Ticket&)> keep)
-      : inner_(std::move(inner)), keep_(std::move(keep)) {}
+  using Mark = std::function<bool(MailHeader&)>;  ///< says whether to keep
+  WatchedPort(std::unique_ptr<Port> inner, Mark mark, std::function<void(const Ticket&)> keep)
+      : inner_(std::move(inner)), mark_(std::move(mark)), keep_(std::move(keep)) {}
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
-  Ticket post(int to, const MailHeader& header, const char* label) override {
+  Ticket post(int to, const MailHeader& given, const char* label) override {
+    MailHeader header = given;
+    const bool kept = mark_(header);
     Ticket t = inner_->post(to, header, label);
-    keep_(t);
+    if (kept) keep_(t);
     return t;
   }
   std::optional<Mail> next(const char* why, double deadline) override { return inner_->next(why, deadline); }
@@ -21,6 +24,7 @@ class WatchedPort final : public Port {
 
  private:
   std::unique_ptr<Port> inner_;
+  Mark mark_;
   std::function<void(const Ticket&)> keep_;
 };
 
@@ -123,8 +127,13 @@ const StepRecord& Probe::end_step() {
 
 Ports Probe::open(Group g, const MailOptions& o) {
   Ports p = inner_.open(g, o);
-  p.worker = std::make_unique<WatchedPort>(std::move(p.worker), [this](const Ticket& t) { keep(t); });
-  p.server = std::make_unique<WatchedPort>(std::move(p.server), [this](const Ticket& t) { ledger_.add(t); });
+  const auto worker = [this](MailHeader& h) {
+    if (!in_step_) h.beside = 1;
+    return in_step_;
+  };
+  const auto server = [](const MailHeader& h) { return h.beside == 0; };
+  p.worker = std::make_unique<WatchedPort>(std::move(p.worker), worker, [this](const Ticket& t) { keep(t); });
+  p.server = std::make_unique<WatchedPort>(std::move(p.server), server, [this](const Ticket& t) { ledger_.add(t); });
   return p;
 }
 

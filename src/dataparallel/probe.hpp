@@ -9,7 +9,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Everything that a rank has sent, in steps and beside them.
+/// Everything that a rank has sent in steps, its server's answers to steps among it; not what was beside any step:
+/// weights that are judged, goodbyes.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them

@@ -16,6 +16,8 @@ namespace gradmeter::dataparallel {
 struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
   std::vector<std::uint64_t> staleness = {};
+  std::uint64_t staleness_under_way =
+      0;                          ///< of the updates that had not come yet when the first worker finished, summed
   std::uint64_t updates = 0;      ///< applied here
   std::uint64_t largest_gap = 0;  ///< clocks that the fastest worker was ahead of the slowest when it read, at most
   double held_s = 0;              ///< reads that a bound held back
@@ -52,7 +54,7 @@ struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;                     ///< communicate under computation where the rule allows it
   int servers = 0;                         ///< ranks of an axis that only serve; 0: every worker serves too
-  std::string optimizer = "sgd";           ///< the servers'
+  std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
   compression::CodecChoicePtr codec = {};  ///< of mail; the fabric has its own for all-reduces
   std::uint64_t seed = 1;
 };

@@ -1,0 +1,88 @@
+// How ranks are arranged when several of them hold one copy of a model: a box of data × pipeline × tensor ranks, and
+// the groups along its axes. Strategies speak along the data axis only.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/forecast.hpp"
+#include "model/part.hpp"
+#include "model/peers.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Where one rank stands. Tensor ranks are neighbours, since they speak most; then come stages, then data.
+struct MeshPlace {
+  int data = 0, stage = 0, tensor = 0;
+  bool operator==(const MeshPlace&) const = default;
+};
+
+struct MeshShape {
+  int data = 0;  ///< copies of the model; 0: as many as the ranks make
+  int tensor = 1, pipeline = 1;
+  model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
+
+  int copy_ranks() const { return tensor * pipeline; }  ///< that hold one copy together
+  int ranks() const { return data * copy_ranks(); }     ///< once complete
+  /// With `data` filled up. Errors: UsageError when so many ranks do not make the mesh.
+  MeshShape complete(int world) const;
+  MeshPlace place(int rank) const;
+  int rank(MeshPlace) const;
+  /// What a model is to be made of at that place; batch: samples of a copy in a step.
+  model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1 and every choice that is not the usual one; "data"
+  /// when that is none, or none but a data axis that is to be filled up.
+  std::string text() const;
+  bool operator==(const MeshShape&) const = default;
+};
+/// "data", "data=4,tensor=2", "tensor=2,pipeline=2,schedule=gpipe": in any order, each once. The schedule is the
+/// pipeline's: 1f1b (usual) or gpipe. Errors: UsageError.
+MeshShape parse_mesh(std::string_view text);
+
+/// One rank's groups along a complete shape's axes. Collective over everybody.
+class Mesh {
+ public:
+  /// Splits once for each axis, unless the data axis is everybody. Errors: UsageError of `complete`.
+  Mesh(Fabric&, const MeshShape&);
+  const MeshShape& shape() const { return shape_; }
+  const MeshPlace& place() const { return place_; }
+  Group data() const { return data_; }
+  /// Asked for only where the axis has more than one rank.
+  Group tensor() const { return tensor_.value(); }
+  Group pipeline() const { return pipeline_.value(); }
+  /// How many groups besides everybody, so that a fabric can be given memory for them.
+  static int groups(const MeshShape&);
+
+ private:
+  MeshShape shape_;
+  MeshPlace place_;
+  Group data_ = everybody;
+  std::optional<Group> tensor_, pipeline_;
+};
+
+/// A model's peers over a fabric. Its sums are all-reduces without contents, so no codec touches activations; messages
+/// go through the fabric, so a probe around it counts them. Both must outlive it.
+class FabricPeers final : public model::Peers {
+ public:
+  FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}
+  std::size_t tensor_rank() const override { return static_cast<std::size_t>(mesh_.place().tensor); }
+  std::size_t tensor_ranks() const override { return static_cast<std::size_t>(mesh_.shape().tensor); }
+  std::size_t stage() const override { return static_cast<std::size_t>(mesh_.place().stage); }
+  std::size_t stages() const override { return static_cast<std::size_t>(mesh_.shape().pipeline); }
+  void sum(std::span<float>) override;
+  model::TransferPtr send(model::Neighbour, std::span<const float>) override;
+  model::TransferPtr receive(model::Neighbour, std::span<float>) override;
+  std::span<float> memory(std::size_t floats) override { return fabric_.memory(floats); }
+
+ private:
+  int rank_of(model::Neighbour) const;
+  Fabric& fabric_;
+  const Mesh& mesh_;
+};
+
+/// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
+/// replaced by the tensor ranks.
+Forecast forecast_stage(const Scene&, int tensor_ranks, const model::PeerTraffic&);
+
+}  // namespace gradmeter::dataparallel

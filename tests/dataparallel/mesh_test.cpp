@@ -1,0 +1,327 @@
+#include "dataparallel/mesh.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "dataparallel/virtual_world.hpp"
+#include "support/mesh_training.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::MeshTrace;
+using test::MeshTraining;
+using ::testing::HasSubstr;
+
+constexpr const char* odd = "mlp:784-32-16-10";  // three layers: the last one is whole on every tensor rank
+
+const model::Dataset& digits() {
+  static const auto data = test::training_digits();
+  return *data;
+}
+
+int ranks_of(const std::string& mesh) { return std::max(1, parse_mesh(mesh).data) * parse_mesh(mesh).copy_ranks(); }
+
+/// Every rank's trace, on as many ranks as the mesh says.
+std::vector<MeshTrace> run(const MeshTraining& t, const VirtualMachine& m = {}) {
+  std::vector<MeshTrace> traces(static_cast<std::size_t>(ranks_of(t.mesh)));
+  VirtualWorld(ranks_of(t.mesh), m).run([&](Fabric& f) {
+    traces[static_cast<std::size_t>(f.rank())] = test::train(f, t, digits());
+  });
+  return traces;
+}
+
+VirtualMachine machine_with(std::string_view algorithm) {
+  VirtualMachine m;
+  m.algorithm = allreduce::find_algorithm(algorithm);
+  return m;
+}
+
+/// The global batch's mean loss of each step.
+std::vector<double> losses(const std::vector<MeshTrace>& traces) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < traces.front().outcomes.size(); ++i) {
+    double sum = 0;
+    std::size_t samples = 0;
+    for (const MeshTrace& t : traces) sum += t.outcomes[i].loss_sum, samples += t.outcomes[i].samples;
+    out.push_back(sum / static_cast<double>(samples));
+  }
+  return out;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = a.size() == b.size() ? 0 : 1e9;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+  return "no refusal";
+}
+
+TEST(MeshShape, TextsThatMeanTheSameAreWrittenInOneWay) {
+  const std::map<std::string, std::string> texts{{"data", "data"},
+                                                 {"data=1", "data"},
+                                                 {"data=8", "data=8"},
+                                                 {"tensor=2,data=4", "data=4,tensor=2"},
+                                                 {"tensor=1,pipeline=2,schedule=1f1b", "pipeline=2"},
+                                                 {"data,pipeline=3,schedule=gpipe", "pipeline=3,schedule=gpipe"}};
+  for (const auto& [given, canonical] : texts) {
+    EXPECT_EQ(parse_mesh(given).text(), canonical);
+    EXPECT_EQ(parse_mesh(canonical).text(), canonical);
+  }
+}
+
+TEST(MeshShape, WhatIsNoMeshIsRefused) {
+  EXPECT_THAT(refusal([] { (void)parse_mesh(""); }), HasSubstr("no axis"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor"); }), HasSubstr("no axis with its ranks"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=0"); }), HasSubstr("an axis has 1 to"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=2x"); }), HasSubstr("an axis has 1 to"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=2,tensor=2"); }), HasSubstr("twice"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensors=2"); }), HasSubstr("did you mean"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=2,"); }), HasSubstr("comma"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=2,schedule=gpipe"); }), HasSubstr("no pipeline"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("pipeline=2,schedule=zb"); }), HasSubstr("1f1b, gpipe"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("tensor=4").complete(6); }), HasSubstr("multiple of 4"));
+  EXPECT_THAT(refusal([] { (void)parse_mesh("data=2,tensor=4").complete(4); }), HasSubstr("made of 8 ranks"));
+}
+
+TEST(MeshShape, TheDataAxisTakesWhatIsLeft) {
+  EXPECT_EQ(parse_mesh("tensor=2,pipeline=2").complete(12).text(), "data=3,tensor=2,pipeline=2");
+  EXPECT_EQ(parse_mesh("data").complete(5).text(), "data=5");
+}
+
+TEST(MeshShape, EveryRankHasOnePlaceAndTensorRanksAreNeighbours) {
+  const MeshShape s = parse_mesh("data=2,tensor=3,pipeline=2").complete(12);
+  std::set<std::tuple<int, int, int>> places;
+  for (int r = 0; r < 12; ++r) {
+    EXPECT_EQ(s.rank(s.place(r)), r);
+    places.insert({s.place(r).data, s.place(r).stage, s.place(r).tensor});
+  }
+  EXPECT_EQ(places.size(), 12u);
+  EXPECT_EQ(s.place(1), (MeshPlace{.data = 0, .stage = 0, .tensor = 1}));
+  EXPECT_EQ(s.place(3), (MeshPlace{.data = 0, .stage = 1, .tensor = 0}));
+  EXPECT_EQ(s.place(6), (MeshPlace{.data = 1, .stage = 0, .tensor = 0}));
+}
+
+TEST(Mesh, GroupsRunAlongTheAxes) {
+  VirtualWorld(12, {}).run([](Fabric& f) {
+    const Mesh mesh(f, parse_mesh("tensor=3,pipeline=2"));
+    const MeshPlace p = mesh.place();
+    EXPECT_EQ(f.size(mesh.data()), 2);
+    EXPECT_EQ(f.rank(mesh.data()), p.data);
+    EXPECT_EQ(f.size(mesh.tensor()), 3);
+    EXPECT_EQ(f.rank(mesh.tensor()), p.tensor);
+    EXPECT_EQ(f.size(mesh.pipeline()), 2);
+    EXPECT_EQ(f.rank(mesh.pipeline()), p.stage);
+    // The sum of all places along an axis: only its own members are in it.
+    std::vector<float> v{static_cast<float>(f.rank())};
+    f.wait(f.all_reduce(mesh.data(), std::span<float>(v), allreduce::Op::sum));
+    EXPECT_EQ(v[0], static_cast<float>(2 * (f.rank() % 6) + 6));
+  });
+  EXPECT_EQ(Mesh::groups(parse_mesh("tensor=3,pipeline=2")), 3);
+  EXPECT_EQ(Mesh::groups(parse_mesh("data")), 0);
+}
+
+struct Case {
+  std::string mesh, model;
+  std::size_t accumulate;
+};
+class MeshEqualsOneRank : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MeshEqualsOneRank, InTheLossOfEveryStepAndInValidation) {
+  const auto& [mesh, model, accumulate] = GetParam();
+  const auto one = run({.model = model});
+  ASSERT_LT(losses(one).back(), 0.9 * losses(one).front()) << "the run must learn, or it shows nothing";
+  const auto many = run({.mesh = mesh, .model = model, .accumulate = accumulate});
+  EXPECT_LT(largest_difference(losses(many), losses(one)), 1e-5);
+  const MeshShape shape = parse_mesh(mesh);
+  for (const MeshTrace& t : many) {
+    const bool reports = t.place.tensor == 0 && t.place.stage + 1 == shape.pipeline;
+    EXPECT_EQ(t.validation.samples, reports ? 110u : 0u);
+    if (!reports) continue;
+    EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-3);
+    EXPECT_EQ(t.validation.correct, one[0].validation.correct);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Virtual, MeshEqualsOneRank,
+    ::testing::Values(Case{"tensor=2", "mlp:784-32-24-16-10", 1}, Case{"tensor=4", "mlp:784-32-24-16-10", 1},
+                      Case{"tensor=2", odd, 1}, Case{"tensor=4", odd, 2}, Case{"pipeline=2", "mlp:784-32-24-16-10", 1},
+                      Case{"pipeline=2", "mlp:784-32-24-16-10", 4}, Case{"pipeline=3", odd, 6},
+                      Case{"pipeline=3,schedule=gpipe", odd, 4}, Case{"data=2,tensor=2", "mlp:784-32-24-16-10", 1},
+                      Case{"data=3,tensor=2", odd, 1}, Case{"data=2,pipeline=2", "mlp:784-32-24-16-10", 3},
+                      Case{"data=2,pipeline=3", odd, 1},
+                      // Stages of one layer: their borders lie inside the pairs.
+                      Case{"tensor=2,pipeline=4", "mlp:784-32-24-16-10", 2},
+                      Case{"data=2,tensor=2,pipeline=2", "mlp:784-32-24-16-10", 3},
+                      Case{"data=2,tensor=2,pipeline=2", "mlp:784-64-64-10", 2}),
+    [](const auto& instance) {
+      std::string n =
+          instance.param.mesh + "_" + instance.param.model + "_k" + std::to_string(instance.param.accumulate);
+      std::replace_if(
+          n.begin(), n.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return n;
+    });
+
+TEST(Mesh, AForgottenSumShows) {
+  const auto one = losses(run({}));
+  for (const std::size_t forgotten : {0u, 1u, 2u}) {  // two forward, one backward
+    EXPECT_GT(largest_difference(losses(run({.mesh = "tensor=2", .forgotten = forgotten})), one), 1e-2) << forgotten;
+  }
+}
+
+TEST(Mesh, TheWrongShardShows) {
+  const auto one = run({}), broken = run({.mesh = "tensor=2", .wrong_shard = true});
+  EXPECT_GT(largest_difference(losses(broken), losses(one)), 1e-2);
+}
+
+TEST(Mesh, WhatAllTensorRanksHoldHasEqualGradientsOnThem) {
+  for (const auto* algorithm : {"ring", "recursive-doubling"}) {
+    const auto traces = run({.mesh = "tensor=4", .model = odd}, machine_with(algorithm));
+    const std::set<std::string> shared{"layer2.bias", "layer3.weight", "layer3.bias"};
+    for (std::size_t i = 0; i < traces[0].names.size(); ++i) {
+      for (std::size_t r = 1; r < 4; ++r) {
+        if (shared.contains(traces[0].names[i])) {
+          EXPECT_EQ(traces[r].gradients[i], traces[0].gradients[i]) << traces[0].names[i];
+        } else {
+          EXPECT_NE(traces[r].gradients[i], traces[0].gradients[i]) << traces[0].names[i] << " is a shard";
+        }
+      }
+    }
+  }
+}
+
+TEST(Mesh, APipelineHasTheBitsOfOneRankThatAccumulates) {
+  for (const std::size_t k : {1u, 4u}) {
+    const auto one = run({.model = odd, .accumulate = k});
+    for (const auto* mesh : {"pipeline=3", "pipeline=3,schedule=gpipe"}) {
+      const auto many = run({.mesh = mesh, .model = odd, .accumulate = k});
+      EXPECT_EQ(losses(many), losses(one)) << mesh;
+      // Stages come in the order of layers, tensors in the other.
+      std::vector<float> weights;
+      for (std::size_t s = 3; s-- > 0;) weights.insert(weights.end(), many[s].weights.begin(), many[s].weights.end());
+      EXPECT_EQ(weights, one[0].weights) << mesh;
+    }
+  }
+  EXPECT_NE(run({.model = odd, .accumulate = 4})[0].weights, run({.model = odd})[0].weights)
+      << "sums in another order must show";
+}
+
+TEST(Accumulation, OfKMicroBatchesEqualsKRanksToTheBit) {
+  for (const int ranks : {2, 3, 4}) {
+    const auto k = static_cast<std::size_t>(ranks);
+    const auto mesh = "data=" + std::to_string(ranks);
+    const auto one = run({.accumulate = k}), many = run({.mesh = mesh}, machine_with("direct"));
+    for (const MeshTrace& t : many) EXPECT_EQ(t.weights, one[0].weights) << ranks;
+    EXPECT_NE(run({.accumulate = 6})[0].weights, one[0].weights) << "another number of micro-batches must show";
+  }
+  EXPECT_NE(run({.mesh = "data=4"}, machine_with("recursive-doubling"))[0].weights, run({.accumulate = 4})[0].weights)
+      << "another order of sums must show";
+}
+
+TEST(Mesh, EachRankSendsTheClosedForm) {
+  for (const auto* text : {"tensor=2", "tensor=4", "pipeline=2", "tensor=2,pipeline=2"}) {
+    const MeshTraining t{.mesh = text, .accumulate = 2};
+    const MeshShape shape = parse_mesh(text).complete(ranks_of(text));
+    std::map<int, std::uint64_t> sent;  // by stage
+    for (const MeshTrace& trace : run(t)) sent[trace.place.stage] += trace.bytes_sent;
+    for (int stage = 0; stage < shape.pipeline; ++stage) {
+      const auto part = shape.part({.stage = stage}, t.accumulate, t.training.batch_global);
+      const auto traffic = model::make_model(t.model, 784, 10, part)->pass_traffic(t.training.batch_global);
+      EXPECT_EQ(sent[stage], forecast_stage({}, shape.tensor, traffic).bytes) << text << " stage " << stage;
+    }
+  }
+}
+
+TEST(Mesh, APairIsSummedOnceForwardAndOnceBackwardButForTheFirst) {
+  const auto model = model::make_model("mlp:784-32-24-16-10", 784, 10, {.tensor_ranks = 2, .batch = 5});
+  EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{5 * 24, 5 * 10, 5 * 24}));
+  EXPECT_EQ(model->peer_needs().largest_sum_bytes, 5u * 24 * 4);
+  // Ring: 2(T-1)/T of each from every rank.
+  EXPECT_EQ(forecast_stage({}, 2, model->pass_traffic(5)).bytes, 2u * (5 * 24 + 5 * 10 + 5 * 24) * 4);
+}
+
+TEST(Mesh, OneRankOfEachCopyReports) {
+  const auto traces = run({.mesh = "data=2,tensor=2,pipeline=2", .accumulate = 2});
+  for (const MeshTrace& t : traces) {
+    const bool reports = t.place.tensor == 0 && t.place.stage == 1;
+    for (const auto& o : t.outcomes) {
+      EXPECT_EQ(o.samples, reports ? 12u : 0u);
+      EXPECT_EQ(o.loss_sum > 0, reports);
+      EXPECT_TRUE(reports || o.correct == 0);
+    }
+  }
+}
+
+/// Computation alone takes time, by its FLOP.
+VirtualMachine thinking_machine() {
+  VirtualMachine m;
+  m.flops_per_s = 1e9;
+  m.bytes_per_s = 1e30;
+  m.link = {.latency_s = 1e-12, .bytes_per_s = 1e30, .reduce_bytes_per_s = 1e30};
+  return m;
+}
+
+constexpr std::size_t width = 128, micro_samples = 8;
+
+/// [s] of one pass over so many micro-batches through four layers, until the last rank is done.
+double pass_time(const std::string& mesh_text, std::size_t micro_batches, std::size_t features) {
+  const std::size_t batch = micro_samples * micro_batches;
+  const auto ends = VirtualWorld(ranks_of(mesh_text), thinking_machine()).run([&](Fabric& f) {
+    kernels::set_compute_threads(1);
+    const Mesh mesh(f, parse_mesh(mesh_text));
+    FabricPeers peers(f, mesh);
+    const std::string name = "mlp:" + std::to_string(features) + "-128-128-128-128";
+    const auto part = mesh.shape().part(mesh.place(), micro_batches, batch, &peers);
+    const auto model = model::make_model(name, features, width, part);
+    kernels::AlignedVector<float> parameters(model->element_count()), gradients(parameters.size());
+    model->initialise({parameters, gradients}, 1);
+    const std::vector<float> inputs(features * batch, 0.1f);
+    const std::vector<std::int32_t> labels(batch, 3);
+    const auto none = make_optimizer("sgd", {.elements = parameters.size(), .tensors = model->tensors()});
+    Worker worker(f, mesh.data(), *model, {parameters, gradients}, *none);
+    (void)worker.pass({inputs, labels});
+  });
+  return *std::max_element(ends.begin(), ends.end());
+}
+
+// The first layer has no input gradient: half as wide again, it takes as long as the others.
+TEST(Pipeline, TheBubbleOfEqualStagesIsTheFormulas) {
+  for (const std::size_t m : {1u, 4u, 12u}) {
+    const double busy = pass_time("data=1", m, width * 3 / 2) / 4, time = pass_time("pipeline=4", m, width * 3 / 2);
+    EXPECT_NEAR(1 - busy / time, model::pipeline_bubble(4, m), 0.015) << m;
+  }
+}
+
+// Of equal widths, the first stage's backward pass is as long as a forward pass and the others' twice that, so the last
+// one of the step ends by so much earlier.
+TEST(Pipeline, BothSchedulesTakeTheTimeOfMicroBatchesAndStagesLessOne) {
+  for (const std::size_t m : {1u, 4u, 12u}) {
+    const auto micro_batches = static_cast<double>(m);
+    const double forward = pass_time("data=1", m, width) / (11 * micro_batches);
+    const double expected = forward * (3 * (micro_batches + 3) - 1);
+    EXPECT_NEAR(pass_time("pipeline=4", m, width), expected, 0.03 * expected) << m;
+    EXPECT_NEAR(pass_time("pipeline=4,schedule=gpipe", m, width), expected, 0.03 * expected) << m;
+  }
+}
+
+TEST(Pipeline, TwoTensorRanksHalveItsTime) {
+  const double whole = pass_time("pipeline=2", 6, width), shared = pass_time("tensor=2,pipeline=2", 6, width);
+  EXPECT_NEAR(shared, whole / 2, 0.03 * whole);
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

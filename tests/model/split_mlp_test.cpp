@@ -1,0 +1,126 @@
+#include "model/split_mlp.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "model/mlp.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+using Floats = kernels::AlignedVector<float>;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string refusal(std::string_view model, const Part& part) {
+  try {
+    (void)make_model(model, 784, 10, part);
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+  return "no refusal";
+}
+
+Floats first_weights(const Model& m, std::uint64_t seed) {
+  Floats parameters(m.element_count()), gradients(m.element_count());
+  m.initialise({parameters, gradients}, seed);
+  return parameters;
+}
+
+TEST(BalancedRuns, TheHeaviestIsAsLightAsItCanBe) {
+  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{1, 1, 1, 1}, 2), ElementsAre(2, 4));
+  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{9, 1, 1, 1}, 2), ElementsAre(1, 4));
+  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{1, 2, 3, 4, 5}, 3), ElementsAre(3, 4, 5));
+  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{5, 1, 1}, 3), ElementsAre(1, 2, 3));
+}
+
+/// Every element of the whole model's weights, by where the parts say that theirs lie.
+TEST(MlpShard, PartsHaveTheWholeModelsFirstWeightsAndTogetherAllOfThem) {
+  const std::vector<std::size_t> widths{12, 8, 6, 4, 10};
+  const Mlp whole(widths);
+  const Floats all = first_weights(whole, 7);
+  for (const std::size_t stages : {1u, 2u, 4u}) {
+    std::vector<int> covered(all.size(), 0);
+    for (std::size_t rank = 0; rank < 2 * stages; ++rank) {
+      const Part part{.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = stages};
+      const MlpShard shard(widths, part);
+      const Floats mine = first_weights(SplitMlp(widths, part), 7);
+      for (const MlpLayer& l : shard.layers()) {
+        const Tensor& place = whole.tensors()[2 * (widths.size() - 2 - l.number)];
+        for (std::size_t o = 0; o < l.out; ++o) {
+          for (std::size_t i = 0; i < l.in; ++i) {
+            const std::size_t at = place.offset + (l.first_out + o) * l.whole_in + l.first_in + i;
+            EXPECT_EQ(mine[shard.weight(l).offset + o * l.in + i], all[at]);
+            ++covered[at];
+          }
+        }
+      }
+    }
+    for (const Tensor& t : whole.tensors())
+      for (std::size_t i = 0; i < t.count; ++i) EXPECT_EQ(covered[t.offset + i], t.shape.size() == 2 ? 1 : 0);
+  }
+}
+
+TEST(MlpShard, LayersAreCutInPairsAndTheOddLastOneIsWhole) {
+  const MlpShard even({12, 8, 6, 4, 10}, {.tensor_ranks = 2}), odd({12, 8, 6, 10}, {.tensor_ranks = 2});
+  const std::vector<Cut> of_even{Cut::outputs, Cut::inputs, Cut::outputs, Cut::inputs},
+      of_odd{Cut::outputs, Cut::inputs, Cut::none};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(even.layers()[i].cut, of_even[i]);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(odd.layers()[i].cut, of_odd[i]);
+  EXPECT_EQ(odd.tensors()[0].shape, (std::vector<std::size_t>{10, 6}));
+  EXPECT_EQ(odd.tensors()[2].shape, (std::vector<std::size_t>{6, 4})) << "half its inputs";
+  EXPECT_EQ(odd.tensors()[3].shape, (std::vector<std::size_t>{6})) << "the whole bias";
+  EXPECT_EQ(odd.tensors()[4].shape, (std::vector<std::size_t>{4, 12})) << "half its outputs";
+  EXPECT_EQ(odd.tensors()[5].shape, (std::vector<std::size_t>{4})) << "and their biases";
+}
+
+TEST(SplitMlp, WhatCannotBeSplitIsRefused) {
+  EXPECT_THAT(refusal("mlp:784-30-10", {.tensor_ranks = 4}), HasSubstr("a layer of width 30, which 4 tensor ranks"));
+  EXPECT_EQ(refusal("mlp:784-32-10", {.tensor_ranks = 4}), "no refusal") << "ten classes need not divide";
+  EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("one layer"));
+  EXPECT_THAT(refusal("mlp:784-32-10", {.stages = 3}), HasSubstr("2 layers, too few for 3 pipeline stages"));
+  EXPECT_THAT(refusal("mlp", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
+}
+
+TEST(SplitMlp, WithoutPeersItHasSizesButDoesNotRun) {
+  const auto m = make_model("mlp:784-32-10", 784, 10, {.tensor_ranks = 2, .batch = 4});
+  EXPECT_GT(m->peer_needs().memory_bytes, 0u);
+  Floats p(m->element_count()), inputs(784 * 4);
+  const std::vector<std::int32_t> labels(4);
+  PlainComputer computer;
+  EXPECT_THROW((void)m->forward(computer, {p, p}, {inputs, labels}), std::logic_error);
+}
+
+/// All floats that a part keeps of its activations.
+std::size_t activation_floats(const Part& part, std::size_t batch) {
+  Part p = part;
+  p.batch = batch;
+  const SplitMlp m({64, 64, 64, 64, 64}, p);
+  const std::size_t sums = p.micro_batches > 1 ? m.element_count() : 0;
+  return (m.workspace_bytes(batch) + m.peer_needs().memory_bytes) / sizeof(float) - sums;
+}
+
+TEST(SplitMlp, ActivationMemoryIsThatOfTheMicroBatchesInFlight) {
+  constexpr std::size_t samples = 16;
+  for (const std::size_t m : {4u, 8u, 16u}) {
+    const Part eager{.stage = 1, .stages = 4, .micro_batches = m};
+    Part gpipe = eager;
+    gpipe.order = PipelineOrder::gpipe;
+    // Input, output and the gradients by both, of 16 × 64 each, for each micro-batch in flight.
+    EXPECT_EQ(activation_floats(eager, m * samples), 3 * 4 * samples * 64) << "stages less its own place, whatever m";
+    EXPECT_EQ(activation_floats(gpipe, m * samples), m * 4 * samples * 64);
+  }
+}
+
+TEST(SplitMlp, FlopsOfAllPartsAreTheWholeModels) {
+  const std::vector<std::size_t> widths{12, 8, 6, 4, 10};
+  double sum = 0;
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    sum += SplitMlp(widths, {.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = 2}).step_flops(5);
+  EXPECT_EQ(sum, Mlp(widths).step_flops(5));
+}
+
+}  // namespace
+}  // namespace gradmeter::model

@@ -1,0 +1,103 @@
+// A short training run of one rank of a mesh over any fabric.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataparallel/mesh.hpp"
+#include "model/registry.hpp"
+#include "support/training.hpp"
+
+namespace gradmeter::test {
+
+struct MeshTraining {
+  std::string mesh = "data";
+  std::string model = "mlp:784-32-24-16-10";
+  std::size_t accumulate = 1;
+  Training training = {.batch_global = 24, .steps = 12, .own_start = false};
+  bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
+  std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
+};
+
+/// What one rank saw.
+struct MeshTrace {
+  dataparallel::MeshPlace place = {};
+  std::vector<model::Outcome> outcomes = {};       ///< by step
+  std::vector<std::vector<float>> gradients = {};  ///< of the last step, by tensor
+  std::vector<std::string> names = {};             ///< of the tensors
+  std::vector<float> weights = {};                 ///< at the end
+  std::vector<double> step_times = {};             ///< [s]
+  std::uint64_t bytes_sent = 0;                    ///< in the last step
+  model::Outcome validation = {};
+};
+
+/// Passes everything on but one of a pass's sums.
+class ForgetfulPeers final : public model::Peers {
+ public:
+  ForgetfulPeers(model::Peers& inner, std::size_t sums, std::optional<std::size_t> forgotten)
+      : inner_(inner), sums_(sums), forgotten_(forgotten) {}
+  std::size_t tensor_rank() const override { return inner_.tensor_rank(); }
+  std::size_t tensor_ranks() const override { return inner_.tensor_ranks(); }
+  std::size_t stage() const override { return inner_.stage(); }
+  std::size_t stages() const override { return inner_.stages(); }
+  void sum(std::span<float> v) override {
+    if (!forgotten_ || calls_++ % sums_ != *forgotten_) inner_.sum(v);
+  }
+  model::TransferPtr send(model::Neighbour n, std::span<const float> v) override { return inner_.send(n, v); }
+  model::TransferPtr receive(model::Neighbour n, std::span<float> v) override { return inner_.receive(n, v); }
+  std::span<float> memory(std::size_t floats) override { return inner_.memory(floats); }
+
+ private:
+  model::Peers& inner_;
+  std::size_t sums_;
+  std::optional<std::size_t> forgotten_;
+  std::size_t calls_ = 0;
+};
+
+inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, const model::Dataset& data) {
+  kernels::set_compute_threads(1);
+  const dataparallel::Mesh mesh(fabric, dataparallel::parse_mesh(t.mesh));
+  const auto& shape = mesh.shape();
+  dataparallel::Probe probe(fabric);
+  dataparallel::FabricPeers honest(probe, mesh);
+  const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
+  model::Part part = shape.part(mesh.place(), t.accumulate, batch);
+  const std::size_t sums = model::make_model(t.model, 784, 10, part)->pass_traffic(batch).sums.size();
+  ForgetfulPeers peers(honest, sums, t.forgotten);
+  part.peers = &peers;
+  if (t.wrong_shard) part.tensor_rank = 0;
+  const auto model = model::make_model(t.model, 784, 10, part);
+  kernels::AlignedVector<float> parameters(model->element_count()), gradients(model->element_count());
+  const model::Buffers buffers{parameters, gradients};
+  model->initialise(buffers, 100);
+  const auto optimizer = dataparallel::make_optimizer(
+      t.training.optimizer, {.elements = model->element_count(), .tensors = model->tensors()});
+  const auto strategy =
+      dataparallel::find_strategy(t.training.strategy)->make({.bucket_bytes = t.training.bucket_bytes});
+  dataparallel::Worker worker(probe, mesh.data(), *model, buffers, *optimizer);
+  Samples samples(data, t.training.batch_global, mesh.place().data, shape.data);
+  MeshTrace trace{.place = mesh.place()};
+  strategy->begin(worker);
+  for (int i = 0; i < t.training.steps; ++i) {
+    const auto micro = samples.batch(i);
+    probe.begin_step();
+    trace.outcomes.push_back(
+        strategy->step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1}));
+    const auto& record = probe.end_step();
+    trace.step_times.push_back(record.step.end - record.step.begin);
+    trace.bytes_sent = decompose(record, {}).bytes_sent;
+  }
+  trace.weights.assign(parameters.begin(), parameters.end());
+  for (const model::Tensor& tensor : model->tensors()) {
+    trace.names.push_back(tensor.name);
+    const auto g = std::span(gradients).subspan(tensor.offset, tensor.count);
+    trace.gradients.emplace_back(g.begin(), g.end());
+  }
+  Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
+  trace.validation = model->forward(worker, {parameters, std::span<float>{}}, held.batch(0));
+  return trace;
+}
+
+}  // namespace gradmeter::test
