@@ -64,7 +64,8 @@ enum class Speech : std::uint8_t {
   nothing,      ///< none of them
   all_reduce,   ///< algorithm, codec, transport, overlap, bucket
   collectives,  ///< algorithm, transport
-  messages      ///< transport
+  messages,     ///< transport
+  mail          ///< transport, codec, overlap; ranks may be at different steps
 };
 
 /// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 #include "support/mesh_training.hpp"
 
 namespace gradmeter::dataparallel {

@@ -153,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Promise,
                                            "model-averaging:every=16,start=0", "model-averaging:every=1,start=0",
                                            "bmuf:every=2", "diloco:every=2", "gossip", "gossip:overlap=1",
                                            "gossip:graph=ring", "es", "es:pairs=9", "population:size=7,survivors=2",
-                                           "population:breeding=0"),
+                                           "population:breeding=0", "ps-sync", "ps-async", "ps-async:push=2,fetch=3",
+                                           "ps-ssp", "ps-ssp:prefetch=1,staleness=1", "easgd:every=2"),
                          [](const auto& param) {
                            std::string n = param.param;
                            std::replace_if(

@@ -23,7 +23,7 @@ class Easgd final : public Strategy {
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     w.update(step);
-    if (++steps_ % every_ == 0) visit(w);
+    if (step.number % every_ == 0) visit(w);
     return outcome;
   }
 
@@ -36,7 +36,7 @@ class Easgd final : public Strategy {
   void end(Worker& w) override { service_.end(w); }
   Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
-    const std::uint64_t visits = s.steps / every_;
+    const std::uint64_t visits = s.multiples_of(every_);
     return service_.forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
   }
 
@@ -61,7 +61,6 @@ class Easgd final : public Strategy {
   Service service_;
   std::uint64_t every_;
   float beta_;
-  std::uint64_t steps_ = 0;
   std::vector<float> pull_;  ///< the centre, then how far it draws
 };
 
