@@ -73,16 +73,19 @@ class Probe final : public Forwarding {
     return keep(inner_.send(g, peer, b, std::move(r)));
   }
   Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
+  void wait(const Ticket&) override;
   Ports open(Group, const MailOptions&) override;
   std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
 
  private:
+  void note_wait(std::string_view why, double begin);
   Ticket keep(Ticket t) {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
   StepRecord record_;
-  std::vector<Ticket> tickets_;
+  std::vector<Ticket> tickets_;  ///< posted in a step, not done when it ended
+  std::vector<Ticket> kept_;     ///< of the record: it has their labels
   bool in_step_ = false;
   Ledger ledger_;
 };

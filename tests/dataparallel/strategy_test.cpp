@@ -288,8 +288,8 @@ TEST(Strategy, AnUnknownNameIsRefusedWithAllThatThereAre) {
 TEST(Strategy, TheTableSaysWhoCommunicates) {
   for (const auto& s : strategies()) {
     bool called = false;
-    const int steps = 33;  // more than lie between two meetings of any
-    for (const Trace& t : run(2, {.strategy = s.name, .batch_global = 4, .steps = steps})) {
+    // Longer than any block of steps between two exchanges.
+    for (const Trace& t : run(2, {.strategy = s.name, .batch_global = 4, .steps = 33})) {
       for (const StepTrace& step : t.steps) called |= !step.calls.empty();
     }
     EXPECT_EQ(called, s.speech != Speech::nothing) << s.name;
