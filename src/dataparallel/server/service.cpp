@@ -10,7 +10,8 @@ namespace gradmeter::dataparallel {
 
 std::string Service::refusal(int ranks) const {
   if (workers(ranks) < 1) {
-    return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers, ranks);
+    return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers,
+                       ranks);
   }
   if (options_.rule != "add") {
     const auto rule = make_optimizer(options_.rule, {});

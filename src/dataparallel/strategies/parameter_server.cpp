@@ -54,11 +54,7 @@ class ParameterServer final : public Strategy {
   }
 
   void settle(Worker&) override { service_.courier().settle(); }
-  void judged(Worker&, Buffer to) override {
-    Courier& courier = service_.courier();
-    courier.request(0, courier.pushed());
-    courier.fetch(to, Courier::Use::to_look_at);
-  }
+  void judged(Worker&, Buffer to) override { service_.courier().look(to); }
   void end(Worker& w) override { service_.end(w); }
   Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
