@@ -27,12 +27,20 @@ Sharding Service::sharding(std::size_t elements, int ranks) const {
   return {elements, static_cast<std::uint32_t>(servers), Coding::of_changes(options_.codec).grain()};
 }
 
+MailOptions Service::mail(const Sharding& cut) {
+  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())};
+}
+
+std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
+  return mail_memory_bytes(mail(sharding(elements, ranks)), ranks);
+}
+
 void Service::begin(Worker& w) {
   if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
   const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
   const Sharding cut = sharding(w.parameters().count(), w.ranks());
   const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
-  Ports ports = w.fabric().open(w.axis(), {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())});
+  Ports ports = w.fabric().open(w.axis(), mail(cut));
   if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
     const ServerPlan plan{.workers = workers,
                           .staleness = options_.staleness,
