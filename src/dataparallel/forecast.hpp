@@ -29,6 +29,9 @@ struct Scene {
   allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
   compression::CodecChoicePtr codec = {};  ///< null: none
   allreduce::Link link = {};
+
+  /// How many of the steps have a number that n divides.
+  std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
 /// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.

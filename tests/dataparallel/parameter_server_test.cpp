@@ -265,7 +265,7 @@ TEST(ParameterServer, ShardsOfManyChunksTravelWhole) {
 }
 
 TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns) {
-  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9", .codec = "none"};
+  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9", .judge = true};
   for (const char* codec : {"none", "qsgd8:bucket=64,min=1", "onebit:bucket=64,min=1"}) {
     s.codec = codec;
     s.machine.fate = nullptr;
@@ -285,6 +285,7 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
     for (std::size_t r = 0; r < 3; ++r) {
       EXPECT_EQ(faulty[r].first, plain[r].first) << codec << " rank " << r;
       EXPECT_EQ(faulty[r].weights, plain[r].weights);
+      EXPECT_EQ(faulty[r].judged, plain[r].judged);
     }
     EXPECT_GT(faulty[0].seconds, plain[0].seconds) << "the control: something was lost";
     for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.updates, 12u) << "each applied once";
@@ -385,22 +386,36 @@ TEST(ParameterServer, ChunksTravelUnderTheBackwardPass) {
   EXPECT_EQ(early[0].weights, late[0].weights);
 }
 
-TEST(ParameterServer, JudgedWeightsAreTheServersAndAskingChangesNothing) {
-  for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp", "easgd:every=2"}) {
-    Served s{.strategy = strategy, .ranks = 3};
-    const auto plain = serve(s);
-    s.judge = true;
-    s.steps = each(12);
-    const auto judged = serve(s);
-    EXPECT_EQ(judged[0].judged.size(), 12u);
-    if (s.strategy == "ps-sync") {
-      EXPECT_EQ(judged[0].weights, plain[0].weights);
-      EXPECT_EQ(judged[1].judged.back(), judged[1].weights);
-      EXPECT_EQ(judged[0].observed.largest_gap, plain[0].observed.largest_gap);
-    } else {
-      EXPECT_EQ(judged[1].judged.back(), judged[0].judged.back()) << strategy;
+TEST(ParameterServer, AllWorkersJudgeTheServersWeightsOfOneMoment) {
+  for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp", "easgd:every=2", "ps-async:push=2,fetch=3"}) {
+    for (const int servers : {0, 2}) {
+      Served s{.strategy = strategy, .ranks = 3 + servers, .servers = servers, .judge = true};
+      s.machine = uneven(3);
+      const auto judged = serve(s);
+      for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(judged[r].judged, judged[0].judged) << strategy << " " << r;
+      EXPECT_EQ(judged[0].judged.size(), 12u);
+      if (s.strategy == "ps-sync") {
+        EXPECT_EQ(judged[1].judged.back(), judged[1].weights);
+      } else {
+        EXPECT_NE(judged[1].judged.back(), judged[1].weights) << "the control: theirs are not its own";
+      }
     }
   }
+}
+
+TEST(ParameterServer, JudgingChangesNothing) {
+  Served s{.strategy = "ps-sync", .ranks = 3};
+  const auto plain = serve(s);
+  s.judge = true;
+  const auto judged = serve(s);
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(judged[r].first, plain[r].first);
+    EXPECT_EQ(judged[r].observed.largest_gap, plain[r].observed.largest_gap);
+    EXPECT_EQ(judged[r].observed.staleness, plain[r].observed.staleness);
+    EXPECT_EQ(judged[r].totals.bytes_sent, plain[r].totals.bytes_sent);
+    EXPECT_EQ(judged[r].totals.calls, plain[r].totals.calls);
+  }
+  EXPECT_GT(judged[0].seconds, plain[0].seconds) << "the control: it did ask";
 }
 
 TEST(ParameterServer, InBetweenTheWorkerAppliesItsOwnGradients) {
@@ -429,13 +444,13 @@ TEST(ParameterServer, TheSumMovesAsManyTimesFurtherAsThereAreWorkers) {
 }
 
 TEST(ParameterServer, WhatCannotBeServedIsRefusedWithTheReason) {
-  const auto why = [](StrategyOptions o, int ranks) {
+  const auto why = [](const StrategyOptions& o, int ranks, int servers = 0) {
     const auto rule = make_optimizer("sgd", {});
-    return find_strategy("ps-async")->make(o)->refusal(*rule, ranks);
+    return find_strategy("ps-async")->with_servers(servers)->make(o)->refusal(*rule, ranks);
   };
   EXPECT_EQ(why({}, 1), "");
-  EXPECT_EQ(why({.servers = 1}, 2), "");
-  EXPECT_THAT(why({.servers = 2}, 2), HasSubstr("none train"));
+  EXPECT_EQ(why({}, 2, 1), "");
+  EXPECT_THAT(why({}, 2, 2), HasSubstr("none train"));
   EXPECT_THAT(why({.optimizer = "lars"}, 2), HasSubstr("needs whole tensors"));
   EXPECT_THAT(why({.codec = compression::find_codec("powersgd")}, 2), HasSubstr("made of collectives"));
   EXPECT_THAT(why({.codec = compression::find_codec("topk")}, 2), HasSubstr("codec topk"));

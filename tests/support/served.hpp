@@ -44,6 +44,11 @@ inline float target_of(int rank, int step, std::size_t i) {
   return std::sin(0.7f * static_cast<float>(rank + 1) + 1.3f * static_cast<float>(step) + 0.1f * static_cast<float>(i));
 }
 
+inline dataparallel::StrategyPtr choice(const Served& s) {
+  const auto found = dataparallel::find_strategy(s.strategy);
+  return s.servers > 0 ? found->with_servers(s.servers) : found;
+}
+
 inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   using namespace dataparallel;
   Quadratic model(s.elements, s.h, s.flops);
@@ -51,11 +56,8 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   model.initialise(buffers, s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0);
   const auto rule = make_optimizer(s.optimizer, {.elements = s.elements, .tensors = model.tensors()});
   Probe probe(fabric);
-  const auto strategy = find_strategy(s.strategy)
-                            ->make({.overlap = s.overlap,
-                                    .servers = s.servers,
-                                    .optimizer = s.optimizer,
-                                    .codec = compression::find_codec(s.codec)});
+  const auto strategy =
+      choice(s)->make({.overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec)});
   Worker worker(probe, everybody, model, buffers, *rule);
   std::vector<float> targets(2 * s.elements, 0.0f), judged(s.elements);
   const std::vector<std::int32_t> labels(2, 0);
@@ -94,8 +96,8 @@ inline std::vector<Seen> serve(const Served& s) {
 
 inline dataparallel::Forecast forecast(const Served& s) {
   const Quadratic model(s.elements);
-  return dataparallel::find_strategy(s.strategy)
-      ->make({.servers = s.servers, .codec = compression::find_codec(s.codec)})
+  return choice(s)
+      ->make({.codec = compression::find_codec(s.codec)})
       ->predict({.ranks = static_cast<std::uint32_t>(s.ranks),
                  .tensors = model.tensors(),
                  .elements = s.elements,

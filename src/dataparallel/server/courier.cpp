@@ -65,7 +65,7 @@ void Courier::begin_push(ConstBuffer change, float size, bool fetch) {
   if (fetch) ++sequence_;
   for (Line& line : lines_) {
     line.next = 0;
-    if (fetch) expect(line, clock_, clock_);
+    if (fetch) expect(line, Word::pull, clock_, clock_);
   }
 }
 
@@ -80,33 +80,40 @@ void Courier::finish_push() {
   wait_for("servers to take changes", [](const Line& l) { return l.next == l.chunks; });
 }
 
-void Courier::request(std::uint64_t clock, std::uint64_t own) {
+void Courier::request(std::uint64_t clock, std::uint64_t own) { ask(Word::pull, clock, own); }
+
+void Courier::ask(Word word, std::uint64_t clock, std::uint64_t own) {
   ++sequence_;
   for (Line& line : lines_) {
-    expect(line, clock, own);
+    expect(line, word, clock, own);
     line.asks = true;
   }
   send();
 }
 
-void Courier::expect(Line& line, std::uint64_t clock, std::uint64_t own) {
+void Courier::expect(Line& line, Word word, std::uint64_t clock, std::uint64_t own) {
   line.missing = line.chunks;
   line.here.assign(line.chunks, false);
   line.incoming = 0;
-  line.request = {.header = {.operation = number(Word::pull),
-                             .shard = line.shard,
-                             .clock = clock,
-                             .version = own,
-                             .sequence = sequence_},
-                  .again = std::numeric_limits<double>::infinity()};
+  line.request = {
+      .header = {.operation = number(word), .shard = line.shard, .clock = clock, .version = own, .sequence = sequence_},
+      .again = std::numeric_limits<double>::infinity()};
 }
 
-void Courier::fetch(Buffer to, Use use) {
+void Courier::receive(Buffer to) {
   wait_for("weights from servers", [](const Line& l) { return l.missing == 0; });
   const auto out = to.values<float>();
   fabric_.compute("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(landing_, out.begin()); });
-  if (use == Use::to_look_at) return;
+}
+
+void Courier::fetch(Buffer to) {
+  receive(to);
   for (Line& line : lines_) line.base = line.incoming;
+}
+
+void Courier::look(Buffer to) {
+  ask(Word::look, 0, clock_);
+  receive(to);
 }
 
 void Courier::settle() {

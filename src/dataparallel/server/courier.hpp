@@ -33,9 +33,10 @@ class Courier {
   void finish_push();
   /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
   void request(std::uint64_t clock, std::uint64_t own);
-  /// Waits for the weights that were asked for last. The next pushes are computed `from_these`.
-  enum class Use : std::uint8_t { from_these, to_look_at };
-  void fetch(Buffer to, Use = Use::from_these);
+  /// Waits for the weights that were asked for last, from which the next pushes will be computed.
+  void fetch(Buffer to);
+  /// The servers' weights of now. Waits until all workers look, settled; changes nothing.
+  void look(Buffer to);
   /// Waits until servers have taken everything.
   void settle();
   /// No more of this worker. Everything must be settled.
@@ -77,7 +78,9 @@ class Courier {
   void send_again(Line&);
   bool post_again(Line&, Posted&, const char* label);
   double next_time() const;
-  void expect(Line&, std::uint64_t clock, std::uint64_t own);
+  void ask(Word, std::uint64_t clock, std::uint64_t own);
+  void expect(Line&, Word, std::uint64_t clock, std::uint64_t own);
+  void receive(Buffer to);
   template <class Condition>
   bool all(const Condition& c) const;
 

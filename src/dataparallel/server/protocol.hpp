@@ -3,12 +3,14 @@
 // A worker sends the change of a shard in chunks (`push`); the server acknowledges each when it has taken it (`ack`).
 // A worker has few unacknowledged chunks at a server: one that sends what it likes exhausts the server's memory, as in
 // ps-lite. Weights are asked for with the change (its `sequence`: answer when this is applied) or alone (`pull`), and
-// come in chunks of one version (`weights`). A worker that has finished says `bye`.
+// come in chunks of one version (`weights`). A worker that has finished says `bye`. Between steps all workers may
+// `look` at the weights: a pull that is answered when all have asked, so that all see the same.
 //
 // | operation | clock             | version            | sequence               | first, count | value         |
 // | push      | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
 // | ack       | as pushed         | -                  | -                      | as pushed    | -             |
 // | pull      | of the read       | own updates needed | of the request, from 1 | -            | -             |
+// | look      | -                 | own updates needed | of the request, from 1 | -            | -             |
 // | weights   | of the read       | theirs             | of the request         | the chunk    | held back [s] |
 // | bye       | -                 | -                  | -                      | -            | -             |
 //
@@ -25,7 +27,7 @@
 
 namespace gradmeter::dataparallel {
 
-enum class Word : std::uint8_t { push = 1, ack, pull, weights, bye };
+enum class Word : std::uint8_t { push = 1, ack, pull, look, weights, bye };
 
 /// Elements of the flat buffer.
 struct Range {

@@ -84,7 +84,13 @@ void Server::take(const Mail& mail) {
     case Word::push:
       return take_push(mail.from, h, mail.payload);
     case Word::pull:
-      return ask(mail.from, {h.sequence, h.clock, h.version, h.beside, fabric_->now()});
+    case Word::look:
+      return ask(mail.from, {.sequence = h.sequence,
+                             .clock = h.clock,
+                             .own = h.version,
+                             .looks = static_cast<Word>(h.operation) == Word::look,
+                             .beside = h.beside,
+                             .since = fabric_->now()});
     case Word::bye:
       if (port_->lossy()) clients_[static_cast<std::size_t>(mail.from)].acks.push_back(h);
       return leave(mail.from);
@@ -140,7 +146,11 @@ void Server::complete(int from, const MailHeader& h) {
     apply_one(from);
   }
   if (h.sequence > 0) {
-    ask(from, {h.sequence, h.clock + 1, h.clock + 1, h.beside, fabric_->now()});
+    ask(from, {.sequence = h.sequence,
+               .clock = h.clock + 1,
+               .own = h.clock + 1,
+               .beside = h.beside,
+               .since = fabric_->now()});
   }
   let_through();
 }
@@ -228,24 +238,35 @@ void Server::ask(int from, const Request& r) {
   Client& client = clients_[static_cast<std::size_t>(from)];
   if (admission_.is_gone(from) || r.sequence < client.last_request) return;
   if (r.sequence == client.last_request && (client.held || client.reply)) return;  // asked again: it is coming
-  const bool is_new = r.sequence > client.last_request;
-  client.last_request = r.sequence;
-  if (is_new && !r.beside) {
+  if (r.sequence > client.last_request && !r.looks) {
     const std::lock_guard lock(mutex_);
     observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(r.clock));
   }
-  if (!admission_.may_read(from, r.clock, r.own)) {
-    client.held = r;
-    return;
+  const bool heard = r.sequence == client.last_request;
+  client.last_request = r.sequence;
+  if (r.looks && heard) return answer(from, r);  // its answer got lost, and the others may be gone
+  client.held = r;
+  let_through();
+}
+
+bool Server::may_read(int worker, const Request& r) const {
+  if (!r.looks) return admission_.may_read(worker, r.clock, r.own);
+  for (int w = 0; w < plan_.workers; ++w) {
+    const Client& c = clients_[static_cast<std::size_t>(w)];
+    const bool looks = c.held && c.held->looks && admission_.clock(w) >= c.held->own;
+    if (!looks && !admission_.is_gone(w)) return false;
   }
-  answer(from, r);
+  return true;
 }
 
 void Server::let_through() {
+  std::vector<int> free;  // found before anybody is answered: who looks waits for the others' requests
   for (int w = 0; w < plan_.workers; ++w) {
-    Client& client = clients_[static_cast<std::size_t>(w)];
-    if (!client.held || !admission_.may_read(w, client.held->clock, client.held->own)) continue;
-    const Request r = *std::exchange(client.held, std::nullopt);
+    const auto& held = clients_[static_cast<std::size_t>(w)].held;
+    if (held && may_read(w, *held)) free.push_back(w);
+  }
+  for (const int w : free) {
+    const Request r = *std::exchange(clients_[static_cast<std::size_t>(w)].held, std::nullopt);
     answer(w, r);
   }
 }
@@ -255,7 +276,7 @@ void Server::answer(int worker, const Request& r) {
   const double held = fabric_->now() - r.since;
   client.reply = Reply{.request = r, .weights = snapshot(), .held = held};
   const std::lock_guard lock(mutex_);
-  if (r.beside) return;
+  if (r.looks) return;
   observed_.held_s += held;
   if (admission_.all_train()) staleness_.read(worker, version_);
 }

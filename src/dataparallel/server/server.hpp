@@ -52,6 +52,7 @@ class Server {
   };
   struct Request {
     std::uint64_t sequence = 0, clock = 0, own = 0;
+    bool looks = false;  ///< waits until all look
     std::uint16_t beside = 0;
     double since = 0;
   };
@@ -85,6 +86,7 @@ class Server {
   bool clock_is_complete() const;
   void apply(std::span<const float> change, UpdateStep);
   void let_through();
+  bool may_read(int worker, const Request&) const;
   void answer(int worker, const Request&);
   std::shared_ptr<const Version> snapshot();
   void send();

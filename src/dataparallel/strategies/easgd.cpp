@@ -26,20 +26,16 @@ class Easgd final : public Strategy {
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     w.update(step);
-    if (++steps_ % every_ == 0) visit(w);
+    if (step.number % every_ == 0) visit(w);
     return outcome;
   }
 
   void settle(Worker&) override { service_.courier().settle(); }
-  void judged(Worker&, Buffer to) override {
-    Courier& courier = service_.courier();
-    courier.request(0, courier.pushed());
-    courier.fetch(to, Courier::Use::to_look_at);
-  }
+  void judged(Worker&, Buffer to) override { service_.courier().look(to); }
   void end(Worker& w) override { service_.end(w); }
   Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
-    const std::uint64_t visits = s.steps / every_;
+    const std::uint64_t visits = s.multiples_of(every_);
     return service_.forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
   }
 
@@ -64,7 +60,6 @@ class Easgd final : public Strategy {
   Service service_;
   std::uint64_t every_;
   float beta_;
-  std::uint64_t steps_ = 0;
   std::vector<float> pull_;  ///< the centre, then how far it draws
 };
 

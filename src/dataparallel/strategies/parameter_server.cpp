@@ -1,6 +1,7 @@
 #include "dataparallel/strategies/parameter_server.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "core/error.hpp"
@@ -32,8 +33,7 @@ class ParameterServer final : public Strategy {
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    ++steps_;
-    const bool pushes = steps_ % habits_.push == 0, pulls = steps_ % habits_.fetch == 0;
+    const bool pushes = step.number % habits_.push == 0, pulls = step.number % habits_.fetch == 0;
     const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
     Courier& courier = service_.courier();
     if (pulls && habits_.prefetch) courier.request(courier.pushed() + (pushes ? 1 : 0), 0);
@@ -57,18 +57,13 @@ class ParameterServer final : public Strategy {
   }
 
   void settle(Worker&) override { service_.courier().settle(); }
-  void judged(Worker&, Buffer to) override {
-    Courier& courier = service_.courier();
-    courier.request(0, courier.pushed());
-    courier.fetch(to, Courier::Use::to_look_at);
-  }
+  void judged(Worker&, Buffer to) override { service_.courier().look(to); }
   void end(Worker& w) override { service_.end(w); }
   Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
-    Visits v{.pushes = s.steps / habits_.push, .pulls = s.steps / habits_.fetch};
-    for (std::uint64_t step = habits_.fetch; step <= s.steps; step += habits_.fetch) {
-      if (habits_.prefetch || step % habits_.push != 0) ++v.requests;
-    }
+    Visits v{.pushes = s.multiples_of(habits_.push), .pulls = s.multiples_of(habits_.fetch)};
+    v.requests = v.pulls;
+    if (!habits_.prefetch) v.requests -= s.multiples_of(std::lcm(habits_.push, habits_.fetch));
     return service_.forecast(s, v);
   }
 
@@ -87,7 +82,6 @@ class ParameterServer final : public Strategy {
   Service service_;
   Habits habits_;
   bool overlap_;
-  std::uint64_t steps_ = 0;
   std::vector<float> accrued_;
 };
 
