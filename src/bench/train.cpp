@@ -212,7 +212,7 @@ class Run {
   std::optional<std::size_t> dump_step_;
   StepTally of_epoch_;                                  ///< of this rank
   std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
-  std::optional<NoiseScale> noise_;  ///< of this epoch
+  std::optional<NoiseScale> noise_;                     ///< of this epoch
   TrainResult result_;
 };
 
@@ -224,6 +224,13 @@ void check_noise_scale(const TrainOptions& o, int ranks) {
     throw core::UsageError(
         "--noise-scale compares gradients of two batch sizes, one rank's and all ranks': start at "
         "least two ranks");
+  }
+  const Layout layout = layout_of(o.config, ranks, 0);
+  if (layout.workers != ranks) {
+    throw core::UsageError(
+        fmt::format("--noise-scale wants every rank to have a gradient of the whole model, and {} with mesh {} gives "
+                    "{} of {} one; leave out servers, tensor and pipeline",
+                    o.config.strategy->name, layout.mesh.text(), layout.workers, ranks));
   }
   if (!o.config.strategy->info().keeps_equal) {
     throw core::UsageError(
