@@ -24,6 +24,7 @@ class Run {
         listener_(l),
         batch_global_(o.config.batch_per_rank * static_cast<std::size_t>(s.world().size())),
         data_(model::make_data(o.data)),
+        clock_(o.trace ? runtime::measure_clock_offset(s.world()) : runtime::ClockOffset{}),
         training_(s, s.world(), data_, o.config) {
     if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
   }
@@ -32,10 +33,14 @@ class Run {
     const std::size_t per_epoch = training_.steps_per_epoch();
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
     if (options_.dump) dump_step_ = dump_step();
+    if (options_.trace)
+      trace_.emplace(*options_.trace, total_steps_,
+                     Timeline(session_.world().rank(), session_.host().hostname, clock_));
     while (result_.steps < total_steps_ && !result_.reached) {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
     }
+    if (trace_) result_.traced = trace_->write(session_.world());
     result_.weights_equal = !options_.config.strategy->communicates() || training_.weights_equal();
     return result_;
   }
@@ -50,7 +55,9 @@ class Run {
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
       if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step, aside);
+      if (trace_) trace_->before(step, training_.probe());
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
+      if (trace_) trace_->after(step, training_.record(), training_.probe());
       loss += step_loss;
       times.push_back(training_.record().step.length());
       if (options_.log_every && step % *options_.log_every == 0) log_step(step, step_loss);
@@ -161,10 +168,12 @@ class Run {
   const TrainListener& listener_;
   std::size_t batch_global_;
   model::DataSplit data_;
+  runtime::ClockOffset clock_;  ///< before the training, which may keep MPI to itself
   Training training_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> dump_step_;
   std::optional<NoiseScale> noise_;  ///< of this epoch
+  std::optional<Trace> trace_;
   TrainResult result_;
 };
 

@@ -64,6 +64,7 @@ class Training {
   std::string_view transport_name() const;
   std::size_t parameter_bytes() const { return model_->element_count() * sizeof(float); }
   bool has_progress_thread() const { return progress_thread_; }
+  dataparallel::Probe& probe() { return probe_; }
 
   /// Why the configuration's exchange cannot be had among ranks so placed, for that model; empty: it can.
   static std::string exchange_refusal(const TrainingConfig&, const model::Model&, allreduce::Shape);
