@@ -54,6 +54,7 @@ void Timeline::add(std::size_t step, const dataparallel::StepRecord& r) {
   // A rank that only serves takes no steps.
   if (r.step.length() > 0) events_.push_back({Kind::step, fmt::format("step {}", step), r.step, step});
   for (const auto& c : r.computations) events_.push_back({Kind::compute, std::string(c.label), c.when, step});
+  for (const auto& w : r.waits) events_.push_back({Kind::wait, fmt::format("wait: {}", w.label), w.when, step});
   for (const auto& c : r.calls) add_call(Kind::call, step, c);
 }
 
@@ -89,7 +90,8 @@ std::vector<int> Timeline::lanes() const {
 }
 
 core::Json Timeline::describe(const Event& e, int lane, double origin) const {
-  constexpr const char* categories[] = {"step", "compute", "communication", "server compute", "server communication"};
+  constexpr const char* categories[] = {"step",          "compute",        "wait",
+                                        "communication", "server compute", "server communication"};
   const std::int64_t begin = nanoseconds(e.when.begin + clock_.offset_s - origin);
   const std::int64_t end = nanoseconds(e.when.end + clock_.offset_s - origin);
   Json json;

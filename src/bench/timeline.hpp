@@ -14,8 +14,8 @@
 namespace gradmeter::bench {
 
 /// One rank's events. A rank is a process of the trace, a lane a thread of it: lane 0 has the steps with the
-/// computations in them, the lanes behind it the calls, as many as were under way at once; server lanes the same of
-/// what a server beside the worker did.
+/// computations and waits in them, the lanes behind it the calls, as many as were under way at once; server lanes the
+/// same of what a server beside the worker did.
 class Timeline {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
@@ -34,7 +34,7 @@ class Timeline {
   core::Json events(double origin) const;
 
  private:
-  enum class Kind : std::uint8_t { step, compute, call, server_compute, server_call };
+  enum class Kind : std::uint8_t { step, compute, wait, call, server_compute, server_call };
   struct Event {
     Kind kind;
     std::string name;

@@ -46,6 +46,7 @@ struct TrainResult {
   bool reached = false;               ///< the target, if there is one
   std::optional<double> noise_scale;  ///< of the last epoch [samples]
   bool weights_equal = true;          ///< on all ranks; always true for strategies that do not promise it
+  TrainingTotals totals = {};
 };
 
 /// Errors: UsageError where the noise of gradients is asked for and cannot be seen.

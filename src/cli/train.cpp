@@ -22,8 +22,12 @@ options::options_description describe() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
-  add_text(d, "batch", "64", "mini-batch per rank; the global batch is this times the ranks");
-  add_text(d, "strategy", "sync", "training strategy");
+  add_text(d, "batch", "64", "mini-batch per worker; the global batch is this times the workers");
+  add_text(d, "strategy", "sync", "sync, ps-async, model-averaging:every=16 …; see list strategies");
+  add_text(d, "servers", "",
+           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
+  add_text(d, "mesh", "data", "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b");
+  add_text(d, "accumulate", "1", "micro-batches of a step");
   add_text(d, "algorithm", "ring", "all-reduce algorithm");
   add_text(d, "transport", "auto", "auto, mpi, shm");
   add_text(d, "overlap", "bucketed", "none, bucketed");
@@ -36,10 +40,10 @@ options::options_description describe() {
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
-  add_text(d, "lr", "0.01", "step size");
+  add_text(d, "lr", "", "step size; default: the strategy's usual one");
   add_text(d, "lr-rule", "constant", "constant, cosine, and with '+' linear:batch=64, sqrt:batch=64: linear+cosine");
   add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0, or from --lr if scaled; 0: none");
-  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
+  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
@@ -83,7 +87,11 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   auto& c = o.config;
   c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
-  c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
+  auto strategies = parse_strategies(f.text("strategy"));
+  if (f.has("servers")) give_servers(strategies, f.text("servers"));
+  c.strategy = only_one("--strategy", strategies);
+  c.mesh = only_one("--mesh", parse_meshes(f.text("mesh")));
+  c.accumulate = parse_count("--accumulate", f.text("accumulate"), 1, 1u << 20);
   c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
   c.codec = only_one("--codec", parse_codecs(f.text("codec")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
@@ -91,10 +99,12 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
   c.threads =
       f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
-  c.optimizer = f.text("optimizer");
+  const auto& usual = c.strategy->info();
+  c.optimizer =
+      f.has("optimizer") ? f.text("optimizer") : std::string(usual.optimizer.empty() ? "sgd" : usual.optimizer);
   dataparallel::make_optimizer(c.optimizer, {.elements = 1});
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
+  c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
   o.step_rule = bench::StepSizeRule(f.text("lr-rule"));
   o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);

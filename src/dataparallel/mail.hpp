@@ -36,6 +36,15 @@ struct MailOptions {
   int in_flight = 2;  ///< messages that one port has on their way to one receiver, at most
 };
 
+/// Of one message with its header, in memory [bytes].
+constexpr std::size_t slot_bytes(const MailOptions& o) { return (sizeof(MailHeader) + o.payload_bytes + 63) / 64 * 64; }
+/// What both ports of a rank take from a fabric's memory at most [bytes].
+constexpr std::size_t mail_memory_bytes(const MailOptions& o, int ranks) {
+  constexpr std::size_t page = 4096, ports = 2;
+  return ports * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(o.in_flight) *
+         ((slot_bytes(o) + page - 1) / page * page);
+}
+
 /// What came. The payload is valid until the port is asked for the next.
 struct Mail {
   int from = 0;           ///< rank in the group

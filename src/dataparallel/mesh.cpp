@@ -148,6 +148,14 @@ model::TransferPtr FabricPeers::receive(model::Neighbour from, std::span<float> 
   return std::make_unique<FabricTransfer>(fabric_, fabric_.receive(mesh_.pipeline(), rank_of(from), values));
 }
 
+std::string mesh_refusal(const MeshShape& shape, const Rule& rule) {
+  if (shape.tensor == 1 || !rule.needs_whole_tensors()) return {};
+  return fmt::format(
+      "{} takes norms of whole tensors, and with tensor={} no rank has them; take tensor=1 or another "
+      "optimizer",
+      rule.name(), shape.tensor);
+}
+
 Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerTraffic& traffic) {
   Scene s = scene;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);

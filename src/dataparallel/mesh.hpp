@@ -7,6 +7,7 @@
 
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/forecast.hpp"
+#include "dataparallel/rule.hpp"
 #include "model/part.hpp"
 #include "model/peers.hpp"
 
@@ -80,6 +81,10 @@ class FabricPeers final : public model::Peers {
   Fabric& fabric_;
   const Mesh& mesh_;
 };
+
+/// Why weights cut so cannot be updated by that rule; empty: they can. Rules that take norms of whole tensors would
+/// need those of the other tensor ranks.
+std::string mesh_refusal(const MeshShape&, const Rule&);
 
 /// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
 /// replaced by the tensor ranks.

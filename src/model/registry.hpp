@@ -16,7 +16,8 @@ struct ModelEntry {
   std::string_view default_name;  ///< what the bare name means on 28 × 28 images of ten digits
   std::unique_ptr<Model> (*make)(const core::ParsedName&, std::size_t features, std::size_t classes);
   /// One rank's part of it; its micro-batches are those of pipeline stages alone. Null: it cannot be split.
-  std::unique_ptr<Model> (*make_part)(const core::ParsedName&, std::size_t features, std::size_t classes, const Part&);
+  std::unique_ptr<Model> (*make_part)(const core::ParsedName&, std::size_t features, std::size_t classes,
+                                      const Part&) = nullptr;
 };
 std::span<const ModelEntry> model_table();
 

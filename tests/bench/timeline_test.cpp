@@ -163,6 +163,20 @@ TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
   EXPECT_EQ(of(t.events(5), "X").size(), 1u);
 }
 
+TEST(Timeline, WaitsStandBetweenTheComputations) {
+  Timeline t(0, "a", {});
+  t.add(4, {.step = {0, 3},
+            .computations = {{"backward", {0, 1}}, {"update", {2, 3}}},
+            .calls = {},
+            .waits = {{"all_reduce", {1, 2}}}});
+  const auto complete = of(t.events(0), "X");
+  ASSERT_EQ(complete.size(), 4u);
+  EXPECT_EQ(complete[3].at("name"), "wait: all_reduce");
+  EXPECT_EQ(complete[3].at("cat"), "wait");
+  EXPECT_EQ(complete[3].at("tid"), Timeline::compute_lane);
+  EXPECT_EQ(overlaps(t.events(0)), 0);
+}
+
 TEST(Timeline, ClocksAreRankZeros) {
   Timeline ahead(0, "a", {}), behind(1, "b", {.offset_s = 40, .uncertainty_s = 0});
   fill(ahead, 100);

@@ -105,24 +105,27 @@ double loss_of(const std::vector<float>& weights) {
 }
 
 TEST(Population, FindsBetterModelsThanItBeganWith) {
-  for (const auto* breeding : {"1", "0"}) {
-    const auto name = fmt::format("population:size=16,survivors=4,mutation=0.02,breeding={}", breeding);
-    const StrategyRun begin{.strategy = name, .steps = 1, .batch_per_rank = 16};
-    StrategyRun more = begin;
-    more.steps = 60;
-    EXPECT_LT(loss_of(run_workers(4, more)[0].judged), 0.95 * loss_of(run_workers(4, begin)[0].judged)) << breeding;
+  for (const auto* parameters : {"breeding=1", "breeding=0", "size=18"}) {
+    StrategyRun run{.strategy = fmt::format("population:{}", parameters), .steps = 1, .batch_per_rank = 30};
+    const double begin = loss_of(run_workers(4, run)[0].judged);
+    run.steps = 120;
+    EXPECT_LT(loss_of(run_workers(4, run)[0].judged), 0.85 * begin) << parameters;
   }
 }
 
 TEST(Population, HandsOverOneModelOnAllRanksTheBestOfTheLastStep) {
-  const auto ends = run_workers(4, {.strategy = "population:size=8,survivors=2", .steps = 3});
-  for (const auto& e : ends) EXPECT_EQ(e.judged, ends[0].judged);
-  // It is a model of some rank's; its loss there was the smallest of all.
-  double least = 1e9;
-  for (const auto& e : ends) least = std::min(least, e.outcomes.back().loss_sum);
-  std::size_t holders = 0;
-  for (const auto& e : ends) holders += e.outcomes.back().loss_sum == least ? 1 : 0;
-  EXPECT_EQ(holders, 1u);
+  StrategyRun run{.strategy = "population:size=8,survivors=2,mutation=0.1", .steps = 3};
+  run.model = [] { return std::make_unique<test::LinearModel>(200); };
+  const test::LinearModel m(200);
+  for (const int p : {1, 2, 4}) {
+    const auto ends = run_workers(p, run);
+    double least = 1e9;
+    for (const auto& e : ends) least = std::min(least, e.outcomes.back().loss_sum / 4);
+    double loss = 0;
+    for (std::size_t i = 0; i < 200; ++i) loss += double(m.slope()[i]) * ends[0].judged[i];
+    EXPECT_NEAR(loss, least, 1e-9) << p;
+    for (const auto& e : ends) EXPECT_EQ(e.judged, ends[0].judged) << p;
+  }
 }
 
 TEST(Population, TheNumberOfRanksChangesTheRunOnlyByWhatTheirSamplesDo) {

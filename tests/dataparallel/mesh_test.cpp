@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "dataparallel/virtual_world.hpp"
+#include "dataparallel/virtual/world.hpp"
 #include "support/mesh_training.hpp"
 
 namespace gradmeter::dataparallel {
@@ -175,6 +175,20 @@ INSTANTIATE_TEST_SUITE_P(
           n.begin(), n.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
       return n;
     });
+
+TEST(Mesh, RulesOfWholeTensorsGoWithStagesButNotWithTensorRanks) {
+  for (const auto* rule : {"lamb", "lars", "adam"}) {
+    const auto made = make_optimizer(rule, {});
+    EXPECT_EQ(mesh_refusal(parse_mesh("data=2,pipeline=2"), *made), "");
+    EXPECT_EQ(mesh_refusal(parse_mesh("tensor=2"), *made).empty(), rule == std::string("adam"));
+  }
+  const test::Training training{
+      .optimizer = "lamb", .batch_global = 24, .steps = 6, .step_size = 0.01f, .own_start = false};
+  const auto one = losses(run({.training = training}));
+  EXPECT_LT(largest_difference(losses(run({.mesh = "data=2,pipeline=2", .training = training})), one), 1e-5);
+  EXPECT_GT(largest_difference(losses(run({.mesh = "tensor=2", .training = training})), one), 1e-5)
+      << "what is refused must be wrong, or the refusal is";
+}
 
 TEST(Mesh, AForgottenSumShows) {
   const auto one = losses(run({}));

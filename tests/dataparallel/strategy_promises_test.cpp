@@ -75,7 +75,7 @@ TEST_P(Promise, AllWorkersHoldEqualBitsWhereItIsSaid) {
     for (const auto& e : ends) equal &= e.hashes == ends[0].hashes;
     if (choice()->info().keeps_equal) {
       EXPECT_TRUE(equal) << p;
-    } else if (GetParam() != "model-averaging:every=1,start=0") {
+    } else if (p > 2 && GetParam() != "model-averaging:every=1,start=0") {  // two that gossip agree in each step
       EXPECT_FALSE(equal) << p << ": then it may say so";
     }
   }
@@ -91,9 +91,8 @@ TEST_P(Promise, JudgingChangesNothing) {
 }
 
 TEST_P(Promise, WhatIsJudgedIsTheSameOnAllRanksUnlessNobodySpeaks) {
-  if (!choice()->communicates()) GTEST_SKIP() << "everybody judges their own";
   const auto ends = run_workers(3, {.strategy = GetParam()});
-  for (const auto& e : ends) EXPECT_EQ(e.judged, ends[0].judged);
+  for (std::size_t r = 1; r < 3; ++r) EXPECT_EQ(ends[r].judged == ends[0].judged, choice()->communicates()) << r;
 }
 
 TEST_P(Promise, RunsRepeatToTheBit) {
@@ -150,7 +149,7 @@ TEST_P(Promise, HoldsWithManyWorkers) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Promise,
                          ::testing::Values("independent", "sync", "sharded", "model-averaging:every=2,start=2",
-                                           "model-averaging:every=16,start=0", "model-averaging:every=1,start=0",
+                                           "model-averaging:every=4,start=0", "model-averaging:every=1,start=0",
                                            "bmuf:every=2", "diloco:every=2", "gossip", "gossip:overlap=1",
                                            "gossip:graph=ring", "es", "es:pairs=9", "population:size=7,survivors=2",
                                            "population:breeding=0"),

@@ -69,7 +69,8 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   part.peers = &peers;
   if (t.wrong_shard) part.tensor_rank = 0;
   const auto model = model::make_model(t.model, 784, 10, part);
-  kernels::AlignedVector<float> parameters(model->element_count()), gradients(model->element_count());
+  const std::span<float> parameters = fabric.memory(model->element_count()),
+                         gradients = fabric.memory(model->element_count());
   const model::Buffers buffers{parameters, gradients};
   model->initialise(buffers, 100);
   const auto optimizer = dataparallel::make_optimizer(
@@ -92,7 +93,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   trace.weights.assign(parameters.begin(), parameters.end());
   for (const model::Tensor& tensor : model->tensors()) {
     trace.names.push_back(tensor.name);
-    const auto g = std::span(gradients).subspan(tensor.offset, tensor.count);
+    const auto g = gradients.subspan(tensor.offset, tensor.count);
     trace.gradients.emplace_back(g.begin(), g.end());
   }
   Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it

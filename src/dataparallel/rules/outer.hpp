@@ -17,9 +17,10 @@ struct OuterMomentum {
 /// the block with, and w becomes what they begin the next one with. UpdateStep's size means nothing here.
 ///
 /// BMUF's paper scales first, v = mu·v + zeta·Δ, which is the same with its v in units of step. Its Nesterov variant
-/// keeps W(t) = W(t-1) + v(t) and begins blocks at W(t) + mu·v(t); written for where blocks begin, as here, that is w
-/// += zeta·Δ + mu·v(t), and so the same as an outer SGD with Nesterov momentum, DiLoCo's. Cost: 20 bytes an element, M
-/// of state. Source: Chen & Huo, ICASSP 2016, equations 3 to 6; Douillard et al., "DiLoCo", 2023, algorithm 1.
+/// keeps W(t) = W(t-1) + v(t) and begins blocks at W(t) + mu·v(t); written for where blocks begin, as here, that is
+/// w += zeta·Δ + mu·v(t), and so the same as an outer SGD with Nesterov momentum, DiLoCo's.
+/// Cost: 20 bytes an element, M of state.
+/// Source: Chen & Huo, ICASSP 2016; Douillard et al., "DiLoCo", 2023, algorithm 1.
 std::unique_ptr<Rule> make_outer_momentum(std::size_t elements, OuterMomentum);
 
 }  // namespace gradmeter::dataparallel

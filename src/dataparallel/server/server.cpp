@@ -55,8 +55,7 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
 
 void Server::run(Fabric& f) {
   fabric_ = &f;
-  while (!done()) {
-    send();
+  for (send(); !done(); send()) {
     if (const auto mail = port_->next("mail from workers")) take(*mail);
   }
   // A worker whose goodbye was heard may not know it.

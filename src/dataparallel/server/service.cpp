@@ -10,7 +10,8 @@ namespace gradmeter::dataparallel {
 
 std::string Service::refusal(int ranks) const {
   if (workers(ranks) < 1) {
-    return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers, ranks);
+    return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers,
+                       ranks);
   }
   if (options_.rule != "add") {
     const auto rule = make_optimizer(options_.rule, {});
@@ -26,12 +27,20 @@ Sharding Service::sharding(std::size_t elements, int ranks) const {
   return {elements, static_cast<std::uint32_t>(servers), Coding::of_changes(options_.codec).grain()};
 }
 
+MailOptions Service::mail(const Sharding& cut) {
+  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())};
+}
+
+std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
+  return mail_memory_bytes(mail(sharding(elements, ranks)), ranks);
+}
+
 void Service::begin(Worker& w) {
   if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
   const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
   const Sharding cut = sharding(w.parameters().count(), w.ranks());
   const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
-  Ports ports = w.fabric().open(w.axis(), {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())});
+  Ports ports = w.fabric().open(w.axis(), mail(cut));
   if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
     const ServerPlan plan{.workers = workers,
                           .staleness = options_.staleness,

@@ -31,6 +31,8 @@ class Service {
   int workers(int ranks) const { return ranks - options_.servers; }
   /// As Strategy's; the workers' own rule does not matter.
   std::string refusal(int ranks) const;
+  /// As Strategy's.
+  std::size_t memory_bytes(std::size_t elements, int ranks) const;
   /// Collective over the axis; the weights must be equal already.
   void begin(Worker&);
   /// On all ranks of the axis, in any order.
@@ -45,6 +47,7 @@ class Service {
 
  private:
   Sharding sharding(std::size_t elements, int ranks) const;
+  static MailOptions mail(const Sharding&);
 
   ServiceOptions options_;
   std::shared_ptr<Server> server_;

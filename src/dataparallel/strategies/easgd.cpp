@@ -12,6 +12,9 @@ class Easgd final : public Strategy {
   Easgd(const ServiceOptions& service, std::uint64_t every, float beta)
       : service_(service), every_(every), beta_(beta) {}
   int workers(int ranks) const override { return service_.workers(ranks); }
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    return service_.memory_bytes(m.element_count(), ranks);
+  }
   std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
 
   void begin(Worker& w) override {

@@ -20,6 +20,9 @@ class ParameterServer final : public Strategy {
   ParameterServer(ServiceOptions service, const Habits& h, bool overlap)
       : service_(std::move(service)), habits_(h), overlap_(overlap) {}
   int workers(int ranks) const override { return service_.workers(ranks); }
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    return service_.memory_bytes(m.element_count(), ranks);
+  }
   std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
 
   void begin(Worker& w) override {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
 
+double mean_loss(const model::Outcome& o) { return o.loss_sum / static_cast<double>(o.samples); }
+
 struct Search {
   std::size_t size = 0, survivors = 0;
   double mutation = 0, decay = 1;
@@ -40,23 +42,29 @@ class Population final : public Strategy {
     const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
     first_ = own * static_cast<std::size_t>(w.rank());
     losses_ = w.fabric().memory(all_members(w.ranks()));
-    for (std::size_t k = 0; k < own; ++k) {
-      members_.push_back(w.fabric().memory(n));
-      const std::uint64_t seed = core::Random(s_.seed, first_ + k).bits(0);
-      w.model().initialise({.parameters = members_[k], .gradients = w.gradients()}, seed);
-    }
+    const auto draw = [&](std::span<float> weights, std::size_t slot) {
+      const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
+      w.model().initialise({.parameters = weights, .gradients = w.gradients()}, seed);
+    };
+    for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
     for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) guests_.push_back(w.fabric().memory(n));
+    ranking_ = {0};
+    if (!owns(0)) draw(guests_.front(), 0);
     show(w, members_.front());
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const std::size_t yardstick = ranking_.front();
+    double par = owns(yardstick) ? 0 : mean_loss(evaluate(w, batch, survivor(0)));
     model::Outcome best;
+    std::vector<double> losses;
     for (std::size_t k = 0; k < members_.size(); ++k) {
-      show(w, members_[k]);
-      const auto outcome = w.model().forward(w, w.buffers(), batch);
-      losses_[first_ + k] = static_cast<float>(outcome.loss_sum / static_cast<double>(outcome.samples));
+      const auto outcome = evaluate(w, batch, members_[k]);
+      losses.push_back(mean_loss(outcome));
+      if (first_ + k == yardstick) par = losses.back();
       if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
     }
+    for (std::size_t k = 0; k < losses.size(); ++k) losses_[first_ + k] = static_cast<float>(losses[k] - par);
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
     select();
     fetch(w, step.number);
@@ -67,7 +75,7 @@ class Population final : public Strategy {
   }
 
   void judged(Worker& w, Buffer to) override {
-    const std::size_t best = ranking_.empty() ? 0 : ranking_.front();
+    const std::size_t best = ranking_.front();
     if (owns(best)) std::ranges::copy(members_[best - first_], to.values<float>().begin());
     const int root = static_cast<int>(best / members_.size());
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
@@ -95,6 +103,11 @@ class Population final : public Strategy {
   bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
   bool survives(std::size_t slot) const { return std::find(ranking_.begin(), ranking_.end(), slot) != ranking_.end(); }
 
+  static model::Outcome evaluate(Worker& w, const model::Batch& batch, std::span<const float> member) {
+    show(w, member);
+    return w.model().forward(w, w.buffers(), batch);
+  }
+
   static void show(Worker& w, std::span<const float> member) {
     w.compute("show", {.flops = 0, .bytes = 8.0 * double(member.size())},
               [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
@@ -121,8 +134,9 @@ class Population final : public Strategy {
     return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
   }
 
-  /// Does any child on that rank have this survivor as a parent?
+  /// Has that rank a use for this survivor: a child of it, to begin with?
   bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
+    if (survivor == 0) return true;  // the next step's yardstick
     const std::size_t own = members_.size();
     for (std::size_t slot = rank * own; slot < (rank + 1) * own; ++slot) {
       if (survives(slot)) continue;
@@ -173,8 +187,8 @@ class Population final : public Strategy {
   std::size_t first_ = 0;                  ///< this rank's slots are first_, first_ + 1, …
   std::vector<std::span<float>> members_;  ///< this rank's
   std::vector<std::span<float>> guests_;   ///< by place among the survivors: those of other ranks
-  std::span<float> losses_;                ///< of all slots, in the last step
-  std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first
+  std::span<float> losses_;                ///< of all slots in the last step, less the yardstick's on the same samples
+  std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 
 }  // namespace

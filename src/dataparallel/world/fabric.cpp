@@ -44,7 +44,7 @@ allreduce::AlgorithmPtr algorithm_for(const WorldFabricOptions& o, allreduce::Sh
   return fits ? o.algorithm : allreduce::find_algorithm("ring");
 }
 
-/// Of the all-reduce over everybody and over two splits; broadcasts need no memory that peers read.
+/// Of the collectives of all groups, as if each were everybody; broadcasts need no memory that peers read.
 std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, int rank) {
   const auto r = static_cast<std::uint32_t>(rank);
   std::size_t all = 0;
@@ -55,7 +55,7 @@ std::size_t scratch_bytes(const WorldFabricOptions& o, allreduce::Shape shape, i
     const bool wanted = goal == all_reduce ? !o.algorithm || o.codec : o.scatters;
     if (wanted) all += algorithm_for(o, shape, goal)->arena_bytes(shape, r, executor_options(o), goal);
   }
-  return 3 * all;
+  return static_cast<std::size_t>(o.groups) * all;
 }
 
 std::size_t scratch_bytes(const WorldFabricOptions& o, const runtime::Communicator& c) {

@@ -24,6 +24,7 @@ struct WorldFabricOptions {
   bool scatters = false;           ///< reduce_scatter and all_gather will be called
   int companion_threads = 1;       ///< that a program beside computes with
   std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
+  int groups = 3;                  ///< that collectives are called in, everybody among them: each has memory
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.
@@ -56,7 +57,7 @@ class WorldFabric final : public Fabric {
   TransportKind transport() const { return network_.transport(); }
   /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
   /// must be done with what they wait for.
-  Engine::Quiet quiet() { return Engine::Quiet(*engine_); }
+  std::unique_ptr<Engine::Quiet> quiet() { return std::make_unique<Engine::Quiet>(*engine_); }
   /// Drops what the codec keeps from call to call.
   void forget();
 

@@ -18,8 +18,6 @@ constexpr std::size_t header_bytes = sizeof(MailHeader);
 /// One lands while the one before it is looked at.
 constexpr int landings_each = 2;
 
-std::size_t slot_bytes(const MailOptions& o) { return (header_bytes + o.payload_bytes + 63) / 64 * 64; }
-
 }  // namespace
 
 /// A message on its way. The engine's thread writes `stamps` until it is done.
@@ -142,12 +140,6 @@ PostOffice::PostOffice(runtime::Link link, runtime::Arena& arena, const MailOpti
       }
     }
   }
-}
-
-std::size_t PostOffice::arena_bytes(const MailOptions& o, int ranks) {
-  constexpr std::size_t page = 4096;  // the arena's alignment
-  return 2 * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(o.in_flight) *
-         ((slot_bytes(o) + page - 1) / page * page);
 }
 
 std::unique_ptr<Port> PostOffice::port(Role r) { return std::make_unique<OnePort>(*this, r); }

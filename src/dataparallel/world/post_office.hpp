@@ -18,12 +18,9 @@ namespace gradmeter::dataparallel {
 /// is called by one thread only, and a program never waits for a receiver that is busy computing.
 class PostOffice final : public Pollable {
  public:
-  /// The transport has a channel for each role. Slots (what waits to leave) are taken from the arena, landings are
-  /// private. `activity`: where workers note what they wait for.
+  /// The transport has a channel for each role. Slots (what waits to leave) are taken from the arena
+  /// (`mail_memory_bytes`), landings are private. `activity`: where workers note what they wait for.
   PostOffice(runtime::Link, runtime::Arena&, const MailOptions&, runtime::Activity&);
-
-  /// What the constructor takes from the arena [bytes].
-  static std::size_t arena_bytes(const MailOptions&, int ranks);
 
   bool poll() override;
   bool idle() const override { return unsent_.load(std::memory_order_acquire) == 0; }

@@ -1,0 +1,79 @@
+// Models that real ranks hold together against the same in virtual time, to the bit.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/world/fabric.hpp"
+#include "mpi/ranks.hpp"
+#include "support/mesh_training.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::MeshTrace;
+using test::MeshTraining;
+
+const model::Dataset& digits() {
+  static const auto data = test::training_digits();
+  return *data;
+}
+
+std::vector<MeshTraining> plans_for(int ranks) {
+  const std::map<int, std::vector<std::string>> meshes{
+      {2, {"tensor=2", "pipeline=2"}},
+      {3, {"pipeline=3", "pipeline=3,schedule=gpipe"}},
+      {4, {"tensor=2,pipeline=2", "data=2,tensor=2", "data=2,pipeline=2"}},
+      {8, {"data=2,tensor=2,pipeline=2"}}};
+  std::vector<MeshTraining> plans;
+  for (const std::string& mesh : meshes.at(ranks)) {
+    const int copies = parse_mesh(mesh).complete(ranks).data;
+    plans.push_back({.mesh = mesh, .accumulate = 2});
+    plans.back().training.batch_global = 8 * static_cast<std::size_t>(copies);
+  }
+  return plans;
+}
+
+MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, TransportKind transport,
+                   ProgressMode progress) {
+  runtime::Activity activity;
+  WorldFabric fabric(world,
+                     {.algorithm = allreduce::find_algorithm("ring"),
+                      .transport = transport,
+                      .progress = progress,
+                      .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
+                      .memory_bytes = std::size_t{2} << 20,
+                      .max_call_bytes = std::size_t{1} << 20,
+                      .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
+                     activity);
+  return test::train(fabric, t, digits());
+}
+
+MeshTrace in_virtual_time(const runtime::Communicator& world, const MeshTraining& t) {
+  MeshTrace mine;
+  VirtualWorld(world.size(), {}).run([&](Fabric& f) {
+    MeshTrace trace = test::train(f, t, digits());
+    if (f.rank(everybody) == world.rank()) mine = std::move(trace);
+  });
+  return mine;
+}
+
+TEST(MeshOnRanks, HoldsTheBitsOfVirtualTime) {
+  const auto world = runtime::Communicator::world();
+  for (const MeshTraining& t : plans_for(world.size())) {
+    const MeshTrace expected = in_virtual_time(world, t);
+    for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
+      for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+        const MeshTrace trace = on_ranks(world, t, transport, progress);
+        EXPECT_EQ(trace.weights, expected.weights) << t.mesh << " transport " << int(transport);
+        EXPECT_EQ(trace.validation.loss_sum, expected.validation.loss_sum) << t.mesh;
+        EXPECT_EQ(trace.bytes_sent, expected.bytes_sent) << t.mesh;
+        for (std::size_t i = 0; i < trace.outcomes.size(); ++i)
+          EXPECT_EQ(trace.outcomes[i].loss_sum, expected.outcomes[i].loss_sum) << t.mesh << " step " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel
