@@ -80,7 +80,7 @@ class Planner {
   }
 
   std::vector<ScalePoint> each_exchange(ScalePoint p) const {
-    if (!p.impossible.empty()) return {p};
+    if (!fits(p)) return {p};
     const auto speech = p.strategy->info().speech;
     if (speech == dataparallel::Speech::mail)
       p.cadence = runtime::Cadence::none;  // a barrier would make them keep step
@@ -108,6 +108,15 @@ class Planner {
 
   static TrainingConfig config_of(const ScalePoint& p) {
     return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
+  }
+
+  static bool fits(const ScalePoint& p) {
+    try {
+      (void)layout_of(config_of(p), p.ranks, 0);
+      return true;
+    } catch (const core::UsageError&) {
+      return false;
+    }
   }
 
   /// Weak scaling: the batch of a worker stays; strong: that of all workers together.
