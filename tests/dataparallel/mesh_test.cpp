@@ -262,10 +262,10 @@ TEST(Mesh, EachRankSendsTheClosedForm) {
 
 TEST(Mesh, APairIsSummedOnceForwardAndOnceBackwardButForTheFirst) {
   const auto model = model::make_model("mlp:784-32-24-16-10", 784, 10, {.tensor_ranks = 2, .batch = 5});
-  EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{5 * 24, 5 * 10, 5 * 24}));
-  EXPECT_EQ(model->peer_needs().largest_sum_bytes, 5u * 24 * 4);
+  EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{120, 50, 120}));
+  EXPECT_EQ(model->peer_needs().largest_sum_bytes, 120u * 4);
   // Ring: 2(T-1)/T of each from every rank.
-  EXPECT_EQ(forecast_stage({}, 2, model->pass_traffic(5)).bytes, 2u * (5 * 24 + 5 * 10 + 5 * 24) * 4);
+  EXPECT_EQ(forecast_stage({}, 2, model->pass_traffic(5)).bytes, 2u * (120 + 50 + 120) * 4);
 }
 
 TEST(Mesh, OneRankOfEachCopyReports) {
