@@ -36,10 +36,8 @@ class Contestant {
       training_.emplace(s, circle_.active, data, p.config);
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
-      meter_.emplace(s, circle_.active, circle_.offset, o, [this]() -> const dataparallel::StepRecord& {
-        training_->step(step_++ % training_->steps_per_epoch());
-        return training_->record();
-      });
+      quiet_ = training_->quiet();
+      meter_.emplace(s, circle_.active, circle_.offset, o, source());
       meter_->warm_up();
     });
     share_status();
@@ -61,6 +59,24 @@ class Contestant {
 
  private:
   bool active() const { return !circle_.active.is_null(); }
+
+  /// Between blocks nobody's mail is looked at, so that other points are measured undisturbed.
+  StepMeter::Source source() {
+    return {.step = [this]() -> const dataparallel::StepRecord& {
+              training_->step(step_++ % training_->steps_per_epoch());
+              tally_steps();
+              return training_->record();
+            },
+            .begin_block = [this] { quiet_.reset(); },
+            .end_block = [this] { quiet_ = training_->quiet(); },
+            .lock_step = !training_->has_mail()};
+  }
+
+  void tally_steps() {
+    if (!training_->layout().trains()) return;
+    steps_.times.push_back(training_->record().step.length());
+    for (const auto& w : training_->record().waits) steps_.waits[std::string(w.label)] += w.when.length();
+  }
 
   /// Ranks that sit out sleep until the turn is over.
   template <class Work>
@@ -84,12 +100,22 @@ class Contestant {
     take_turn([&] {
       const Noise noise = tally_.over(circle_.active);
       const bool crowded =
-          session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->has_progress_thread()) >
+          session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->helper_threads()) >
           session_.cores_per_node();
-      fill_row({point_.point, *training_, meter_->result(), limits_, noise, crowded, check_.error}, point_.row);
-      if (point_.point.strategy->communicates() && !training_->weights_equal()) {
-        wrong("ranks hold different weights after synchronous steps");
-      }
+      const bool agree = training_->weights_agree();
+      quiet_.reset();
+      const TrainingTotals totals = training_->finish();
+      fill_row({.point = point_.point,
+                .training = *training_,
+                .measurement = meter_->result(),
+                .limits = limits_,
+                .noise = noise,
+                .totals = totals,
+                .tally = steps_,
+                .oversubscribed = crowded,
+                .error = check_.error},
+               point_.row);
+      if (!agree) wrong("ranks hold different weights after synchronous steps");
     });
     share_status();
     meter_.reset();
@@ -108,7 +134,9 @@ class Contestant {
   Limits limits_{};
   ExchangeCheck check_;
   std::optional<Training> training_;
+  Training::Quiet quiet_;
   std::optional<StepMeter> meter_;
+  StepTally steps_;
   NoiseTally tally_;
   std::size_t step_ = 0;
   bool done_ = false;

@@ -42,12 +42,10 @@ core::BytesPerSecond measure_link(Session& session, const runtime::Communicator&
   return core::Bytes{bytes} / core::Seconds{core::median(std::span(times).subspan(1))};
 }
 
-LowerBound lower_bound(const Limits& l, double flops, std::size_t exchanged, int ranks) {
+LowerBound lower_bound(const Limits& l, double flops, double bytes) {
   LowerBound b;
   if (l.peak.value > 0) b.compute_s = (core::Flops{flops} / l.peak).value;
-  if (l.link.value > 0 && ranks > 1) {
-    b.exchange_s = 2.0 * (ranks - 1) / ranks * static_cast<double>(exchanged) / l.link.value;
-  }
+  if (l.link.value > 0) b.exchange_s = bytes / l.link.value;
   return b;
 }
 

@@ -14,13 +14,13 @@ struct Limits {
 core::FlopsPerSecond measure_peak(Session&, const runtime::Communicator& c, int threads);
 core::BytesPerSecond measure_link(Session&, const runtime::Communicator& c, dataparallel::TransportKind);
 
-/// No implementation can take less: all floating-point work at the peak, or the bytes that an all-reduce without help
-/// from the network must send, 2(P-1)/P of the buffer, at the link's rate. Perfect overlap makes it their maximum.
+/// No implementation of this exchange can take less: all floating-point work at the peak, or what a rank must send, at
+/// the link's rate. Perfect overlap makes it their maximum.
 struct LowerBound {
   double compute_s = 0, exchange_s = 0;
   double seconds() const { return compute_s > exchange_s ? compute_s : exchange_s; }
   const char* name() const { return compute_s >= exchange_s ? "compute" : "link"; }
 };
-LowerBound lower_bound(const Limits&, double flops_per_rank, std::size_t exchanged_bytes, int ranks);
+LowerBound lower_bound(const Limits&, double flops_per_rank, double bytes_per_rank);
 
 }  // namespace gradmeter::bench

@@ -9,13 +9,26 @@ namespace {
 using dataparallel::Decomposition;
 using dataparallel::StepRecord;
 
+constexpr double never = -1e300;
+
+/// The time in which ranks that go their own pace take one step each, on average.
+double together(const std::vector<Decomposition>& all) {
+  double steps_per_second = 0, ranks = 0;
+  for (const auto& d : all) {
+    if (d.step <= 0) continue;
+    steps_per_second += 1 / d.step;
+    ++ranks;
+  }
+  return steps_per_second > 0 ? ranks / steps_per_second : 0;
+}
+
 }  // namespace
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::ClockOffset offset,
-                     const MeasureOptions& o, Step step)
+                     const MeasureOptions& o, Source source)
     : c_(c),
       offset_(offset),
-      step_(std::move(step)),
+      source_(std::move(source)),
       pacer_(o.cadence, c, offset),
       rounds_(session, c, {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
               [this](std::size_t steps, bool keep) { return run_block(steps, keep); }) {}
@@ -39,10 +52,12 @@ std::vector<double> StepMeter::run_block(std::size_t steps, bool keep) {
   std::vector<char> in_time;
   records.reserve(steps);
   pacer_.open(std::max(1.5 * rounds_.last_median(), 1e-4));
+  source_.begin_block();
   for (std::size_t i = 0; i < steps; ++i) {
     in_time.push_back(pacer_.next() ? 1 : 0);
-    records.push_back(step_());
+    records.push_back(source_.step());
   }
+  source_.end_block();
   std::vector<StepSample> counted;
   judge(records, in_time, counted);
   std::vector<double> times;
@@ -53,8 +68,9 @@ std::vector<double> StepMeter::run_block(std::size_t steps, bool keep) {
 
 void StepMeter::judge(const std::vector<StepRecord>& records, const std::vector<char>& in_time,
                       std::vector<StepSample>& out) {
-  const std::size_t steps = records.size(), calls = records.front().calls.size();
-  const auto starts = c_.all_gather(std::span<const double>(aligned_starts(records)));
+  // Where ranks go their own pace, a call has no last starter.
+  const std::size_t steps = records.size(), calls = source_.lock_step ? most_calls(records) : 0;
+  const auto starts = c_.all_gather(std::span<const double>(aligned_starts(records, calls)));
   const auto on_time = c_.all_gather(std::span<const char>(in_time));
   for (std::size_t i = 0; i < steps; ++i) {
     const auto sample = combine(decompose(records[i], last_starts(starts, i * calls, calls, steps * calls)));
@@ -68,10 +84,20 @@ void StepMeter::judge(const std::vector<StepRecord>& records, const std::vector<
   }
 }
 
-std::vector<double> StepMeter::aligned_starts(const std::vector<StepRecord>& records) const {
-  std::vector<double> out;
-  for (const auto& r : records) {
-    for (const auto& call : r.calls) out.push_back(call.completion.started + offset_.offset_s);
+/// Some strategies communicate every so many steps, and not all ranks alike.
+std::size_t StepMeter::most_calls(const std::vector<StepRecord>& records) const {
+  std::size_t most = 0;
+  for (const auto& r : records) most = std::max(most, r.calls.size());
+  return static_cast<std::size_t>(c_.max(static_cast<double>(most)));
+}
+
+/// Of `calls` calls a step: what a step has not, never starts.
+std::vector<double> StepMeter::aligned_starts(const std::vector<StepRecord>& records, std::size_t calls) const {
+  std::vector<double> out(records.size() * calls, never);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    for (std::size_t k = 0; k < std::min(calls, records[i].calls.size()); ++k) {
+      out[i * calls + k] = records[i].calls[k].completion.started + offset_.offset_s;
+    }
   }
   return out;
 }
@@ -79,7 +105,7 @@ std::vector<double> StepMeter::aligned_starts(const std::vector<StepRecord>& rec
 /// When the last rank started each call of one step, in this rank's clock.
 std::vector<double> StepMeter::last_starts(const std::vector<double>& all, std::size_t at, std::size_t calls,
                                            std::size_t per_rank) const {
-  std::vector<double> last(calls, -1e300);
+  std::vector<double> last(calls, never);
   for (int r = 0; r < c_.size(); ++r) {
     for (std::size_t k = 0; k < calls; ++k) {
       last[k] = std::max(last[k], all[static_cast<std::size_t>(r) * per_rank + at + k] - offset_.offset_s);
@@ -92,6 +118,7 @@ StepSample StepMeter::combine(const Decomposition& mine) const {
   const auto all = c_.all_gather_value(mine);
   StepSample s{.slowest = *std::max_element(all.begin(), all.end(),
                                             [](const auto& a, const auto& b) { return a.step < b.step; })};
+  if (!source_.lock_step) s.slowest.step = together(all);
   for (const auto& d : all) {
     s.bytes_sent_max = std::max(s.bytes_sent_max, d.bytes_sent);
     s.bytes_sent_total += d.bytes_sent;

@@ -9,7 +9,7 @@
 
 namespace gradmeter::bench {
 
-/// One iteration. Its time is the longest of all ranks; the parts are those of that slowest rank.
+/// One iteration. Its time is the longest of all ranks, in lock step; the parts are those of that slowest rank.
 struct StepSample {
   dataparallel::Decomposition slowest;
   std::uint64_t bytes_sent_max = 0, bytes_sent_total = 0, bytes_between_nodes = 0, bytes_due_total = 0;
@@ -41,8 +41,16 @@ struct Measurement {
 /// Errors: Interrupted when any rank has seen a signal.
 class StepMeter {
  public:
-  using Step = std::function<const dataparallel::StepRecord&()>;
-  StepMeter(Session&, const runtime::Communicator& c, runtime::ClockOffset, const MeasureOptions&, Step);
+  /// What is measured on this rank. `lock_step`: all ranks do the same step at the same time; else a sample is the
+  /// harmonic mean of the ranks' times of their i-th steps (a rank that only serves has none): the rate at which all
+  /// together take samples.
+  struct Source {
+    std::function<const dataparallel::StepRecord&()> step;
+    std::function<void()> begin_block = [] {},
+                          end_block = [] {};  ///< between them no rank may call MPI, unless in lock step
+    bool lock_step = true;
+  };
+  StepMeter(Session&, const runtime::Communicator& c, runtime::ClockOffset, const MeasureOptions&, Source);
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
@@ -55,14 +63,15 @@ class StepMeter {
   std::vector<double> run_block(std::size_t steps, bool keep);
   void judge(const std::vector<dataparallel::StepRecord>&, const std::vector<char>& in_time,
              std::vector<StepSample>& out);
-  std::vector<double> aligned_starts(const std::vector<dataparallel::StepRecord>&) const;
+  std::size_t most_calls(const std::vector<dataparallel::StepRecord>&) const;
+  std::vector<double> aligned_starts(const std::vector<dataparallel::StepRecord>&, std::size_t calls) const;
   std::vector<double> last_starts(const std::vector<double>& all, std::size_t at, std::size_t calls,
                                   std::size_t per_rank) const;
   StepSample combine(const dataparallel::Decomposition& mine) const;
 
   const runtime::Communicator& c_;
   runtime::ClockOffset offset_;
-  Step step_;
+  Source source_;
   runtime::Pacer pacer_;
   Measurement result_;
   Rounds rounds_;

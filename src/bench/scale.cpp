@@ -26,7 +26,9 @@ std::size_t samples_needed(const std::vector<ScalePoint>& points) {
 TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
   TrainingConfig c{.model = p.model,
                    .batch_per_rank = p.batch_per_rank,
+                   .accumulate = p.accumulate,
                    .threads = p.threads,
+                   .mesh = p.mesh,
                    .strategy = p.strategy,
                    .algorithm = p.algorithm,
                    .codec = p.codec,
@@ -89,7 +91,7 @@ class Sweep {
   }
 
   bool skip(CurvePoint& c, std::size_t bytes) {
-    if (const auto why = unsupported(c.point); !why.empty()) {
+    if (const auto why = c.point.impossible.empty() ? unsupported(c.point) : ""; !why.empty()) {
       c.row.status = Status::unsupported;
       c.row.reason = why;
       emit(c.row);
@@ -108,18 +110,16 @@ class Sweep {
   }
 
   std::string unsupported(const ScalePoint& p) {
-    if (!p.algorithm) return {};
-    if (p.algorithm->info().carrier == allreduce::Carrier::shared && p.transport == dataparallel::TransportKind::mpi) {
+    if (p.algorithm && p.algorithm->info().carrier == allreduce::Carrier::shared &&
+        p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    const auto m = model::make_model(p.model, data().train->features(), data().train->classes());
-    return Training::exchange_refusal(config_of(p, options_), *m, allreduce::shape_of(session_.nodes_of(p.ranks)));
+    return refusal(config_of(p, options_), facts(), session_.nodes_of(p.ranks));
   }
 
   std::size_t node_bytes(const ScalePoint& p) {
     if (!p.impossible.empty() || !unsupported(p).empty()) return 0;
-    const auto m = model::make_model(p.model, data().train->features(), data().train->classes());
-    return Training::resident_bytes(config_of(p, options_), *m, p.ranks) *
+    return resident_bytes(config_of(p, options_), facts(), p.ranks) *
            static_cast<std::size_t>(session_.ranks_per_node(p.ranks));
   }
 
@@ -186,6 +186,8 @@ class Sweep {
     return m;
   }
 
+  DataFacts facts() { return {data().train->features(), data().train->classes()}; }
+
   const model::DataSplit& data() {
     if (!data_.train) {
       data_ = model::make_data({.directory = options_.data_directory,
@@ -221,8 +223,8 @@ std::vector<PointEstimate> estimate_scale(const ScaleOptions& o) {
   const double budget = seconds_per_point(o, points.size());
   for (const auto& p : points) {
     // The built-in digits' shape; a data directory must hold images of the same.
-    const auto m = model::make_model(p.model, std::size_t{28} * 28, 10);
-    out.push_back({p, p.impossible.empty() ? Training::resident_bytes(config_of(p, o), *m, p.ranks) : 0,
+    const DataFacts digits{.features = std::size_t{28} * 28, .classes = 10};
+    out.push_back({p, p.impossible.empty() ? resident_bytes(config_of(p, o), digits, p.ranks) : 0,
                    p.impossible.empty() ? budget : 0});
   }
   return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/error.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -25,25 +26,31 @@ std::vector<StrategyPtr> with_control(const std::vector<StrategyPtr>& asked) {
   return out;
 }
 
+/// Every point with every value.
+template <class T, class Set>
+std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::vector<T>& values, Set set) {
+  std::vector<ScalePoint> out;
+  for (const auto& p : points) {
+    for (const T& v : values) set(out.emplace_back(p), v);
+  }
+  return out;
+}
+
 class Planner {
  public:
   explicit Planner(const ScaleFactors& f)
       : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
 
   std::vector<ScalePoint> plan() {
-    for (const auto& model : f_.models) {
-      for (const std::size_t batch : f_.batches) {
-        for (const int threads : f_.threads) {
-          for (const auto cadence : f_.cadences) {
-            curve({.model = model,
-                   .batch_per_rank = batch,
-                   .batch_global = batch,
-                   .threads = threads,
-                   .cadence = cadence,
-                   .curve = curves_++});
-          }
-        }
-      }
+    std::vector<ScalePoint> curves{{}};
+    curves = cross(curves, f_.models, [](auto& p, const auto& v) { p.model = v; });
+    curves = cross(curves, f_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
+    curves = cross(curves, f_.accumulates, [](auto& p, auto v) { p.accumulate = v; });
+    curves = cross(curves, f_.threads, [](auto& p, auto v) { p.threads = v; });
+    curves = cross(curves, f_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
+    for (auto& base : curves) {
+      base.curve = curves_++;
+      curve(base);
     }
     return std::move(points_);
   }
@@ -51,68 +58,74 @@ class Planner {
  private:
   void curve(const ScalePoint& base) {
     for (const int ranks : ranks_) {
-      if (ranks == 1) {
-        each_strategy(base);
-        continue;
+      std::vector<ScalePoint> at{base};
+      at.front().ranks = ranks;
+      if (ranks > 1) {
+        at = cross(at, f_.meshes, [](auto& p, const auto& v) { p.mesh = v; });
+        at = cross(at, f_.scalings, [](auto& p, auto v) { p.scaling = v; });
       }
-      for (const Scaling s : f_.scalings) each_strategy(at(base, ranks, s));
+      for (const auto& p : at) each_strategy(p);
     }
-  }
-
-  static ScalePoint at(ScalePoint p, int ranks, Scaling scaling) {
-    const auto n = static_cast<std::size_t>(ranks);
-    p.ranks = ranks;
-    p.scaling = scaling;
-    if (scaling == Scaling::weak) {
-      p.batch_global = p.batch_per_rank * n;
-    } else {
-      if (p.batch_global % n != 0)
-        p.impossible = fmt::format("batch {} does not divide by {} ranks", p.batch_global, ranks);
-      p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / n);
-    }
-    return p;
   }
 
   void each_strategy(ScalePoint p) {
+    std::set<std::string> had;  // without servers two may be one
     for (const auto& s : strategies_) {
-      p.strategy = s;
-      if (!s->communicates() || p.ranks == 1) {
-        points_.push_back(p);
+      p.strategy = p.ranks == 1 ? s->alone() : s;
+      if (!had.insert(p.strategy->name).second) continue;
+      const ScalePoint settled = with_batches(p);
+      const auto all = each_exchange(settled);
+      points_.insert(points_.end(), all.begin(), all.end());
+    }
+  }
+
+  std::vector<ScalePoint> each_exchange(ScalePoint p) const {
+    if (!p.impossible.empty()) return {p};
+    const auto speech = p.strategy->info().speech;
+    if (speech == dataparallel::Speech::mail)
+      p.cadence = runtime::Cadence::none;  // a barrier would make them keep step
+    if (!exchanges(config_of(p), layout_of(config_of(p), p.ranks, 0))) return {p};
+    const Applies applies = factors_of(speech);
+    std::vector<ScalePoint> all{p};
+    if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
+    if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = v; });
+    if (applies.overlap) all = cross(all, f_.overlaps, [](auto& q, auto v) { q.overlap = v; });
+    if (applies.bucket) all = cross(all, f_.buckets, [](auto& q, auto v) { q.bucket_bytes = v; });
+    return with_transports(all);
+  }
+
+  std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
+    std::vector<ScalePoint> out;
+    for (const auto& p : points) {
+      // A vendor chooses its own way.
+      const bool free = !p.algorithm || !p.algorithm->is_vendor();
+      const auto more =
+          free ? cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; }) : std::vector<ScalePoint>{p};
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return out;
+  }
+
+  static TrainingConfig config_of(const ScalePoint& p) {
+    return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
+  }
+
+  /// Weak scaling: the batch of a worker stays; strong: that of all workers together.
+  static ScalePoint with_batches(ScalePoint p) {
+    try {
+      const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
+      if (p.scaling == Scaling::strong) {
+        if (p.batch_global % workers != 0) {
+          p.impossible = fmt::format("batch {} does not divide by {} workers", p.batch_global, workers);
+        }
+        p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
       } else {
-        each_exchange(p);
+        p.batch_global = p.batch_per_rank * workers;
       }
+    } catch (const core::UsageError& e) {
+      p.impossible = e.what();
     }
-  }
-
-  void each_exchange(ScalePoint p) {
-    for (const auto& a : f_.algorithms) {
-      p.algorithm = a;
-      for (const auto& codec : f_.codecs) {
-        p.codec = codec;
-        each_overlap(p);
-      }
-    }
-  }
-
-  void each_overlap(ScalePoint p) {
-    for (const Overlap overlap : f_.overlaps) {
-      p.overlap = overlap;
-      for (const std::size_t bucket : f_.buckets) {
-        p.bucket_bytes = bucket;
-        each_transport(p);
-      }
-    }
-  }
-
-  void each_transport(ScalePoint p) {
-    if (p.algorithm->is_vendor()) {  // the vendor chooses its own way
-      points_.push_back(p);
-      return;
-    }
-    for (const auto t : f_.transports) {
-      p.transport = t;
-      points_.push_back(p);
-    }
+    return p;
   }
 
   const ScaleFactors& f_;
@@ -145,10 +158,13 @@ ScalePoint baseline_of(ScalePoint p) {
   p.batch_global = p.batch_per_rank;
   p.ranks = 1;
   p.scaling.reset();
+  p.mesh = {};
+  p.strategy = p.strategy->alone();
   return without_exchange(p);
 }
 
 ScalePoint control_of(ScalePoint p) {
+  p.cadence = p.control_cadence;
   p.strategy = dataparallel::find_strategy("independent");
   return without_exchange(p);
 }
@@ -167,12 +183,14 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::model] = p.model;
   f[Factor::batch_per_rank] = integer(p.batch_per_rank);
   f[Factor::batch_global] = integer(p.batch_global);
+  if (p.accumulate > 1) f[Factor::accumulate] = integer(p.accumulate);
+  if (p.mesh.copy_ranks() > 1) f[Factor::mesh] = p.mesh.text();
   f[Factor::threads] = integer(p.threads);
   f[Factor::precision] = std::string("fp32");
   f[Factor::strategy] = p.strategy->name;
   f[Factor::device] = std::string("cpu");
   f[Factor::cadence] = std::string(name(p.cadence));
-  f[Factor::reduction] = std::string("max");
+  f[Factor::reduction] = std::string(p.strategy->info().speech == dataparallel::Speech::mail ? "harmonic" : "max");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.algorithm) {
     f[Factor::algorithm] = p.algorithm->name;

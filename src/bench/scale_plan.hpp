@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/training.hpp"
+#include "bench/layout.hpp"
+#include "bench/session.hpp"
 #include "core/result.hpp"
 #include "runtime/cadence.hpp"
 
@@ -19,6 +20,8 @@ struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
+  std::vector<std::size_t> accumulates{1};
+  std::vector<dataparallel::MeshShape> meshes{{}};
   std::vector<dataparallel::StrategyPtr> strategies;
   std::vector<allreduce::AlgorithmPtr> algorithms;
   std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
@@ -35,10 +38,13 @@ struct ScaleFactors {
 struct ScalePoint {
   std::string model = {};
   int ranks = 1;
-  std::size_t batch_per_rank = 1;
+  std::size_t batch_per_rank = 1;  ///< of a worker
   std::size_t batch_global = 1;
+  std::size_t accumulate = 1;
+  dataparallel::MeshShape mesh = {};  ///< as asked for; at one rank: data
   int threads = 1;
   runtime::Cadence cadence = runtime::Cadence::barrier;
+  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for: a strategy may refuse to keep step
   dataparallel::StrategyPtr strategy = {};
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   allreduce::AlgorithmPtr algorithm = {};

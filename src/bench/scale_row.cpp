@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "bench/explain.hpp"
 
@@ -13,6 +14,14 @@ using core::Metric;
 using core::Point;
 using dataparallel::Decomposition;
 
+/// Are there ranks to speak with, and does the strategy?
+bool communicates(const ScalePoint& p) { return p.strategy->communicates() && p.ranks > 1; }
+
+double total(const Measurement& m) {
+  const auto times = m.times();
+  return std::accumulate(times.begin(), times.end(), 0.0);
+}
+
 void fill_times(const ScaleFindings& f, Point& row) {
   auto& m = row.metrics;
   row.raw_times_s = f.measurement.times();
@@ -21,12 +30,13 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::time_s] = time;
   m[Metric::compute_s] = f.measurement.median_of(&Decomposition::compute);
   m[Metric::samples_per_s] = static_cast<double>(f.point.batch_global) / time.median;
+  m[Metric::time_per_sample_s] = time.median / static_cast<double>(f.point.batch_global);
   m[Metric::flops_per_s] = f.training.model().step_flops(f.point.batch_per_rank) / time.median;
   m[Metric::warmup_s] = f.measurement.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_steps);
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
-  if (!f.point.algorithm) return;
+  if (!communicates(f.point)) return;
   m[Metric::comm_s] = f.measurement.median_of(&Decomposition::communication);
   m[Metric::exposed_union_s] = f.measurement.median_of(&Decomposition::exposed);
   m[Metric::overlap_s] = f.measurement.median_of(&Decomposition::overlap);
@@ -40,27 +50,31 @@ void fill_times(const ScaleFindings& f, Point& row) {
 
 void fill_bytes(const ScaleFindings& f, Point& row) {
   const auto& samples = f.measurement.samples;
-  if (!f.point.algorithm || samples.empty() || !samples.front().bytes_known) return;
-  const StepSample& s = samples.front();
-  row.metrics[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(s.bytes_sent_max);
-  row.metrics[Metric::bytes_sent_total] = static_cast<std::int64_t>(s.bytes_sent_total);
-  row.metrics[Metric::bytes_inter_node] = static_cast<std::int64_t>(s.bytes_between_nodes);
-  row.metrics[Metric::bytes_predicted] = static_cast<std::int64_t>(s.bytes_due_total);
-  const bool right = std::all_of(samples.begin(), samples.end(), [&](const StepSample& x) {
-    return x.bytes_right && x.bytes_sent_total == s.bytes_sent_total;
-  });
+  if (!communicates(f.point)) return;
+  fill_totals(f.totals, row);
+  const bool right = std::all_of(samples.begin(), samples.end(), [&](const StepSample& x) { return x.bytes_right; });
   if (right) return;
   row.status = core::Status::wrong;
   row.reason = "bytes sent differ from the schedule's messages";
 }
 
+/// What a rank must send in a step at least, on average over ranks: an all-reduce by its bound without help from the
+/// network, whatever the algorithm; anything else by its own forecast.
+double least_sent(const ScaleFindings& f) {
+  if (!communicates(f.point)) return 0;
+  const double ranks = f.point.ranks;
+  const bool all_reduces = f.point.strategy->info().speech == dataparallel::Speech::all_reduce;
+  if (!all_reduces && f.totals.forecast.known && f.totals.steps > 0) {
+    return static_cast<double>(f.totals.forecast.bytes) / static_cast<double>(f.totals.steps) / ranks;
+  }
+  return 2 * (ranks - 1) / ranks * static_cast<double>(f.training.parameter_bytes());
+}
+
 void fill_limit(const ScaleFindings& f, Point& row) {
-  const std::size_t exchanged = f.point.algorithm ? f.training.parameter_bytes() : 0;
-  const auto bound =
-      lower_bound(f.limits, f.training.model().step_flops(f.point.batch_per_rank), exchanged, f.point.ranks);
+  const auto bound = lower_bound(f.limits, f.training.model().step_flops(f.point.batch_per_rank), least_sent(f));
   row.metrics[Metric::limit_s] = bound.seconds();
   row.metrics[Metric::peak_flops_per_s] = f.limits.peak.value;
-  if (f.point.algorithm) row.metrics[Metric::link_bytes_per_s] = f.limits.link.value;
+  if (communicates(f.point)) row.metrics[Metric::link_bytes_per_s] = f.limits.link.value;
   row.metrics[Metric::roofline] = bound.seconds() / row.metrics.number(Metric::time_s);
 }
 
@@ -74,6 +88,8 @@ void fill_row(const ScaleFindings& f, Point& row) {
   }
   fill_times(f, row);
   fill_bytes(f, row);
+  fill_waits(f.tally, row.metrics);
+  fill_observations(f.totals.observed, f.measurement.warmup_s + total(f.measurement), row.metrics);
   fill_limit(f, row);
   fill_noise(f.noise, row);
 }

@@ -4,6 +4,7 @@
 #include "bench/measure.hpp"
 #include "bench/noise_tally.hpp"
 #include "bench/scale_plan.hpp"
+#include "bench/strategy_row.hpp"
 #include "bench/training.hpp"
 
 namespace gradmeter::bench {
@@ -15,6 +16,8 @@ struct ScaleFindings {
   const Measurement& measurement;
   const Limits& limits;
   const Noise& noise;
+  const TrainingTotals& totals;
+  const StepTally& tally;
   bool oversubscribed;
   std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared
 };

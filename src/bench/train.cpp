@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/gradient_noise.hpp"
+#include "bench/strategy_row.hpp"
 #include "compression/gradient_file.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -21,9 +23,9 @@ class Run {
       : session_(s),
         options_(o),
         listener_(l),
-        batch_global_(o.config.batch_per_rank * static_cast<std::size_t>(s.world().size())),
         data_(model::make_data(o.data)),
-        training_(s, s.world(), data_, o.config) {
+        training_(s, s.world(), data_, o.config),
+        batch_global_(training_.batch_global()) {
     if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
   }
 
@@ -35,37 +37,87 @@ class Run {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
     }
-    result_.weights_equal = !options_.config.strategy->communicates() || training_.weights_equal();
     return result_;
   }
 
  private:
   void epoch(std::size_t first, std::size_t last) {
     double loss = 0;
-    std::vector<double> times;
+    of_epoch_ = {};
+    if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
+      if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step);
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
       loss += step_loss;
-      times.push_back(training_.record().step.length());
-      if (options_.log_every && step % *options_.log_every == 0) log_step(step, step_loss);
+      note(training_.record());
+      if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, step_loss});
       if (session_.is_root() && listener_.progress) {
         listener_.progress(step, total_steps_, step_loss / static_cast<double>(options_.config.batch_per_rank));
       }
-      if ((step - first) % 16 == 15) session_.stop_if_interrupted(session_.world());
+      if ((step - first) % steps_between_meetings() == steps_between_meetings() - 1) meet();
     }
-    result_.seconds += session_.world().max(runtime::host_clock() - begin);
+    meet();
     result_.steps = last;
-    const double samples = static_cast<double>((last - first) * batch_global_);
-    const double mean_loss = session_.world().sum(loss) / samples;
+    const double mean_loss = end_of_epoch(begin, loss) / static_cast<double>((last - first) * batch_global_);
     if (!std::isfinite(mean_loss)) {
       throw core::WrongResult(fmt::format("the loss is {} after step {}: the step size {} is too large", mean_loss,
                                           last, options_.config.step_size));
     }
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
-    emit(last, mean_loss, result_.accuracy, times);
+    const bool is_last = result_.reached || last == total_steps_;
+    if (is_last) end();
+    const auto observed = is_last ? result_.totals.observed : training_.observed();
+    if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
+  }
+
+  /// Workers that may be at different steps are not to be stopped often.
+  std::size_t steps_between_meetings() const { return training_.has_mail() ? 128 : 16; }
+
+  /// Collective: what was logged goes out, and signals are heard.
+  void meet() {
+    const auto quiet = training_.quiet();
+    for (const auto& [step, mine] : logged_) {
+      const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
+      if (session_.is_root()) listener_.row(row(step, loss));
+    }
+    logged_.clear();
+    session_.stop_if_interrupted(session_.world());
+  }
+
+  /// Collective: adds the epoch's time; the sum of losses over all ranks.
+  double end_of_epoch(double begin, double loss) {
+    const auto quiet = training_.quiet();
+    result_.seconds += session_.world().max(runtime::host_clock() - begin - of_epoch_.aside);
+    return session_.world().sum(loss);
+  }
+
+  void end() {
+    result_.weights_equal = training_.weights_agree();
+    result_.totals = training_.finish();
+  }
+
+  void note(const dataparallel::StepRecord& r) {
+    if (!training_.layout().trains()) return;
+    of_epoch_.times.push_back(r.step.length());
+    for (const auto& w : r.waits) of_epoch_.waits[std::string(w.label)] += w.when.length();
+  }
+
+  void look_at_noise(std::size_t step) {
+    const runtime::Timed timed(of_epoch_.aside);  // looking on is not training
+    const auto mine = training_.local_gradient(step);
+    const auto quiet = training_.quiet();
+    noise_->add(gradient_norms(session_.world(), mine));
+  }
+
+  void add_noise(core::Metrics& m) {
+    if (!noise_ || noise_->steps() == 0) return;
+    if (const double square = noise_->gradient_square(); square > 0) m[Metric::gradient_norm] = std::sqrt(square);
+    m[Metric::gradient_variance] = noise_->variance();
+    result_.noise_scale = noise_->samples();
+    if (result_.noise_scale) m[Metric::noise_scale_samples] = *result_.noise_scale;
   }
 
   std::size_t dump_step() const {
@@ -89,27 +141,35 @@ class Run {
         static_cast<double>(options_.config.step_size), options_.warmup_epochs);
   }
 
-  void log_step(std::size_t step, double mine) {
-    const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
-    if (session_.is_root()) emit(step, loss, std::nullopt, {});
-  }
-
-  void emit(std::size_t step, double loss, std::optional<double> accuracy, const std::vector<double>& times) {
+  Point row(std::size_t step, double loss) const {
     Point p{.experiment = "train",
             .status = core::Status::ok,
             .reason = {},
             .factors = factors(),
             .metrics = {},
-            .raw_times_s = times};
+            .raw_times_s = {}};
     p.metrics[Metric::step] = static_cast<std::int64_t>(step);
     p.metrics[Metric::loss] = loss;
-    if (accuracy) {
-      p.metrics[Metric::accuracy] = *accuracy;
-      p.metrics[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
-      if (!times.empty()) p.metrics[Metric::time_s] = core::summarise(times);
-      p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    return p;
+  }
+
+  void epoch_row(std::size_t step, double loss, const dataparallel::Observations& observed, bool is_last) {
+    Point p = row(step, loss);
+    auto& m = p.metrics;
+    p.raw_times_s = of_epoch_.times;
+    m[Metric::accuracy] = result_.accuracy;
+    m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
+    if (!of_epoch_.times.empty()) m[Metric::time_s] = core::summarise(of_epoch_.times);
+    m[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    add_noise(m);
+    fill_waits(of_epoch_, m);
+    fill_observations(observed, result_.seconds, m);
+    if (is_last) fill_totals(result_.totals, p);
+    if (result_.reached) {
+      m[Metric::samples_to_target] = static_cast<std::int64_t>(result_.steps * batch_global_);
+      m[Metric::time_to_target_s] = result_.seconds;
     }
-    if (session_.is_root()) listener_.row(p);
+    listener_.row(p);
   }
 
   core::Factors factors() const {
@@ -127,13 +187,17 @@ class Run {
     f[Factor::precision] = std::string("fp32");
     f[Factor::strategy] = c.strategy->name;
     f[Factor::device] = std::string("cpu");
-    if (c.strategy->communicates() && ranks > 1) {
-      f[Factor::algorithm] = c.algorithm->name;
-      f[Factor::codec] = c.codec ? c.codec->name : "none";
-      f[Factor::op] = std::string("avg");
-      f[Factor::overlap] = std::string(name(c.overlap));
-      f[Factor::bucket_bytes] = integer(c.bucket_bytes);
-      if (!c.algorithm->is_vendor()) f[Factor::transport] = std::string(training_.transport_name());
+    if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+    if (c.mesh.copy_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
+    if (!exchanges(c, training_.layout())) return f;
+    const auto applies = factors_of(c.strategy->info().speech);
+    if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+    if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
+    if (applies.algorithm) f[Factor::op] = std::string("avg");
+    if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+    if (applies.bucket) f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+    if (!applies.algorithm || !c.algorithm->is_vendor()) {
+      f[Factor::transport] = std::string(training_.transport_name());
     }
     return f;
   }
@@ -141,16 +205,37 @@ class Run {
   Session& session_;
   const TrainOptions& options_;
   const TrainListener& listener_;
-  std::size_t batch_global_;
   model::DataSplit data_;
   Training training_;
+  std::size_t batch_global_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> dump_step_;
+  StepTally of_epoch_;                                  ///< of this rank
+  std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
+  std::optional<NoiseScale> noise_;  ///< of this epoch
   TrainResult result_;
 };
 
 }  // namespace
 
-TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) { return Run(s, o, l).run(); }
+void check_noise_scale(const TrainOptions& o, int ranks) {
+  if (!o.noise_every) return;
+  if (ranks == 1) {
+    throw core::UsageError(
+        "--noise-scale compares gradients of two batch sizes, one rank's and all ranks': start at "
+        "least two ranks");
+  }
+  if (!o.config.strategy->info().keeps_equal) {
+    throw core::UsageError(
+        fmt::format("--noise-scale compares ranks' gradients at the same weights, and {} lets weights "
+                    "differ; use sync",
+                    o.config.strategy->name));
+  }
+}
+
+TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) {
+  check_noise_scale(o, s.world().size());
+  return Run(s, o, l).run();
+}
 
 }  // namespace gradmeter::bench

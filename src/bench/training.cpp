@@ -4,10 +4,8 @@
 #include <bit>
 #include <cmath>
 
-#include "bench/coded_sum.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/buckets.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "kernels/threads.hpp"
 
@@ -15,35 +13,43 @@ namespace gradmeter::bench {
 namespace {
 
 using dataparallel::everybody;
+using dataparallel::Forecast;
+using dataparallel::Observations;
 
-bool exchanges(const TrainingConfig& c, const runtime::Communicator& comm) {
-  return c.strategy->communicates() && c.algorithm && comm.size() > 1;
+DataFacts facts_of(const model::DataSplit& data) { return {data.train->features(), data.train->classes()}; }
+
+int helper_threads(const TrainingConfig& c, const Layout& l) {
+  const bool serves = c.strategy->info().speech == dataparallel::Speech::mail;
+  return (needs_progress_thread(c, l) ? 1 : 0) + (serves ? 1 : 0);
 }
 
-runtime::Patience patience(const Session& s, const runtime::Communicator& c, const TrainingConfig& config,
-                           bool progress_thread) {
-  const int runnable = s.ranks_per_node(c.size()) * (config.threads + (progress_thread ? 1 : 0));
+runtime::Patience patience(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
+                           const Layout& l) {
+  const int helpers = helper_threads(c, l);
+  const int runnable = s.ranks_per_node(comm.size()) * (c.threads + helpers);
   auto p = runtime::patience_for(runnable, s.cores_per_node());
   // A progress thread without a core of its own takes it from the computation it is meant to hide behind.
-  if (progress_thread && runnable > s.cores_per_node()) p.yields = 10;
+  if (helpers > 0 && runnable > s.cores_per_node()) p.yields = 10;
   return p;
 }
 
-dataparallel::WorldFabricOptions with_patience(dataparallel::WorldFabricOptions o, runtime::Patience p,
-                                               bool progress_thread) {
-  o.patience = p;
-  o.progress = progress_thread ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
+/// The configuration, once it is known to be possible.
+Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm) {
+  if (const auto why = refusal(c, d, runtime::Network::nodes_of(comm, {})); !why.empty()) throw core::UsageError(why);
+  return layout_of(c, comm.size(), comm.rank());
+}
+
+dataparallel::WorldFabricOptions options_of(const Session& s, const runtime::Communicator& comm,
+                                            const TrainingConfig& c, const Layout& l, DataFacts d) {
+  auto o = fabric_options(c, l, *sized_model(c, l, d));
+  o.patience = patience(s, comm, c, l);
+  o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
   return o;
 }
 
-/// The configuration, once its exchange is known to be possible.
-const TrainingConfig& accepted(const TrainingConfig& c, const model::Model& m, const runtime::Communicator& comm) {
-  if (!exchanges(c, comm)) return c;
-  const auto nodes = runtime::Network::nodes_of(comm, {});
-  if (const auto why = Training::exchange_refusal(c, m, allreduce::shape_of(nodes)); !why.empty()) {
-    throw core::UsageError(why);
-  }
-  return c;
+std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers& peers) {
+  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
+  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
@@ -54,163 +60,177 @@ std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
 
 }  // namespace
 
-std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "bucketed"; }
-
-dataparallel::WorldFabricOptions Training::fabric_options(const TrainingConfig& c, const model::Model& m) {
-  const std::size_t bytes = m.element_count() * sizeof(float);
-  return {.algorithm = c.algorithm,
-          .codec = c.codec,
-          .transport = c.transport,
-          .memory_bytes = 2 * (bytes + 4096),
-          .max_call_bytes = bytes};
-}
-
-std::string Training::exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
-  if (!c.algorithm) return {};
-  if (!c.codec) return c.algorithm->refusal(shape);
-  const allreduce::CodedRequest request{.codec = *c.codec,
-                                        .algorithm = *c.algorithm,
-                                        .shape = shape,
-                                        .options = {.max_bytes = m.element_count() * sizeof(float)}};
-  if (auto why = allreduce::codec_refusal(request, allreduce::Goal::all_reduce, {}); !why.empty()) return why;
-  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
-  return allreduce::contents_refusal(request, all.front().parts);
-}
-
-std::size_t Training::resident_bytes(const TrainingConfig& c, const model::Model& m, int ranks) {
-  return dataparallel::WorldFabric::resident_bytes(fabric_options(c, m), ranks) + m.workspace_bytes(c.batch_per_rank) +
-         c.batch_per_rank * m.input_features() * sizeof(float);
-}
-
 Training::Training(Session& session, const runtime::Communicator& comm, const model::DataSplit& data,
                    const TrainingConfig& config)
     : session_(session),
       communicator_(comm),
       data_(data),
       config_(config),
-      model_(model::make_model(config.model, data.train->features(), data.train->classes())),
-      progress_thread_(config.overlap == Overlap::bucketed && exchanges(config, comm)),
-      fabric_(comm,
-              with_patience(fabric_options(accepted(config, *model_, comm), *model_),
-                            patience(session, comm, config, progress_thread_), progress_thread_),
-              session.activity()),
+      layout_(accepted(config, facts_of(data), comm)),
+      progress_thread_(needs_progress_thread(config, layout_)),
+      fabric_(comm, options_of(session, comm, config, layout_, facts_of(data)), session.activity()),
       probe_(fabric_),
+      mesh_(probe_, layout_.mesh),
+      peers_(probe_, mesh_),
+      model_(make_model(config, layout_, facts_of(data), peers_)),
       optimizer_(dataparallel::make_optimizer(config.optimizer,
                                               {.elements = model_->element_count(), .tensors = model_->tensors()})),
-      strategy_(config.strategy->make({.bucket_bytes = config.bucket_bytes})),
-      buffers_{.parameters = fabric_.arena().take_of<float>(model_->element_count()),
-               .gradients = fabric_.arena().take_of<float>(model_->element_count())},
-      worker_(probe_, dataparallel::everybody, *model_, buffers_, *optimizer_),
-      sampler_(data.train->size(), config.batch_per_rank * static_cast<std::size_t>(comm.size()), config.seed),
+      buffers_{.parameters = fabric_.memory(model_->element_count()),
+               .gradients = fabric_.memory(model_->element_count())},
+      judged_(fabric_.memory(model_->element_count())),
+      word_(fabric_.memory(1)),
+      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_),
+      strategy_(config.strategy->make(config.strategy_options())),
+      sampler_(data.train->size(), layout_.batch_global(config), config.seed),
       indices_(config.batch_per_rank),
       inputs_(config.batch_per_rank * data.train->features()),
       labels_(config.batch_per_rank) {
   kernels::set_compute_threads(config.threads);
   model_->initialise(buffers_, config.seed);
-  probe_.begin_step();
   strategy_->begin(worker_);
-  probe_.end_step();
 }
+
+Training::~Training() = default;
+
+int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
 
 void Training::load(std::size_t step) {
   if (loaded_ == step) return;
-  sampler_.indices(step, static_cast<std::size_t>(communicator_.rank()), indices_);
+  sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
   model::gather(*data_.train, indices_, inputs_, labels_);
   loaded_ = step;
 }
 
 model::Outcome Training::step(std::size_t step, float step_size) {
+  ++steps_;
+  if (!layout_.trains()) return {};
   load(step);
   probe_.begin_step();
-  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = step + 1});
-  record_ = &probe_.end_step();
+  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = steps_});
+  record_ = probe_.end_step();
   return outcome;
 }
 
 std::span<const float> Training::local_gradient(std::size_t step) {
   load(step);
   model::PlainComputer computer;
-  model_->forward(computer, buffers_, {inputs_, labels_});
-  model_->backward(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
+  model_->pass(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
   return buffers_.gradients.values<float>();
+}
+
+/// Everybody has come, with nothing of its own under way.
+void Training::meet() {
+  if (layout_.trains() && !finished_) strategy_->settle(worker_);
+  if (has_mail() && communicator_.size() > 1) {
+    fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, {}, {}));
+  }
+}
+
+Training::Quiet Training::quiet() {
+  meet();
+  return has_mail() ? fabric_.quiet() : nullptr;
+}
+
+model::Buffers Training::judged() {
+  meet();
+  const model::Buffers of_judged{.parameters = judged_, .gradients = buffers_.gradients};
+  if (layout_.trains()) strategy_->judged(worker_, of_judged.parameters);
+  return of_judged;
 }
 
 double Training::validation_accuracy() {
   const model::Dataset& set = *data_.validation;
-  const auto ranks = static_cast<std::size_t>(communicator_.size()),
-             rank = static_cast<std::size_t>(communicator_.rank());
-  const std::size_t first = set.size() * rank / ranks, last = set.size() * (rank + 1) / ranks;
-  constexpr std::size_t chunk = 500;
+  const model::Buffers weights = judged();
+  const auto workers = static_cast<std::size_t>(layout_.workers), worker = static_cast<std::size_t>(layout_.place.data);
+  const std::size_t first = set.size() * worker / workers,
+                    last = layout_.trains() ? set.size() * (worker + 1) / workers : first;
+  const std::size_t piece = std::max(config_.batch_per_rank, validation_piece);
   std::vector<std::uint64_t> indices;
-  std::vector<float> inputs(chunk * set.features());
-  std::vector<std::int32_t> labels(chunk);
+  std::vector<float> inputs(piece * set.features());
+  std::vector<std::int32_t> labels(piece);
   model::PlainComputer computer;
   double correct = 0;
-  for (std::size_t i = first; i < last; i += chunk) {
-    const std::size_t n = std::min(chunk, last - i);
+  for (std::size_t i = first; i < last; i += piece) {
+    const std::size_t n = std::min(piece, last - i);
     indices.resize(n);
     for (std::size_t k = 0; k < n; ++k) indices[k] = i + k;
     const auto x = std::span(inputs).first(n * set.features());
     const auto y = std::span(labels).first(n);
     model::gather(set, indices, x, y);
-    correct += static_cast<double>(model_->forward(computer, buffers_, {x, y}).correct);
+    correct += static_cast<double>(model_->forward(computer, weights, {x, y}).correct);
     session_.activity().beat();
   }
+  const auto silence = quiet();
   return communicator_.sum(correct) / static_cast<double>(set.size());
 }
 
-bool Training::weights_equal() const {
+bool Training::weights_agree() {
+  if (!config_.strategy->info().keeps_equal) return true;
+  const auto silence = quiet();
   const auto hashes = communicator_.all_gather_value(hash_bits(buffers_.parameters.values<float>()));
-  return std::all_of(hashes.begin(), hashes.end(), [&](auto h) { return h == hashes.front(); });
-}
-
-ExchangeCheck Training::check_exchange() {
-  ExchangeCheck found;
-  if (!exchanges(config_, communicator_)) return found;
-  if (config_.codec) {
-    found = check_coded_exchange();
-  } else if (!sums_are_exact()) {
-    found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
+  bool equal = true;
+  for (int r = 0; r < communicator_.size(); ++r) {
+    auto like = layout_.mesh.place(r);
+    if (like.data >= layout_.workers) continue;
+    like.data = 0;
+    equal &= hashes[static_cast<std::size_t>(r)] == hashes[static_cast<std::size_t>(layout_.mesh.rank(like))];
   }
-  std::ranges::fill(buffers_.gradients.values<float>(), 0.0f);
-  return found;
+  return equal;
 }
 
-bool Training::sums_are_exact() {
-  const auto value = [](int rank, std::size_t i) {
-    return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50.0f;
+/// What this rank has to say of the whole: of its axis, as the first on it, and of the traffic within its copy's stage.
+Forecast Training::forecast() const {
+  const bool codec_on_mail = has_mail();
+  dataparallel::Scene scene{.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
+                            .tensors = model_->tensors(),
+                            .elements = model_->element_count(),
+                            .steps = steps_,
+                            .algorithm = config_.algorithm,
+                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr};
+  Forecast mine;
+  if (layout_.place.data == 0) mine += strategy_->predict(scene);
+  if (layout_.trains() && layout_.place.tensor == 0) {
+    mine += dataparallel::forecast_stage(scene, layout_.mesh.tensor, model_->pass_traffic(config_.batch_per_rank))
+                .times(steps_);
+  }
+  return mine;
+}
+
+Observations Training::observed() {
+  const auto silence = quiet();
+  Observations all = strategy_->observed();
+  const auto longest = static_cast<std::size_t>(communicator_.max(static_cast<double>(all.staleness.size())));
+  all.staleness.resize(longest);
+  const auto counts = communicator_.all_gather(std::span<const std::uint64_t>(all.staleness));
+  std::ranges::fill(all.staleness, 0);
+  for (std::size_t i = 0; i < counts.size(); ++i) all.staleness[i % std::max<std::size_t>(1, longest)] += counts[i];
+  all.updates = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.updates)));
+  all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
+  all.held_s = communicator_.sum(all.held_s);
+  all.staleness_under_way = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.staleness_under_way)));
+  return all;
+}
+
+TrainingTotals Training::finish() {
+  TrainingTotals t{.steps = steps_, .observed = observed()};
+  const Forecast mine = forecast();
+  strategy_->end(worker_);
+  finished_ = true;
+  const auto silence = quiet();
+  const auto sent = probe_.totals();
+  const auto sum = [&](std::uint64_t n) {
+    return static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(n)));
   };
-  const auto g = buffers_.gradients.values<float>();
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = value(communicator_.rank(), i);
-  fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::sum, {}, {}));
-  // Small whole numbers: their sums are exact in fp32 whatever the order, so any difference is an error.
-  bool right = true;
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    float sum = 0;
-    for (int r = 0; r < communicator_.size(); ++r) sum += value(r, i);
-    right &= g[i] == sum;
-  }
-  return communicator_.all(right);
-}
-
-/// Encoded gradients lose some: how much is the answer, but all ranks must hold the same.
-ExchangeCheck Training::check_coded_exchange() {
-  const auto g = buffers_.gradients.values<float>();
-  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), 0);
-  std::ranges::fill(g, 0.0f);  // as between tensors in training
-  for (const auto& t : buckets.front().parts) {
-    draw_worker_gradient(config_.seed + t.offset, communicator_.rank(), g.subspan(t.offset, t.count));
-  }
-  const std::vector<float> mine(g.begin(), g.end());
-  fabric_.wait(fabric_.all_reduce(everybody, g, allreduce::Op::average, {}, buckets.front().contents()));
-  fabric_.forget();
-  const CodedSum sum = compare_coded_sum(communicator_, mine, g, allreduce::Op::average);
-  ExchangeCheck found{.fault = {}, .error = sum.error};
-  if (!sum.same_bits) {
-    found.fault =
-        fmt::format("ranks hold different sums after {} with codec {}", config_.algorithm->name, config_.codec->label);
-  }
-  return found;
+  t.bytes_sent = sum(sent.bytes_sent);
+  t.bytes_sent_max = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(sent.bytes_sent)));
+  t.bytes_between_nodes = sum(sent.bytes_between_nodes);
+  t.bytes_due = sum(sent.bytes_due);
+  t.bytes_known = communicator_.all(sent.bytes_known);
+  t.forecast = {.bytes = sum(mine.bytes),
+                .messages = sum(mine.messages),
+                .seconds = communicator_.max(mine.seconds),
+                .known = communicator_.all(mine.known)};
+  return t;
 }
 
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }

@@ -4,33 +4,12 @@
 #include <optional>
 #include <string>
 
+#include "bench/layout.hpp"
 #include "bench/session.hpp"
 #include "dataparallel/probe.hpp"
-#include "dataparallel/strategy.hpp"
-#include "dataparallel/world/fabric.hpp"
 #include "model/dataset.hpp"
-#include "model/registry.hpp"
 
 namespace gradmeter::bench {
-
-/// Overlap of communication with backward. bucketed: a progress thread moves buckets while backward goes on.
-enum class Overlap { none, bucketed };
-std::string_view name(Overlap);
-
-struct TrainingConfig {
-  std::string model = "mlp";
-  std::size_t batch_per_rank = 64;
-  int threads = 1;
-  dataparallel::StrategyPtr strategy = {};
-  allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged
-  compression::CodecChoicePtr codec = {};  ///< null: none
-  dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
-  Overlap overlap = Overlap::bucketed;
-  std::size_t bucket_bytes = std::size_t{25} << 20;
-  std::string optimizer = "sgd";
-  std::uint64_t seed = 1;
-  float step_size = 0.05f;
-};
 
 /// What a trial exchange showed. error: of the sum, relative and squared, with a codec.
 struct ExchangeCheck {
@@ -38,62 +17,97 @@ struct ExchangeCheck {
   std::optional<double> error = {};
 };
 
-/// Collective over the communicator, which must outlive it.
+/// Over all ranks since the first step.
+struct TrainingTotals {
+  std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: of one rank
+  std::uint64_t bytes_between_nodes = 0, bytes_due = 0, steps = 0;
+  dataparallel::Forecast forecast = {};  ///< what strategy and model said that they would send
+  dataparallel::Observations observed = {};
+  bool bytes_known = true;
+  /// Sent is what was forecast, where both are known.
+  bool right() const { return !bytes_known || !forecast.known || bytes_sent == forecast.bytes; }
+};
+
+/// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls.
 class Training {
  public:
   Training(Session&, const runtime::Communicator&, const model::DataSplit&, const TrainingConfig&);
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
 
-  /// Trains on this rank's part of global batch number `step`. What it did stands in `record()`.
+  /// Trains on this worker's part of global batch number `step`. What it did stands in `record()`.
   model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::Outcome step(std::size_t step, float step_size);
-  const dataparallel::StepRecord& record() const { return *record_; }
-  /// Of this rank's part of batch `step` at the weights of now, before any exchange. Not collective; the next step
-  /// overwrites it, and goes as if it had not been asked for. Cost: a forward and a backward pass.
+  const dataparallel::StepRecord& record() const { return record_; }
+  /// Of this rank's part of batch `step` at the weights of now, before any exchange. Not collective but over the ranks
+  /// of one copy of the model; the next step overwrites it, and goes as if it had not been asked for.
+  /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
+  std::size_t batch_global() const { return layout_.batch_global(config_); }
+  const Layout& layout() const { return layout_; }
 
-  /// Collective: top-1 over the whole validation set, each rank its part.
+  /// Do ranks speak without an agreement on when, so that none may use MPI itself but in a `quiet`?
+  bool has_mail() const { return config_.strategy->info().speech == dataparallel::Speech::mail; }
+  /// Collective: everybody has come, and nobody waits for an answer. While it lives the caller may use MPI. Null where
+  /// that is always so.
+  using Quiet = std::unique_ptr<dataparallel::Engine::Quiet>;
+  Quiet quiet();
+
+  /// Collective: top-1 of the weights that the run would hand over now, over the whole validation set, each worker its
+  /// part.
   double validation_accuracy();
-  /// Collective: do all ranks hold the same bits?
-  bool weights_equal() const;
+  /// Collective: do all workers hold the same bits, where the strategy promises it?
+  bool weights_agree();
   /// Collective: one all-reduce of the gradient buffer, with data that differs on every rank and at every place.
   /// Leaves the gradients zero.
   ExchangeCheck check_exchange();
+  /// Collective: ends the strategy; afterwards there are no more steps. What it all came to is then known.
+  TrainingTotals finish();
+  /// Collective: so far. Servers may still be answering, so bytes are not held against any forecast.
+  dataparallel::Observations observed();
 
   const model::Model& model() const { return *model_; }
   std::string_view transport_name() const;
   std::size_t parameter_bytes() const { return model_->element_count() * sizeof(float); }
   bool has_progress_thread() const { return progress_thread_; }
-
-  /// Why the configuration's exchange cannot be had among ranks so placed, for that model; empty: it can.
-  static std::string exchange_refusal(const TrainingConfig&, const model::Model&, allreduce::Shape);
-  /// Bytes that one rank will have resident for this configuration, the data set apart.
-  static std::size_t resident_bytes(const TrainingConfig&, const model::Model&, int ranks);
+  /// Threads of this rank that run at once, computing ones apart.
+  int helper_threads() const;
+  dataparallel::Probe& probe() { return probe_; }
 
  private:
   void load(std::size_t step);
+  void meet();
   bool sums_are_exact();
   ExchangeCheck check_coded_exchange();
-  static dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const model::Model&);
+  dataparallel::Forecast forecast() const;
+  model::Buffers judged();
 
   Session& session_;
   const runtime::Communicator& communicator_;
   model::DataSplit data_;
   TrainingConfig config_;
-  std::unique_ptr<model::Model> model_;
+  Layout layout_;
   bool progress_thread_;
   dataparallel::WorldFabric fabric_;
   dataparallel::Probe probe_;
+  dataparallel::Mesh mesh_;
+  dataparallel::FabricPeers peers_;
+  std::unique_ptr<model::Model> model_;
   std::unique_ptr<dataparallel::Rule> optimizer_;
-  std::unique_ptr<dataparallel::Strategy> strategy_;
   model::Buffers buffers_;
+  std::span<float> judged_, word_;
   dataparallel::Worker worker_;
+  std::unique_ptr<dataparallel::Strategy> strategy_;
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   std::vector<float> inputs_;
   std::vector<std::int32_t> labels_;
   std::optional<std::size_t> loaded_;
-  const dataparallel::StepRecord* record_ = nullptr;
+  std::uint64_t steps_ = 0;
+  bool finished_ = false;
+  dataparallel::StepRecord record_;
 };
 
 }  // namespace gradmeter::bench

@@ -137,6 +137,30 @@ std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text)
   return out;
 }
 
+void give_servers(std::vector<dataparallel::StrategyPtr>& strategies, const std::string& text) {
+  const auto servers = static_cast<int>(parse_count("--servers", text, 0, 65536));
+  bool any = false;
+  for (auto& s : strategies) {
+    if (s->info().speech != dataparallel::Speech::mail) continue;
+    s = s->with_servers(servers);
+    any = true;
+  }
+  if (!any)
+    throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
+}
+
+std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
+  std::vector<dataparallel::MeshShape> out;
+  std::string_view rest = text;
+  for (;;) {
+    const std::size_t end = rest.find(';');
+    auto shape = naming_flag("--mesh", [&] { return dataparallel::parse_mesh(rest.substr(0, end)); });
+    if (std::find(out.begin(), out.end(), shape) == out.end()) out.push_back(shape);
+    if (end == std::string_view::npos) return out;
+    rest.remove_prefix(end + 1);
+  }
+}
+
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, std::optional<allreduce::Goal> goal) {
   std::vector<allreduce::AlgorithmPtr> out;
   auto add = [&](std::string_view name) {

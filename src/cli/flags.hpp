@@ -70,6 +70,10 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
 /// `all`: every row, with its defaults.
 std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text);
 /// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
+/// `--servers N`: for those of the strategies that have servers, which some must.
+void give_servers(std::vector<dataparallel::StrategyPtr>&, const std::string& text);
+/// "data=2,tensor=2;data=4": meshes have commas in them, so a list is parted by semicolons.
+std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text);
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
                                                       std::optional<allreduce::Goal> goal = std::nullopt);
 /// `all`: every row and none. A null stands for none.

@@ -29,7 +29,9 @@ options::options_description describe() {
   add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
   add_text(d, "batch", "64", "mini-batch per rank (weak scaling) or of all ranks (strong)");
   add_text(d, "ranks", "", "rank counts; default 1,2,4 … up to the world");
-  add_text(d, "strategy", "independent,sync", "training strategies");
+  add_text(d, "strategy", "independent,sync", "training strategies; see list strategies");
+  add_text(d, "servers", "",
+           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
   add_text(d, "algorithm", "mpi,ring", "all-reduce algorithms");
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
   add_text(d, "overlap", "bucketed", "none, bucketed: exchange under backward by a progress thread");
@@ -40,8 +42,8 @@ options::options_description describe() {
   add_text(d, "precision", "fp32", "fp32");
   add_text(d, "codec", "none", "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs");
   add_text(d, "device", "cpu", "cpu");
-  add_text(d, "mesh", "data", "data: all ranks on the data axis");
-  add_text(d, "accumulate", "1", "micro-batches a step: 1");
+  add_text(d, "mesh", "data", "how ranks are arranged: data=2,tensor=2,pipeline=2; several are parted by ';'");
+  add_text(d, "accumulate", "1", "micro-batches a step");
   add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");
   add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
@@ -93,13 +95,15 @@ std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data
 bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
-  check_only("--mesh", f.text("mesh"), {"data"});
-  check_only("--accumulate", f.text("accumulate"), {"1"});
   bench::ScaleOptions o;
   o.factors.models = parse_models(f.text("model"), data.features, data.classes);
   for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
   o.factors.ranks = parse_ranks(f, world);
   o.factors.strategies = parse_strategies(f.text("strategy"));
+  if (f.has("servers")) give_servers(o.factors.strategies, f.text("servers"));
+  o.factors.meshes = parse_meshes(f.text("mesh"));
+  o.factors.accumulates.clear();
+  for (auto n : parse_counts("--accumulate", f.text("accumulate"), 1, 1u << 20)) o.factors.accumulates.push_back(n);
   o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce);
   o.factors.codecs = parse_codecs(f.text("codec"));
   o.factors.transports = parse_transports(f.text("transport"));

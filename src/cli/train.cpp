@@ -21,8 +21,12 @@ options::options_description describe() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
-  add_text(d, "batch", "64", "mini-batch per rank; the global batch is this times the ranks");
-  add_text(d, "strategy", "sync", "training strategy");
+  add_text(d, "batch", "64", "mini-batch per worker; the global batch is this times the workers");
+  add_text(d, "strategy", "sync", "sync, ps-async, model-averaging:every=16 …; see list strategies");
+  add_text(d, "servers", "",
+           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
+  add_text(d, "mesh", "data", "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b");
+  add_text(d, "accumulate", "1", "micro-batches of a step");
   add_text(d, "algorithm", "ring", "all-reduce algorithm");
   add_text(d, "transport", "auto", "auto, mpi, shm");
   add_text(d, "overlap", "bucketed", "none, bucketed");
@@ -35,15 +39,16 @@ options::options_description describe() {
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
-  add_text(d, "lr", "0.01", "step size");
+  add_text(d, "lr", "", "step size; default: the strategy's usual one");
   add_text(d, "lr-rule", "constant", "constant, cosine, and with '+' linear:batch=64, sqrt:batch=64: linear+cosine");
   add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0, or from --lr if scaled; 0: none");
-  add_text(d, "optimizer", "momentum:mu=0.9", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
+  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
   add_text(d, "seed", "1", "of data, order and weights");
   add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
+  add_text(d, "noise-scale", "", "look at the gradient's noise every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
   add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
@@ -67,7 +72,11 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   auto& c = o.config;
   c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
-  c.strategy = only_one("--strategy", parse_strategies(f.text("strategy")));
+  auto strategies = parse_strategies(f.text("strategy"));
+  if (f.has("servers")) give_servers(strategies, f.text("servers"));
+  c.strategy = only_one("--strategy", strategies);
+  c.mesh = only_one("--mesh", parse_meshes(f.text("mesh")));
+  c.accumulate = parse_count("--accumulate", f.text("accumulate"), 1, 1u << 20);
   c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
   c.codec = only_one("--codec", parse_codecs(f.text("codec")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
@@ -75,10 +84,12 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
   c.threads =
       f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
-  c.optimizer = f.text("optimizer");
+  const auto& usual = c.strategy->info();
+  c.optimizer =
+      f.has("optimizer") ? f.text("optimizer") : std::string(usual.optimizer.empty() ? "sgd" : usual.optimizer);
   dataparallel::make_optimizer(c.optimizer, {.elements = 1});
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
+  c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
   o.step_rule = bench::StepSizeRule(f.text("lr-rule"));
   o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
@@ -90,6 +101,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
     if (f.has("dump-step")) o.dump->step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
   }
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
+  if (f.has("noise-scale")) o.noise_every = parse_count("--noise-scale", f.text("noise-scale"), 1, 1u << 30);
   o.data.directory = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
   o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
@@ -125,12 +137,21 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   }
 }
 
+void print_noise(const bench::TrainResult& r) {
+  if (r.noise_scale) {
+    fmt::print("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
+  } else {
+    fmt::print("gradient noise scale not known: the noise hides the gradient; look at more steps\n");
+  }
+}
+
 int run(const Flags& f, const Invocation& invocation) {
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const DataShape data = agree_on_data(world, data_directory(f));
   const auto options = read_options(f, threads, data);
+  bench::check_noise_scale(options, world.size());
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
@@ -156,6 +177,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root && options.noise_every) print_noise(result);
   if (root && options.dump && !result.dumped) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }

@@ -20,6 +20,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
     d.encode += c.encode_s;
     d.decode += c.decode_s;
   }
+  for (const auto& w : r.waits) d.waited += w.when.length();
   computing = unite(computing);
   communicating = unite(communicating);
   d.compute = total(computing);

@@ -19,6 +19,7 @@ struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
+  ComputeLog waits = {};  ///< of the worker: for a call, or for mail, by what it waited for
 };
 
 /// A step taken apart [s]. compute + exposed + idle = step, where idle is what is neither computation nor a call.
@@ -31,6 +32,7 @@ struct Decomposition {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
   double encode = 0, decode = 0;
+  double waited = 0;  ///< the worker stood still
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

@@ -6,6 +6,17 @@
 
 namespace gradmeter::dataparallel {
 
+namespace {
+
+/// As fabrics choose: other collectives than all-reduce go by the ring where the algorithm has no schedule for them.
+allreduce::AlgorithmPtr algorithm_for(const Scene& s, allreduce::Shape shape, allreduce::Goal goal) {
+  const bool fits = s.algorithm && (goal == allreduce::Goal::all_reduce ||
+                                    (s.algorithm->has_schedule() && s.algorithm->refusal(shape, goal).empty()));
+  return fits ? s.algorithm : allreduce::find_algorithm("ring");
+}
+
+}  // namespace
+
 Forecast& Forecast::operator+=(const Forecast& o) {
   bytes += o.bytes;
   messages += o.messages;
@@ -20,8 +31,8 @@ Forecast Forecast::times(std::uint64_t n) const {
 
 Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
   if (s.ranks < 2) return {};
-  const auto algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring");
   const allreduce::Shape shape{s.ranks, s.ranks};
+  const auto algorithm = algorithm_for(s, shape, goal);
   if (!algorithm->has_schedule()) return {.known = false};
   const auto schedule = algorithm->make(shape, goal).front();
   const auto layout = allreduce::Slice{

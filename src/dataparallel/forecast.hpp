@@ -23,8 +23,9 @@ struct Forecast {
 struct Scene {
   std::uint32_t ranks = 1;  ///< of the axis, servers among them
   std::span<const model::Tensor> tensors = {};
-  std::size_t elements = 0;                ///< of the flat buffer
-  std::uint64_t steps = 1;                 ///< from the first on
+  std::size_t elements = 0;  ///< of the flat buffer
+  std::uint64_t steps = 1;
+  std::uint64_t first_step = 1;            ///< the number of the first of them, as UpdateStep counts
   allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
   compression::CodecChoicePtr codec = {};  ///< null: none
   allreduce::Link link = {};

@@ -14,13 +14,17 @@ namespace gradmeter::dataparallel {
 
 /// In front of every message. What the fields but `bytes` mean is the business of those who write to each other.
 struct MailHeader {
-  std::uint32_t operation = 0, shard = 0;
+  std::uint16_t operation = 0;
+  /// Not of any step: a probe marks so what a worker posts between steps, and who answers it hands the mark on, so that
+  /// bytes can be told apart.
+  std::uint16_t beside = 0;
+  std::uint32_t shard = 0;
   std::uint64_t clock = 0;             ///< the worker's
   std::uint64_t version = 0;           ///< of the weights that were read, or are sent
   std::uint64_t sequence = 0;          ///< counts a sender's messages to one receiver, so that a doubled one is known
   std::uint64_t first = 0, count = 0;  ///< elements of the shard
   std::uint64_t bytes = 0;             ///< of payload behind the header
-  double seconds = 0;
+  double value = 0;
 };
 static_assert(std::is_trivially_copyable_v<MailHeader> && sizeof(MailHeader) == 64);
 

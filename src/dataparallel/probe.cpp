@@ -8,20 +8,34 @@ namespace {
 
 class WatchedPort final : public Port {
  public:
-  WatchedPort(std::unique_ptr<Port> inner, std::function<void(const Ticket&)> keep)
-      : inner_(std::move(inner)), keep_(std::move(keep)) {}
+  using Mark = std::function<bool(MailHeader&)>;  ///< says whether to keep
+  struct Watchers {
+    Mark mark;
+    std::function<void(const Ticket&)> keep;
+    std::function<double()> now;  ///< null: nobody wants to know of waits
+    std::function<void(std::string_view why, double begin)> waited;
+  };
+  WatchedPort(std::unique_ptr<Port> inner, Watchers w) : inner_(std::move(inner)), watchers_(std::move(w)) {}
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
-  Ticket post(int to, const MailHeader& header, const char* label) override {
+  Ticket post(int to, const MailHeader& given, const char* label) override {
+    MailHeader header = given;
+    const bool kept = watchers_.mark(header);
     Ticket t = inner_->post(to, header, label);
-    keep_(t);
+    if (kept) watchers_.keep(t);
     return t;
   }
-  std::optional<Mail> next(const char* why, double deadline) override { return inner_->next(why, deadline); }
+  std::optional<Mail> next(const char* why, double deadline) override {
+    if (!watchers_.now) return inner_->next(why, deadline);
+    const double begin = watchers_.now();
+    auto mail = inner_->next(why, deadline);
+    watchers_.waited(why, begin);
+    return mail;
+  }
   bool lossy() const override { return inner_->lossy(); }
 
  private:
   std::unique_ptr<Port> inner_;
-  std::function<void(const Ticket&)> keep_;
+  Watchers watchers_;
 };
 
 /// The fabric of a program beside the worker, with everything it computes in the ledger.
@@ -65,17 +79,17 @@ void Ledger::sweep() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
     if (keep_) record_.calls.push_back({(*it)->label(), (*it)->completion()});
-    count((*it)->completion());
+    totals_.add((*it)->completion());
   }
   under_way_.erase(done, under_way_.end());
 }
 
-void Ledger::count(const Completion& c) {
-  totals_.bytes_sent += c.bytes_sent;
-  totals_.bytes_between_nodes += c.bytes_between_nodes;
-  totals_.bytes_due += c.bytes_due.value_or(0);
-  totals_.bytes_known &= c.bytes_due.has_value();
-  ++totals_.calls;
+void Totals::add(const Completion& c) {
+  bytes_sent += c.bytes_sent;
+  bytes_between_nodes += c.bytes_between_nodes;
+  bytes_due += c.bytes_due.value_or(0);
+  bytes_known &= c.bytes_due.has_value();
+  ++calls;
 }
 
 StepRecord Ledger::take() {
@@ -92,12 +106,14 @@ Totals Ledger::totals() {
 
 void Ledger::add_done(const Completion& c) {
   const std::lock_guard lock(mutex_);
-  count(c);
+  totals_.add(c);
 }
 
 void Probe::begin_step() {
   record_.computations.clear();
   record_.calls.clear();
+  record_.waits.clear();
+  kept_.clear();
   inner_.log_to(&record_.computations);
   record_.step.begin = inner_.now();
   in_step_ = true;
@@ -108,23 +124,51 @@ const StepRecord& Probe::end_step() {
   inner_.log_to(nullptr);  // what is computed between steps (a validation) is in none
   record_.step.end = inner_.now();
   in_step_ = false;
-  std::vector<Ticket> under_way;
-  for (Ticket& t : tickets_) {
-    if (!t->done()) {
-      under_way.push_back(std::move(t));
-      continue;
-    }
-    record_.calls.push_back({t->label(), t->completion()});
-    ledger_.add_done(t->completion());
+  const auto first_done =
+      std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
+  for (auto it = first_done; it != tickets_.end(); ++it) {
+    record_.calls.push_back({(*it)->label(), (*it)->completion()});
+    ledger_.add_done((*it)->completion());
+    kept_.push_back(std::move(*it));
   }
-  tickets_ = std::move(under_way);
+  tickets_.erase(first_done, tickets_.end());
   return record_;
+}
+
+Totals Probe::totals() {
+  Totals sum = ledger_.totals();
+  for (const Ticket& t : tickets_) {
+    if (t->done()) sum.add(t->completion());
+  }
+  return sum;
+}
+
+void Probe::wait(const Ticket& t) {
+  const double begin = inner_.now();
+  inner_.wait(t);
+  note_wait(t->label(), begin);
+}
+
+void Probe::note_wait(std::string_view why, double begin) {
+  if (in_step_ && inner_.now() > begin) record_.waits.push_back({why, {begin, inner_.now()}});
 }
 
 Ports Probe::open(Group g, const MailOptions& o) {
   Ports p = inner_.open(g, o);
-  p.worker = std::make_unique<WatchedPort>(std::move(p.worker), [this](const Ticket& t) { keep(t); });
-  p.server = std::make_unique<WatchedPort>(std::move(p.server), [this](const Ticket& t) { ledger_.add(t); });
+  const auto worker = [this](MailHeader& h) {
+    if (!in_step_) h.beside = 1;
+    return in_step_;
+  };
+  const auto server = [](const MailHeader& h) { return h.beside == 0; };
+  p.worker = std::make_unique<WatchedPort>(
+      std::move(p.worker), WatchedPort::Watchers{.mark = worker,
+                                                 .keep = [this](const Ticket& t) { keep(t); },
+                                                 .now = [this] { return inner_.now(); },
+                                                 .waited = [this](auto why, double begin) { note_wait(why, begin); }});
+  p.server = std::make_unique<WatchedPort>(
+      std::move(p.server),
+      WatchedPort::Watchers{
+          .mark = server, .keep = [this](const Ticket& t) { ledger_.add(t); }, .now = {}, .waited = {}});
   return p;
 }
 

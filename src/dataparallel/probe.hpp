@@ -9,10 +9,12 @@
 
 namespace gradmeter::dataparallel {
 
-/// Everything that a rank has sent, in steps and beside them.
+/// Everything that a rank has sent in steps, its server's answers to steps among it; not what was beside any step:
+/// weights that are judged, goodbyes.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
+  void add(const Completion&);
 };
 
 /// What programs beside the worker did. Any thread.
@@ -29,7 +31,6 @@ class Ledger {
   Totals totals();
 
  private:
-  void count(const Completion&);
   void sweep();  ///< what has been completed goes to the record; mutex held
 
   std::mutex mutex_;
@@ -55,8 +56,8 @@ class Probe final : public Forwarding {
   /// What servers beside the worker did since the last time, if it is kept.
   StepRecord take_beside() { return ledger_.take(); }
   void keep_beside(bool yes) { ledger_.keep(yes); }
-  /// Of all steps so far, and of what was beside them.
-  Totals totals() { return ledger_.totals(); }
+  /// Of all steps so far, as far as it is done.
+  Totals totals();
 
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
     return keep(inner_.all_reduce(g, b, op, std::move(r), contents));
@@ -72,16 +73,19 @@ class Probe final : public Forwarding {
     return keep(inner_.send(g, peer, b, std::move(r)));
   }
   Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
+  void wait(const Ticket&) override;
   Ports open(Group, const MailOptions&) override;
   std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
 
  private:
+  void note_wait(std::string_view why, double begin);
   Ticket keep(Ticket t) {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
   StepRecord record_;
-  std::vector<Ticket> tickets_;
+  std::vector<Ticket> tickets_;  ///< posted in a step, not done when it ended
+  std::vector<Ticket> kept_;     ///< of the record: it has their labels
   bool in_step_ = false;
   Ledger ledger_;
 };

@@ -2,7 +2,19 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
+#include "core/format.hpp"
+
 namespace gradmeter::dataparallel {
+
+double Observations::mean_staleness() const {
+  double sum = static_cast<double>(staleness_under_way), count = 0;
+  for (std::size_t k = 0; k < staleness.size(); ++k) {
+    sum += static_cast<double>(k) * static_cast<double>(staleness[k]);
+    count += static_cast<double>(staleness[k]);
+  }
+  return count > 0 ? sum / count : 0;
+}
 
 void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
   compute("update", optimizer_.cost(count),
@@ -15,6 +27,29 @@ void Strategy::begin(Worker& w) {
 
 void Strategy::judged(Worker& w, Buffer to) {
   std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin());
+}
+
+std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {
+  constexpr core::CountRange servers{0, 65536};
+  if (parsed_.parameters.contains("servers")) {
+    o.servers = static_cast<int>(core::count_parameter(parsed_, "servers", servers));
+  }
+  return info_.make(parsed_, o);
+}
+
+StrategyPtr StrategyChoice::with_servers(int servers) const {
+  core::ParsedName other = parsed_;
+  const auto it = other.parameters.find("servers");
+  if (it == other.parameters.end()) {
+    throw core::UsageError(fmt::format("strategy {} has no servers; ps-sync, ps-async, ps-ssp and easgd have", name));
+  }
+  it->second = fmt::format("{}", servers);
+  return std::make_shared<StrategyChoice>(info_, std::move(other));
+}
+
+StrategyPtr StrategyChoice::alone() const {
+  if (parsed_.parameters.contains("servers")) return with_servers(0);
+  return std::make_shared<StrategyChoice>(info_, parsed_);
 }
 
 }  // namespace gradmeter::dataparallel

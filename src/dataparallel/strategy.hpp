@@ -16,9 +16,14 @@ namespace gradmeter::dataparallel {
 struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
   std::vector<std::uint64_t> staleness = {};
+  std::uint64_t staleness_under_way =
+      0;                          ///< of the updates that had not come yet when the first worker finished, summed
   std::uint64_t updates = 0;      ///< applied here
   std::uint64_t largest_gap = 0;  ///< clocks that the fastest worker was ahead of the slowest when it read, at most
   double held_s = 0;              ///< reads that a bound held back
+
+  /// With what was under way at the end, so that a cycle that was cut short counts as much as it lasted.
+  double mean_staleness() const;
 };
 
 class Strategy {
@@ -51,8 +56,8 @@ class Strategy {
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;                     ///< communicate under computation where the rule allows it
-  int servers = 0;                         ///< ranks of an axis that only serve; 0: every worker serves too
-  std::string optimizer = "sgd";           ///< the servers'
+  int servers = 0;                         ///< as the name has it: the last so many ranks of an axis only serve
+  std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
   compression::CodecChoicePtr codec = {};  ///< of mail; the fabric has its own for all-reduces
   std::uint64_t seed = 1;
 };
@@ -62,7 +67,8 @@ enum class Speech : std::uint8_t {
   nothing,      ///< none of them
   all_reduce,   ///< algorithm, codec, transport, overlap, bucket
   collectives,  ///< algorithm, transport
-  messages      ///< transport
+  messages,     ///< transport
+  mail          ///< transport, codec, overlap; ranks may be at different steps
 };
 
 /// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.
@@ -85,7 +91,11 @@ class StrategyChoice {
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.speech != Speech::nothing; }
   /// Errors: UsageError for a parameter's value that it does not take.
-  std::unique_ptr<Strategy> make(const StrategyOptions& o) const { return info_.make(parsed_, o); }
+  std::unique_ptr<Strategy> make(StrategyOptions) const;
+  /// The same with other servers. Errors: UsageError where it has none.
+  std::shared_ptr<const StrategyChoice> with_servers(int) const;
+  /// As it is on one rank, which must train: without ranks that only serve.
+  std::shared_ptr<const StrategyChoice> alone() const;
 
  private:
   const StrategyInfo& info_;

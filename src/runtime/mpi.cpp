@@ -186,6 +186,11 @@ double Communicator::max(double value) const {
   return out;
 }
 
+void Communicator::sum(std::span<double> values) const {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(values.size()), MPI_DOUBLE, MPI_SUM, get()),
+            "MPI_Allreduce");
+}
+
 double Communicator::sum(double value) const {
   double out = 0;
   check_mpi(MPI_Allreduce(&value, &out, 1, MPI_DOUBLE, MPI_SUM, get()), "MPI_Allreduce");

@@ -150,6 +150,8 @@ class Communicator {
   std::vector<std::string> all_gather_text(const std::string& mine) const;
   double max(double value) const;
   double sum(double value) const;
+  /// In place, element by element. Collective.
+  void sum(std::span<double> values) const;
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
 

@@ -143,5 +143,117 @@ TEST(Baton, ClocksGoOnFromRunToRun) {
   EXPECT_EQ(baton.now(1), 6);
 }
 
+TEST(Baton, ASleeperWakesAtItsTimeOrWhenItIsWokenEarlier) {
+  Baton baton(2);
+  Log log;
+  baton.run([&](int rank) {
+    if (rank == 0) {
+      baton.block(0, "a time", 10);
+      log.emplace_back(0, baton.now(0));
+      baton.block(0, "a time", 100);
+      log.emplace_back(0, baton.now(0));
+      baton.block(0, "a time that is past", 5);
+      log.emplace_back(0, baton.now(0));
+      baton.block(0, "a time", 1000);
+      log.emplace_back(0, baton.now(0));
+    } else {
+      baton.advance(1, 20);
+      baton.wake(0, 50);
+      baton.wake(0, 40);   // the earliest counts
+      baton.wake(0, 200);  // no effect
+      baton.advance(1, 500);
+      baton.wake(0, 2000);  // nor has one that comes after its own time
+    }
+  });
+  EXPECT_THAT(log, ElementsAre(Pair(0, 10), Pair(0, 40), Pair(0, 40), Pair(0, 1000)));
+}
+
+TEST(Baton, SpawnedThreadsStartAtTheirSpawnersNowAndTakeTurns) {
+  Baton baton(2);
+  Log log;
+  baton.run([&](int rank) {
+    baton.advance(rank, 5.0 + rank);
+    if (rank == 1) return;
+    const int other = baton.spawn("a helper", [&] {
+      const int me = baton.holder();
+      log.emplace_back(me, baton.now(me));
+      baton.advance(me, 10);
+      log.emplace_back(me, baton.now(me));
+      baton.wake(0, baton.now(me));
+    });
+    EXPECT_EQ(other, 2);
+    log.emplace_back(0, baton.now(0));
+    baton.advance(0, 7);
+    log.emplace_back(0, baton.now(0));
+    EXPECT_FALSE(baton.ended(other));
+    baton.block(0, "its helper");
+    EXPECT_EQ(baton.now(0), 15);
+  });
+  EXPECT_THAT(log, ElementsAre(Pair(0, 5), Pair(2, 5), Pair(0, 12), Pair(2, 15)));
+}
+
+TEST(Baton, ADeadlockNamesSpawnedThreadsAndThoseThatWereStopped) {
+  Baton baton(3);
+  baton.stop_at(2, 4);
+  try {
+    baton.run([&](int rank) {
+      if (rank == 0) baton.spawn("the server", [&] { baton.block(baton.holder(), "mail"); });
+      if (rank == 2) baton.advance(2, 100);
+    });
+    FAIL() << "no deadlock was seen";
+  } catch (const std::logic_error& e) {
+    EXPECT_STREQ(e.what(), "deadlock in virtual time: rank 2 died at 4 s; the server waits for mail");
+  }
+}
+
+TEST(Baton, AThreadIsStoppedAtItsTimeWhateverItDoes) {
+  Baton baton(4);
+  for (const int r : {0, 1, 2}) baton.stop_at(r, 7);
+  std::atomic<int> guests{0};
+  std::vector<int> went_on;
+  baton.run([&](int rank) {
+    const Guest guest(guests);
+    if (rank == 0) baton.advance(0, 100);
+    if (rank == 1) baton.block(1, "for ever");
+    if (rank == 2) baton.block(2, "a later time", 50);
+    if (rank == 3) baton.advance(3, 100);
+    went_on.push_back(rank);
+  });
+  EXPECT_EQ(guests, 0);
+  EXPECT_THAT(went_on, ElementsAre(3)) << "nobody told it to stop";
+  for (const int r : {0, 1, 2}) EXPECT_EQ(baton.now(r), 7);
+}
+
+TEST(Baton, ASpawnedThreadIsEndedWhereItSleeps) {
+  Baton baton(1);
+  std::atomic<int> guests{0};
+  bool went_on = false;
+  baton.run([&](int) {
+    const int other = baton.spawn("a sleeper", [&] {
+      const Guest guest(guests);
+      baton.block(baton.holder(), "for ever");
+      went_on = true;
+    });
+    baton.advance(0, 10);
+    EXPECT_EQ(guests, 1);
+    baton.stop(other);
+    EXPECT_EQ(guests, 0);
+    EXPECT_TRUE(baton.ended(other));
+    EXPECT_EQ(baton.now(0), 10);
+    baton.stop(other);  // again: nothing
+  });
+  EXPECT_FALSE(went_on);
+}
+
+TEST(Baton, ASuspectIsThrownInsteadOfADeadlock) {
+  Baton baton(1);
+  EXPECT_THROW(baton.run([&](int) {
+    baton.suspect(std::make_exception_ptr(std::out_of_range("its reason")));
+    baton.block(0, "somebody who failed");
+  }),
+               std::out_of_range);
+  baton.run([&](int) { baton.suspect(std::make_exception_ptr(std::out_of_range("harmless"))); });
+}
+
 }  // namespace
 }  // namespace gradmeter::dataparallel

@@ -288,7 +288,8 @@ TEST(Strategy, AnUnknownNameIsRefusedWithAllThatThereAre) {
 TEST(Strategy, TheTableSaysWhoCommunicates) {
   for (const auto& s : strategies()) {
     bool called = false;
-    for (const Trace& t : run(2, {.strategy = s.name, .steps = 2})) {
+    // Longer than any block of steps between two exchanges.
+    for (const Trace& t : run(2, {.strategy = s.name, .batch_global = 4, .steps = 33})) {
       for (const StepTrace& step : t.steps) called |= !step.calls.empty();
     }
     EXPECT_EQ(called, s.speech != Speech::nothing) << s.name;

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cmath>
-#include <stdexcept>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "support/virtual_machine.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -18,34 +17,11 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Distinct on every rank and at every place.
-float value_at(int rank, std::size_t i) {
-  return std::sin(0.37f * static_cast<float>(i) + 1.7f * static_cast<float>(rank));
-}
-std::vector<float> values(int rank, std::size_t n) {
-  std::vector<float> v(n);
-  for (std::size_t i = 0; i < n; ++i) v[i] = value_at(rank, i);
-  return v;
-}
-Buffer whole(std::vector<float>& v) { return std::span<float>(v); }
-
-/// A machine whose times are easy to work out: 1 s a FLOP, 1 s a message, 1 s a byte, sums for free.
-VirtualMachine slow_machine() {
-  VirtualMachine m;
-  m.flops_per_s = 1;
-  m.bytes_per_s = 1;
-  m.link = {.latency_s = 1, .bytes_per_s = 1, .reduce_bytes_per_s = 1e30};
-  return m;
-}
-
-std::string failure(int workers, const std::function<void(Fabric&)>& body) {
-  try {
-    VirtualWorld(workers, slow_machine()).run(body);
-  } catch (const std::logic_error& e) {
-    return e.what();
-  }
-  return "no failure";
-}
+using test::failure;
+using test::slow_machine;
+using test::value_at;
+using test::values;
+using test::whole;
 
 TEST(VirtualWorld, AllReduceGivesEveryRankTheAnswer) {
   for (const auto* algorithm : {"ring", "recursive-doubling"}) {

@@ -26,6 +26,12 @@ TEST_F(CommunicatorCheck, TheWorldKnowsItsRanks) {
   EXPECT_FALSE(world_.is_null());
 }
 
+TEST_F(CommunicatorCheck, AnArrayIsSummedElementByElement) {
+  std::array<double, 3> values{1, 10.0 * rank_, -0.5};
+  world_.sum(values);
+  EXPECT_EQ(values, (std::array<double, 3>{double(size_), 5.0 * size_ * (size_ - 1), -0.5 * size_}));
+}
+
 TEST_F(CommunicatorCheck, ASplitGroupsByColourAndOrdersByKey) {
   const Communicator half = world_.split(rank_ % 2, -rank_);
   EXPECT_EQ(half.size(), (size_ + 1 - rank_ % 2) / 2);

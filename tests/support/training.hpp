@@ -113,6 +113,7 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
     trace.steps.back().outcome = outcome;
     trace.steps.back().weights = hash_of(buffers.parameters.values<float>());
   }
+  strategy->end(worker);
   const auto weights = buffers.parameters.values<float>();
   trace.weights.assign(weights.begin(), weights.end());
   return trace;

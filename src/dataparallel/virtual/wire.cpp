@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace gradmeter::dataparallel {
+namespace {
+
+/// Added to a parcel's number: it is last among those of its time and sender.
+constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
+
+}  // namespace
 
 Wire::Sending Wire::send(int from, std::size_t bytes) {
   double& free = outgoing_free_[static_cast<std::size_t>(from)];
@@ -15,16 +21,17 @@ void Wire::deliver(Letterbox& box, Parcel p, Sending s, double delay) {
   p.head = s.begin + link_.latency_s + delay;
   p.tail = s.left + link_.latency_s + delay;
   p.wire_s = s.left - s.begin;
+  p.number = posted_++;
   enqueue(box, std::move(p));
 }
 
 void Wire::deliver_at(Letterbox& box, Parcel p, double time) {
   p.head = p.tail = time;
+  p.number = last_of_all + posted_++;
   enqueue(box, std::move(p));
 }
 
 void Wire::enqueue(Letterbox& box, Parcel p) {
-  p.number = posted_++;
   const auto key = std::tuple(p.head, p.from, p.number);
   port(box).coming.emplace(key, Coming{std::move(p), &box});
   if (box.reader >= 0) baton_.wake(box.reader, expected(box));

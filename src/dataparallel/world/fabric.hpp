@@ -57,7 +57,7 @@ class WorldFabric final : public Fabric {
   TransportKind transport() const { return network_.transport(); }
   /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
   /// must be done with what they wait for.
-  Engine::Quiet quiet() { return Engine::Quiet(*engine_); }
+  std::unique_ptr<Engine::Quiet> quiet() { return std::make_unique<Engine::Quiet>(*engine_); }
   /// Drops what the codec keeps from call to call.
   void forget();
 

@@ -1,0 +1,125 @@
+#include "bench/layout.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/buckets.hpp"
+#include "dataparallel/rules/registry.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::Speech;
+
+constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena may take
+
+std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
+  if (!c.algorithm) return {};
+  if (!c.codec || c.strategy->info().speech != Speech::all_reduce) return c.algorithm->refusal(shape);
+  const allreduce::CodedRequest request{.codec = *c.codec,
+                                        .algorithm = *c.algorithm,
+                                        .shape = shape,
+                                        .options = {.max_bytes = m.element_count() * sizeof(float)}};
+  if (auto why = allreduce::codec_refusal(request, allreduce::Goal::all_reduce, {}); !why.empty()) return why;
+  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  return allreduce::contents_refusal(request, all.front().parts);
+}
+
+/// Where the ranks of the first data axis lie.
+allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
+  std::vector<int> nodes;
+  for (int d = 0; d < l.mesh.data; ++d) {
+    nodes.push_back(node_of[static_cast<std::size_t>(l.mesh.rank({.data = d}))]);
+  }
+  return allreduce::shape_of(nodes);
+}
+
+}  // namespace
+
+std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "bucketed"; }
+
+dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
+  return {.bucket_bytes = bucket_bytes,
+          .overlap = overlap == Overlap::bucketed,
+          .optimizer = optimizer,
+          .codec = strategy->info().speech == Speech::mail ? codec : nullptr,
+          .seed = seed};
+}
+
+Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
+  Layout l{.mesh = c.mesh.complete(ranks)};
+  l.place = l.mesh.place(rank);
+  l.workers = c.strategy->make(c.strategy_options())->workers(l.mesh.data);
+  if (l.workers >= 1) return l;
+  throw core::UsageError(
+      fmt::format("the servers of {} leave no worker among the {} ranks of a data axis: start more ranks",
+                  c.strategy->name, l.mesh.data));
+}
+
+std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
+  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece));
+}
+
+Applies factors_of(Speech s) {
+  return {.algorithm = s == Speech::all_reduce || s == Speech::collectives,
+          .codec = s == Speech::all_reduce || s == Speech::mail,
+          .overlap = s == Speech::all_reduce || s == Speech::mail,
+          .bucket = s == Speech::all_reduce || s == Speech::collectives};
+}
+
+bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
+
+bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
+  if (c.strategy->info().speech == Speech::mail) return true;
+  return c.overlap == Overlap::bucketed && exchanges(c, l) && factors_of(c.strategy->info().speech).overlap;
+}
+
+std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> node_of) {
+  try {
+    const Layout l = layout_of(c, static_cast<int>(node_of.size()), 0);
+    const auto m = sized_model(c, l, d);
+    if (c.batch_per_rank % c.accumulate != 0) {
+      return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
+    }
+    const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
+    if (l.mesh.tensor > 1 && rule->needs_whole_tensors()) {
+      return fmt::format("{} takes norms of whole tensors, which tensor={} splits", rule->name(), l.mesh.tensor);
+    }
+    const auto strategy = c.strategy->make(c.strategy_options());
+    if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
+    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+
+dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, const model::Model& m) {
+  const std::size_t bytes = m.element_count() * sizeof(float);
+  const auto needs = m.peer_needs();
+  const auto strategy = c.strategy->make(c.strategy_options());
+  const Speech speech = c.strategy->info().speech;
+  return {.algorithm = exchanges(c, l) ? c.algorithm : nullptr,
+          .codec = speech == Speech::all_reduce && exchanges(c, l) ? c.codec : nullptr,
+          .transport = c.transport,
+          // Parameters, gradients, what is judged, and a word to meet by.
+          .memory_bytes = 3 * (bytes + slack) + slack + needs.memory_bytes + strategy->memory_bytes(m, l.mesh.data),
+          .scatters = speech == Speech::collectives,
+          .companion_threads = c.threads,
+          .max_call_bytes = std::max(bytes, needs.largest_sum_bytes)};
+}
+
+std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
+  std::size_t most = 0;
+  for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
+    const Layout l = layout_of(c, ranks, r);
+    const auto m = sized_model(c, l, d);
+    most = std::max(most, dataparallel::WorldFabric::resident_bytes(fabric_options(c, l, *m), ranks) +
+                              m->workspace_bytes(c.batch_per_rank) + c.batch_per_rank * d.features * sizeof(float));
+    if (l.mesh.copy_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
+  }
+  return most;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,98 @@
+// The worker's side of the servers: sends changes chunk by chunk while they are being computed, and fetches weights.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/server/protocol.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// What a courier is told of its errand.
+struct CourierPlan {
+  int rank = 0;          ///< the worker's
+  int first_server = 0;  ///< rank of the first server; the others follow it
+  Coding changes = Coding(), weights = Coding();
+  bool feedback = false;  ///< what encoding a change loses goes into the next
+  std::uint64_t seed = 1;
+};
+
+/// One thread: the worker's. Memory: the weights once, and once more with feedback.
+class Courier {
+ public:
+  Courier(Fabric&, std::unique_ptr<Port>, const Sharding&, const CourierPlan&);
+
+  /// Begins to push the next update. Its first `ready` elements may be sent as far as `ready` was called; they must
+  /// stay as they are until `finish_push`. fetch: the servers send weights as soon as they have applied it.
+  void begin_push(ConstBuffer change, float size, bool fetch);
+  /// Posts what may be posted, without waiting.
+  void ready(std::size_t elements);
+  /// Waits until everything has been posted.
+  void finish_push();
+  /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
+  void request(std::uint64_t clock, std::uint64_t own);
+  /// Waits for the weights that were asked for last. The next pushes are computed `from_these`.
+  enum class Use : std::uint8_t { from_these, to_look_at };
+  void fetch(Buffer to, Use = Use::from_these);
+  /// Waits until servers have taken everything.
+  void settle();
+  /// No more of this worker. Everything must be settled.
+  void say_goodbye();
+
+  std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
+
+ private:
+  struct Posted {
+    MailHeader header;
+    std::vector<std::byte> payload = {};  ///< kept only where messages get lost
+    double again = 0;                     ///< when it is sent once more [s]
+    int tries = 0;
+  };
+  /// To one server.
+  struct Line {
+    std::uint32_t shard = 0;
+    int rank = 0;
+    std::size_t chunks = 0;
+    std::size_t next = 0;                    ///< chunk of the push under way
+    std::deque<Posted> unacknowledged = {};  ///< chunks, or the goodbye
+    std::uint64_t base = 0;                  ///< version of the weights that pushes are computed from
+    bool asks = false;                       ///< a request is due
+    std::size_t missing = 0;                 ///< chunks of the weights that have not come yet
+    std::vector<bool> here = {};
+    std::uint64_t incoming = 0;  ///< their version
+    Posted request = {};         ///< as it would be sent once more
+  };
+
+  template <class Done>
+  void wait_for(const char* why, const Done&);
+  void take(const Mail&);
+  void take_acknowledgement(Line&, const MailHeader&);
+  void take_weights(Line&, const MailHeader&, std::span<const std::byte>);
+  void send();
+  bool send_chunk(Line&);
+  bool send_request(Line&);
+  bool send_goodbye(Line&);
+  void send_again(Line&);
+  bool post_again(Line&, Posted&, const char* label);
+  double next_time() const;
+  void expect(Line&, std::uint64_t clock, std::uint64_t own);
+  template <class Condition>
+  bool all(const Condition& c) const;
+
+  Fabric& fabric_;
+  std::unique_ptr<Port> port_;
+  const Sharding sharding_;
+  const CourierPlan plan_;
+  std::vector<Line> lines_;           ///< of servers whose shards are not empty
+  std::vector<std::size_t> line_of_;  ///< by shard
+  std::uint64_t clock_ = 0, sequence_ = 0;
+  ConstBuffer change_;
+  float size_ = 0;
+  bool fetch_ = false, leaving_ = false;
+  std::size_t ready_ = 0;
+  std::vector<float> landing_, residual_;
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,98 @@
+#include "dataparallel/server/service.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+
+std::string Service::refusal(int ranks) const {
+  if (workers(ranks) < 1) {
+    return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers, ranks);
+  }
+  if (options_.rule != "add") {
+    const auto rule = make_optimizer(options_.rule, {});
+    if (rule->needs_whole_tensors()) {
+      return fmt::format("{} needs whole tensors, but a server holds parts of them; use sgd or momentum", rule->name());
+    }
+  }
+  return Coding::refusal(options_.codec);
+}
+
+Sharding Service::sharding(std::size_t elements, int ranks) const {
+  const int servers = options_.servers > 0 ? options_.servers : ranks;
+  return {elements, static_cast<std::uint32_t>(servers), Coding::of_changes(options_.codec).grain()};
+}
+
+void Service::begin(Worker& w) {
+  if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
+  const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
+  const Sharding cut = sharding(w.parameters().count(), w.ranks());
+  const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
+  Ports ports = w.fabric().open(w.axis(), {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())});
+  if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
+    const ServerPlan plan{.workers = workers,
+                          .staleness = options_.staleness,
+                          .rule = options_.rule,
+                          .divide = options_.divide,
+                          .changes = changes,
+                          .weights = weights,
+                          .seed = options_.seed};
+    server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
+                                       w.model().tensors(), std::move(ports.server));
+    companion_ = w.fabric().launch([server = server_](Fabric& f) { server->run(f); });
+  }
+  if (w.rank() < workers) {
+    const CourierPlan plan{.rank = w.rank(),
+                           .first_server = first_server,
+                           .changes = changes,
+                           .weights = weights,
+                           .feedback = options_.codec && options_.codec->feedback,
+                           .seed = options_.seed};
+    courier_ = std::make_unique<Courier>(w.fabric(), std::move(ports.worker), cut, plan);
+  }
+}
+
+void Service::end(Worker&) {
+  if (courier_) {
+    courier_->settle();
+    courier_->say_goodbye();
+  }
+  if (companion_) companion_->join();
+  companion_.reset();
+}
+
+Forecast Service::forecast(const Scene& s, const Visits& v) const {
+  const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
+  if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
+  const Sharding cut = sharding(s.elements, ranks);
+  const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
+  const bool dedicated = options_.servers > 0;
+  const auto clients = static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // of a server, on other ranks
+  Forecast out;
+  std::uint64_t all_up = 0, all_down = 0, most = 0;
+  std::vector<std::uint64_t> up, down;  // of one worker, to and from each server
+  for (std::uint32_t i = 0; i < cut.servers(); ++i) {
+    const std::uint64_t chunks = cut.chunks(i);
+    if (chunks == 0) continue;
+    out.messages += clients * (2 * chunks * v.pushes + chunks * v.pulls + v.requests);
+    up.push_back(v.pushes * changes.wire_bytes(cut, i));
+    down.push_back(v.pulls * weights.wire_bytes(cut, i));
+    all_up += up.back();
+    all_down += down.back();
+  }
+  out.bytes = clients * (all_up + all_down);
+  for (std::size_t i = 0; i < up.size(); ++i) {  // what a rank sends; what it receives is the same the other way round
+    const std::uint64_t sent = clients * down[i] + (dedicated ? 0 : all_up - up[i]);
+    const std::uint64_t received = clients * up[i] + (dedicated ? 0 : all_down - down[i]);
+    most = std::max({most, sent, received});
+  }
+  // A worker that does not serve, or whose shard is empty.
+  if (dedicated || up.size() < static_cast<std::size_t>(workers)) most = std::max({most, all_up, all_down});
+  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  return out;
+}
+
+}  // namespace gradmeter::dataparallel

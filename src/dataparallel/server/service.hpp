@@ -1,0 +1,55 @@
+// What strategies with servers have in common: who serves, from the first message to the last, and what it costs.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dataparallel/server/courier.hpp"
+#include "dataparallel/server/server.hpp"
+#include "dataparallel/strategy.hpp"
+
+namespace gradmeter::dataparallel {
+
+struct ServiceOptions {
+  int servers = 0;  ///< the last so many ranks of an axis only serve; 0: every worker's rank serves too
+  std::uint64_t staleness = Admission::unbounded;
+  std::string rule = "sgd";
+  bool divide = true;  ///< as in ServerPlan
+  compression::CodecChoicePtr codec = {};
+  std::uint64_t seed = 1;
+};
+
+/// How often one worker speaks to all servers.
+struct Visits {
+  std::uint64_t pushes = 0, pulls = 0;
+  std::uint64_t requests = 0;  ///< of the pulls, those that do not ride on a push
+};
+
+class Service {
+ public:
+  explicit Service(ServiceOptions o) : options_(std::move(o)) {}
+  int workers(int ranks) const { return ranks - options_.servers; }
+  /// As Strategy's; the workers' own rule does not matter.
+  std::string refusal(int ranks) const;
+  /// Collective over the axis; the weights must be equal already.
+  void begin(Worker&);
+  /// On all ranks of the axis, in any order.
+  void end(Worker&);
+  /// On ranks that train.
+  Courier& courier() { return *courier_; }
+  Observations observed() const { return server_ ? server_->observed() : Observations{}; }
+  /// Bytes of all ranks but what a rank gives itself. seconds: what the busiest rank sends or receives, at the link's
+  /// speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S dedicated servers of P workers, and
+  /// 2(P-1)/P·M/B with servers on all ranks.
+  Forecast forecast(const Scene&, const Visits&) const;
+
+ private:
+  Sharding sharding(std::size_t elements, int ranks) const;
+
+  ServiceOptions options_;
+  std::shared_ptr<Server> server_;
+  std::unique_ptr<Courier> courier_;
+  std::unique_ptr<Companion> companion_;  ///< goes first: it ends its program
+};
+
+}  // namespace gradmeter::dataparallel

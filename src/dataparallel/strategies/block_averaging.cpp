@@ -1,0 +1,116 @@
+#include "dataparallel/strategies/block_averaging.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "dataparallel/buckets.hpp"
+#include "dataparallel/rules/outer.hpp"
+#include "kernels/aligned.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// When workers come together. Steps are counted from 1.
+struct Blocks {
+  std::uint64_t every = 1, start = 0;
+  /// How many blocks have ended when step n has.
+  std::uint64_t ended(std::uint64_t n) const { return std::min(n, start) + (n > start ? (n - start) / every : 0); }
+  bool ends(std::uint64_t n) const { return ended(n) != ended(n - 1); }
+};
+
+/// mu below 0: 1 - 1/P.
+using Outer = std::optional<OuterMomentum>;
+
+class BlockAveraging final : public Strategy {
+ public:
+  /// Without an outer rule the mean is what the next block begins with: no state, no further pass over memory.
+  BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer)
+      : bucket_bytes_(o.bucket_bytes), blocks_(blocks), outer_(outer) {}
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    if (!outer_) return;
+    const auto p = w.parameters().values<float>();
+    anchor_.assign(p.begin(), p.end());
+    OuterMomentum o = *outer_;
+    if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(w.ranks());
+    rule_ = make_outer_momentum(anchor_.size(), o);
+  }
+
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const auto outcome = w.pass(batch);
+    // In the buckets of the control, so that the exchange alone makes the difference.
+    for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
+      w.update(b.offset, b.count, step);
+    }
+    apart_ = !blocks_.ends(step.number);
+    if (!apart_) come_together(w, step);
+    return outcome;
+  }
+
+  void judged(Worker& w, Buffer to) override {
+    Strategy::judged(w, to);
+    // Equal weights stay as they are: their sum, divided again, would round.
+    if (apart_ && w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+  }
+
+  Forecast predict(const Scene& s) const override {
+    const std::uint64_t before = s.first_step - 1;
+    return forecast_collective(s, allreduce::Goal::all_reduce, s.elements)
+        .times(blocks_.ended(before + s.steps) - blocks_.ended(before));
+  }
+
+ private:
+  void come_together(Worker& w, UpdateStep step) {
+    if (w.ranks() > 1) {
+      w.fabric().wait(w.fabric().all_reduce(w.axis(), w.parameters(), allreduce::Op::average, w.fabric().record()));
+    }
+    if (!rule_) return;
+    const std::size_t n = anchor_.size();
+    model::Cost cost = rule_->cost(n);
+    cost.flops += double(n);
+    cost.bytes += 20.0 * double(n);
+    w.compute("outer", cost, [&] {
+      const auto p = w.parameters().values<float>();
+      for (std::size_t i = 0; i < n; ++i) p[i] -= anchor_[i];
+      rule_->apply(Buffer(std::span<float>(anchor_)), p, 0, step);
+      std::ranges::copy(anchor_, p.begin());
+    });
+  }
+
+  std::size_t bucket_bytes_;
+  Blocks blocks_;
+  Outer outer_;
+  std::unique_ptr<Rule> rule_;
+  kernels::AlignedVector<float> anchor_;  ///< what the block began with
+  bool apart_ = false;                    ///< steps have been made since the workers were equal
+};
+
+constexpr core::CountRange any_block{1, 1u << 30};
+float fraction(const core::ParsedName& n, std::string_view key, double least, double below) {
+  return static_cast<float>(core::number_parameter(n, key, {least, below}));
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName& n, const StrategyOptions& o) {
+  const Blocks blocks{.every = core::count_parameter(n, "every", any_block),
+                      .start = core::count_parameter(n, "start", {0, std::uint64_t{1} << 40})};
+  return std::make_unique<BlockAveraging>(o, blocks, std::nullopt);
+}
+
+std::unique_ptr<Strategy> make_bmuf(const core::ParsedName& n, const StrategyOptions& o) {
+  const OuterMomentum outer{.step = fraction(n, "zeta", 1e-6, 10),
+                            .mu = n.parameters.at("mu") == "auto" ? -1.0f : fraction(n, "mu", 0, 1),
+                            .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
+  return std::make_unique<BlockAveraging>(o, Blocks{.every = core::count_parameter(n, "every", any_block), .start = 0},
+                                          outer);
+}
+
+std::unique_ptr<Strategy> make_diloco(const core::ParsedName& n, const StrategyOptions& o) {
+  const OuterMomentum outer{.step = fraction(n, "step", 1e-6, 10), .mu = fraction(n, "mu", 0, 1), .nesterov = true};
+  return std::make_unique<BlockAveraging>(o, Blocks{.every = core::count_parameter(n, "every", any_block), .start = 0},
+                                          outer);
+}
+
+}  // namespace gradmeter::dataparallel

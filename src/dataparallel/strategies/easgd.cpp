@@ -1,0 +1,76 @@
+#include "dataparallel/strategies/easgd.hpp"
+
+#include <vector>
+
+#include "dataparallel/server/service.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Easgd final : public Strategy {
+ public:
+  Easgd(const ServiceOptions& service, std::uint64_t every, float beta)
+      : service_(service), every_(every), beta_(beta) {}
+  int workers(int ranks) const override { return service_.workers(ranks); }
+  std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    service_.begin(w);
+    pull_.resize(w.parameters().count());
+  }
+
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const auto outcome = w.pass(batch);
+    w.update(step);
+    if (++steps_ % every_ == 0) visit(w);
+    return outcome;
+  }
+
+  void settle(Worker&) override { service_.courier().settle(); }
+  void judged(Worker&, Buffer to) override {
+    Courier& courier = service_.courier();
+    courier.request(0, courier.pushed());
+    courier.fetch(to, Courier::Use::to_look_at);
+  }
+  void end(Worker& w) override { service_.end(w); }
+  Observations observed() const override { return service_.observed(); }
+  Forecast predict(const Scene& s) const override {
+    const std::uint64_t visits = s.steps / every_;
+    return service_.forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
+  }
+
+ private:
+  void visit(Worker& w) {
+    Courier& courier = service_.courier();
+    courier.request(courier.pushed(), courier.pushed());
+    courier.fetch(pull_);
+    const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
+    const auto n = static_cast<double>(pull_.size());
+    w.compute("easgd", {3 * n, 16 * n}, [&] {
+      const auto x = w.parameters().values<float>();
+      for (std::size_t i = 0; i < pull_.size(); ++i) {
+        pull_[i] = alpha * (x[i] - pull_[i]);
+        x[i] -= pull_[i];
+      }
+    });
+    courier.begin_push(pull_, 1, false);
+    courier.finish_push();
+  }
+
+  Service service_;
+  std::uint64_t every_;
+  float beta_;
+  std::uint64_t steps_ = 0;
+  std::vector<float> pull_;  ///< the centre, then how far it draws
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_easgd(const core::ParsedName& name, const StrategyOptions& o) {
+  const ServiceOptions service{.servers = o.servers, .rule = "add", .divide = false, .codec = o.codec, .seed = o.seed};
+  return std::make_unique<Easgd>(service, count_parameter(name, "every", {1, 1'000'000}),
+                                 static_cast<float>(number_parameter(name, "beta", {0, 1e6})));
+}
+
+}  // namespace gradmeter::dataparallel

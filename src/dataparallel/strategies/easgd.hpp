@@ -1,0 +1,13 @@
+// Elastic averaging: workers explore by themselves and are drawn to a centre that the servers hold, and draw it.
+#pragma once
+#include "dataparallel/strategy.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// After every `every` local steps a worker pulls the centre c, moves by x -= d with d = alpha (x - c), and the servers
+/// add its d to the centre; alpha = beta/P. Nobody waits for another worker (the asynchronous form).
+/// Bytes: 2M / every a step. Memory: servers', and of a worker 2M.
+/// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
+std::unique_ptr<Strategy> make_easgd(const core::ParsedName&, const StrategyOptions&);
+
+}  // namespace gradmeter::dataparallel

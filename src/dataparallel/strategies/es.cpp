@@ -1,0 +1,102 @@
+#include "dataparallel/strategies/es.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dataparallel/signs.hpp"
+#include "kernels/aligned.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
+
+double mean_loss(const model::Outcome& o) { return o.loss_sum / static_cast<double>(o.samples); }
+
+class EvolutionStrategy final : public Strategy {
+ public:
+  EvolutionStrategy(std::size_t pairs, float sigma, std::uint64_t seed) : pairs_(pairs), sigma_(sigma), seed_(seed) {}
+
+  std::size_t memory_bytes(const model::Model&, int ranks) const override {
+    return all_pairs(ranks) * sizeof(float) + page_bytes;
+  }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    gains_ = w.fabric().memory(all_pairs(w.ranks()));
+    center_.resize(w.model().element_count());
+  }
+
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const auto p = w.parameters().values<float>();
+    w.compute("keep", {.flops = 0, .bytes = 8.0 * double(p.size())}, [&] { std::ranges::copy(p, center_.begin()); });
+    const std::size_t own = gains_.size() / static_cast<std::size_t>(w.ranks());
+    const std::size_t first = own * static_cast<std::size_t>(w.rank());
+    double loss = 0, correct = 0;
+    for (std::size_t k = first; k < first + own; ++k) {
+      const auto plus = at(w, batch, noise(step, k), sigma_), minus = at(w, batch, noise(step, k), -sigma_);
+      gains_[k] = static_cast<float>(mean_loss(minus) - mean_loss(plus));
+      loss += plus.loss_sum + minus.loss_sum;
+      correct += static_cast<double>(plus.correct + minus.correct);
+    }
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_, w.fabric().record()));
+    climb(w, step);
+    const double evaluated = 2.0 * static_cast<double>(own);
+    return {.loss_sum = loss / evaluated,
+            .correct = static_cast<std::size_t>(std::lround(correct / evaluated)),
+            .samples = batch.samples()};
+  }
+
+  Forecast predict(const Scene& s) const override {
+    return forecast_collective(s, allreduce::Goal::all_gather, all_pairs(static_cast<int>(s.ranks))).times(s.steps);
+  }
+
+ private:
+  std::size_t all_pairs(int ranks) const {
+    const auto p = static_cast<std::size_t>(ranks);
+    return (pairs_ + p - 1) / p * p;
+  }
+  NoiseName noise(UpdateStep step, std::size_t pair) const {
+    return {.seed = seed_, .step = step.number, .member = static_cast<std::uint32_t>(pair)};
+  }
+
+  model::Outcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
+    const auto p = w.parameters().values<float>();
+    w.compute("disturb", {.flops = double(p.size()), .bytes = 16.0 * double(p.size())}, [&] {
+      std::ranges::copy(center_, p.begin());
+      add_signs(p, name, distance);
+    });
+    return w.model().forward(w, w.buffers(), batch);
+  }
+
+  void climb(Worker& w, UpdateStep step) {
+    // A stretch of the weights stays in the cache while all pairs are added to it.
+    constexpr std::size_t stretch = 64 * noise_grain;
+    const auto p = w.parameters().values<float>();
+    const double n = static_cast<double>(gains_.size());
+    const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
+    w.compute("update", {.flops = n * double(p.size()), .bytes = 12.0 * double(p.size())}, [&] {
+      std::ranges::copy(center_, p.begin());
+      for (std::size_t i = 0; i < p.size(); i += stretch) {
+        const auto part = p.subspan(i, std::min(stretch, p.size() - i));
+        for (std::size_t k = 0; k < gains_.size(); ++k) add_signs(part, noise(step, k), scale * gains_[k], i);
+      }
+    });
+  }
+
+  std::size_t pairs_;
+  float sigma_;
+  std::uint64_t seed_;
+  std::span<float> gains_;                ///< F+ - F- by pair, rank by rank
+  kernels::AlignedVector<float> center_;  ///< the weights that are disturbed
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_es(const core::ParsedName& n, const StrategyOptions& o) {
+  const auto pairs = static_cast<std::size_t>(core::count_parameter(n, "pairs", {1, 1u << 20}));
+  return std::make_unique<EvolutionStrategy>(pairs, static_cast<float>(core::number_parameter(n, "sigma", {1e-6, 100})),
+                                             o.seed);
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,17 @@
+// Stochastic gradient push: instead of an average over all ranks, each step has one message to one peer.
+#pragma once
+#include "dataparallel/strategy.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Each rank holds a numerator x and a weight (push-sum). A step takes the gradient at z = x / weight, applies it to x,
+/// sends half of (x, weight) to one peer, keeps the other half and adds what another rank sent it. The weight travels
+/// behind x in the same message. graph=exponential: at step t (from 0) to rank + 2^(t mod ceil(log2 P)); graph=ring:
+/// always to rank + 1. overlap=1: what was sent in a step is received in the next, under its computation (the paper's
+/// OSGP with a delay of 1).
+/// Bytes: M + 64 sent by each rank in each step. Memory: 2M.
+/// What the run hands over: the mean of all z, each with what was on its way to it.
+/// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1.
+std::unique_ptr<Strategy> make_gossip(const core::ParsedName&, const StrategyOptions&);
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,130 @@
+#include "dataparallel/strategies/parameter_server.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/server/service.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+struct Habits {
+  std::uint64_t push = 1, fetch = 1;
+  bool prefetch = false;
+};
+
+class ParameterServer final : public Strategy {
+ public:
+  ParameterServer(ServiceOptions service, const Habits& h, bool overlap)
+      : service_(std::move(service)), habits_(h), overlap_(overlap) {}
+  int workers(int ranks) const override { return service_.workers(ranks); }
+  std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    service_.begin(w);
+    if (habits_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);
+  }
+
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    ++steps_;
+    const bool pushes = steps_ % habits_.push == 0, pulls = steps_ % habits_.fetch == 0;
+    const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
+    Courier& courier = service_.courier();
+    if (pulls && habits_.prefetch) courier.request(courier.pushed() + (pushes ? 1 : 0), 0);
+    const bool early = pushes && overlap_ && habits_.push == 1;
+    if (early) courier.begin_push(w.gradients(), step.size, pulls_after_push);
+    const auto& tensors = w.model().tensors();
+    const auto outcome = w.pass(batch, [&](std::size_t i) {
+      if (early && i + 1 < tensors.size()) courier.ready(tensors[i + 1].offset);
+    });
+    if (pushes && !early) courier.begin_push(gathered(w), step.size, pulls_after_push);
+    if (!pushes) gathered(w);
+    if (pushes) courier.finish_push();
+    if (pulls && !pushes && !habits_.prefetch) courier.request(courier.pushed(), courier.pushed());
+    if (pulls) {
+      courier.fetch(w.parameters());
+    } else {
+      w.update(step);
+    }
+    if (pushes) std::ranges::fill(accrued_, 0.0f);
+    return outcome;
+  }
+
+  void settle(Worker&) override { service_.courier().settle(); }
+  void judged(Worker&, Buffer to) override {
+    Courier& courier = service_.courier();
+    courier.request(0, courier.pushed());
+    courier.fetch(to, Courier::Use::to_look_at);
+  }
+  void end(Worker& w) override { service_.end(w); }
+  Observations observed() const override { return service_.observed(); }
+  Forecast predict(const Scene& s) const override {
+    Visits v{.pushes = s.steps / habits_.push, .pulls = s.steps / habits_.fetch};
+    for (std::uint64_t step = habits_.fetch; step <= s.steps; step += habits_.fetch) {
+      if (habits_.prefetch || step % habits_.push != 0) ++v.requests;
+    }
+    return service_.forecast(s, v);
+  }
+
+ private:
+  /// What is to be pushed: the gradient, or the sum of those since the last push.
+  ConstBuffer gathered(Worker& w) {
+    if (habits_.push == 1) return w.gradients();
+    const auto n = static_cast<double>(accrued_.size());
+    w.compute("accrue", {n, 12 * n}, [&] {
+      const auto g = w.gradients().values<float>();
+      for (std::size_t i = 0; i < accrued_.size(); ++i) accrued_[i] += g[i];
+    });
+    return accrued_;
+  }
+
+  Service service_;
+  Habits habits_;
+  bool overlap_;
+  std::uint64_t steps_ = 0;
+  std::vector<float> accrued_;
+};
+
+constexpr core::CountRange counts{1, 1'000'000};
+
+Habits habits_of(const core::ParsedName& name) {
+  return {.push = count_parameter(name, "push", counts),
+          .fetch = count_parameter(name, "fetch", counts),
+          .prefetch = count_parameter(name, "prefetch", {0, 1}) == 1};
+}
+
+bool divides(const core::ParsedName& name) {
+  const std::string& scale = name.parameters.at("scale");
+  if (scale == "mean" || scale == "sum") return scale == "mean";
+  throw core::UsageError(fmt::format("{}: scale is '{}'; it must be mean or sum", name.base, scale));
+}
+
+ServiceOptions service_options(const StrategyOptions& o, std::uint64_t staleness, bool divide) {
+  return {.servers = o.servers,
+          .staleness = staleness,
+          .rule = o.optimizer,
+          .divide = divide,
+          .codec = o.codec,
+          .seed = o.seed};
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_ps_sync(const core::ParsedName&, const StrategyOptions& o) {
+  return std::make_unique<ParameterServer>(service_options(o, 0, true), Habits{}, o.overlap);
+}
+
+std::unique_ptr<Strategy> make_ps_async(const core::ParsedName& name, const StrategyOptions& o) {
+  return std::make_unique<ParameterServer>(service_options(o, Admission::unbounded, divides(name)), habits_of(name),
+                                           o.overlap);
+}
+
+std::unique_ptr<Strategy> make_ps_ssp(const core::ParsedName& name, const StrategyOptions& o) {
+  const std::uint64_t staleness = count_parameter(name, "staleness", {0, 1'000'000});
+  return std::make_unique<ParameterServer>(service_options(o, staleness, divides(name)), habits_of(name), o.overlap);
+}
+
+}  // namespace gradmeter::dataparallel

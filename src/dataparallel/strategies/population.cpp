@@ -1,0 +1,210 @@
+#include "dataparallel/strategies/population.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "dataparallel/signs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
+
+double mean_loss(const model::Outcome& o) { return o.loss_sum / static_cast<double>(o.samples); }
+
+struct Search {
+  std::size_t size = 0, survivors = 0;
+  double mutation = 0, decay = 1;
+  bool breeding = true;
+  std::uint64_t seed = 1;
+};
+
+/// Places among the survivors, best first. Without breeding both are one.
+struct Parents {
+  std::size_t first, second;
+};
+
+class Population final : public Strategy {
+ public:
+  explicit Population(const Search& s) : s_(s) {}
+
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
+    return models * (m.element_count() * sizeof(float) + page_bytes) + all_members(ranks) * sizeof(float) + page_bytes;
+  }
+
+  void begin(Worker& w) override {
+    const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
+    first_ = own * static_cast<std::size_t>(w.rank());
+    losses_ = w.fabric().memory(all_members(w.ranks()));
+    const auto draw = [&](std::span<float> weights, std::size_t slot) {
+      const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
+      w.model().initialise({.parameters = weights, .gradients = w.gradients()}, seed);
+    };
+    for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
+    for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) guests_.push_back(w.fabric().memory(n));
+    ranking_ = {0};
+    if (!owns(0)) draw(guests_.front(), 0);
+    show(w, members_.front());
+  }
+
+  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const std::size_t yardstick = ranking_.front();
+    double par = owns(yardstick) ? 0 : mean_loss(evaluate(w, batch, survivor(0)));
+    model::Outcome best;
+    std::vector<double> losses;
+    for (std::size_t k = 0; k < members_.size(); ++k) {
+      const auto outcome = evaluate(w, batch, members_[k]);
+      losses.push_back(mean_loss(outcome));
+      if (first_ + k == yardstick) par = losses.back();
+      if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
+    }
+    for (std::size_t k = 0; k < losses.size(); ++k) losses_[first_ + k] = static_cast<float>(losses[k] - par);
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
+    select();
+    fetch(w, step.number);
+    for (std::size_t k = 0; k < members_.size(); ++k) {
+      if (!survives(first_ + k)) breed(w, first_ + k, step.number);
+    }
+    return best;
+  }
+
+  void judged(Worker& w, Buffer to) override {
+    const std::size_t best = ranking_.front();
+    if (owns(best)) std::ranges::copy(members_[best - first_], to.values<float>().begin());
+    const int root = static_cast<int>(best / members_.size());
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
+  }
+
+  Forecast predict(const Scene& s) const override {
+    if (s.ranks < 2) return {};
+    const auto ranks = static_cast<int>(s.ranks);
+    Forecast step = forecast_collective(s, allreduce::Goal::all_gather, all_members(ranks));
+    // At most each survivor to every other rank; how many depends on where they are.
+    const std::uint64_t copies = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
+    step += {.bytes = copies * bytes,
+             .messages = copies,
+             .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
+             .known = false};
+    return step.times(s.steps);
+  }
+
+ private:
+  std::size_t per_rank(int ranks) const {
+    const auto p = static_cast<std::size_t>(ranks);
+    return (s_.size + p - 1) / p;
+  }
+  std::size_t all_members(int ranks) const { return per_rank(ranks) * static_cast<std::size_t>(ranks); }
+  bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
+  bool survives(std::size_t slot) const { return std::find(ranking_.begin(), ranking_.end(), slot) != ranking_.end(); }
+
+  static model::Outcome evaluate(Worker& w, const model::Batch& batch, std::span<const float> member) {
+    show(w, member);
+    return w.model().forward(w, w.buffers(), batch);
+  }
+
+  static void show(Worker& w, std::span<const float> member) {
+    w.compute("show", {.flops = 0, .bytes = 8.0 * double(member.size())},
+              [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
+  }
+
+  /// The same on all ranks: they hold the same losses.
+  void select() {
+    ranking_.resize(losses_.size());
+    std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
+    const auto fitter = [&](std::size_t a, std::size_t b) {
+      // A loss that is no number must not break the order.
+      const float x = std::isnan(losses_[a]) ? INFINITY : losses_[a],
+                  y = std::isnan(losses_[b]) ? INFINITY : losses_[b];
+      return x < y || (x == y && a < b);
+    };
+    std::sort(ranking_.begin(), ranking_.end(), fitter);
+    ranking_.resize(s_.survivors);
+  }
+
+  Parents parents(std::size_t slot, std::uint64_t step) const {
+    const core::Random draw(s_.seed ^ 0x706172656e7473, step);  // apart from the streams of initial weights
+    const auto first = static_cast<std::size_t>(draw.below(2 * slot, s_.survivors));
+    if (!s_.breeding) return {first, first};
+    return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
+  }
+
+  /// Has that rank a use for this survivor: a child of it, to begin with?
+  bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
+    if (survivor == 0) return true;  // the next step's yardstick
+    const std::size_t own = members_.size();
+    for (std::size_t slot = rank * own; slot < (rank + 1) * own; ++slot) {
+      if (survives(slot)) continue;
+      const Parents p = parents(slot, step);
+      if (p.first == survivor || p.second == survivor) return true;
+    }
+    return false;
+  }
+
+  /// Survivors travel, once to each rank that wants them. They do not change meanwhile.
+  void fetch(Worker& w, std::uint64_t step) {
+    const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
+    std::vector<Ticket> tickets;
+    for (std::size_t s = 0; s < ranking_.size() && ranks > 1; ++s) {
+      const std::size_t owner = ranking_[s] / members_.size();
+      if (owner != rank) {
+        if (wanted(s, rank, step)) {
+          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), guests_[s]));
+        }
+        continue;
+      }
+      for (std::size_t to = 0; to < ranks; ++to) {
+        if (to == rank || !wanted(s, to, step)) continue;
+        tickets.push_back(
+            w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_], w.fabric().record()));
+      }
+    }
+    for (const Ticket& t : tickets) w.fabric().wait(t);
+  }
+
+  std::span<const float> survivor(std::size_t s) const {
+    return owns(ranking_[s]) ? members_[ranking_[s] - first_] : guests_[s];
+  }
+
+  void breed(Worker& w, std::size_t slot, std::uint64_t step) {
+    const auto child = members_[slot - first_];
+    const Parents p = parents(slot, step);
+    const auto a = survivor(p.first), b = survivor(p.second);
+    const auto distance = static_cast<float>(s_.mutation * std::pow(s_.decay, static_cast<double>(step - 1)));
+    const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
+    w.compute("breed", {.flops = 3.0 * double(child.size()), .bytes = 20.0 * double(child.size())}, [&] {
+      for (std::size_t i = 0; i < child.size(); ++i) child[i] = 0.5f * (a[i] + b[i]);
+      add_signs(child, noise, distance);
+    });
+  }
+
+  Search s_;
+  std::size_t first_ = 0;                  ///< this rank's slots are first_, first_ + 1, …
+  std::vector<std::span<float>> members_;  ///< this rank's
+  std::vector<std::span<float>> guests_;   ///< by place among the survivors: those of other ranks
+  std::span<float> losses_;                ///< of all slots in the last step, less the yardstick's on the same samples
+  std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first; before the first step slot 0 alone
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_population(const core::ParsedName& n, const StrategyOptions& o) {
+  const Search s{.size = core::count_parameter(n, "size", {2, 1u << 20}),
+                 .survivors = core::count_parameter(n, "survivors", {1, 1u << 20}),
+                 .mutation = core::number_parameter(n, "mutation", {1e-9, 100}),
+                 .decay = core::number_parameter(n, "decay", {1e-3, 1.0000001}),
+                 .breeding = core::count_parameter(n, "breeding", {0, 1}) == 1,
+                 .seed = o.seed};
+  if (s.survivors >= s.size) {
+    throw core::UsageError(fmt::format(
+        "population: {} survivors of {} leave no place for a child; take fewer survivors", s.survivors, s.size));
+  }
+  return std::make_unique<Population>(s);
+}
+
+}  // namespace gradmeter::dataparallel

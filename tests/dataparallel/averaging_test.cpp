@@ -1,0 +1,123 @@
+// Strategies that average blocks of steps: what they equal, and what they must differ from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "dataparallel/rules/outer.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::farthest;
+using test::run_workers;
+using test::StrategyEnd;
+using test::StrategyRun;
+
+double distance(const std::vector<StrategyEnd>& a, const std::vector<StrategyEnd>& b) {
+  double most = 0;
+  for (std::size_t r = 0; r < a.size(); ++r) most = std::max(most, farthest(a[r].weights, b[r].weights));
+  return most;
+}
+double distance(int workers, std::string_view a, std::string_view b, StrategyRun run = {}) {
+  run.strategy = a;
+  const auto first = run_workers(workers, run);
+  run.strategy = b;
+  return distance(first, run_workers(workers, run));
+}
+
+TEST(ModelAveraging, OfEveryStepIsSyncForRulesThatAreLinearInTheGradient) {
+  for (const auto* rule : {"sgd", "momentum:mu=0.9", "nesterov:mu=0.9"}) {
+    for (const int p : {1, 2, 3, 4}) {
+      EXPECT_LT(distance(p, "sync", "model-averaging:every=1", {.optimizer = rule}), 1e-6) << rule << " p " << p;
+    }
+  }
+}
+
+TEST(ModelAveraging, OfEveryStepIsNotSyncWithAdam) {
+  EXPECT_GT(distance(4, "sync", "model-averaging:every=1", {.optimizer = "adam", .step_size = 0.01f}), 1e-2);
+}
+
+TEST(ModelAveraging, OfLongerBlocksIsNotSync) {
+  EXPECT_GT(distance(4, "sync", "model-averaging:every=3"), 1e-4);
+  EXPECT_EQ(distance(1, "sync", "model-averaging:every=3"), 0) << "but alone there is nothing to average";
+}
+
+TEST(ModelAveraging, IsSyncUntilItsStart) {
+  EXPECT_LT(distance(3, "sync", "model-averaging:every=16,start=6"), 1e-6);
+  EXPECT_GT(distance(3, "sync", "model-averaging:every=16,start=4"), 1e-5);
+}
+
+TEST(ModelAveraging, WorkersAreEqualJustAtTheEndOfABlock) {
+  const auto ends = run_workers(3, {.strategy = "model-averaging:every=3,start=2", .steps = 8});
+  for (const int step : {1, 2, 5, 8}) {
+    const auto i = static_cast<std::size_t>(step - 1);
+    for (const auto& e : ends) EXPECT_EQ(e.hashes[i], ends[0].hashes[i]) << step;
+  }
+  for (const int step : {3, 4, 6, 7}) {
+    const auto i = static_cast<std::size_t>(step - 1);
+    EXPECT_NE(ends[1].hashes[i], ends[0].hashes[i]) << step;
+  }
+}
+
+TEST(Bmuf, WithoutMomentumIsModelAveraging) {
+  for (const int p : {2, 4}) {
+    EXPECT_LT(distance(p, "model-averaging:every=3", "bmuf:every=3,mu=0,zeta=1"), 1e-6) << p;
+    EXPECT_LT(distance(p, "model-averaging:every=3", "bmuf:every=3,mu=0,zeta=1,nesterov=1"), 1e-6) << p;
+    EXPECT_GT(distance(p, "model-averaging:every=3", "bmuf:every=3,mu=0.5,zeta=1", {.steps = 9}), 1e-4) << p;
+    EXPECT_GT(distance(p, "model-averaging:every=3", "bmuf:every=3,mu=0,zeta=0.5"), 1e-4) << p;
+  }
+}
+
+TEST(Bmuf, AutomaticMomentumIsThePapers) {
+  EXPECT_EQ(distance(4, "bmuf:every=2", "bmuf:every=2,mu=0.75"), 0);
+  EXPECT_EQ(distance(2, "bmuf:every=2", "bmuf:every=2,mu=0.5"), 0);
+  EXPECT_GT(distance(4, "bmuf:every=2", "bmuf:every=2,mu=0.5"), 1e-5);
+}
+
+TEST(Diloco, IsBmufWithNesterovMomentum) {
+  EXPECT_LT(distance(3, "diloco:every=2,step=0.7,mu=0.9", "bmuf:every=2,zeta=0.7,mu=0.9,nesterov=1"), 1e-6);
+  EXPECT_GT(distance(3, "diloco:every=2,step=0.7,mu=0.9", "bmuf:every=2,zeta=0.7,mu=0.9,nesterov=0"), 1e-4);
+}
+
+/// One weight through some blocks, by the paper's own sequences. Changes of blocks are given beforehand.
+TEST(OuterMomentum, FollowsThePapersTwoSequences) {
+  const std::vector<float> changes{1, -0.5f, 0.25f, 2, -1};
+  constexpr double zeta = 0.8, mu = 0.6;
+  for (const bool nesterov : {false, true}) {
+    std::vector<float> w{3};
+    const auto rule = make_outer_momentum(1, {.step = float(zeta), .mu = float(mu), .nesterov = nesterov});
+    double global = 3, v = 0;  // W and Δ of the paper; blocks begin at W, or at W + mu·Δ
+    for (const float change : changes) {
+      v = mu * v + zeta * change;
+      global += v;
+      std::vector<float> delta{change};
+      rule->apply(w, delta, 0, {.size = 123, .number = 1});
+      EXPECT_NEAR(w[0], nesterov ? global + mu * v : global, 1e-5) << nesterov;
+    }
+  }
+}
+
+TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
+  for (const auto* name : {"model-averaging:every=4", "bmuf:every=4", "diloco:every=4"}) {
+    const auto ends = run_workers(3, {.strategy = name});
+    for (std::size_t i = 0; i < ends[0].weights.size(); ++i) {
+      const double mean = (double(ends[0].weights[i]) + ends[1].weights[i] + ends[2].weights[i]) / 3;
+      for (const auto& e : ends) ASSERT_NEAR(e.judged[i], mean, 1e-6) << name << " " << i;
+    }
+    EXPECT_GT(farthest(ends[0].judged, ends[0].weights), 1e-5) << name << ": within a block they differ";
+    EXPECT_EQ(run_workers(3, {.strategy = name, .steps = 4})[1].judged,
+              run_workers(3, {.strategy = name, .steps = 4})[0].weights)
+        << name << ": at its end they are the weights to the bit";
+  }
+}
+
+TEST(BlockAveraging, ParametersThatMeanNothingAreRefused) {
+  for (const auto* name : {"model-averaging:every=0", "bmuf:mu=1", "bmuf:mu=often", "bmuf:zeta=0", "bmuf:nesterov=2",
+                           "diloco:step=0", "diloco:start=1"}) {
+    EXPECT_THROW(find_strategy(name), core::UsageError) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "dataparallel/forwarding.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::farthest;
+using test::run_workers;
+using test::StrategyEnd;
+using test::StrategyRun;
+
+/// What all ranks sent in one step: half of everything that there is.
+struct Mass {
+  double weight = 0, x = 0;
+  std::vector<int> hops = {};
+};
+
+/// Looks at every message, and can drop the weight that travels in it.
+class Watch final : public Forwarding {
+ public:
+  Watch(Fabric& inner, std::map<int, Mass>& masses, bool weightless)
+      : Forwarding(inner), masses_(masses), weightless_(weightless) {}
+  Ticket send(Group g, int peer, ConstBuffer b, Ready r) override {
+    const auto values = b.values<float>();
+    const std::size_t n = values.size() - 16;
+    Mass& m = masses_[step_++];
+    m.weight += values[n];
+    m.x += std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), 0.0);
+    m.hops.push_back((peer - rank(g) + size(g)) % size(g));
+    sent_.assign(values.begin(), values.end());  // in virtual time a message is copied when it is posted
+    if (weightless_) sent_[n] = 0;
+    return Forwarding::send(g, peer, sent_, r);
+  }
+
+ private:
+  std::map<int, Mass>& masses_;
+  bool weightless_;
+  int step_ = 0;
+  std::vector<float> sent_;
+};
+
+struct Watched {
+  std::vector<StrategyEnd> ends;
+  std::map<int, Mass> masses;  ///< by step
+};
+/// Three steps that drive the workers apart, then steps of size 0.
+Watched watch(int workers, const std::string& name, int steps, bool weightless = false) {
+  Watched out;
+  StrategyRun run{.strategy = name, .optimizer = "sgd", .steps = steps};
+  run.step_sizes = [](int i) { return i < 3 ? 0.05f : 0.0f; };
+  run.between = [&](Fabric& f) { return std::make_unique<Watch>(f, out.masses, weightless); };
+  out.ends = run_workers(workers, run);
+  return out;
+}
+
+class PushSum : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PushSum, KeepsTheSumsOfXAndOfWeights) {
+  for (const int p : {2, 3, 4, 5, 8}) {
+    const auto seen = watch(p, GetParam(), 10);
+    ASSERT_EQ(seen.masses.size(), 10u);
+    const double x = seen.masses.at(3).x;
+    for (const auto& [step, mass] : seen.masses) {
+      EXPECT_NEAR(2 * mass.weight, p, 1e-6) << "p " << p << " step " << step;
+      if (step > 3) {
+        EXPECT_NEAR(mass.x, x, 1e-6 * std::fabs(x) + 1e-4) << "p " << p << " step " << step;
+      }
+      if (step == 1) {
+        EXPECT_GT(std::fabs(mass.x - x), 1e-2) << "gradients change it";
+      }
+    }
+  }
+}
+
+TEST_P(PushSum, FallsApartWhenWeightsAreNotSent) {
+  const auto seen = watch(4, GetParam(), 8, true);
+  EXPECT_LT(2 * seen.masses.at(7).weight, 0.1) << "each step halves what there is";
+}
+
+TEST_P(PushSum, BringsAllWorkersToTheMean) {
+  for (const int p : {3, 4}) {
+    const auto early = watch(p, GetParam(), 3), late = watch(p, GetParam(), 40);
+    const double apart = farthest(early.ends[0].weights, early.ends[1].weights);
+    ASSERT_GT(apart, 1e-4) << "there must be something to agree on";
+    for (const auto& e : late.ends) {
+      EXPECT_LT(farthest(e.weights, late.ends[0].weights), 1e-2 * apart) << p;
+      EXPECT_LT(farthest(e.weights, early.ends[0].judged), 1e-2 * apart) << p << ": the mean was judged before";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, PushSum,
+                         ::testing::Values("gossip:graph=exponential,overlap=0", "gossip:graph=exponential,overlap=1",
+                                           "gossip:graph=ring,overlap=0", "gossip:graph=ring,overlap=1"),
+                         [](const auto& param) {
+                           const std::string& n = param.param;
+                           return std::string(n.find("ring") == n.npos ? "exponential" : "ring") +
+                                  (n.back() == '1' ? "_overlapped" : "");
+                         });
+
+TEST(Gossip, OfPowersOfTwoAgreesAfterOneRoundOfTheExponentialGraph) {
+  // The weights of x after log2 P exchanges are all 1/P: an exact mean, but for rounding.
+  const auto before = watch(8, "gossip", 3), after = watch(8, "gossip", 6);
+  EXPECT_GT(farthest(before.ends[0].weights, before.ends[5].weights), 1e-4);
+  for (const auto& e : after.ends) EXPECT_LT(farthest(e.weights, after.ends[0].weights), 1e-6);
+}
+
+TEST(Gossip, GoesRoundTheHopsOfItsGraph) {
+  const auto hops = [](const Watched& w) {
+    std::vector<int> out;
+    for (const auto& [step, mass] : w.masses) {
+      for (const int h : mass.hops) EXPECT_EQ(h, mass.hops[0]);
+      out.push_back(mass.hops[0]);
+    }
+    return out;
+  };
+  EXPECT_THAT(hops(watch(8, "gossip", 5)), ::testing::ElementsAre(1, 2, 4, 1, 2));
+  EXPECT_THAT(hops(watch(5, "gossip", 4)), ::testing::ElementsAre(1, 2, 4, 1));
+  EXPECT_THAT(hops(watch(2, "gossip", 2)), ::testing::ElementsAre(1, 1));
+  EXPECT_THAT(hops(watch(5, "gossip:graph=ring", 3)), ::testing::ElementsAre(1, 1, 1));
+}
+
+TEST(Gossip, LearnsWithAndWithoutOverlap) {
+  for (const auto* name : {"gossip", "gossip:overlap=1", "gossip:graph=ring"}) {
+    const auto ends = run_workers(4, {.strategy = name, .steps = 24});
+    for (const auto& e : ends) EXPECT_LT(e.outcomes.back().loss_sum, 0.8 * e.outcomes.front().loss_sum) << name;
+  }
+}
+
+TEST(Gossip, OverlapHidesTheMessageUnderTheNextPass) {
+  VirtualMachine slow;
+  slow.flops_per_s = 1e9;
+  slow.link = {.latency_s = 1e-6, .bytes_per_s = 2e8, .reduce_bytes_per_s = 1e12};
+  const auto end_of = [&](const std::string& name) {
+    const StrategyRun run{.strategy = name};
+    return VirtualWorld(4, slow).run([&](Fabric& f) { (void)test::run_worker(f, run); })[0];
+  };
+  EXPECT_LT(end_of("gossip:overlap=1"), 0.9 * end_of("gossip:overlap=0"));
+}
+
+TEST(Gossip, AnUnknownGraphIsRefused) { EXPECT_THROW(find_strategy("gossip:graph=star"), core::UsageError); }
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

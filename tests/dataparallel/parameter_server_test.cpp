@@ -1,0 +1,448 @@
+#include "dataparallel/strategies/parameter_server.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "support/served.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::Seen;
+using test::serve;
+using test::Served;
+using ::testing::HasSubstr;
+
+double noise(int rank, std::uint64_t n) {
+  std::uint64_t x = (static_cast<std::uint64_t>(rank) + 1) * 0x9E3779B97F4A7C15u + n * 0xBF58476D1CE4E5B9u;
+  x ^= x >> 31;
+  x *= 0x94D049BB133111EBu;
+  return double(x >> 40) / double(1 << 24);
+}
+/// The last rank is three times slower, and all jitter.
+VirtualMachine uneven(int ranks) {
+  VirtualMachine m;
+  m.slowdown = [ranks](int rank, std::uint64_t n) { return (rank == ranks - 1 ? 3.0 : 1.0) + 0.5 * noise(rank, n); };
+  return m;
+}
+std::function<int(int)> each(int n) {
+  return [n](int) { return n; };
+}
+
+TEST(ParameterServer, AsynchronousWithOneWorkerIsSequentialToTheBit) {
+  for (const auto* rule : {"sgd", "momentum:mu=0.9"}) {
+    const auto alone = serve({.strategy = "independent", .ranks = 1, .optimizer = rule});
+    for (const int servers : {0, 1, 3}) {
+      Served s{.ranks = 1 + servers, .servers = servers, .optimizer = rule};
+      EXPECT_EQ(serve(s)[0].weights, alone[0].weights) << rule << " " << servers;
+      EXPECT_EQ(serve(s)[0].first, alone[0].first);
+      s.strategy = "ps-async:prefetch=1";
+      EXPECT_NE(serve(s)[0].weights, alone[0].weights) << "the control: weights without the last gradient";
+    }
+  }
+}
+
+TEST(ParameterServer, WithoutStalenessStaleSynchronousIsBulkSynchronousToTheBitWhateverTheSpeeds) {
+  for (const auto* rule : {"sgd", "momentum:mu=0.9"}) {
+    for (const int servers : {0, 2}) {
+      Served s{.strategy = "ps-sync", .ranks = 4 + servers, .servers = servers, .optimizer = rule};
+      const auto even = serve(s);
+      s.machine = uneven(4);
+      const auto sync = serve(s);
+      s.strategy = "ps-ssp:staleness=0";
+      const auto ssp = serve(s);
+      s.strategy = "ps-ssp:staleness=1";
+      const auto stale = serve(s);
+      for (std::size_t r = 0; r < 4; ++r) {
+        EXPECT_EQ(ssp[r].first, sync[r].first) << rule << " " << servers;
+        EXPECT_EQ(ssp[r].weights, sync[r].weights);
+        EXPECT_EQ(even[r].weights, sync[r].weights);
+        EXPECT_EQ(sync[r].weights, sync[0].weights);
+        EXPECT_EQ(ssp[r].observed.largest_gap, sync[r].observed.largest_gap);
+      }
+      EXPECT_NE(stale[0].weights, sync[0].weights) << "the control";
+    }
+  }
+}
+
+TEST(ParameterServer, BulkSynchronousIsSyncWithinRounding) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    const auto sync = serve({.strategy = "sync", .ranks = ranks, .optimizer = "momentum:mu=0.9"});
+    const auto served = serve({.strategy = "ps-sync", .ranks = ranks, .optimizer = "momentum:mu=0.9"});
+    const auto apart = serve({.strategy = "independent", .ranks = ranks, .optimizer = "momentum:mu=0.9"});
+    double most = 0, control = 0;
+    for (std::size_t i = 0; i < sync[0].weights.size(); ++i) {
+      most = std::max(most, std::fabs(double(sync[0].weights[i]) - double(served[0].weights[i])));
+      control = std::max(control, std::fabs(double(sync[0].weights[i]) - double(apart[0].weights[i])));
+    }
+    EXPECT_LT(most, 2e-6) << ranks;
+    if (ranks > 1) {
+      EXPECT_GT(control, 1e-2);
+    }
+  }
+}
+
+struct Staleness {
+  std::uint64_t sum = 0, updates = 0, under_way = 0, most = 0, p99 = 0;
+};
+Staleness staleness_of(const Seen& server) {
+  Staleness s{.under_way = server.observed.staleness_under_way};
+  const auto& h = server.observed.staleness;
+  for (std::size_t k = 0; k < h.size(); ++k) {
+    s.sum += k * h[k];
+    s.updates += h[k];
+    if (h[k] > 0) s.most = k;
+  }
+  std::uint64_t seen = 0;
+  for (std::size_t k = 0; k < h.size() && seen * 100 < s.updates * 99; ++k) seen += h[k], s.p99 = k;
+  return s;
+}
+
+TEST(ParameterServer, TheMeanStalenessIsTheNumberOfOtherWorkersWhateverTheSpeeds) {
+  std::uint64_t tail_even = 0, tail_uneven = 0;
+  for (const int workers : {1, 2, 3, 5}) {
+    for (const int servers : {1, 2}) {
+      for (const bool is_even : {true, false}) {
+        Served s{.ranks = workers + servers, .servers = servers, .steps = each(60)};
+        if (!is_even) s.machine = uneven(workers);
+        const auto seen = serve(s);
+        s.strategy = "ps-async:prefetch=1";
+        const auto ahead = serve(s);
+        for (int k = 0; k < servers; ++k) {
+          const auto server = static_cast<std::size_t>(workers + k);
+          const auto others = static_cast<std::uint64_t>(workers - 1);
+          const Staleness x = staleness_of(seen[server]), y = staleness_of(ahead[server]);
+          EXPECT_GT(x.updates, 50u);
+          EXPECT_EQ(x.sum + x.under_way, others * x.updates) << workers << " workers, exact but for the ends";
+          EXPECT_LE(x.under_way, static_cast<std::uint64_t>(workers) * (x.most + 1));
+          EXPECT_GT(y.sum + y.under_way, (others + 1) * y.updates - y.updates / 4)
+              << "the control: weights that were asked for a step ahead lack one more update of every worker";
+          if (workers == 5) (is_even ? tail_even : tail_uneven) = x.p99;
+        }
+      }
+    }
+  }
+  EXPECT_GT(tail_uneven, 2 * tail_even) << "what the mean hides";
+}
+
+TEST(ParameterServer, TheStalenessBoundHoldsExactlyAndIsReached) {
+  for (const std::uint64_t bound : {0u, 1u, 2u, 5u}) {
+    for (const auto* more : {"", ",prefetch=1"}) {
+      Served s{.strategy = fmt::format("ps-ssp:staleness={}{}", bound, more), .ranks = 4, .steps = each(30)};
+      s.machine.slowdown = [](int rank, std::uint64_t) { return rank == 3 ? 10.0 : 1.0; };
+      std::uint64_t gap = 0, staleness = 0;
+      double held = 0;
+      for (const Seen& seen : serve(s)) {
+        gap = std::max(gap, seen.observed.largest_gap);
+        held += seen.observed.held_s;
+        staleness = std::max(staleness, staleness_of(seen).most);
+      }
+      EXPECT_EQ(gap, bound + 1) << s.strategy;
+      EXPECT_GT(held, 0);
+      s.strategy = fmt::format("ps-async{}", *more ? ":prefetch=1" : "");
+      EXPECT_GT(serve(s)[0].observed.largest_gap, bound + 3) << "the control: without the bound";
+    }
+  }
+}
+
+/// x' = x - ηh·x(τ updates ago): what lock step must give.
+std::vector<float> delayed(float x0, float rate, std::size_t delay, std::size_t updates) {
+  std::vector<float> x(delay + 1, x0);
+  for (std::size_t i = 0; i < updates; ++i) x.push_back(x.back() - rate * x[x.size() - 1 - delay]);
+  return x;
+}
+
+TEST(ParameterServer, InLockStepAFixedDelayIsStableUpToItsLimit) {
+  for (const int delay : {0, 1, 2, 3, 5, 9, 15}) {
+    const double limit = 2 * std::sin(std::numbers::pi / (4.0 * delay + 2));
+    for (const double share : {0.97, 1.03}) {
+      const int workers = delay + 1, steps = 160;
+      Served s{.strategy = "ps-async:scale=sum",
+               .ranks = workers + 1,
+               .servers = 1,
+               .steps = each(steps),
+               .elements = 16,
+               .step_size = static_cast<float>(share * limit),
+               .targets = Served::Targets::zero,
+               .flops = 1e8};  // long enough that all start their first step before anybody ends it
+      const auto seen = serve(s);
+      const Seen& last = *std::max_element(seen.begin(), seen.end() - 1,
+                                           [](const Seen& a, const Seen& b) { return a.seconds < b.seconds; });
+      const auto exact =
+          delayed(1, s.step_size, static_cast<std::size_t>(delay), static_cast<std::size_t>(workers) * steps);
+      double early = 0, late = 0;
+      for (int i = 0; i < steps; ++i) {
+        const double x = std::fabs(double(last.first[static_cast<std::size_t>(i)]));
+        if (i >= steps / 4 && i < steps / 2) early = std::max(early, x);
+        if (i >= steps * 3 / 4) late = std::max(late, x);
+      }
+      if (share < 1) {
+        EXPECT_LT(late, 0.8 * early) << "delay " << delay;
+      } else {
+        EXPECT_GT(late, 1.25 * early) << "delay " << delay;
+      }
+      const float there = exact.back();
+      EXPECT_NEAR(last.first.back(), there, 1e-3 * std::max(1.0, late)) << "delay " << delay;
+    }
+  }
+}
+
+struct Load {
+  const char* strategy;
+  int ranks, servers;
+  const char* codec;
+};
+
+TEST(ParameterServer, TheBytesAreThoseOfTheForecastExactly) {
+  for (const char* strategy : {"ps-sync", "ps-async", "ps-async:push=3,fetch=2", "ps-async:push=2,fetch=4,prefetch=1",
+                               "ps-ssp:staleness=1", "ps-ssp:staleness=0,fetch=5", "easgd:every=3"}) {
+    for (const auto& [ranks, servers] : {std::pair{1, 0}, {2, 0}, {3, 0}, {5, 0}, {4, 1}, {5, 2}, {3, 2}}) {
+      for (const char* codec : {"none", "qsgd8:bucket=64,min=1", "bf16:min=1", "onebit:bucket=64,min=1"}) {
+        Served s{.strategy = strategy, .ranks = ranks, .servers = servers, .codec = codec, .elements = 1000};
+        s.judge = ranks == 3;  // beside the steps: it must not count
+        std::uint64_t bytes = 0, calls = 0;
+        for (const Seen& seen : serve(s)) bytes += seen.totals.bytes_sent, calls += seen.totals.calls;
+        const Forecast f = forecast(s);
+        EXPECT_EQ(bytes, f.bytes) << strategy << " " << ranks << " " << servers << " " << codec;
+        EXPECT_TRUE(f.known);
+        if (servers > 0) {
+          EXPECT_EQ(calls, f.messages) << strategy << " " << ranks << " " << servers << " " << codec;
+        } else if (ranks > 1) {  // the own server's are no traffic
+          EXPECT_EQ(calls * static_cast<unsigned>(ranks - 1), f.messages * static_cast<unsigned>(ranks));
+        }
+      }
+    }
+  }
+}
+
+TEST(ParameterServer, WithoutACodecTheBytesAreTheClosedForm) {
+  const std::uint64_t m = 1000 * sizeof(float), steps = 12;
+  Served s{.strategy = "ps-sync", .ranks = 5, .elements = 1000};
+  EXPECT_EQ(forecast(s).bytes, 2 * 4 * m * steps) << "co-located: 2(P-1)/P M for each of P ranks";
+  EXPECT_NEAR(forecast(s).seconds, 2.0 * 4 / 5 * double(m * steps) / s.machine.link.bytes_per_s, 12 * 128 / 1e10);
+  s.servers = 2;
+  EXPECT_EQ(forecast(s).bytes, 2 * 3 * m * steps) << "dedicated: M up, M down for each of 3 workers";
+  EXPECT_NEAR(forecast(s).seconds, 3.0 / 2 * double(m * steps) / s.machine.link.bytes_per_s, 12 * 128 / 1e10);
+  s.servers = 4;
+  EXPECT_NEAR(forecast(s).seconds, double(m * steps) / s.machine.link.bytes_per_s, 1e-12) << "the worker's link binds";
+  s.codec = "qsgd8:bucket=64,min=1";
+  EXPECT_LT(forecast(s).bytes, 2 * m * steps / 3);
+}
+
+TEST(ParameterServer, ARunTakesNoLessThanTheForecast) {
+  for (const int servers : {0, 1, 2, 4}) {
+    Served s{.strategy = "ps-sync", .ranks = 4 + servers, .servers = servers, .steps = each(3), .elements = 200'000};
+    s.flops = 1;
+    const double least = forecast(s).seconds, took = serve(s)[0].seconds;
+    EXPECT_GT(took, least) << servers;
+    EXPECT_LT(took, 4 * least + 1e-3) << servers;
+  }
+}
+
+TEST(ParameterServer, ShardsOfManyChunksTravelWhole) {
+  // 6.5 MiB: seven chunks, more than the port may have on its way and a worker unacknowledged.
+  const Served s{.strategy = "ps-sync", .ranks = 3, .servers = 1, .steps = each(2), .elements = 1'700'000};
+  const auto served = serve(s);
+  std::uint64_t bytes = 0, calls = 0;
+  for (const Seen& seen : served) bytes += seen.totals.bytes_sent, calls += seen.totals.calls;
+  EXPECT_EQ(bytes, forecast(s).bytes);
+  EXPECT_EQ(calls, forecast(s).messages);
+  EXPECT_EQ(forecast(s).messages, 2u * 2 * (2 * 7 + 7));
+  const auto sync = serve({.strategy = "sync", .ranks = 2, .steps = each(2), .elements = s.elements});
+  double most = 0;
+  for (std::size_t i = 0; i < s.elements; ++i) {
+    most = std::max(most, std::fabs(double(served[0].weights[i]) - double(sync[0].weights[i])));
+  }
+  EXPECT_LT(most, 1e-6);
+  EXPECT_EQ(served[0].weights, served[1].weights);
+}
+
+TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns) {
+  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9", .codec = "none"};
+  for (const char* codec : {"none", "qsgd8:bucket=64,min=1", "onebit:bucket=64,min=1"}) {
+    s.codec = codec;
+    s.machine.fate = nullptr;
+    const auto plain = serve(s);
+    std::uint64_t lost = 0, doubled = 0;
+    s.machine.fate = [&](const Flight& f) -> Fate {
+      const double x = noise(f.from * 31 + f.to + (f.to_role == Role::server ? 7 : 0), f.number);
+      lost += x < 0.15;
+      doubled += x > 0.8;
+      if (x < 0.15) return {.copies = 0};
+      if (x > 0.8) return {.copies = 2, .delay_s = {0, 1e-4 * noise(f.to, f.number)}};
+      return {.delay_s = {x > 0.6 ? 1e-4 * x : 0, 0}};
+    };
+    const auto faulty = serve(s);
+    EXPECT_GT(lost, 20u);
+    EXPECT_GT(doubled, 20u);
+    for (std::size_t r = 0; r < 3; ++r) {
+      EXPECT_EQ(faulty[r].first, plain[r].first) << codec << " rank " << r;
+      EXPECT_EQ(faulty[r].weights, plain[r].weights);
+    }
+    EXPECT_GT(faulty[0].seconds, plain[0].seconds) << "the control: something was lost";
+    for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.updates, 12u) << "each applied once";
+  }
+}
+
+TEST(ParameterServer, ADoubledPushIsAppliedOnceAlsoWithoutBarrier) {
+  Served s{.strategy = "ps-async", .ranks = 4, .servers = 1};
+  s.machine.fate = [](const Flight&) -> Fate { return {.copies = 2}; };
+  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
+  s.machine.fate = [](const Flight& f) -> Fate { return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1}; };
+  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
+}
+
+TEST(ParameterServer, ADeadWorkerStopsNobody) {
+  for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp:staleness=1", "easgd:every=2"}) {
+    Served s{.strategy = strategy, .ranks = 5, .servers = 1, .steps = each(20)};
+    const double whole = serve(s)[0].seconds;
+    s.machine.deaths = {{.rank = 2, .at_s = whole / 3}};
+    const auto seen = serve(s);
+    EXPECT_LT(seen[2].steps, 15) << strategy;
+    for (const std::size_t r : {0u, 1u, 3u}) EXPECT_EQ(seen[r].steps, 20) << strategy;
+  }
+}
+
+TEST(ParameterServer, TheDeathOfARankThatServesIsSaid) {
+  Served s{.strategy = "ps-async", .ranks = 4, .servers = 1, .steps = each(20)};
+  s.machine.deaths = {{.rank = 3, .at_s = 1e-4}};
+  try {
+    serve(s);
+    FAIL() << "went on without its weights";
+  } catch (const core::BackendError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("rank 3 has died, and with it its part of the weights"));
+  }
+}
+
+TEST(ParameterServer, WorkersFinishInAnyOrder) {
+  for (const auto* strategy : {"ps-async", "ps-sync", "ps-ssp:staleness=1", "ps-async:push=3,fetch=2", "easgd"}) {
+    for (const int servers : {0, 1}) {
+      Served s{.strategy = strategy, .ranks = 4 + servers, .servers = servers};
+      s.steps = [](int rank) { return 3 + 4 * ((rank + 2) % 4); };
+      const auto seen = serve(s);
+      for (int r = 0; r < 4; ++r) EXPECT_EQ(seen[static_cast<std::size_t>(r)].steps, s.steps(r)) << strategy;
+    }
+  }
+}
+
+TEST(ParameterServer, EqualInputsGiveEqualRunsAlsoWithManyWorkers) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  const int workers = 24;
+#else
+  const int workers = 200;
+#endif
+  Served s{.strategy = "ps-async", .ranks = workers + 4, .servers = 4, .steps = each(4), .elements = 64};
+  s.machine = uneven(workers);
+  const auto one = serve(s), two = serve(s);
+  for (std::size_t r = 0; r < one.size(); ++r) {
+    EXPECT_EQ(one[r].weights, two[r].weights);
+    EXPECT_EQ(one[r].observed.staleness, two[r].observed.staleness);
+    EXPECT_EQ(one[r].seconds, two[r].seconds);
+  }
+  s.machine = {};
+  EXPECT_NE(serve(s)[0].weights, one[0].weights) << "the control: other speeds, another order";
+}
+
+TEST(ParameterServer, ASlowServerShowsInTheTime) {
+  Served s{.strategy = "ps-sync", .ranks = 6, .servers = 2, .elements = 20'000};
+  const double fast = serve(s)[0].seconds;
+  s.machine.slowdown_beside = [](int rank, std::uint64_t) { return rank == 5 ? 50.0 : 1.0; };
+  const auto slow = serve(s);
+  EXPECT_GT(slow[0].seconds, 3 * fast);
+  s.machine.slowdown_beside = nullptr;
+  EXPECT_EQ(serve(s)[0].seconds, fast);
+}
+
+/// Half a step is computation, half is on the wire.
+Served balanced(const char* strategy) {
+  Served s{.strategy = strategy, .ranks = 3, .servers = 2, .elements = 60'000};
+  s.machine.link = {.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  s.flops = 3e7;
+  return s;
+}
+
+TEST(ParameterServer, WeightsThatAreAskedForAheadTravelUnderTheComputation) {
+  const double after = serve(balanced("ps-async"))[0].seconds,
+               ahead = serve(balanced("ps-async:prefetch=1"))[0].seconds;
+  EXPECT_LT(ahead, 0.8 * after);
+}
+
+TEST(ParameterServer, ChunksTravelUnderTheBackwardPass) {
+  Served s = balanced("ps-async");
+  s.elements = 900'000;  // tensors and chunks are of about one size
+  s.flops = 6e8;
+  const auto early = serve(s);
+  s.overlap = false;
+  const auto late = serve(s);
+  EXPECT_LT(early[0].seconds, 0.95 * late[0].seconds);
+  EXPECT_EQ(early[0].weights, late[0].weights);
+}
+
+TEST(ParameterServer, JudgedWeightsAreTheServersAndAskingChangesNothing) {
+  for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp", "easgd:every=2"}) {
+    Served s{.strategy = strategy, .ranks = 3};
+    const auto plain = serve(s);
+    s.judge = true;
+    s.steps = each(12);
+    const auto judged = serve(s);
+    EXPECT_EQ(judged[0].judged.size(), 12u);
+    if (s.strategy == "ps-sync") {
+      EXPECT_EQ(judged[0].weights, plain[0].weights);
+      EXPECT_EQ(judged[1].judged.back(), judged[1].weights);
+      EXPECT_EQ(judged[0].observed.largest_gap, plain[0].observed.largest_gap);
+    } else {
+      EXPECT_EQ(judged[1].judged.back(), judged[0].judged.back()) << strategy;
+    }
+  }
+}
+
+TEST(ParameterServer, InBetweenTheWorkerAppliesItsOwnGradients) {
+  const auto alone = serve({.strategy = "independent", .ranks = 1});
+  const auto seldom = serve({.strategy = "ps-async:push=4,fetch=4", .ranks = 1});
+  for (std::size_t i = 0; i < 12; ++i) EXPECT_NEAR(seldom[0].first[i], alone[0].first[i], 1e-6) << i;
+  const auto early = serve({.strategy = "ps-async:push=4,fetch=2", .ranks = 1});
+  EXPECT_GT(std::fabs(early[0].first[1] - alone[0].first[1]), 1e-3) << "the control: fetched before it was pushed";
+}
+
+TEST(ParameterServer, TheSumMovesAsManyTimesFurtherAsThereAreWorkers) {
+  const auto mean = serve({.strategy = "ps-async:scale=mean",
+                           .ranks = 5,
+                           .servers = 1,
+                           .steps = each(1),
+                           .targets = Served::Targets::zero});
+  const auto sum = serve(
+      {.strategy = "ps-async:scale=sum", .ranks = 5, .servers = 1, .steps = each(1), .targets = Served::Targets::zero});
+  const auto all = [](const std::vector<Seen>& seen) {  // whoever came last has seen the updates of all
+    float least = 1;
+    for (std::size_t r = 0; r < 4; ++r) least = std::min(least, seen[r].weights[0]);
+    return 1 - least;
+  };
+  EXPECT_NEAR(all(sum), 4 * all(mean), 1e-6);
+  EXPECT_NEAR(all(mean), 0.1, 1e-6) << "as far as one step of sync";
+}
+
+TEST(ParameterServer, WhatCannotBeServedIsRefusedWithTheReason) {
+  const auto why = [](StrategyOptions o, int ranks) {
+    const auto rule = make_optimizer("sgd", {});
+    return find_strategy("ps-async")->make(o)->refusal(*rule, ranks);
+  };
+  EXPECT_EQ(why({}, 1), "");
+  EXPECT_EQ(why({.servers = 1}, 2), "");
+  EXPECT_THAT(why({.servers = 2}, 2), HasSubstr("none train"));
+  EXPECT_THAT(why({.optimizer = "lars"}, 2), HasSubstr("needs whole tensors"));
+  EXPECT_THAT(why({.codec = compression::find_codec("powersgd")}, 2), HasSubstr("made of collectives"));
+  EXPECT_THAT(why({.codec = compression::find_codec("topk")}, 2), HasSubstr("codec topk"));
+  EXPECT_EQ(why({.codec = compression::find_codec("qsgd4")}, 2), "");
+  EXPECT_THROW(find_strategy("ps-async:scale=median"), core::UsageError);
+  EXPECT_THROW(find_strategy("ps-async:push=0"), core::UsageError);
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

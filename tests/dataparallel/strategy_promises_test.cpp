@@ -1,0 +1,164 @@
+// What every strategy says of itself is held against what it does: bytes, messages, equal bits, memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/format.hpp"
+#include "dataparallel/forwarding.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::run_workers;
+using test::StrategyEnd;
+using test::StrategyRun;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+Scene scene_of(const model::Model& m, int ranks, int steps) {
+  return {.ranks = static_cast<std::uint32_t>(ranks),
+          .tensors = m.tensors(),
+          .elements = m.element_count(),
+          .steps = static_cast<std::uint64_t>(steps)};
+}
+
+class Promise : public ::testing::TestWithParam<std::string> {
+ protected:
+  StrategyPtr choice() const { return find_strategy(GetParam()); }
+};
+
+TEST_P(Promise, BytesAndMessagesAreTheForecast) {
+  const StrategyRun run{.strategy = GetParam(), .steps = 5};
+  const auto strategy = choice()->make({.bucket_bytes = run.bucket_bytes});
+  const auto model = run.model();
+  for (const int p : {1, 2, 3, 4, 7}) {
+    std::uint64_t bytes = 0;
+    std::size_t sends = 0;
+    for (const auto& e : run_workers(p, run)) bytes += e.totals.bytes_sent, sends += e.sends;
+    const Forecast f = strategy->predict(scene_of(*model, p, run.steps));
+    if (f.known) {
+      EXPECT_EQ(bytes, f.bytes) << "p " << p;
+    } else {
+      EXPECT_LE(bytes, f.bytes) << "p " << p;
+      EXPECT_GT(bytes, 0u);
+    }
+    if (choice()->info().speech == Speech::messages) {
+      EXPECT_LE(sends, f.messages) << "p " << p;
+    }
+    EXPECT_EQ(f.bytes > 0, p > 1 && choice()->communicates());
+  }
+}
+
+TEST_P(Promise, ForecastsOfStretchesAddUp) {
+  const auto model = StrategyRun{}.model();
+  const auto strategy = choice()->make({});
+  const Forecast all = strategy->predict(scene_of(*model, 4, 50));
+  Forecast sum;
+  for (std::uint64_t first = 1; first <= 50; first += 5) {
+    Scene s = scene_of(*model, 4, 5);
+    s.first_step = first;
+    sum += strategy->predict(s);
+  }
+  EXPECT_EQ(sum.bytes, all.bytes);
+  EXPECT_EQ(sum.messages, all.messages);
+  EXPECT_NEAR(sum.seconds, all.seconds, 1e-9 * all.seconds);
+}
+
+TEST_P(Promise, AllWorkersHoldEqualBitsWhereItIsSaid) {
+  for (const int p : {2, 3, 4}) {
+    const auto ends = run_workers(p, {.strategy = GetParam()});
+    bool equal = true;
+    for (const auto& e : ends) equal &= e.hashes == ends[0].hashes;
+    if (choice()->info().keeps_equal) {
+      EXPECT_TRUE(equal) << p;
+    } else if (p > 2 && GetParam() != "model-averaging:every=1,start=0") {  // two that gossip agree in each step
+      EXPECT_FALSE(equal) << p << ": then it may say so";
+    }
+  }
+}
+
+TEST_P(Promise, JudgingChangesNothing) {
+  const auto once = run_workers(3, {.strategy = GetParam()});
+  const auto often = run_workers(3, {.strategy = GetParam(), .judge_often = true});
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(once[r].hashes, often[r].hashes);
+    EXPECT_EQ(once[r].judged, often[r].judged);
+  }
+}
+
+TEST_P(Promise, WhatIsJudgedIsTheSameOnAllRanksUnlessNobodySpeaks) {
+  const auto ends = run_workers(3, {.strategy = GetParam()});
+  for (std::size_t r = 1; r < 3; ++r) EXPECT_EQ(ends[r].judged == ends[0].judged, choice()->communicates()) << r;
+}
+
+TEST_P(Promise, RunsRepeatToTheBit) {
+  const auto a = run_workers(4, {.strategy = GetParam()}), b = run_workers(4, {.strategy = GetParam()});
+  for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(a[r].hashes, b[r].hashes);
+}
+
+/// Counts what is taken from the fabric.
+class Purse final : public Forwarding {
+ public:
+  using Forwarding::Forwarding;
+  std::span<float> memory(std::size_t floats) override {
+    taken_ += floats * sizeof(float);
+    return Forwarding::memory(floats);
+  }
+  std::size_t taken() const { return taken_; }
+
+ private:
+  std::size_t taken_ = 0;
+};
+
+TEST_P(Promise, BeginTakesNoMoreMemoryThanStated) {
+  for (const int p : {1, 2, 3}) {
+    VirtualWorld(p, {}).run([&](Fabric& f) {
+      Purse purse(f);
+      const auto model = StrategyRun{}.model();
+      const std::size_t n = model->element_count();
+      const model::Buffers buffers{f.memory(n), f.memory(n)};
+      model->initialise(buffers, 1);
+      const auto rule = make_optimizer("sgd", {.elements = n});
+      Worker worker(purse, everybody, *model, buffers, *rule);
+      const auto strategy = choice()->make({});
+      strategy->begin(worker);
+      EXPECT_LE(purse.taken(), strategy->memory_bytes(*model, p)) << p;
+    });
+  }
+}
+
+TEST_P(Promise, HoldsWithManyWorkers) {
+  const int workers = sanitized ? 16 : 65;
+  StrategyRun run{.strategy = GetParam(), .steps = 2, .batch_per_rank = 1};
+  run.model = [] { return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 10}); };
+  std::uint64_t bytes = 0;
+  const auto ends = run_workers(workers, run);
+  for (const auto& e : ends) bytes += e.totals.bytes_sent;
+  const auto model = run.model();
+  const Forecast f = choice()->make({.bucket_bytes = run.bucket_bytes})->predict(scene_of(*model, workers, 2));
+  if (f.known) {
+    EXPECT_EQ(bytes, f.bytes);
+  } else {
+    EXPECT_LE(bytes, f.bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Promise,
+                         ::testing::Values("independent", "sync", "sharded", "model-averaging:every=2,start=2",
+                                           "model-averaging:every=4,start=0", "model-averaging:every=1,start=0",
+                                           "bmuf:every=2", "diloco:every=2", "gossip", "gossip:overlap=1",
+                                           "gossip:graph=ring", "es", "es:pairs=9", "population:size=7,survivors=2",
+                                           "population:breeding=0"),
+                         [](const auto& param) {
+                           std::string n = param.param;
+                           std::replace_if(
+                               n.begin(), n.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return n;
+                         });
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

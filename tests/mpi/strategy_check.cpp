@@ -1,0 +1,61 @@
+// Every kind of strategy on real ranks against the same run in virtual time: equal bits after every step, equal bytes.
+#include <gtest/gtest.h>
+
+#include "dataparallel/world/fabric.hpp"
+#include "mpi/ranks.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::StrategyEnd;
+using test::StrategyRun;
+
+StrategyEnd on_ranks(const runtime::Communicator& world, const StrategyRun& run, TransportKind transport,
+                     ProgressMode progress) {
+  const auto model = run.model();
+  const std::size_t bytes = model->element_count() * sizeof(float);
+  const auto strategy = find_strategy(run.strategy)->make({});
+  runtime::Activity activity;
+  WorldFabric fabric(world,
+                     {.algorithm = allreduce::find_algorithm("ring"),
+                      .transport = transport,
+                      .progress = progress,
+                      .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
+                      // Weights, gradients and what is judged; the rest is what the strategy says.
+                      .memory_bytes = 3 * (bytes + 4096) + strategy->memory_bytes(*model, world.size()),
+                      .scatters = true,
+                      .max_call_bytes = bytes},
+                     activity);
+  return test::run_worker(fabric, run);
+}
+
+class StrategyOnRanks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
+  const auto world = runtime::Communicator::world();
+  const StrategyRun run{.strategy = GetParam(), .steps = 8};
+  const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
+  for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
+    for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+      const auto end = on_ranks(world, run, transport, progress);
+      EXPECT_EQ(end.hashes, expected.hashes) << int(transport) << " " << int(progress);
+      EXPECT_EQ(end.judged, expected.judged) << int(transport) << " " << int(progress);
+      EXPECT_EQ(end.totals.bytes_sent, expected.totals.bytes_sent) << int(transport) << " " << int(progress);
+      EXPECT_EQ(end.totals.calls, expected.totals.calls);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyOnRanks,
+                         ::testing::Values("sharded", "model-averaging:every=3", "bmuf:every=3", "diloco:every=3",
+                                           "gossip", "gossip:overlap=1", "es", "population:size=8,survivors=3"),
+                         [](const auto& param) {
+                           std::string n = param.param;
+                           std::replace_if(
+                               n.begin(), n.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return n;
+                         });
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,73 @@
+// The smallest model that can be trained: ½h·|x - target|², whose gradient is known by hand.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "model/model.hpp"
+
+namespace gradmeter::test {
+
+/// Inputs are targets, [samples × elements]; the gradient is h (x - their mean). A few tensors of different lengths, of
+/// which the first is ready first. flops: what a pass costs.
+class Quadratic final : public model::Model {
+ public:
+  explicit Quadratic(std::size_t elements, float h = 1, double flops = 1e6)
+      : elements_(elements), h_(h), flops_(flops), name_("quadratic") {
+    const std::size_t third = elements / 3;
+    add("c", 0, third);
+    add("b", third, third / 2);
+    add("a", third + third / 2, elements - third - third / 2);
+  }
+  const std::string& name() const override { return name_; }
+  std::span<const model::Tensor> tensors() const override { return tensors_; }
+  std::size_t element_count() const override { return elements_; }
+  std::size_t input_features() const override { return elements_; }
+  std::size_t classes() const override { return 1; }
+  double step_flops(std::size_t) const override { return flops_; }
+  std::size_t workspace_bytes(std::size_t) const override { return 0; }
+  void initialise(model::Buffers b, std::uint64_t seed) const override {
+    std::size_t i = 0;
+    for (float& x : b.parameters.values<float>()) {
+      x = 1 + 0.001f * static_cast<float>(seed % 100) + 0.01f * static_cast<float>(i++ % 50);
+    }
+  }
+  model::Outcome forward(model::Computer& c, model::Buffers b, const model::Batch& batch) override {
+    model::Outcome out{.samples = batch.samples()};
+    c.compute("forward", {flops_ / 2, 0}, [&] {
+      const auto x = b.parameters.values<float>();
+      const auto targets = batch.inputs.values<float>();
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        const double off = double(x[i % elements_]) - double(targets[i]);
+        out.loss_sum += 0.5 * double(h_) * off * off;
+      }
+    });
+    return out;
+  }
+  void backward(model::Computer& c, model::Buffers b, const model::Batch& batch, const Ready& ready) override {
+    const auto x = b.parameters.values<float>();
+    const auto g = b.gradients.values<float>();
+    const auto targets = batch.inputs.values<float>();
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      c.compute("backward", {flops_ / 2 / double(tensors_.size()), 0}, [&] {
+        for (std::size_t i = tensors_[t].offset; i < tensors_[t].offset + tensors_[t].count; ++i) {
+          float mean = 0;
+          for (std::size_t s = 0; s < batch.samples(); ++s) mean += targets[s * elements_ + i];
+          g[i] = h_ * (x[i] - mean / static_cast<float>(batch.samples()));
+        }
+      });
+      ready(t);
+    }
+  }
+
+ private:
+  void add(std::string name, std::size_t offset, std::size_t count) {
+    tensors_.push_back({.name = std::move(name), .shape = {count}, .offset = offset, .count = count});
+  }
+  std::size_t elements_;
+  float h_;
+  double flops_;
+  std::string name_;
+  std::vector<model::Tensor> tensors_;
+};
+
+}  // namespace gradmeter::test

@@ -1,0 +1,106 @@
+// A run of any strategy on the quadratic in virtual time, with everything the tests ask of it.
+#pragma once
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataparallel/probe.hpp"
+#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/strategy.hpp"
+#include "dataparallel/virtual/world.hpp"
+#include "support/quadratic.hpp"
+
+namespace gradmeter::test {
+
+struct Served {
+  std::string strategy = "ps-async";
+  int ranks = 4, servers = 0;
+  std::function<int(int rank)> steps = [](int) { return 12; };
+  std::string optimizer = "sgd", codec = "none";
+  std::size_t elements = 200;
+  float step_size = 0.1f, h = 1;
+  bool overlap = true;
+  enum class Targets { moving, resting, zero } targets = Targets::moving;  ///< moving: with every step; apart by rank
+  bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
+  bool judge = false;     ///< after every step; all workers must make equally many
+  double flops = 1e6;
+  dataparallel::VirtualMachine machine = {};
+};
+
+/// What one rank saw.
+struct Seen {
+  std::vector<float> weights;              ///< at the end
+  std::vector<float> first;                ///< element 0 after each step
+  std::vector<std::vector<float>> judged;  ///< after each step
+  dataparallel::Observations observed = {};
+  dataparallel::Totals totals = {};
+  double seconds = 0;  ///< at the last step's end
+  int steps = 0;
+};
+
+inline float target_of(int rank, int step, std::size_t i) {
+  return std::sin(0.7f * static_cast<float>(rank + 1) + 1.3f * static_cast<float>(step) + 0.1f * static_cast<float>(i));
+}
+
+inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
+  using namespace dataparallel;
+  Quadratic model(s.elements, s.h, s.flops);
+  const model::Buffers buffers{fabric.memory(s.elements), fabric.memory(s.elements)};
+  model.initialise(buffers, s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0);
+  const auto rule = make_optimizer(s.optimizer, {.elements = s.elements, .tensors = model.tensors()});
+  Probe probe(fabric);
+  const auto strategy = find_strategy(s.strategy)
+                            ->make({.overlap = s.overlap,
+                                    .servers = s.servers,
+                                    .optimizer = s.optimizer,
+                                    .codec = compression::find_codec(s.codec)});
+  Worker worker(probe, everybody, model, buffers, *rule);
+  std::vector<float> targets(2 * s.elements, 0.0f), judged(s.elements);
+  const std::vector<std::int32_t> labels(2, 0);
+  strategy->begin(worker);
+  const int steps = worker.rank() < strategy->workers(worker.ranks()) ? s.steps(fabric.rank()) : 0;
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < targets.size() && s.targets != Served::Targets::zero; ++i) {
+      targets[i] = target_of(fabric.rank(), s.targets == Served::Targets::moving ? step : 0, i);
+    }
+    probe.begin_step();
+    strategy->step(worker, {targets, labels}, {.size = s.step_size, .number = static_cast<std::uint64_t>(step) + 1});
+    probe.end_step();
+    seen.first.push_back(buffers.parameters.values<float>()[0]);
+    ++seen.steps;
+    if (!s.judge) continue;
+    strategy->settle(worker);
+    strategy->judged(worker, judged);
+    seen.judged.push_back(judged);
+  }
+  seen.seconds = fabric.now();
+  strategy->end(worker);
+  const auto w = buffers.parameters.values<float>();
+  seen.weights.assign(w.begin(), w.end());
+  seen.observed = strategy->observed();
+  seen.totals = probe.totals();
+}
+
+/// By rank.
+inline std::vector<Seen> serve(const Served& s) {
+  std::vector<Seen> seen(static_cast<std::size_t>(s.ranks));
+  dataparallel::VirtualWorld(s.ranks, s.machine).run([&](dataparallel::Fabric& f) {
+    serve(f, s, seen[static_cast<std::size_t>(f.rank())]);
+  });
+  return seen;
+}
+
+inline dataparallel::Forecast forecast(const Served& s) {
+  const Quadratic model(s.elements);
+  return dataparallel::find_strategy(s.strategy)
+      ->make({.servers = s.servers, .codec = compression::find_codec(s.codec)})
+      ->predict({.ranks = static_cast<std::uint32_t>(s.ranks),
+                 .tensors = model.tensors(),
+                 .elements = s.elements,
+                 .steps = static_cast<std::uint64_t>(s.steps(0)),
+                 .link = s.machine.link});
+}
+
+}  // namespace gradmeter::test

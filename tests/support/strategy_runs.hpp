@@ -1,0 +1,93 @@
+// Any strategy over any model for a few steps in virtual time, with what its tests ask for afterwards.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataparallel/virtual/world.hpp"
+#include "support/training.hpp"
+
+namespace gradmeter::test {
+
+struct StrategyRun {
+  std::string strategy = "sync", optimizer = "momentum:mu=0.9";
+  int steps = 6;
+  float step_size = 0.02f;
+  std::function<float(int step)> step_sizes = {};  ///< null: always step_size
+  std::size_t batch_per_rank = 4;
+  std::size_t bucket_bytes = std::size_t{16} << 10;
+  bool judge_often = false;  ///< after each step, not only at the end
+  dataparallel::VirtualMachine machine = {};
+  std::function<std::unique_ptr<model::Model>()> model = [] {
+    return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});
+  };
+  /// Stands between the strategy and the fabric. Null: nothing does.
+  std::function<std::unique_ptr<dataparallel::Fabric>(dataparallel::Fabric&)> between = {};
+};
+
+/// What one worker ended with.
+struct StrategyEnd {
+  std::vector<float> weights, judged;
+  std::vector<std::uint64_t> hashes;  ///< of the weights after each step
+  std::vector<model::Outcome> outcomes;
+  dataparallel::Totals totals;
+  std::size_t sends = 0;  ///< calls whose label begins with "send"
+};
+
+inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& run) {
+  kernels::set_compute_threads(1);
+  static const auto data = training_digits();
+  const auto model = run.model();
+  const std::size_t n = model->element_count();
+  const model::Buffers buffers{fabric.memory(n), fabric.memory(n)};
+  model->initialise(buffers, 100 + static_cast<std::uint64_t>(fabric.rank()));  // the strategy must make them equal
+  auto rule = dataparallel::make_optimizer(run.optimizer, {.elements = n, .tensors = model->tensors()});
+  auto strategy = dataparallel::find_strategy(run.strategy)
+                      ->make({.bucket_bytes = run.bucket_bytes, .optimizer = run.optimizer, .seed = 7});
+  dataparallel::Probe probe(fabric);
+  dataparallel::Worker worker(probe, dataparallel::everybody, *model, buffers, *rule);
+  Samples samples(*data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(), fabric.size());
+  StrategyEnd end;
+  const auto judged = fabric.memory(n);
+  strategy->begin(worker);
+  for (int i = 0; i < run.steps; ++i) {
+    const auto batch = samples.batch(i);
+    const float size = run.step_sizes ? run.step_sizes(i) : run.step_size;
+    probe.begin_step();
+    end.outcomes.push_back(strategy->step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1}));
+    if (i + 1 == run.steps) strategy->settle(worker);
+    for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
+    end.hashes.push_back(hash_of(buffers.parameters.values<float>()));
+    if (run.judge_often || i + 1 == run.steps) {
+      strategy->settle(worker);
+      strategy->judged(worker, judged);
+    }
+  }
+  strategy->end(worker);
+  end.totals = probe.totals();
+  const auto weights = buffers.parameters.values<float>();
+  end.weights.assign(weights.begin(), weights.end());
+  end.judged.assign(judged.begin(), judged.end());
+  return end;
+}
+
+/// Every worker's end.
+inline std::vector<StrategyEnd> run_workers(int workers, const StrategyRun& run) {
+  std::vector<StrategyEnd> ends(static_cast<std::size_t>(workers));
+  dataparallel::VirtualWorld(workers, run.machine).run([&](dataparallel::Fabric& f) {
+    const auto between = run.between ? run.between(f) : nullptr;
+    ends[static_cast<std::size_t>(f.rank())] = run_worker(between ? *between : f, run);
+  });
+  return ends;
+}
+
+inline double farthest(std::span<const float> a, std::span<const float> b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(double(a[i]) - double(b[i])));
+  return most;
+}
+
+}  // namespace gradmeter::test
