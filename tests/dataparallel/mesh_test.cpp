@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "dataparallel/strategy.hpp"
 #include "dataparallel/virtual/world.hpp"
 #include "support/mesh_training.hpp"
 
@@ -188,6 +189,25 @@ TEST(Mesh, RulesOfWholeTensorsGoWithStagesButNotWithTensorRanks) {
   EXPECT_LT(largest_difference(losses(run({.mesh = "data=2,pipeline=2", .training = training})), one), 1e-5);
   EXPECT_GT(largest_difference(losses(run({.mesh = "tensor=2", .training = training})), one), 1e-5)
       << "what is refused must be wrong, or the refusal is";
+}
+
+TEST(Mesh, EveryStrategyOfTheTableGoesWithItOrIsRefused) {
+  for (const StrategyInfo& info : strategies()) {
+    const bool judges = info.name == "es" || info.name == "population";
+    EXPECT_EQ(mesh_refusal(parse_mesh("data=4"), info), "");
+    EXPECT_EQ(mesh_refusal(parse_mesh("tensor=2"), info).empty(), !judges) << info.name;
+    EXPECT_EQ(mesh_refusal(parse_mesh("pipeline=2"), info).empty(), !judges) << info.name;
+    if (judges) continue;
+    const test::Training training{.strategy = info.name, .batch_global = 24, .steps = 8, .own_start = false};
+    const auto flat = losses(run({.mesh = "data=2", .training = training}));
+    // Time decides what an asynchronous worker reads, and a split model takes another time.
+    const bool by_time = info.name == "ps-async" || info.name == "ps-ssp" || info.name == "easgd";
+    for (const auto* mesh : {"data=2,tensor=2", "data=2,pipeline=2"}) {
+      const auto split = losses(run({.mesh = mesh, .training = training}));
+      EXPECT_LT(largest_difference(split, flat), by_time ? 0.2 : 1e-5) << info.name << " " << mesh;
+      EXPECT_LT(split.back(), split.front()) << info.name << " " << mesh;
+    }
+  }
 }
 
 TEST(Mesh, AForgottenSumShows) {
