@@ -125,7 +125,8 @@ class Planner {
       const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
       if (p.scaling == Scaling::strong) {
         if (p.batch_global % workers != 0) {
-          p.impossible = fmt::format("batch {} does not divide by {} workers", p.batch_global, workers);
+          p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
+                                     workers == static_cast<std::size_t>(p.ranks) ? "ranks" : "workers");
         }
         p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
       } else {
