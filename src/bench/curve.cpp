@@ -102,8 +102,8 @@ class Contestant {
       const bool crowded =
           session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->helper_threads()) >
           session_.cores_per_node();
-      const bool agree = training_->weights_agree();
       quiet_.reset();
+      const bool agree = training_->weights_agree();
       const TrainingTotals totals = training_->finish();
       fill_row({.point = point_.point,
                 .training = *training_,

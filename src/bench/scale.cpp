@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/curve.hpp"
+#include "bench/learning.hpp"
 #include "core/format.hpp"
 #include "model/data.hpp"
 
@@ -16,6 +17,8 @@ constexpr double setup_seconds = 0.5;  // data, windows, check, limits: what a p
 constexpr double usual_point_budget = 5;
 // Enough that a sweep's largest global batch is a real one, few enough to be drawn in a moment.
 constexpr std::size_t least_samples = 4096;
+// To learn from, and to be judged by.
+constexpr std::size_t most_samples = 60'000, validation_samples = 2'000;
 
 std::size_t samples_needed(const std::vector<ScalePoint>& points) {
   std::size_t n = least_samples;
@@ -146,6 +149,7 @@ class Sweep {
                            (is_control || done_.contains(key(control_of(it->first))));
         if (!ready && !all) continue;
         compare(it->first, it->second);
+        if (options_.learn_samples > 0) learn_point(it->first, it->second);
         emit(it->second);
         waiting_.erase(it);
         moved = true;
@@ -158,6 +162,31 @@ class Sweep {
     if (row.status != Status::ok) return;
     const Point* baseline = p.ranks == 1 ? &row : find(baseline_of(p));
     compare_row(p, baseline, p.strategy->communicates() ? find(control_of(p)) : nullptr, row);
+  }
+
+  /// Collective over the world. Only rank 0 is sure to have the row's metrics.
+  void learn_point(const ScalePoint& p, Point& row) {
+    const Point* control = p.strategy->communicates() ? find(control_of(p)) : &row;
+    const bool can = session_.world().broadcast_value(p.ranks > 1 && row.status == Status::ok && control != nullptr);
+    if (!can) return;
+    if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{} learns", p.strategy->name));
+    const auto plan = session_.world().broadcast_value(
+        plan_learning(options_.learn_samples, p.batch_global, control_of(p).batch_global,
+                      row.metrics.number(core::Metric::time_s), control->metrics.number(core::Metric::time_s)));
+    auto& circle = circles_.of(p.ranks);
+    std::optional<runtime::Pause> sitting_out;
+    if (circle.active.is_null()) {
+      sitting_out.emplace(session_.activity());
+    } else {
+      const Learned learned = learn(session_, circle.active, data(), config_of(p, options_), plan);
+      auto& m = row.metrics;
+      m[core::Metric::accuracy_at_samples] = learned.at_samples;
+      m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
+      m[core::Metric::accuracy_at_time] = learned.at_time;
+      m[core::Metric::learn_time_s] = static_cast<double>(plan.at_time) * m.number(core::Metric::time_s);
+    }
+    session_.world().patient_barrier();
+    session_.stop_if_interrupted(session_.world());
   }
 
   const Point* find(const ScalePoint& p) const {
@@ -186,13 +215,16 @@ class Sweep {
     return m;
   }
 
+  /// As large as there is use for.
+  std::size_t learning_set() const { return std::min(options_.learn_samples, most_samples); }
+
   DataFacts facts() { return {data().train->features(), data().train->classes()}; }
 
   const model::DataSplit& data() {
     if (!data_.train) {
       data_ = model::make_data({.directory = options_.data_directory,
-                                .train_samples = samples_needed(points_),
-                                .validation_samples = 1,
+                                .train_samples = std::max(samples_needed(points_), learning_set()),
+                                .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
                                 .seed = options_.seed});
     }
     return data_;

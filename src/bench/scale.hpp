@@ -17,7 +17,8 @@ struct ScaleOptions {
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
-  std::string data_directory;  ///< empty: the built-in digits
+  std::string data_directory;     ///< empty: the built-in digits
+  std::size_t learn_samples = 0;  ///< after so many, and in the time the control takes for them, accuracy is taken
 };
 
 /// What becomes of points. Called on rank 0 only.

@@ -10,14 +10,16 @@ namespace gradmeter::bench {
 using core::Metric;
 
 void fill_waits(const StepTally& t, core::Metrics& m) {
-  if (t.times.empty()) return;
+  const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
+  if (worked <= 0) return;
   double all = 0;
   std::vector<std::pair<double, std::string>> causes;
   for (const auto& [cause, seconds] : t.waits) {
     all += seconds;
     causes.emplace_back(seconds, cause);
   }
-  m[Metric::wait_s] = all / static_cast<double>(t.times.size());
+  // As a share of all steps, so that a few long ones count as what they were; of the median step, which the row shows.
+  m[Metric::wait_s] = all / worked * m.number(Metric::time_s);
   if (all <= 0) return;
   std::sort(causes.rbegin(), causes.rend());
   std::string text;

@@ -8,6 +8,7 @@
 #include "core/format.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -216,6 +217,7 @@ TrainingTotals Training::finish() {
   const Forecast mine = forecast();
   strategy_->end(worker_);
   finished_ = true;
+  await_departures();
   const auto silence = quiet();
   const auto sent = probe_.totals();
   const auto sum = [&](std::uint64_t n) {
@@ -231,6 +233,15 @@ TrainingTotals Training::finish() {
                 .seconds = communicator_.max(mine.seconds),
                 .known = communicator_.all(mine.known)};
   return t;
+}
+
+/// A message has left when its receiver has read it; all have, or soon will have.
+void Training::await_departures() {
+  if (!has_mail()) return;
+  constexpr double long_enough = 5;
+  runtime::Backoff backoff({.spins = 10, .yields = 10});
+  const double begin = runtime::host_clock();
+  while (!probe_.idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
 }
 
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }

@@ -79,6 +79,7 @@ class Training {
  private:
   void load(std::size_t step);
   void meet();
+  void await_departures();
   bool sums_are_exact();
   ExchangeCheck check_coded_exchange();
   dataparallel::Forecast forecast() const;

@@ -51,6 +51,7 @@ options::options_description describe() {
   add_text(d, "time-budget", "", "for all points together: 90s, 10m, 2h; default 5 s a point");
   add_text(d, "min-samples", "10", "iterations a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
+  add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_output_flags(d);
@@ -118,6 +119,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.optimizer = f.text("optimizer");
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   o.data_directory = data_directory(f);
+  if (f.has("learn")) o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);

@@ -143,6 +143,16 @@ Totals Probe::totals() {
   return sum;
 }
 
+bool Ledger::idle() {
+  const std::lock_guard lock(mutex_);
+  sweep();
+  return under_way_.empty();
+}
+
+bool Probe::idle() {
+  return ledger_.idle() && std::all_of(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return t->done(); });
+}
+
 void Probe::wait(const Ticket& t) {
   const double begin = inner_.now();
   inner_.wait(t);

@@ -29,6 +29,7 @@ class Ledger {
   /// Of a call that a step's record has.
   void add_done(const Completion&);
   Totals totals();
+  bool idle();
 
  private:
   void sweep();  ///< what has been completed goes to the record; mutex held
@@ -58,6 +59,8 @@ class Probe final : public Forwarding {
   void keep_beside(bool yes) { ledger_.keep(yes); }
   /// Of all steps so far, as far as it is done.
   Totals totals();
+  /// No call of any step is under way, here or beside.
+  bool idle();
 
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
     return keep(inner_.all_reduce(g, b, op, std::move(r), contents));

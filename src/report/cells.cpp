@@ -61,16 +61,16 @@ bool noisy(const Point& p) {
 
 bool oversubscribed(const Point& p) { return is_true(p.metrics[Metric::oversubscribed]); }
 
-CodecLabels codec_labels(std::span<const Point> points) {
+Labels short_labels(std::span<const Point> points, Factor of) {
   std::map<std::string, std::vector<core::ParsedName>> by_base;
   for (const Point& p : points) {
-    if (core::is_null(p.factors[Factor::codec])) continue;
-    auto name = core::parse_name(text(p.factors[Factor::codec]));
+    if (core::is_null(p.factors[of])) continue;
+    auto name = core::parse_name(text(p.factors[of]));
     auto& had = by_base[name.base];
     if (std::ranges::none_of(had, [&](const auto& n) { return n.canonical() == name.canonical(); }))
       had.push_back(name);
   }
-  CodecLabels out;
+  Labels out;
   for (const auto& [base, names] : by_base) {
     for (const auto& name : names) {
       core::ParsedName shorter = name;
@@ -87,10 +87,11 @@ CodecLabels codec_labels(std::span<const Point> points) {
   return out;
 }
 
-std::string exchange(const Point& p, const CodecLabels& labels) {
-  std::string out = text(p.factors[Factor::algorithm]);
-  if (core::is_null(p.factors[Factor::algorithm])) return out;
-  if (!core::is_null(p.factors[Factor::transport])) out += fmt::format("/{}", text(p.factors[Factor::transport]));
+std::string exchange(const Point& p, const Labels& labels) {
+  const core::Value &algorithm = p.factors[Factor::algorithm], &transport = p.factors[Factor::transport];
+  if (core::is_null(algorithm) && core::is_null(transport)) return "-";
+  std::string out = core::is_null(algorithm) ? "messages" : text(algorithm);
+  if (!core::is_null(transport)) out += fmt::format("/{}", text(transport));
   const std::string codec = text(p.factors[Factor::codec]);
   if (codec == "none" || codec == "-") return out;
   const auto label = labels.find(codec);

@@ -29,11 +29,11 @@ std::string csv_cell(const core::Value&);
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".
 bool oversubscribed(const core::Point&);
-/// Codecs as short as the points need to tell them apart: canonical names to "qsgd4", "qsgd4:bucket=128".
-using CodecLabels = std::map<std::string, std::string>;
-CodecLabels codec_labels(std::span<const core::Point>);
+/// Names as short as the points need to tell them apart: canonical ones to "qsgd4", "qsgd4:bucket=128".
+using Labels = std::map<std::string, std::string>;
+Labels short_labels(std::span<const core::Point>, core::Factor);
 /// "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is exchanged.
-std::string exchange(const core::Point&, const CodecLabels&);
+std::string exchange(const core::Point&, const Labels&);
 
 /// Points of one name, names in order of appearance.
 struct NamedPoints {

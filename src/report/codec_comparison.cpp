@@ -67,7 +67,7 @@ double plain_by_the_link(const Point& p) {
   return 2 * (ranks - 1) / ranks * integer(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
 }
 
-std::vector<std::string> row(const Pair& pair, const CodecLabels& codecs) {
+std::vector<std::string> row(const Pair& pair, const Labels& codecs) {
   const Point& p = *pair.coded;
   const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
   const double link = p.metrics.number(Metric::link_bytes_per_s),
@@ -94,7 +94,7 @@ std::string codec_comparison(std::span<const Point> points) {
   using enum core::Align;
   const auto found = pairs(points);
   if (found.empty()) return {};
-  const CodecLabels codecs = codec_labels(points);
+  const Labels codecs = short_labels(points, Factor::codec);
   core::Table table({{"size", "B", right},
                      {"exchange", "", left},
                      {"place", "", left},

@@ -24,7 +24,7 @@ const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>
 
 std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", noisy(p) ? "~" : " "); }
 
-std::string algorithm_cell(const Point& p, const CodecLabels& codecs) {
+std::string algorithm_cell(const Point& p, const Labels& codecs) {
   std::string name = exchange(p, codecs);
   const std::string accum = text(p.factors[Factor::accum_dtype]);
   if (accum != "-" && accum != text(p.factors[Factor::dtype])) name += fmt::format(" +{}", accum);
@@ -158,7 +158,7 @@ std::int64_t width_of(const Point& p) {
   return 1;
 }
 
-std::vector<std::string> row(const Pair& pair, const Layout& l, const CodecLabels& codecs) {
+std::vector<std::string> row(const Pair& pair, const Layout& l, const Labels& codecs) {
   const Point& p = pair.any();
   std::vector<std::string> cells{text(p.factors[Factor::size_bytes]), fmt::format("{}", count_of(p, width_of(p))),
                                  algorithm_cell(p, codecs)};
@@ -175,7 +175,7 @@ std::vector<std::string> row(const Pair& pair, const Layout& l, const CodecLabel
   return cells;
 }
 
-std::vector<Pair> pairs(const std::vector<const Point*>& points, const CodecLabels& codecs) {
+std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& codecs) {
   std::vector<std::pair<std::tuple<std::int64_t, std::string>, Pair>> found;
   for (const Point* p : points) {
     const auto key = std::make_tuple(integer(p->factors[Factor::size_bytes]), algorithm_cell(*p, codecs));
@@ -190,7 +190,7 @@ std::vector<Pair> pairs(const std::vector<const Point*>& points, const CodecLabe
   return out;
 }
 
-std::string table(const std::vector<const Point*>& points, const CodecLabels& codecs) {
+std::string table(const std::vector<const Point*>& points, const Labels& codecs) {
   Layout layout;
   for (const Point* p : points) {
     (is_true(p->factors[Factor::in_place]) ? layout.in : layout.out) = true;
@@ -254,7 +254,7 @@ std::vector<std::string> csv_times(const Point& p) {
 }  // namespace
 
 std::string collective_tables(std::span<const Point> points) {
-  const CodecLabels codecs = codec_labels(points);
+  const Labels codecs = short_labels(points, Factor::codec);
   std::string out;
   for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of, codecs));
   return out;

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "core/table.hpp"
+#include "core/units.hpp"
 #include "report/cells.hpp"
 
 namespace gradmeter::report {
@@ -33,12 +35,20 @@ std::string ranks_cell(const Point& p) {
   return fmt::format("{}{}", text(p.factors[Factor::ranks]), oversubscribed(p) ? "*" : " ");
 }
 
-std::vector<std::string> row(const Point& p, const CodecLabels& codecs) {
+/// With the mesh and the micro-batches, where there are any.
+std::string strategy_cell(const Point& p, const Labels& labels) {
+  std::string out = labels.at(text(p.factors[Factor::strategy]));
+  if (const auto& mesh = p.factors[Factor::mesh]; !core::is_null(mesh)) out += fmt::format(" · {}", text(mesh));
+  if (const auto n = integer(p.factors[Factor::accumulate]); n > 1) out += fmt::format(" · {} micro-batches", n);
+  return out;
+}
+
+std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels& strategies) {
   const auto ms = [&](Metric m) { return milliseconds(p.metrics.number(m)); };
   std::vector<std::string> cells{ranks_cell(p),
                                  text(p.factors[Factor::scaling]),
                                  text(p.factors[Factor::batch_per_rank]),
-                                 text(p.factors[Factor::strategy]),
+                                 strategy_cell(p, strategies),
                                  exchange(p, codecs),
                                  text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok) {
@@ -68,10 +78,12 @@ std::string curve_batch(const Point& p) {
   return text(p.factors[strong ? Factor::batch_global : Factor::batch_per_rank]);
 }
 
-std::string curve_name(const Point& p) {
-  std::string name = fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]),
-                                 curve_batch(p), text(p.factors[Factor::threads]),
-                                 text(p.factors[Factor::threads]) == "1" ? "" : "s", text(p.factors[Factor::cadence]));
+/// cadence: of points that have none of their own, since they do not keep step.
+std::string curve_name(const Point& p, const std::string& cadence) {
+  std::string name =
+      fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), curve_batch(p),
+                  text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
+                  core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]));
   return name;
 }
 
@@ -81,7 +93,7 @@ std::string baseline_line(const std::vector<const Point*>& curve) {
     const double base = p.metrics.number(Metric::baseline_time_s);
     if (text(p.factors[Factor::ranks]) == "1" && std::isfinite(base)) {
       return fmt::format("baseline: 1 rank, batch {}, {} ms a step ({})\n", text(p.factors[Factor::batch_per_rank]),
-                         milliseconds(base), text(p.factors[Factor::strategy]));
+                         milliseconds(base), core::parse_name(text(p.factors[Factor::strategy])).base);
     }
   }
   return "no baseline was measured: no efficiency is shown\n";
@@ -105,16 +117,65 @@ bool comes_before(const Point* a, const Point* b) {
   return detail(*a) < detail(*b);
 }
 
+std::string bytes_cell(double bytes) {
+  return std::isfinite(bytes) ? core::to_text(core::Bytes{static_cast<std::uint64_t>(bytes)}) : "-";
+}
+
+std::string accuracy_cell(double share) { return std::isfinite(share) ? fmt::format("{:.2f}", share * 100) : "-"; }
+
+std::string staleness_cell(const Point& p) {
+  const double mean = p.metrics.number(Metric::staleness);
+  return std::isfinite(mean) ? fmt::format("{:.2f} / {:.0f}", mean, p.metrics.number(Metric::staleness_p99)) : "-";
+}
+
+std::string waits_cell(const Point& p) {
+  const double share = p.metrics.number(Metric::wait_s) / p.metrics.number(Metric::time_s);
+  if (!std::isfinite(share) || core::is_null(p.metrics[Metric::wait_causes])) return "-";
+  return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::wait_causes]));
+}
+
+/// What tells strategies apart beside speed; nothing where there is but one beside the control.
+std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels) {
+  const bool learned = std::any_of(curve.begin(), curve.end(), [](const Point* p) {
+    return !core::is_null(p->metrics[Metric::accuracy_at_samples]);
+  });
+  if (!learned && labels.size() <= 2) return {};
+  using enum core::Align;
+  core::Table table({{"ranks", "", right},
+                     {"strategy", "", left},
+                     {"exchange", "", left},
+                     {"time", "µs/sample", right},
+                     {"sent", "B/step", right},
+                     {"stale", "updates", right},
+                     {"accuracy", "% equal samples", right},
+                     {"accuracy", "% equal time", right},
+                     {"waits", "", left}});
+  for (const Point* p : curve) {
+    if (p->status != core::Status::ok) continue;
+    const auto& m = p->metrics;
+    table.add_row({ranks_cell(*p), strategy_cell(*p, labels), exchange(*p, short_labels({p, 1}, Factor::codec)),
+                   digits(m.number(Metric::time_per_sample_s) * 1e6), bytes_cell(m.number(Metric::bytes_sent_total)),
+                   staleness_cell(*p), accuracy_cell(m.number(Metric::accuracy_at_samples)),
+                   accuracy_cell(m.number(Metric::accuracy_at_time)), waits_cell(*p)});
+  }
+  return table.to_string() + "\n";
+}
+
 }  // namespace
 
 std::string scale_tables(std::span<const Point> points) {
-  const CodecLabels codecs = codec_labels(points);
+  const Labels codecs = short_labels(points, Factor::codec);
+  const Labels strategies = short_labels(points, Factor::strategy);
+  const auto paced = std::find_if(points.begin(), points.end(),
+                                  [](const Point& p) { return !core::is_null(p.factors[Factor::cadence]); });
+  const std::string cadence = paced == points.end() ? "none" : text(paced->factors[Factor::cadence]);
   std::string out;
-  for (auto& [name, curve] : by_name(points, curve_name)) {
+  for (auto& [name, curve] : by_name(points, [&](const Point& p) { return curve_name(p, cadence); })) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
-    for (const Point* p : curve) table.add_row(row(*p, codecs));
-    out += fmt::format("{}\n{}{}\n", name, baseline_line(curve), table.to_string());
+    for (const Point* p : curve) table.add_row(row(*p, codecs, strategies));
+    out +=
+        fmt::format("{}\n{}{}\n{}", name, baseline_line(curve), table.to_string(), strategy_table(curve, strategies));
   }
   return out;
 }
@@ -128,6 +189,11 @@ std::string scale_legend() {
          "gradients\n"
          "            at the link's rate, both measured in this run, whichever is longer\n"
          "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n"
+         "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "
+         "read\n"
+         "            and the update made from it, mean and 99th percentile; waits: share of the step that workers "
+         "stood\n"
+         "            still, and for what most\n"
          "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
          "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
 }

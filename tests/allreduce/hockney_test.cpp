@@ -52,5 +52,41 @@ TEST(Hockney, ALateRankDelaysTheOthers) {
   for (double end : hockney_finish_times(*ring, 4096, 4, begin, link)) EXPECT_GE(end, 1.0 + together / 2);
 }
 
+/// An all-reduce on four ranks, in slices of messages of so many bytes.
+double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, Link link) {
+  const auto schedules = find_algorithm(algorithm)->make({4, 1});
+  const Slices slices(Cut::run, n, 4, schedules.front()->blocks(), message_bytes, false);
+  const auto end = hockney_finish_times(schedules, slices, 4, std::vector<double>(4, 0.0), link);
+  return *std::max_element(end.begin(), end.end());
+}
+
+TEST(Hockney, OneSliceTakesTheTimeOfTheWhole) {
+  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  for (const auto* algorithm : {"ring", "direct", "rabenseifner", "double-tree"}) {
+    const auto s = find_algorithm(algorithm)->make({4, 1}).front();
+    const auto end = hockney_finish_times(*s, 1 << 14, 4, std::vector<double>(4, 0.0), link);
+    EXPECT_EQ(sliced(algorithm, 1 << 14, std::size_t{1} << 30, link), *std::max_element(end.begin(), end.end()));
+  }
+}
+
+TEST(Hockney, SlicesHideLatencyAndSumsButNotTransfers) {
+  const Link link{.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e9};
+  const std::size_t n = 1 << 20;
+  const double transfers = 1.5 * 4.0 * double(n) / 1e9, sums = transfers / 2;
+  EXPECT_NEAR(sliced("ring", n, std::size_t{1} << 30, link), transfers + sums + 6e-6, 1e-9);
+  EXPECT_LT(sliced("ring", n, n / 64, link), transfers * 1.1);
+  EXPECT_GT(sliced("ring", n, n / 64, link), transfers);
+}
+
+TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
+  const Link link{.latency_s = 1e-9, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const std::size_t n = 1 << 20;
+  const auto first_tree = find_algorithm("double-tree")->make({4, 1}).front();
+  const Slices slices(Cut::run, n, 4, first_tree->blocks(), n / 16, false);
+  const auto alone = hockney_finish_times(std::span(&first_tree, 1), slices, 4, std::vector<double>(4, 0.0), link);
+  EXPECT_LT(sliced("double-tree", n, n / 16, link), *std::max_element(alone.begin(), alone.end()))
+      << "leaves of one are nodes of the other";
+}
+
 }  // namespace
 }  // namespace gradmeter::allreduce

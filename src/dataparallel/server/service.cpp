@@ -69,6 +69,7 @@ void Service::end(Worker&) {
   if (courier_) {
     courier_->settle();
     courier_->say_goodbye();
+    courier_.reset();  // what it has read last is its sender's again
   }
   if (companion_) companion_->join();
   companion_.reset();

@@ -29,11 +29,8 @@ Group Groups::split(int worker, int color, int key) {
   const std::size_t call = calls_[static_cast<std::size_t>(worker)]++;
   if (splits_.size() <= call) splits_.resize(call + 1);
   splits_[call].asked.emplace_back(color, key, worker);
-  if (splits_[call].asked.size() < members_[0].size()) {
-    baton_.block(worker, "the others to split");
-  } else {
-    form(splits_[call]);
-  }
+  if (splits_[call].asked.size() == members_[0].size()) form(splits_[call]);
+  while (splits_[call].group_of_color.empty()) baton_.block(worker, "the others to split");
   return {splits_[call].group_of_color.at(color)};
 }
 

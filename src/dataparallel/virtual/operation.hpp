@@ -38,7 +38,7 @@ class VirtualOperation : public Operation {
   virtual void wait() {
     while (!complete_) sleep(Baton::forever);
     // Not by a difference of times, which would round: afterwards it must be done.
-    if (completion_.finished > baton_.now(thread_)) baton_.block(thread_, label_, completion_.finished);
+    while (completion_.finished > baton_.now(thread_)) baton_.block(thread_, label_, completion_.finished);
   }
 
  protected:
