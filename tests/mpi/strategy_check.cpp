@@ -49,7 +49,8 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, StrategyOnRanks,
                          ::testing::Values("sharded", "model-averaging:every=3", "bmuf:every=3", "diloco:every=3",
-                                           "gossip", "gossip:overlap=1", "es", "population:size=8,survivors=3"),
+                                           "gossip", "gossip:overlap=1", "es", "population:size=8,survivors=3",
+                                           "ps-sync", "ps-ssp:staleness=0,fetch=2"),
                          [](const auto& param) {
                            std::string n = param.param;
                            std::replace_if(

@@ -90,7 +90,7 @@ constexpr std::array table{
                  .rule = "the best models of a set stay, mutated children of them take the others' places",
                  .bytes_text = "(P-1)/P 4 size, and at most survivors M",
                  .source = "Such et al. 2017; Beyer & Schwefel 2002",
-                 .speech = Speech::messages,
+                 .speech = Speech::collectives,
                  .keeps_equal = false,
                  .optimizer = "",
                  .step_size = 0.01f,
