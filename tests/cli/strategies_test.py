@@ -101,7 +101,7 @@ def staleness(test, wire):
                               f"ps-async:prefetch={prefetch},servers={servers}", wire, "--steps", 600)
             mean[prefetch] = points[-1]["metrics"]["staleness"]
         exact = workers - 1
-        test.check(abs(mean[0] - exact) <= 0.01 * exact, f"  the mean staleness is {exact}: {mean[0]:.4f}")
+        test.check(abs(mean[0] - exact) < 1e-9, f"  the mean staleness is {exact}: {mean[0]:.4f}")
         test.check(abs(mean[1] - exact) > 0.01 * exact, f"  control: with prefetch it is another: {mean[1]:.4f}")
 
 
