@@ -1,0 +1,182 @@
+// Nothing hangs: many short runs of every strategy on real ranks, each rank and each program beside a worker delayed at
+// random around its computations, so that messages meet in ever other orders. A run that does not end within its time
+// is named, with what this rank waits for.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "core/random.hpp"
+#include "dataparallel/forwarding.hpp"
+#include "dataparallel/world/fabric.hpp"
+#include "mpi/ranks.hpp"
+#include "support/served.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr int runs = 50, steps = 20;
+constexpr unsigned patience_s = 120;  // of one run, which takes tens of milliseconds where nothing else runs
+
+/// Sleeps before computations: mostly for as long as a message takes, now and then for as long as several steps.
+class Delaying final : public Forwarding {
+ public:
+  Delaying(Fabric& inner, std::uint64_t seed, std::uint64_t program)
+      : Forwarding(inner), seed_(seed), random_(seed, program), program_(program) {}
+  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+    delay();
+    Forwarding::compute(label, cost, work);
+    delay();
+  }
+  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override {
+    return Forwarding::launch([seed = seed_, beside = program_ + 1, program = std::move(program)](Fabric& f) {
+      Delaying delaying(f, seed, beside);
+      program(delaying);
+    });
+  }
+
+ private:
+  void delay() {
+    constexpr double often = 0.3, seldom = 0.01, long_us = 2000, short_us = 300;
+    const double lot = random_.uniform(draws_++), length = random_.uniform(draws_++);
+    if (lot >= often + seldom) return;
+    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(lot < seldom ? long_us : short_us * length));
+  }
+  std::uint64_t seed_;
+  core::Random random_;
+  std::uint64_t program_, draws_ = 0;
+};
+
+/// What is said when the time of a run is over: its name, prepared, since a signal's handler may do little.
+char watched_name[160];
+int watched_rank = -1;
+std::atomic<const runtime::Activity*> watched_activity{nullptr};
+
+void out_of_time(int) {
+  (void)!::write(STDERR_FILENO, watched_name, std::strlen(watched_name));
+  // Not safe in a handler, but the process ends here in any case.
+  if (const auto* a = watched_activity.load()) {
+    const std::string doing = runtime::describe(watched_rank, a->doing()) + "\n";
+    (void)!::write(STDERR_FILENO, doing.data(), doing.size());
+  }
+  ::sleep(2);  // so that the others speak as well
+  ::_exit(3);
+}
+
+/// One run: as long as it lives, its end is waited for.
+class Watched {
+ public:
+  Watched(const std::string& name, int run, int rank, const runtime::Activity& activity) {
+    std::snprintf(watched_name, sizeof watched_name, "rank %d: %s hangs in run %d: ", rank, name.c_str(), run);
+    watched_rank = rank;
+    watched_activity = &activity;
+    ::signal(SIGALRM, out_of_time);
+    ::alarm(patience_s);
+  }
+  ~Watched() {
+    ::alarm(0);
+    watched_activity = nullptr;
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+};
+
+struct Plan {
+  const char* strategy;
+  int servers = 0;
+};
+
+using Endured = std::tuple<TransportKind, Plan>;
+class Endurance : public ::testing::TestWithParam<Endured> {};
+
+/// Workers with servers, each with a number of steps of its own.
+void run_served(Fabric& fabric, const Plan& plan, int run) {
+  const bool judges = run % 5 == 4;  // together, so all make equally many steps
+  const bool large = run % 10 == 3;
+  const test::Served served{.strategy = plan.strategy,
+                            .servers = plan.servers,
+                            .steps = [&](int rank) { return judges ? steps / 4 : steps - (rank * 3 + run) % 7; },
+                            .elements = large ? 270'001u : 4'001u,  // in two chunks to one server
+                            .targets = large ? test::Served::Targets::zero : test::Served::Targets::moving,
+                            .judge = judges};
+  test::Seen seen;
+  test::serve(fabric, served, seen);
+  for (const float w : seen.weights) ASSERT_TRUE(std::isfinite(w));
+}
+
+void run_collective(Fabric& fabric, const Plan& plan, int run) {
+  const auto end = test::run_worker(fabric, {.strategy = plan.strategy, .steps = steps, .judge_often = run % 5 == 4});
+  for (const float w : end.weights) ASSERT_TRUE(std::isfinite(w));
+}
+
+TEST_P(Endurance, NoRunHangs) {
+  const auto& [transport, plan] = GetParam();
+  const auto world = runtime::Communicator::world();
+  if (plan.servers >= world.size()) return;
+  const auto choice = find_strategy(plan.strategy);
+  const bool mail = choice->info().speech == Speech::mail;
+  const std::string strategy_name = fmt::format("{} with {} servers", plan.strategy, plan.servers);
+  for (int run = 0; run < runs; ++run) {
+    runtime::Activity activity;
+    const Watched watched(strategy_name, run, world.rank(), activity);
+    constexpr std::size_t most = std::size_t{2} << 20;  // bytes of a model
+    const auto strategy = (plan.servers > 0 ? choice->with_servers(plan.servers) : choice)->make({});
+    const test::Quadratic largest(270'001);
+    WorldFabric fabric(world,
+                       {.algorithm = allreduce::find_algorithm("ring"),
+                        .transport = transport,
+                        .progress = mail || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
+                        .patience = {.spins = 20, .yields = 10},  // as in training with more threads than cores
+                        .memory_bytes = 3 * most + strategy->memory_bytes(largest, world.size()),
+                        .scatters = true,
+                        .max_call_bytes = most},
+                       activity);
+    const auto rank = static_cast<std::uint64_t>(world.rank());
+    Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);
+    mail ? run_served(delaying, plan, run) : run_collective(delaying, plan, run);
+  }
+}
+
+constexpr Plan plans[] = {{"sync"},
+                          {"sharded"},
+                          {"independent"},
+                          {"model-averaging:every=3"},
+                          {"bmuf:every=3"},
+                          {"diloco:every=3"},
+                          {"gossip"},
+                          {"gossip:overlap=1"},
+                          {"es"},
+                          {"population:size=8,survivors=3"},
+                          {"easgd:every=2"},
+                          {"easgd:every=2", 1},
+                          {"ps-sync"},
+                          {"ps-sync", 1},
+                          {"ps-async"},
+                          {"ps-async", 1},
+                          {"ps-async:prefetch=1"},
+                          {"ps-async:push=2,fetch=3", 2},
+                          {"ps-ssp:staleness=0"},
+                          {"ps-ssp:staleness=1", 2},
+                          {"ps-ssp:prefetch=1,staleness=3", 1}};
+
+std::string name_of(const ::testing::TestParamInfo<Endured>& info) {
+  const auto& [transport, plan] = info.param;
+  std::string n = fmt::format("{}_{}_servers{}", runtime::name(transport), plan.strategy, plan.servers);
+  std::replace_if(
+      n.begin(), n.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return n;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Endurance,
+                         ::testing::Combine(::testing::Values(TransportKind::automatic, TransportKind::mpi),
+                                            ::testing::ValuesIn(plans)),
+                         name_of);
+
+}  // namespace
+}  // namespace gradmeter::dataparallel
