@@ -66,8 +66,10 @@ class Port {
   /// label: a literal.
   virtual Ticket post(int to, const MailHeader&, const char* label) = 0;
   /// The earliest message. Waits until there is one, until a message of its own has left, or until `deadline` by the
-  /// fabric's clock; empty in the latter two. `why`: a literal, for whoever explains a hang.
-  virtual std::optional<Mail> next(const char* why, double deadline = std::numeric_limits<double>::infinity()) = 0;
+  /// fabric's clock; empty in the latter two. `why`: a literal, for whoever explains a hang, and `of`: whose mail is
+  /// missed, as a rank of the group; -1: nobody's in particular.
+  virtual std::optional<Mail> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
+                                   int of = -1) = 0;
   /// The same without waiting.
   std::optional<Mail> poll() { return next("", -std::numeric_limits<double>::infinity()); }
   /// May messages get lost or come twice?

@@ -24,10 +24,10 @@ class WatchedPort final : public Port {
     if (kept) watchers_.keep(t);
     return t;
   }
-  std::optional<Mail> next(const char* why, double deadline) override {
-    if (!watchers_.now || *why == 0) return inner_->next(why, deadline);  // a look in passing is no wait
+  std::optional<Mail> next(const char* why, double deadline, int of) override {
+    if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // a look in passing is no wait
     const double begin = watchers_.now();
-    auto mail = inner_->next(why, deadline);
+    auto mail = inner_->next(why, deadline, of);
     watchers_.waited(why, begin);
     return mail;
   }

@@ -95,15 +95,18 @@ struct Plan {
 using Endured = std::tuple<TransportKind, Plan>;
 class Endurance : public ::testing::TestWithParam<Endured> {};
 
+/// Now and then a model of which one server needs two chunks.
+bool is_large(int run) { return run % 10 == 3; }
+std::size_t served_elements(int run) { return is_large(run) ? 270'001 : 4'001; }
+
 /// Workers with servers, each with a number of steps of its own.
 void run_served(Fabric& fabric, const Plan& plan, int run) {
   const bool judges = run % 5 == 4;  // together, so all make equally many steps
-  const bool large = run % 10 == 3;
   const test::Served served{.strategy = plan.strategy,
                             .servers = plan.servers,
                             .steps = [&](int rank) { return judges ? steps / 4 : steps - (rank * 3 + run) % 7; },
-                            .elements = large ? 270'001u : 4'001u,  // in two chunks to one server
-                            .targets = large ? test::Served::Targets::zero : test::Served::Targets::moving,
+                            .elements = served_elements(run),
+                            .targets = is_large(run) ? test::Served::Targets::zero : test::Served::Targets::moving,
                             .judge = judges};
   test::Seen seen;
   test::serve(fabric, served, seen);
@@ -125,17 +128,18 @@ TEST_P(Endurance, NoRunHangs) {
   for (int run = 0; run < runs; ++run) {
     runtime::Activity activity;
     const Watched watched(strategy_name, run, world.rank(), activity);
-    constexpr std::size_t most = std::size_t{2} << 20;  // bytes of a model
     const auto strategy = (plan.servers > 0 ? choice->with_servers(plan.servers) : choice)->make({});
-    const test::Quadratic largest(270'001);
+    const test::Quadratic model(mail ? served_elements(run)
+                                     : 20'000);  // as large as the one that is trained, or larger
+    const std::size_t bytes = model.element_count() * sizeof(float) + 4096;
     WorldFabric fabric(world,
                        {.algorithm = allreduce::find_algorithm("ring"),
                         .transport = transport,
                         .progress = mail || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
                         .patience = {.spins = 20, .yields = 10},  // as in training with more threads than cores
-                        .memory_bytes = 3 * most + strategy->memory_bytes(largest, world.size()),
+                        .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
                         .scatters = true,
-                        .max_call_bytes = most},
+                        .max_call_bytes = bytes},
                        activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());
     Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);

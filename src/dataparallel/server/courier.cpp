@@ -42,16 +42,13 @@ Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sha
   }
 }
 
-template <class Condition>
-bool Courier::all(const Condition& c) const {
-  return std::all_of(lines_.begin(), lines_.end(), c);
-}
-
 template <class Done>
 void Courier::wait_for(const char* why, const Done& done) {
   send();
-  while (!all(done)) {
-    if (const auto mail = port_->next(why, next_time())) take(*mail);
+  for (;;) {
+    const auto behind = std::find_if_not(lines_.begin(), lines_.end(), done);
+    if (behind == lines_.end()) return;
+    if (const auto mail = port_->next(why, next_time(), behind->rank)) take(*mail);
     send();
   }
 }

@@ -81,8 +81,6 @@ class Courier {
   void ask(Word, std::uint64_t clock, std::uint64_t own);
   void expect(Line&, Word, std::uint64_t clock, std::uint64_t own);
   void receive(Buffer to);
-  template <class Condition>
-  bool all(const Condition& c) const;
 
   Fabric& fabric_;
   std::unique_ptr<Port> port_;

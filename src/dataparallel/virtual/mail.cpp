@@ -63,7 +63,7 @@ class VirtualMail::VirtualPort final : public Port {
     return ticket;
   }
 
-  std::optional<Mail> next(const char* why, double deadline) override {
+  std::optional<Mail> next(const char* why, double deadline, int) override {
     for (;;) {
       g_.wire.settle(box_);
       const double now = g_.now();

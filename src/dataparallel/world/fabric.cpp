@@ -176,8 +176,8 @@ Ports WorldFabric::open(Group g, const MailOptions& o) {
   Circle& c = circle(g);
   const Engine::Quiet quiet(*engine_);
   constexpr int roles = 2;
-  auto& office = *c.offices.emplace_back(
-      std::make_unique<PostOffice>(network_.connect(c.communicator, roles), network_.arena(), o, activity_));
+  auto& office = *c.offices.emplace_back(std::make_unique<PostOffice>(network_.connect(c.communicator, roles),
+                                                                      network_.arena(), o, activity_, c.world_ranks));
   engine_->attach(office);
   return {.worker = office.port(Role::worker), .server = office.port(Role::server)};
 }

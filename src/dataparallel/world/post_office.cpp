@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -86,12 +85,15 @@ class PostOffice::OnePort final : public Port {
     return ticket;
   }
 
-  std::optional<Mail> next(const char* why, double deadline) override {
+  std::optional<Mail> next(const char* why, double deadline, int of) override {
     std::unique_lock lock(office_.mutex_);
     Inbox& in = office_.inbox(role_);
     office_.give_back(in);
     const auto something = [&] { return office_.error_ || !in.arrived.empty() || in.room; };
-    if (!something() && deadline > runtime::host_clock()) wait(lock, in, why, deadline, something);
+    if (!something() && deadline > runtime::host_clock()) {
+      wait(lock, in, {.operation = why, .peer = of < 0 ? -1 : office_.world_ranks_.at(static_cast<std::size_t>(of))},
+           deadline, something);
+    }
     if (office_.error_) std::rethrow_exception(office_.error_);
     in.room = in.room_wanted = false;
     if (in.arrived.empty()) return std::nullopt;
@@ -105,14 +107,16 @@ class PostOffice::OnePort final : public Port {
 
  private:
   template <class Something>
-  void wait(std::unique_lock<std::mutex>& lock, Inbox& in, const char* why, double deadline, Something something) {
-    // A server waits most of the time, for nobody in particular: no news for whoever explains a hang.
-    if (role_ == Role::worker) office_.activity_.waiting({.operation = why});
-    if (std::isinf(deadline)) {
-      in.changed.wait(lock, something);
-    } else {
-      in.changed.wait_for(lock, std::chrono::duration<double>(deadline - runtime::host_clock()), something);
-    }
+  void wait(std::unique_lock<std::mutex>& lock, Inbox& in, const runtime::WaitNote& note, double deadline,
+            Something something) {
+    // Again and again: whoever moves bytes takes notes off the board. A server waits most of the time, for nobody in
+    // particular: no news for whoever explains a hang.
+    constexpr double renewal_s = 0.1;
+    double left;
+    do {
+      if (role_ == Role::worker) office_.activity_.waiting(note);
+      left = std::min(renewal_s, deadline - runtime::host_clock());
+    } while (!in.changed.wait_for(lock, std::chrono::duration<double>(left), something) && left >= renewal_s);
     if (role_ == Role::worker) office_.activity_.arrived();
   }
 
@@ -120,8 +124,9 @@ class PostOffice::OnePort final : public Port {
   Role role_;
 };
 
-PostOffice::PostOffice(runtime::Link link, runtime::Arena& arena, const MailOptions& o, runtime::Activity& activity)
-    : link_(std::move(link)), options_(o), activity_(activity) {
+PostOffice::PostOffice(runtime::Link link, runtime::Arena& arena, const MailOptions& o, runtime::Activity& activity,
+                       const std::vector<int>& world_ranks)
+    : link_(std::move(link)), options_(o), activity_(activity), world_ranks_(world_ranks) {
   for (auto& of_role : listening_) of_role.resize(static_cast<std::size_t>(link_->size()));
   for (auto& lanes : lanes_) {
     lanes.resize(static_cast<std::size_t>(link_->size()));

@@ -19,8 +19,10 @@ namespace gradmeter::dataparallel {
 class PostOffice final : public Pollable {
  public:
   /// The transport has a channel for each role. Slots (what waits to leave) are taken from the arena
-  /// (`mail_memory_bytes`), landings are private. `activity`: where workers note what they wait for.
-  PostOffice(runtime::Link, runtime::Arena&, const MailOptions&, runtime::Activity&);
+  /// (`mail_memory_bytes`), landings are private. `activity`: where workers note what they wait for, with the member's
+  /// rank in the world.
+  PostOffice(runtime::Link, runtime::Arena&, const MailOptions&, runtime::Activity&,
+             const std::vector<int>& world_ranks);
 
   bool poll() override;
   bool idle() const override { return unsent_.load(std::memory_order_acquire) == 0; }
@@ -83,6 +85,7 @@ class PostOffice final : public Pollable {
   runtime::Link link_;
   MailOptions options_;
   runtime::Activity& activity_;
+  const std::vector<int>& world_ranks_;
   std::array<std::vector<Lane>, 2> lanes_;  ///< by role of the sender, by receiver
   std::deque<Landing> landings_;            ///< of both roles, from every other rank
   /// By role of the reader, by sender: landings in the order in which they will be filled. The engine's own.
