@@ -8,12 +8,13 @@ usage: scripts/virtual-cluster.sh HOSTS RATE -- COMMAND...
   scripts/virtual-cluster.sh 2 1Gbit -- mpirun -np 2 build/release/gradmeter scale --out two-hosts.jsonl
   scripts/virtual-cluster.sh 4 0 -- mpirun -np 8 build/release/gradmeter allreduce
 
-HOSTS  how many: host1, host2 ... each with a host name, a network and a shared memory file system's names of its own
+HOSTS  how many: host1, host2 ... each with a host name and a network of its own
 RATE   of each host's link, in each direction: 100Mbit, 1Gbit, 2.5Gbit; 0: as fast as the machine moves bytes
 
 COMMAND runs on a head node, inside namespaces that vanish with it: no packet leaves them, nothing is left behind.
-mpirun spreads its ranks over the hosts in turn, so as many ranks as hosts are one on each. All hosts share this machine's
-cores, memory and files: what is measured there is a link, not more computers.
+mpirun spreads its ranks over the hosts in turn, so as many ranks as hosts are one on each. Each host has its share of this
+machine's cores (where there are fewer cores than hosts, hosts share them), and all have its files and its memory: what is
+measured there is the link, not more computers.
 In COMMAND's environment:
   OMPI_MCA_*               how Open MPI starts ranks on the hosts and which network it takes; what you have set is kept
   GRADMETER_HOSTS          host1,host2,...
@@ -36,6 +37,21 @@ cannot() { # WHY: this system will not do
 
 prefix=10.77.0
 scratch=/dev/shm/cluster # inside, on a file system that goes with the namespaces
+
+# The cores of a host, as a list for taskset: its share of this machine's, or one in turn where there are fewer than hosts.
+cores_of() { # NUMBER HOSTS
+  local -a all=() ranges
+  local range share first
+  IFS=, read -ra ranges <<<"$(taskset -cp $$ | sed 's/.*: //')"
+  for range in "${ranges[@]}"; do
+    mapfile -t -O ${#all[@]} all < <(seq "${range%-*}" "${range#*-}")
+  done
+  share=$((${#all[@]} / $2))
+  first=$((($1 - 1) * share))
+  if [ "$share" -eq 0 ]; then share=1 first=$((($1 - 1) % ${#all[@]})); fi
+  local IFS=,
+  echo "${all[*]:first:share}"
+}
 
 in_host() { # NUMBER COMMAND...
   local host=$scratch/host$1
@@ -68,13 +84,18 @@ add_host() { # NUMBER RATE
 }
 
 make_head() { # HOSTS
+  local i cores
   mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mkdir -p "$scratch/tmp" && hostname head || return
   {
     cat /etc/hosts
     echo "$prefix.254 head"
     for i in $(seq "$1"); do echo "$prefix.$i host$i"; done
   } >"$scratch/hosts"
-  for i in $(seq "$1"); do echo "host$i slots=$(nproc)"; done >"$scratch/hostfile"
+  for i in $(seq "$1"); do
+    cores=$(cores_of "$i" "$1")
+    echo "$cores" >"$scratch/host$i.cores"
+    echo "host$i slots=$(tr -cd , <<<"$cores," | wc -c)"
+  done >"$scratch/hostfile"
   mount --bind "$scratch/hosts" /etc/hosts &&
     ip link set lo up && ip link add bridge0 type bridge &&
     ip addr add "$prefix.254/24" dev bridge0 && ip link set bridge0 up
@@ -86,7 +107,7 @@ write_enter() {
 #!/bin/sh
 host=$scratch/\$1
 shift
-exec nsenter --net="\$host.net" --uts="\$host.uts" -- /bin/sh -c "\$*"
+exec taskset -c "\$(cat "\$host.cores")" nsenter --net="\$host.net" --uts="\$host.uts" -- /bin/sh -c "\$*"
 SCRIPT
   chmod +x "$scratch/enter"
 }
@@ -181,7 +202,7 @@ shift 3
 if ! [[ $hosts =~ ^[1-9][0-9]{0,2}$ ]] || [ "$hosts" -gt 250 ]; then refuse "'$hosts' hosts: give 1 to 250"; fi
 [[ $rate =~ ^(0|[0-9]+(\.[0-9]+)?[KMGkmg]?bit)$ ]] || refuse "rate '$rate': give a rate such as 1Gbit or 200Mbit, or 0"
 missing=()
-for tool in ip tc nsenter unshare setpriv mount hostname; do
+for tool in ip tc nsenter unshare setpriv taskset mount hostname; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
 [ ${#missing[@]} -eq 0 ] || cannot "needs ${missing[*]}: scripts/packages.sh test installs what has them"
