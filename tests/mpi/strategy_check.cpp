@@ -38,6 +38,8 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
   const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
   for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+      const bool mail = find_strategy(run.strategy)->info().speech == Speech::mail;
+      if (mail && progress == ProgressMode::on_wait) continue;  // mail moves while nobody waits
       const auto end = on_ranks(world, run, transport, progress);
       EXPECT_EQ(end.hashes, expected.hashes) << int(transport) << " " << int(progress);
       EXPECT_EQ(end.judged, expected.judged) << int(transport) << " " << int(progress);
