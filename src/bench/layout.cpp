@@ -84,9 +84,8 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
     const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
-    if (l.mesh.tensor > 1 && rule->needs_whole_tensors()) {
-      return fmt::format("{} takes norms of whole tensors, which tensor={} splits", rule->name(), l.mesh.tensor);
-    }
+    if (auto why = dataparallel::mesh_refusal(l.mesh, *rule); !why.empty()) return why;
+    if (auto why = dataparallel::mesh_refusal(l.mesh, c.strategy->info()); !why.empty()) return why;
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
