@@ -217,11 +217,12 @@ Observations Training::observed() {
 }
 
 TrainingTotals Training::finish() {
-  TrainingTotals t{.steps = steps_, .observed = observed()};
+  TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast();
   strategy_->end(worker_);
   finished_ = true;
   await_departures();
+  t.observed = observed();  // only now do servers know what was under way when the first worker finished
   const auto silence = quiet();
   const auto sent = probe_.totals();
   const auto sum = [&](std::uint64_t n) {
