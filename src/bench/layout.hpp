@@ -71,6 +71,7 @@ Applies factors_of(dataparallel::Speech);
 bool exchanges(const TrainingConfig&, const Layout&);
 /// Needs a thread that moves what comes unasked, or that hides what is exchanged.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
-dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const Layout&, const model::Model& sized);
+/// The same on all ranks, whatever parts they hold.
+dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const Layout&, DataFacts);
 
 }  // namespace gradmeter::bench

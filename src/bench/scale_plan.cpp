@@ -80,7 +80,7 @@ class Planner {
   }
 
   std::vector<ScalePoint> each_exchange(ScalePoint p) const {
-    if (!p.impossible.empty()) return {p};
+    if (!fits(p)) return {p};
     const auto speech = p.strategy->info().speech;
     if (speech == dataparallel::Speech::mail)
       p.cadence = runtime::Cadence::none;  // a barrier would make them keep step
@@ -110,13 +110,23 @@ class Planner {
     return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
   }
 
+  static bool fits(const ScalePoint& p) {
+    try {
+      (void)layout_of(config_of(p), p.ranks, 0);
+      return true;
+    } catch (const core::UsageError&) {
+      return false;
+    }
+  }
+
   /// Weak scaling: the batch of a worker stays; strong: that of all workers together.
   static ScalePoint with_batches(ScalePoint p) {
     try {
       const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
       if (p.scaling == Scaling::strong) {
         if (p.batch_global % workers != 0) {
-          p.impossible = fmt::format("batch {} does not divide by {} workers", p.batch_global, workers);
+          p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
+                                     workers == static_cast<std::size_t>(p.ranks) ? "ranks" : "workers");
         }
         p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
       } else {
@@ -184,7 +194,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::batch_per_rank] = integer(p.batch_per_rank);
   f[Factor::batch_global] = integer(p.batch_global);
   if (p.accumulate > 1) f[Factor::accumulate] = integer(p.accumulate);
-  if (p.mesh.copy_ranks() > 1) f[Factor::mesh] = p.mesh.text();
+  if (p.mesh.copy_ranks() > 1) f[Factor::mesh] = (p.impossible.empty() ? p.mesh.complete(p.ranks) : p.mesh).text();
   f[Factor::threads] = integer(p.threads);
   f[Factor::precision] = std::string("fp32");
   f[Factor::strategy] = p.strategy->name;

@@ -24,6 +24,7 @@ class Run {
         options_(o),
         listener_(l),
         data_(model::make_data(o.data)),
+        clock_(o.trace ? runtime::measure_clock_offset(s.world()) : runtime::ClockOffset{}),
         training_(s, s.world(), data_, o.config),
         batch_global_(training_.batch_global()) {
     if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
@@ -33,6 +34,9 @@ class Run {
     const std::size_t per_epoch = training_.steps_per_epoch();
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
     if (options_.dump) dump_step_ = dump_step();
+    if (options_.trace)
+      trace_.emplace(*options_.trace, total_steps_,
+                     Timeline(session_.world().rank(), session_.host().hostname, clock_));
     while (result_.steps < total_steps_ && !result_.reached) {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
@@ -49,7 +53,9 @@ class Run {
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
       if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step);
+      if (trace_) trace_->before(step, training_.probe());
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
+      if (trace_) trace_->after(step, training_.record(), training_.probe());
       loss += step_loss;
       note(training_.record());
       if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, step_loss});
@@ -97,6 +103,9 @@ class Run {
   void end() {
     result_.weights_equal = training_.weights_agree();
     result_.totals = training_.finish();
+    if (!trace_) return;
+    const auto quiet = training_.quiet();
+    result_.traced = trace_->write(session_.world());
   }
 
   void note(const dataparallel::StepRecord& r) {
@@ -206,6 +215,7 @@ class Run {
   const TrainOptions& options_;
   const TrainListener& listener_;
   model::DataSplit data_;
+  runtime::ClockOffset clock_;  ///< before the training, which may keep MPI to itself
   Training training_;
   std::size_t batch_global_;
   std::size_t total_steps_ = 0;
@@ -213,6 +223,7 @@ class Run {
   StepTally of_epoch_;                                  ///< of this rank
   std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
   std::optional<NoiseScale> noise_;                     ///< of this epoch
+  std::optional<Trace> trace_;
   TrainResult result_;
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/step_size.hpp"
+#include "bench/trace.hpp"
 #include "bench/training.hpp"
 #include "core/result.hpp"
 #include "model/data.hpp"
@@ -27,7 +28,8 @@ struct TrainOptions {
   std::optional<std::size_t> max_steps;
   std::optional<GradientDump> dump;        ///< rank 0's
   std::optional<std::size_t> noise_every;  ///< steps between looks at the gradient's noise; empty: none
-  std::optional<std::size_t> log_every;    ///< steps between loss rows; empty: epochs only
+  std::optional<TraceRequest> trace;
+  std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
 };
 
 struct TrainListener {
@@ -39,6 +41,7 @@ struct TrainResult {
   double accuracy = 0;  ///< of the last validation
   double seconds = 0;   ///< training time, validation apart
   std::size_t steps = 0;
+  bool traced = false;                ///< any step, if that was asked for
   bool dumped = false;                ///< the gradient, if one was asked for
   bool reached = false;               ///< the target, if there is one
   std::optional<double> noise_scale;  ///< of the last epoch [samples]

@@ -42,7 +42,7 @@ Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicato
 
 dataparallel::WorldFabricOptions options_of(const Session& s, const runtime::Communicator& comm,
                                             const TrainingConfig& c, const Layout& l, DataFacts d) {
-  auto o = fabric_options(c, l, *sized_model(c, l, d));
+  auto o = fabric_options(c, l, d);
   o.patience = patience(s, comm, c, l);
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
   return o;
@@ -51,6 +51,11 @@ dataparallel::WorldFabricOptions options_of(const Session& s, const runtime::Com
 std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers& peers) {
   const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
   return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
+}
+
+std::unique_ptr<dataparallel::Rule> worker_rule(const TrainingConfig& c, const model::Model& m) {
+  const std::string name = c.strategy->info().own_rule ? "sgd" : c.optimizer;  // which has no state
+  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors()});
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
@@ -74,8 +79,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       mesh_(probe_, layout_.mesh),
       peers_(probe_, mesh_),
       model_(make_model(config, layout_, facts_of(data), peers_)),
-      optimizer_(dataparallel::make_optimizer(config.optimizer,
-                                              {.elements = model_->element_count(), .tensors = model_->tensors()})),
+      optimizer_(worker_rule(config, *model_)),
       buffers_{.parameters = fabric_.memory(model_->element_count()),
                .gradients = fabric_.memory(model_->element_count())},
       judged_(fabric_.memory(model_->element_count())),
@@ -213,11 +217,12 @@ Observations Training::observed() {
 }
 
 TrainingTotals Training::finish() {
-  TrainingTotals t{.steps = steps_, .observed = observed()};
+  TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast();
   strategy_->end(worker_);
   finished_ = true;
   await_departures();
+  t.observed = observed();  // only now do servers know what was under way when the first worker finished
   const auto silence = quiet();
   const auto sent = probe_.totals();
   const auto sum = [&](std::uint64_t n) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "bench/timeline.hpp"
 #include "bench/train.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
@@ -48,6 +49,8 @@ options::options_description describe() {
   add_text(d, "validation-samples", "10000", "likewise");
   add_text(d, "seed", "1", "of data, order and weights");
   add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
+  add_text(d, "trace", "", "write what every rank did to this file, for Perfetto (ui.perfetto.dev)");
+  add_text(d, "trace-steps", "", "which steps, FIRST:COUNT; default 5:20, from 0 in a shorter run");
   add_text(d, "noise-scale", "", "look at the gradient's noise every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
   add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
@@ -63,6 +66,18 @@ T only_one(const std::string& flag, const std::vector<T>& values) {
 }
 
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
+
+bench::TraceRequest read_trace(const Flags& f) {
+  if (!f.has("trace")) throw core::UsageError("--trace-steps needs --trace FILE");
+  bench::TraceRequest t{.path = f.text("trace"), .first = {}, .replace = f.on("force")};
+  if (!f.has("trace-steps")) return t;
+  const std::string text = f.text("trace-steps");
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) throw core::UsageError("--trace-steps takes FIRST:COUNT, such as 5:20");
+  t.first = parse_count("--trace-steps", text.substr(0, colon), 0, 1u << 30);
+  t.count = parse_count("--trace-steps", text.substr(colon + 1), 1, 10000);
+  return t;
+}
 
 bench::TrainOptions read_options(const Flags& f, int default_threads, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
@@ -101,6 +116,7 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
     if (f.has("dump-step")) o.dump->step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
   }
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
+  if (f.has("trace") || f.has("trace-steps")) o.trace = read_trace(f);
   if (f.has("noise-scale")) o.noise_every = parse_count("--noise-scale", f.text("noise-scale"), 1, 1u << 30);
   o.data.directory = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
@@ -160,6 +176,7 @@ int run(const Flags& f, const Invocation& invocation) {
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
     model::Sampler(samples, options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
+    if (options.trace) bench::check_trace_path(options.trace->path, options.trace->replace);
     if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
     writer = open_output(output, session.run_info());
   });
@@ -178,6 +195,9 @@ int run(const Flags& f, const Invocation& invocation) {
   progress.finish();
   if (root) print_end(options, result);
   if (root && options.noise_every) print_noise(result);
+  if (root && options.trace && !result.traced) {
+    fmt::print(stderr, "gradmeter: no trace was written: the target was reached before its first step\n");
+  }
   if (root && options.dump && !result.dumped) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }

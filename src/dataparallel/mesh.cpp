@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -154,6 +155,15 @@ std::string mesh_refusal(const MeshShape& shape, const Rule& rule) {
       "{} takes norms of whole tensors, and with tensor={} no rank has them; take tensor=1 or another "
       "optimizer",
       rule.name(), shape.tensor);
+}
+
+std::string mesh_refusal(const MeshShape& shape, const StrategyInfo& info) {
+  // What needs no optimizer needs no gradient either: it lives on losses.
+  if (shape.copy_ranks() == 1 || !info.optimizer.empty()) return {};
+  return fmt::format(
+      "{} judges weights by their loss, which in mesh '{}' one rank of each copy has; take a mesh of data "
+      "alone or another strategy",
+      info.name, shape.text());
 }
 
 Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerTraffic& traffic) {

@@ -13,6 +13,8 @@
 
 namespace gradmeter::dataparallel {
 
+struct StrategyInfo;
+
 /// Where one rank stands. Tensor ranks are neighbours, since they speak most; then come stages, then data.
 struct MeshPlace {
   int data = 0, stage = 0, tensor = 0;
@@ -82,9 +84,11 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// Why weights cut so cannot be updated by that rule; empty: they can. Rules that take norms of whole tensors would
-/// need those of the other tensor ranks.
+/// Why a model held so cannot be updated by that rule, or trained by that strategy; empty: it can. Rules that take
+/// norms of whole tensors would need those of the other tensor ranks; strategies that draw weights and judge them by
+/// their loss would need it on all ranks of a copy, and equal draws on those that hold the same.
 std::string mesh_refusal(const MeshShape&, const Rule&);
+std::string mesh_refusal(const MeshShape&, const StrategyInfo&);
 
 /// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
 /// replaced by the tensor ranks.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace gradmeter::bench {
@@ -87,6 +88,69 @@ TEST(ScalePlan, TheVendorsExchangeHasNoTransportOfOurs) {
   const auto points = plan_scale(f);
   EXPECT_EQ(count_if(points, [](const auto& p) { return p.algorithm && p.algorithm->is_vendor(); }), 6);
   EXPECT_EQ(count_if(points, [](const auto& p) { return p.algorithm && !p.algorithm->is_vendor(); }), 12);
+}
+
+ScaleFactors on_four(std::vector<std::string> strategies) {
+  auto f = factors();
+  f.ranks = {4};
+  f.batches = {64};
+  f.scalings = {Scaling::weak};
+  f.strategies.clear();
+  for (const auto& s : strategies) f.strategies.push_back(dataparallel::find_strategy(s));
+  return f;
+}
+
+TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
+  auto f = on_four({"gossip", "ps-async", "model-averaging", "sync"});
+  f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("mpi")};
+  f.overlaps = {Overlap::none, Overlap::bucketed};
+  std::map<std::string, int> rows;
+  for (const auto& p : plan_scale(f)) {
+    if (p.ranks == 1) continue;
+    const auto base = std::string(p.strategy->info().name);
+    ++rows[base];
+    EXPECT_EQ(p.algorithm != nullptr, base == "sync" || base == "model-averaging") << base;
+    EXPECT_EQ(p.overlap.has_value(), base == "sync" || base == "ps-async") << base;
+    EXPECT_EQ(p.cadence == runtime::Cadence::none, base == "ps-async") << "a barrier would make workers keep step";
+  }
+  EXPECT_EQ(rows, (std::map<std::string, int>{
+                      {"gossip", 1}, {"independent", 1}, {"model-averaging", 2}, {"ps-async", 2}, {"sync", 4}}));
+}
+
+TEST(ScalePlan, RanksThatServeHaveNoBatch) {
+  for (const auto& p : plan_scale(on_four({"ps-async:servers=1"}))) {
+    if (p.ranks == 1) {
+      EXPECT_EQ(p.strategy->name.find("servers=1"), std::string::npos) << "one rank must train";
+    }
+    if (p.ranks == 4 && p.strategy->communicates()) {
+      EXPECT_EQ(p.batch_global, 3 * 64u);
+    }
+    EXPECT_TRUE(p.impossible.empty());
+  }
+}
+
+TEST(ScalePlan, MoreServersThanRanksIsARowWithItsReason) {
+  const auto points = plan_scale(on_four({"ps-async:servers=4"}));
+  EXPECT_EQ(count_if(points, [](const auto& p) { return p.impossible.find("no worker") != std::string::npos; }), 1);
+}
+
+TEST(ScalePlan, AMeshSharesItsBatchAmongCopiesOfTheModel) {
+  auto f = on_four({"sync"});
+  f.meshes = {{}, dataparallel::parse_mesh("tensor=2"), dataparallel::parse_mesh("tensor=3")};
+  std::vector<std::size_t> batches;
+  std::size_t impossible = 0;
+  for (const auto& p : plan_scale(f)) {
+    if (p.ranks == 1) {
+      EXPECT_EQ(p.mesh.copy_ranks(), 1) << "the baseline is one rank with the whole model";
+    }
+    if (p.ranks == 4 && p.impossible.empty()) batches.push_back(p.batch_global);
+    impossible += !p.impossible.empty();
+    if (p.ranks == 4) {
+      EXPECT_EQ(baseline_of(p).mesh.copy_ranks(), 1);
+    }
+  }
+  EXPECT_EQ(impossible, 2u) << "4 ranks make no whole copies on 3";
+  for (const auto b : batches) EXPECT_TRUE(b == 256 || b == 128) << b;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "dataparallel/strategy.hpp"
 #include "dataparallel/virtual/world.hpp"
 #include "support/mesh_training.hpp"
 
@@ -190,6 +191,25 @@ TEST(Mesh, RulesOfWholeTensorsGoWithStagesButNotWithTensorRanks) {
       << "what is refused must be wrong, or the refusal is";
 }
 
+TEST(Mesh, EveryStrategyOfTheTableGoesWithItOrIsRefused) {
+  for (const StrategyInfo& info : strategies()) {
+    const bool judges = info.name == "es" || info.name == "population";
+    EXPECT_EQ(mesh_refusal(parse_mesh("data=4"), info), "");
+    EXPECT_EQ(mesh_refusal(parse_mesh("tensor=2"), info).empty(), !judges) << info.name;
+    EXPECT_EQ(mesh_refusal(parse_mesh("pipeline=2"), info).empty(), !judges) << info.name;
+    if (judges) continue;
+    const test::Training training{.strategy = info.name, .batch_global = 24, .steps = 8, .own_start = false};
+    const auto flat = losses(run({.mesh = "data=2", .training = training}));
+    // Time decides what an asynchronous worker reads, and a split model takes another time.
+    const bool by_time = info.name == "ps-async" || info.name == "ps-ssp" || info.name == "easgd";
+    for (const auto* mesh : {"data=2,tensor=2", "data=2,pipeline=2"}) {
+      const auto split = losses(run({.mesh = mesh, .training = training}));
+      EXPECT_LT(largest_difference(split, flat), by_time ? 0.2 : 1e-5) << info.name << " " << mesh;
+      EXPECT_LT(split.back(), split.front()) << info.name << " " << mesh;
+    }
+  }
+}
+
 TEST(Mesh, AForgottenSumShows) {
   const auto one = losses(run({}));
   for (const std::size_t forgotten : {0u, 1u, 2u}) {  // two forward, one backward
@@ -262,10 +282,10 @@ TEST(Mesh, EachRankSendsTheClosedForm) {
 
 TEST(Mesh, APairIsSummedOnceForwardAndOnceBackwardButForTheFirst) {
   const auto model = model::make_model("mlp:784-32-24-16-10", 784, 10, {.tensor_ranks = 2, .batch = 5});
-  EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{5 * 24, 5 * 10, 5 * 24}));
-  EXPECT_EQ(model->peer_needs().largest_sum_bytes, 5u * 24 * 4);
+  EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{120, 50, 120}));
+  EXPECT_EQ(model->peer_needs().largest_sum_bytes, 120u * 4);
   // Ring: 2(T-1)/T of each from every rank.
-  EXPECT_EQ(forecast_stage({}, 2, model->pass_traffic(5)).bytes, 2u * (5 * 24 + 5 * 10 + 5 * 24) * 4);
+  EXPECT_EQ(forecast_stage({}, 2, model->pass_traffic(5)).bytes, 2u * (120 + 50 + 120) * 4);
 }
 
 TEST(Mesh, OneRankOfEachCopyReports) {

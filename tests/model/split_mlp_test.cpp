@@ -87,7 +87,7 @@ TEST(SplitMlp, WhatCannotBeSplitIsRefused) {
 TEST(SplitMlp, WithoutPeersItHasSizesButDoesNotRun) {
   const auto m = make_model("mlp:784-32-10", 784, 10, {.tensor_ranks = 2, .batch = 4});
   EXPECT_GT(m->peer_needs().memory_bytes, 0u);
-  Floats p(m->element_count()), inputs(784 * 4);
+  Floats p(m->element_count()), inputs(std::size_t{784} * 4);
   const std::vector<std::int32_t> labels(4);
   PlainComputer computer;
   EXPECT_THROW((void)m->forward(computer, {p, p}, {inputs, labels}), std::logic_error);
@@ -109,7 +109,8 @@ TEST(SplitMlp, ActivationMemoryIsThatOfTheMicroBatchesInFlight) {
     Part gpipe = eager;
     gpipe.order = PipelineOrder::gpipe;
     // Input, output and the gradients by both, of 16 × 64 each, for each micro-batch in flight.
-    EXPECT_EQ(activation_floats(eager, m * samples), 3 * 4 * samples * 64) << "stages less its own place, whatever m";
+    EXPECT_EQ(activation_floats(eager, m * samples), std::size_t{3} * 4 * samples * 64)
+        << "stages less its own place, whatever m";
     EXPECT_EQ(activation_floats(gpipe, m * samples), m * 4 * samples * 64);
   }
 }

@@ -27,7 +27,7 @@ struct MeshTrace {
   std::vector<model::Outcome> outcomes = {};       ///< by step
   std::vector<std::vector<float>> gradients = {};  ///< of the last step, by tensor
   std::vector<std::string> names = {};             ///< of the tensors
-  std::vector<float> weights = {};                 ///< at the end
+  std::vector<float> weights = {};                 ///< that are judged at the end
   std::vector<double> step_times = {};             ///< [s]
   std::uint64_t bytes_sent = 0;                    ///< in the last step
   model::Outcome validation = {};
@@ -76,7 +76,8 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   const auto optimizer = dataparallel::make_optimizer(
       t.training.optimizer, {.elements = model->element_count(), .tensors = model->tensors()});
   const auto strategy =
-      dataparallel::find_strategy(t.training.strategy)->make({.bucket_bytes = t.training.bucket_bytes});
+      dataparallel::find_strategy(t.training.strategy)
+          ->make({.bucket_bytes = t.training.bucket_bytes, .optimizer = std::string(t.training.optimizer)});
   dataparallel::Worker worker(probe, mesh.data(), *model, buffers, *optimizer);
   Samples samples(data, t.training.batch_global, mesh.place().data, shape.data);
   MeshTrace trace{.place = mesh.place()};
@@ -90,14 +91,20 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
     trace.step_times.push_back(record.step.end - record.step.begin);
     trace.bytes_sent = decompose(record, {}).bytes_sent;
   }
-  trace.weights.assign(parameters.begin(), parameters.end());
+  strategy->settle(worker);
+  const std::span<float> meeting = fabric.memory(1);  // weights are judged when all have settled
+  fabric.wait(fabric.all_reduce(dataparallel::everybody, meeting, allreduce::Op::sum));
+  const std::span<float> judged = fabric.memory(model->element_count());
+  strategy->judged(worker, judged);
+  trace.weights.assign(judged.begin(), judged.end());
   for (const model::Tensor& tensor : model->tensors()) {
     trace.names.push_back(tensor.name);
     const auto g = gradients.subspan(tensor.offset, tensor.count);
     trace.gradients.emplace_back(g.begin(), g.end());
   }
   Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model->forward(worker, {parameters, std::span<float>{}}, held.batch(0));
+  trace.validation = model->forward(worker, {judged, std::span<float>{}}, held.batch(0));
+  strategy->end(worker);
   return trace;
 }
 

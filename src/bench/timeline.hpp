@@ -1,0 +1,67 @@
+// What every rank did when, as a file that trace viewers open: Perfetto (ui.perfetto.dev), chrome://tracing.
+// Format: "Trace Event Format", Google, complete events; times in microseconds of rank 0's clock from the first event.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "dataparallel/decomposition.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+
+/// One rank's events. A rank is a process of the trace, a lane a thread of it: lane 0 has the steps with the
+/// computations and waits in them, the lanes behind it the calls, as many as were under way at once; server lanes the
+/// same of what a server beside the worker did.
+class Timeline {
+ public:
+  static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
+
+  Timeline(int rank, std::string host, runtime::ClockOffset clock)
+      : rank_(rank), host_(std::move(host)), clock_(clock) {}
+
+  /// What the worker did in a step.
+  void add(std::size_t step, const dataparallel::StepRecord&);
+  /// What a server beside it did until that step ended; its `step` interval is left aside.
+  void add_beside(std::size_t step, const dataparallel::StepRecord&);
+
+  bool empty() const { return events_.empty(); }
+  double begin() const;  ///< the first event's, in rank 0's clock [s]; infinite without events
+  /// An array of the format's events, ts 0 at `origin` (rank 0's clock).
+  core::Json events(double origin) const;
+
+ private:
+  enum class Kind : std::uint8_t { step, compute, wait, call, server_compute, server_call };
+  struct Event {
+    Kind kind;
+    std::string name;
+    dataparallel::Interval when;  ///< this host's clock
+    std::size_t step;
+    std::uint64_t bytes = 0;
+    double queued_s = 0;  ///< from posting to start
+  };
+  void add_call(Kind, std::size_t step, const dataparallel::CallRecord&);
+  std::vector<int> lanes() const;  ///< by event
+  core::Json describe(const Event&, int lane, double origin) const;
+
+  int rank_;
+  std::string host_;
+  runtime::ClockOffset clock_;
+  std::vector<Event> events_;
+};
+
+/// The file's text, of every rank's array of events as text.
+std::string trace_text(std::span<const std::string> parts);
+
+/// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
+void check_trace_path(const std::string& path, bool replace);
+/// Whole or not at all: written beside, then renamed. Errors: those of check_trace_path; BackendError.
+void write_trace(const std::string& path, const std::string& text, bool replace);
+
+/// Collective: everybody's events to one file, by rank 0. Each rank holds all of them for a moment.
+void gather_trace(const runtime::Communicator&, const Timeline& mine, const std::string& path, bool replace);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,104 @@
+#include "bench/strategy_row.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "bench/learning.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using ::testing::HasSubstr;
+
+TEST(Staleness, TheTailIsNotHiddenByTheMean) {
+  std::vector<std::uint64_t> counts(101, 0);
+  counts[0] = 970;
+  counts[100] = 30;
+  const auto s = summarise_staleness(counts);
+  EXPECT_DOUBLE_EQ(s.mean, 3);
+  EXPECT_EQ(s.p99, 100u);
+  EXPECT_EQ(s.max, 100u);
+}
+
+TEST(Staleness, OneInAHundredIsWhatThePercentileLeavesOut) {
+  std::vector<std::uint64_t> counts{99, 0, 0, 1};
+  EXPECT_EQ(summarise_staleness(counts).p99, 0u);
+  EXPECT_EQ(summarise_staleness(counts).max, 3u);
+  counts = {98, 0, 1, 1};
+  EXPECT_EQ(summarise_staleness(counts).p99, 2u);
+}
+
+TEST(Staleness, WithoutUpdatesThereIsNothingToSay) {
+  EXPECT_EQ(summarise_staleness({}).max, 0u);
+  core::Metrics m;
+  fill_observations({}, 1, m);
+  EXPECT_TRUE(core::is_null(m[Metric::staleness]));
+}
+
+TEST(Observations, ACycleThatWasCutShortCountsAsLongAsItLasted) {
+  const dataparallel::Observations o{.staleness = {0, 0, 1, 3}, .staleness_under_way = 1, .updates = 4};
+  EXPECT_DOUBLE_EQ(o.mean_staleness(), 3);
+  core::Metrics m;
+  fill_observations(o, 2, m);
+  EXPECT_DOUBLE_EQ(m.number(Metric::staleness), 3);
+  EXPECT_DOUBLE_EQ(m.number(Metric::updates_per_s), 2);
+}
+
+TEST(Waits, CausesStandInTheOrderOfTheirTime) {
+  StepTally t{.times = {1, 3}, .waits = {{"mail", 0.5}, {"ring", 1.5}}};
+  core::Metrics m;
+  m[Metric::time_s] = 2.0;
+  fill_waits(t, m);
+  EXPECT_DOUBLE_EQ(m.number(Metric::wait_s), 1) << "half of all time, and so of the median step";
+  EXPECT_EQ(std::get<std::string>(m[Metric::wait_causes]), "ring 75 %, mail 25 %");
+}
+
+TEST(Waits, AStrategyThatNeverWaitsHasNoCause) {
+  core::Metrics m;
+  m[Metric::time_s] = 2.0;
+  fill_waits({.times = {2}}, m);
+  EXPECT_EQ(m.number(Metric::wait_s), 0);
+  EXPECT_TRUE(core::is_null(m[Metric::wait_causes]));
+}
+
+TrainingTotals sent(std::uint64_t bytes) {
+  return {.bytes_sent = bytes, .steps = 10, .forecast = {.bytes = 1000, .messages = 10}};
+}
+
+TEST(Totals, BytesThatDifferFromTheForecastMakeTheRowWrong) {
+  core::Point right, wrong;
+  fill_totals(sent(1000), right);
+  fill_totals(sent(1001), wrong);
+  EXPECT_EQ(right.status, core::Status::ok);
+  EXPECT_EQ(std::get<std::int64_t>(right.metrics[Metric::bytes_sent_total]), 100);
+  EXPECT_EQ(std::get<std::int64_t>(right.metrics[Metric::bytes_predicted]), 100);
+  EXPECT_EQ(wrong.status, core::Status::wrong);
+  EXPECT_THAT(wrong.reason, HasSubstr("1001 bytes"));
+}
+
+TEST(Totals, WhatNobodyCouldForecastIsNoError) {
+  auto t = sent(1001);
+  t.forecast.known = false;
+  core::Point p;
+  fill_totals(t, p);
+  EXPECT_EQ(p.status, core::Status::ok);
+}
+
+TEST(Learning, EqualTimeIsWhatTheControlTakesForTheSamples) {
+  // The control takes 1000 samples in 100 steps of 10 ms: one second. A step of 25 ms fits in 40 times.
+  const auto plan = plan_learning(1000, 20, 10, 0.025, 0.010);
+  EXPECT_EQ(plan.at_samples, 50u);
+  EXPECT_EQ(plan.at_time, 40u);
+}
+
+TEST(Learning, ThereIsAlwaysAStep) {
+  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).at_samples, 1u);
+  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).at_time, 1u);
+  EXPECT_EQ(plan_learning(1000, 64, 64, std::nan(""), 0.001).at_time, 1u);
+}
+
+}  // namespace
+}  // namespace gradmeter::bench

@@ -1,0 +1,224 @@
+#include "bench/timeline.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Json;
+using dataparallel::CallRecord;
+using dataparallel::StepRecord;
+
+CallRecord call(double posted, double started, double finished, std::uint64_t bytes = 0) {
+  CallRecord c{.label = "all_reduce", .completion = {}};
+  c.completion.posted = posted;
+  c.completion.started = started;
+  c.completion.finished = finished;
+  c.completion.bytes_sent = bytes;
+  return c;
+}
+
+/// Two steps of a second each, with calls that overlap one another and computations that do not.
+void fill(Timeline& t, double begin) {
+  for (std::size_t s = 0; s < 2; ++s) {
+    const double at = begin + static_cast<double>(s);
+    t.add(s, {.step = {at, at + 0.9},
+              .computations = {{"forward.gemm", {at, at + 0.2}}, {"backward.gemm", {at + 0.2, at + 0.6}}},
+              .calls = {call(at + 0.3, at + 0.3, at + 0.5, 100), call(at + 0.35, at + 0.4, at + 0.7, 200),
+                        call(at + 0.5, at + 0.5, at + 0.55, 300)}});
+  }
+}
+
+std::vector<Json> of(const Json& events, const char* phase) {
+  std::vector<Json> out;
+  for (const Json& e : events) {
+    if (e.at("ph") == phase) out.push_back(e);
+  }
+  return out;
+}
+
+struct Span {
+  double begin, end;
+};
+/// By lane, steps apart: they hold the computations of their lane.
+std::map<int, std::vector<Span>> spans(const Json& events) {
+  std::map<int, std::vector<Span>> out;
+  for (const Json& e : of(events, "X")) {
+    if (e.at("cat") == "step") continue;
+    const double ts = e.at("ts");
+    out[e.at("tid")].push_back({ts, ts + e.at("dur").get<double>()});
+  }
+  return out;
+}
+
+/// Spans of one lane that overlap, pairs counted.
+int overlaps(const Json& events) {
+  int found = 0;
+  for (auto& [lane, list] : spans(events)) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      for (std::size_t k = 0; k < i; ++k) {
+        found += list[k].begin < list[i].end - 1e-6 && list[i].begin < list[k].end - 1e-6;
+      }
+    }
+  }
+  return found;
+}
+
+TEST(Timeline, EveryEventIsThereWithItsTimesInMicroseconds) {
+  Timeline t(3, "node7", {});
+  EXPECT_TRUE(t.empty());
+  fill(t, 100);
+  EXPECT_DOUBLE_EQ(t.begin(), 100);
+  const Json events = t.events(t.begin());
+  const auto complete = of(events, "X");
+  ASSERT_EQ(complete.size(), 12u);
+  for (const Json& e : complete) EXPECT_EQ(e.at("pid"), 3);
+  EXPECT_EQ(complete[0].at("name"), "step 0");
+  EXPECT_DOUBLE_EQ(complete[0].at("dur"), 900000);
+  EXPECT_EQ(complete[2].at("name"), "backward.gemm");
+  EXPECT_DOUBLE_EQ(complete[2].at("ts"), 200000);
+  EXPECT_DOUBLE_EQ(complete[2].at("dur"), 400000);
+  EXPECT_EQ(complete[4].at("args").at("bytes"), 200);
+  EXPECT_DOUBLE_EQ(complete[4].at("args").at("queued_us"), 50000);
+  EXPECT_EQ(complete[6].at("args").at("step"), 1);
+  EXPECT_DOUBLE_EQ(complete[6].at("ts"), 1000000);
+}
+
+TEST(Timeline, RanksAndLanesHaveNames) {
+  Timeline t(3, "node7", {.offset_s = 1, .uncertainty_s = 2e-6});
+  fill(t, 0);
+  std::map<std::string, std::set<std::string>> names;
+  for (const Json& e : of(t.events(0), "M")) {
+    for (const auto& [key, value] : e.at("args").items()) {
+      if (value.is_string()) names[e.at("name")].insert(value);
+    }
+  }
+  EXPECT_EQ(names["process_name"], (std::set<std::string>{"rank 3 on node7"}));
+  EXPECT_EQ(names["process_labels"], (std::set<std::string>{"clock within 2.0 us"}));
+  EXPECT_EQ(names["thread_name"], (std::set<std::string>{"compute", "communication 1", "communication 2"}));
+}
+
+TEST(Timeline, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
+  Timeline t(0, "a", {});
+  fill(t, 0.1);
+  const Json events = t.events(0);
+  EXPECT_EQ(overlaps(events), 0);
+  const auto lanes = spans(events);
+  EXPECT_EQ(lanes.size(), 3u);
+  EXPECT_EQ(lanes.at(1).size(), 4u);  // the third call begins where the first ends
+  EXPECT_EQ(lanes.at(2).size(), 2u);
+  Json one_lane = events;  // the control: with all calls on one lane the same count finds them
+  for (Json& e : one_lane) {
+    if (e.at("ph") == "X" && e.at("tid") != 0) e["tid"] = 1;
+  }
+  EXPECT_EQ(overlaps(one_lane), 4);
+}
+
+TEST(Timeline, ManyCallsNeverOverlapOnALane) {
+  Timeline t(0, "a", {});
+  StepRecord r{.step = {0, 100}, .computations = {}, .calls = {}};
+  for (int i = 0; i < 200; ++i) {
+    const double begin = (i * 37 % 101) * 0.9, length = 0.1 + (i * 53 % 17);
+    r.calls.push_back(call(begin, begin, begin + length));
+  }
+  t.add(0, r);
+  const Json events = t.events(0);
+  EXPECT_EQ(of(events, "X").size(), 201u);
+  EXPECT_EQ(overlaps(events), 0);
+}
+
+TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
+  Timeline t(0, "a", {});
+  fill(t, 0);
+  t.add_beside(
+      1, {.step = {}, .computations = {{"apply", {0.1, 0.4}}}, .calls = {call(0.1, 0.2, 0.5), call(0.3, 0.3, 0.6)}});
+  const Json events = t.events(0);
+  const auto lanes = spans(events);
+  EXPECT_EQ(lanes.at(Timeline::server_lane).size(), 1u);
+  EXPECT_EQ(lanes.at(Timeline::first_server_call_lane).size(), 1u);
+  EXPECT_EQ(lanes.at(Timeline::first_server_call_lane + 1).size(), 1u);
+  EXPECT_EQ(overlaps(events), 0);
+}
+
+// A rank that only serves has no steps: nothing of it may pretend to have been at time zero.
+TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
+  Timeline t(1, "a", {});
+  t.add(0, {});
+  EXPECT_TRUE(t.empty());
+  EXPECT_EQ(t.begin(), std::numeric_limits<double>::infinity());
+  t.add_beside(0, {.step = {}, .computations = {{"apply", {5, 6}}}, .calls = {}});
+  EXPECT_DOUBLE_EQ(t.begin(), 5);
+  EXPECT_EQ(of(t.events(5), "X").size(), 1u);
+}
+
+TEST(Timeline, WaitsStandBetweenTheComputations) {
+  Timeline t(0, "a", {});
+  t.add(4, {.step = {0, 3},
+            .computations = {{"backward", {0, 1}}, {"update", {2, 3}}},
+            .calls = {},
+            .waits = {{"all_reduce", {1, 2}}}});
+  const auto complete = of(t.events(0), "X");
+  ASSERT_EQ(complete.size(), 4u);
+  EXPECT_EQ(complete[3].at("name"), "wait: all_reduce");
+  EXPECT_EQ(complete[3].at("cat"), "wait");
+  EXPECT_EQ(complete[3].at("tid"), Timeline::compute_lane);
+  EXPECT_EQ(overlaps(t.events(0)), 0);
+}
+
+TEST(Timeline, ClocksAreRankZeros) {
+  Timeline ahead(0, "a", {}), behind(1, "b", {.offset_s = 40, .uncertainty_s = 0});
+  fill(ahead, 100);
+  fill(behind, 60);
+  EXPECT_DOUBLE_EQ(behind.begin(), ahead.begin());
+  const auto a = of(ahead.events(100), "X"), b = of(behind.events(100), "X");
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].at("ts"), b[i].at("ts"));
+  Timeline uncorrected(1, "b", {});
+  fill(uncorrected, 60);
+  EXPECT_NE(of(uncorrected.events(100), "X")[0].at("ts"), a[0].at("ts"));
+}
+
+TEST(Timeline, TheFileIsOneObjectOfJson) {
+  std::vector<std::string> parts;
+  for (int r = 0; r < 3; ++r) {
+    Timeline t(r, "host \"x\"", {});
+    if (r != 1) fill(t, r);
+    parts.push_back(t.events(0).dump());
+  }
+  const Json file = Json::parse(trace_text(parts));
+  std::set<int> ranks;
+  for (const Json& e : file.at("traceEvents")) ranks.insert(e.at("pid").get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(of(file.at("traceEvents"), "X").size(), 24u);
+}
+
+TEST(Timeline, AFileIsReplacedOnlyWhenAsked) {
+  const auto folder = std::filesystem::path(testing::TempDir());
+  const std::string path = (folder / fmt::format("trace-{}.json", ::getpid())).string();
+  write_trace(path, "one", false);
+  EXPECT_THROW(write_trace(path, "two", false), core::UsageError);
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  EXPECT_EQ(text, "one");
+  write_trace(path, "two", true);
+  std::getline(std::ifstream(path), text);
+  EXPECT_EQ(text, "two");
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  EXPECT_THROW(check_trace_path((folder / "no" / "folder.json").string(), true), core::UsageError);
+  EXPECT_THROW(check_trace_path(folder.string(), true), core::UsageError);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
