@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command on a cluster that is made for it: virtual hosts joined by links of a chosen rate, on one machine.
+# shellcheck disable=SC2317  # pass_on is called by a trap
 set -uo pipefail
 
 usage() {
@@ -155,7 +156,7 @@ supervise() { # COMMAND...
 inside() { # HOSTS RATE COMMAND...
   local hosts=$1 rate=$2 i
   shift 2
-  make_head "$hosts" && write_enter || cannot "the head node could not be made (see the line above)"
+  if ! make_head "$hosts" || ! write_enter; then cannot "the head node could not be made (see the line above)"; fi
   for i in $(seq "$hosts"); do
     add_host "$i" "$rate" || cannot "host$i could not be made (see the line above); with RATE 0 no link is shaped"
   done
