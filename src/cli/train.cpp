@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "bench/strategy_row.hpp"
 #include "bench/timeline.hpp"
 #include "bench/train.hpp"
 #include "cli/agree.hpp"
@@ -171,6 +172,18 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   }
 }
 
+/// What all ranks sent, and what servers saw.
+void print_exchange(const bench::TrainingTotals& t) {
+  if (t.bytes_known && t.bytes_sent > 0) {
+    fmt::print("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
+               t.forecast.known ? ", as forecast" : "");
+  }
+  if (t.observed.updates == 0) return;
+  const auto s = bench::summarise_staleness(t.observed.staleness);
+  fmt::print("{} updates by servers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
+             t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
+}
+
 void print_noise(const bench::TrainResult& r) {
   if (r.noise_scale) {
     fmt::print("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
@@ -213,6 +226,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
   if (root && options.trace && !result.traced) {
     fmt::print(stderr, "gradmeter: no trace was written: the target was reached before its first step\n");
@@ -221,6 +235,10 @@ int run(const Flags& f, const Invocation& invocation) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
+  if (const auto& t = result.totals; !t.right()) {
+    throw core::WrongResult(
+        fmt::format("{} bytes were sent where the strategy's forecast is {}", t.bytes_sent, t.forecast.bytes));
+  }
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
 }
