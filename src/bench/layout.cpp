@@ -69,6 +69,11 @@ Applies factors_of(Speech s) {
           .bucket = s == Speech::all_reduce || s == Speech::collectives};
 }
 
+core::Value bucket_factor(std::size_t bytes) {
+  if (bytes == automatic_bucket) return std::string("auto");
+  return static_cast<std::int64_t>(bytes);
+}
+
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {

@@ -32,7 +32,7 @@ options::options_description describe() {
   add_text(d, "algorithm", "ring", "all-reduce algorithm");
   add_text(d, "transport", "auto", "auto, mpi, shm");
   add_text(d, "overlap", "bucketed", "none, bucketed");
-  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all");
+  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, by trial");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
   add_text(d, "precision", "fp32", "fp32");
   add_text(d, "update", "fp32", "fp32");
