@@ -209,7 +209,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
     f[Factor::op] = std::string("avg");
   }
   if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
-  if (p.bucket_bytes) f[Factor::bucket_bytes] = integer(*p.bucket_bytes);
+  if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
   if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, nodes == 1));
   return f;
 }

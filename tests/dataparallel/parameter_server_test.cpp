@@ -166,7 +166,8 @@ std::vector<float> delayed(float x0, float rate, std::size_t delay, std::size_t 
 }
 
 TEST(ParameterServer, InLockStepAFixedDelayIsStableUpToItsLimit) {
-  for (int delay = 0; delay <= (sanitized ? 3 : 15); ++delay) {
+  for (const int delay : {0, 1, 2, 3, 4, 7, 15}) {
+    if (sanitized && delay > 3) break;
     const double limit = 2 * std::sin(std::numbers::pi / (4.0 * delay + 2));
     for (const double share : {0.97, 1.03}) {
       const int workers = delay + 1, steps = 160;
