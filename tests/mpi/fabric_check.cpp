@@ -402,13 +402,20 @@ TEST(WorldFabric, AutomaticMeansSharedMemoryOnOneNode) {
   EXPECT_EQ(site.fabric.transport(), TransportKind::shm);
 }
 
-TEST(WorldFabric, WithoutAnAlgorithmItHasNoAllReduceButTheRest) {
-  Site site("", TransportKind::automatic, ProgressMode::on_wait);
-  const auto v = site.values(10);
-  Fabric& f = site.fabric;
-  EXPECT_THROW((void)f.all_reduce(everybody, v, Op::sum), core::BackendError);
-  f.wait(f.broadcast(everybody, v, 0));
-  EXPECT_EQ(v[9], value_at(0, 9));
+TEST(WorldFabric, WithoutAnAlgorithmItTakesTheRing) {
+  for (const auto transport : {TransportKind::automatic, TransportKind::mpi}) {
+    Site site("", transport, ProgressMode::on_wait);
+    const auto v = site.values(1'000);
+    Fabric& f = site.fabric;
+    const Ticket t = f.all_reduce(everybody, v, Op::sum);
+    f.wait(t);
+    EXPECT_EQ(wrong_sum(v, site.everyone(), false), std::nullopt);
+    EXPECT_EQ(site.world.sum(static_cast<double>(t->completion().bytes_sent)),
+              static_cast<double>(*bytes_of_all("ring", site.size(), 1'000)));
+    fill(v, site.rank());
+    f.wait(f.broadcast(everybody, v, 0));
+    EXPECT_EQ(v[9], value_at(0, 9));
+  }
 }
 
 TEST(WorldFabric, HoldsTheMemoryThatItSaysItWill) {
