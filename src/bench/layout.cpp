@@ -69,6 +69,11 @@ Applies factors_of(Speech s) {
           .bucket = s == Speech::all_reduce || s == Speech::collectives};
 }
 
+core::Value bucket_factor(std::size_t bytes) {
+  if (bytes == automatic_bucket) return std::string("auto");
+  return static_cast<std::int64_t>(bytes);
+}
+
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
@@ -84,9 +89,8 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
     const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
-    if (l.mesh.tensor > 1 && rule->needs_whole_tensors()) {
-      return fmt::format("{} takes norms of whole tensors, which tensor={} splits", rule->name(), l.mesh.tensor);
-    }
+    if (auto why = dataparallel::mesh_refusal(l.mesh, *rule); !why.empty()) return why;
+    if (auto why = dataparallel::mesh_refusal(l.mesh, c.strategy->info()); !why.empty()) return why;
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
@@ -95,19 +99,42 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
   }
 }
 
-dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, const model::Model& m) {
-  const std::size_t bytes = m.element_count() * sizeof(float);
-  const auto needs = m.peer_needs();
+namespace {
+
+/// Of the parts of one copy of the model, the most of each [bytes].
+struct LargestPart {
+  std::size_t parameters = 0, strategy = 0;
+  model::PeerNeeds peers = {};
+};
+LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
   const auto strategy = c.strategy->make(c.strategy_options());
+  LargestPart most;
+  for (int r = 0; r < l.mesh.copy_ranks(); ++r) {
+    l.place = l.mesh.place(r);
+    const auto m = sized_model(c, l, d);
+    const auto needs = m->peer_needs();
+    most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
+    most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
+    most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
+    most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
+  }
+  return most;
+}
+
+}  // namespace
+
+dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  const LargestPart part = largest_part(c, l, d);
   const Speech speech = c.strategy->info().speech;
   return {.algorithm = exchanges(c, l) ? c.algorithm : nullptr,
           .codec = speech == Speech::all_reduce && exchanges(c, l) ? c.codec : nullptr,
           .transport = c.transport,
           // Parameters, gradients, what is judged, and a word to meet by.
-          .memory_bytes = 3 * (bytes + slack) + slack + needs.memory_bytes + strategy->memory_bytes(m, l.mesh.data),
+          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy,
           .scatters = speech == Speech::collectives,
           .companion_threads = c.threads,
-          .max_call_bytes = std::max(bytes, needs.largest_sum_bytes)};
+          .max_call_bytes = std::max(part.parameters, part.peers.largest_sum_bytes),
+          .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
 }
 
 std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
@@ -115,7 +142,7 @@ std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
-    most = std::max(most, dataparallel::WorldFabric::resident_bytes(fabric_options(c, l, *m), ranks) +
+    most = std::max(most, dataparallel::WorldFabric::resident_bytes(fabric_options(c, l, d), ranks) +
                               m->workspace_bytes(c.batch_per_rank) + c.batch_per_rank * d.features * sizeof(float));
     if (l.mesh.copy_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }

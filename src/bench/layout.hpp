@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/result.hpp"
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/strategy.hpp"
 #include "dataparallel/world/fabric.hpp"
@@ -13,6 +14,9 @@ namespace gradmeter::bench {
 /// Overlap of communication with computation. bucketed: a progress thread moves what has been posted meanwhile.
 enum class Overlap { none, bucketed };
 std::string_view name(Overlap);
+
+/// A bucket size: the fastest of some, found by trial when a training is made.
+inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {
   std::string model = "mlp";
@@ -25,7 +29,7 @@ struct TrainingConfig {
   compression::CodecChoicePtr codec = {};  ///< null: none
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
-  std::size_t bucket_bytes = std::size_t{25} << 20;
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< or automatic_bucket
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
   float step_size = 0.05f;
@@ -67,10 +71,13 @@ struct Applies {
   bool algorithm = false, codec = false, overlap = false, bucket = false;
 };
 Applies factors_of(dataparallel::Speech);
+/// As a factor: the bytes, or "auto".
+core::Value bucket_factor(std::size_t bucket_bytes);
 /// Does the strategy exchange anything among so many workers?
 bool exchanges(const TrainingConfig&, const Layout&);
 /// Needs a thread that moves what comes unasked, or that hides what is exchanged.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
-dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const Layout&, const model::Model& sized);
+/// The same on all ranks, whatever parts they hold.
+dataparallel::WorldFabricOptions fabric_options(const TrainingConfig&, const Layout&, DataFacts);
 
 }  // namespace gradmeter::bench

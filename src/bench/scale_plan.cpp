@@ -194,7 +194,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::batch_per_rank] = integer(p.batch_per_rank);
   f[Factor::batch_global] = integer(p.batch_global);
   if (p.accumulate > 1) f[Factor::accumulate] = integer(p.accumulate);
-  if (p.mesh.copy_ranks() > 1) f[Factor::mesh] = p.mesh.text();
+  if (p.mesh.copy_ranks() > 1) f[Factor::mesh] = (p.impossible.empty() ? p.mesh.complete(p.ranks) : p.mesh).text();
   f[Factor::threads] = integer(p.threads);
   f[Factor::precision] = std::string("fp32");
   f[Factor::strategy] = p.strategy->name;
@@ -209,7 +209,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
     f[Factor::op] = std::string("avg");
   }
   if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
-  if (p.bucket_bytes) f[Factor::bucket_bytes] = integer(*p.bucket_bytes);
+  if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
   if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, nodes == 1));
   return f;
 }

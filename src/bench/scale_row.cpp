@@ -36,6 +36,7 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_steps);
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
+  if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
   if (!communicates(f.point)) return;
   m[Metric::comm_s] = f.measurement.median_of(&Decomposition::communication);
   m[Metric::exposed_union_s] = f.measurement.median_of(&Decomposition::exposed);

@@ -167,6 +167,8 @@ class Run {
     auto& m = p.metrics;
     p.raw_times_s = of_epoch_.times;
     m[Metric::accuracy] = result_.accuracy;
+    if (const auto bytes = training_.chosen_bucket())
+      m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
     if (!of_epoch_.times.empty()) m[Metric::time_s] = core::summarise(of_epoch_.times);
     m[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
@@ -204,7 +206,7 @@ class Run {
     if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
     if (applies.algorithm) f[Factor::op] = std::string("avg");
     if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
-    if (applies.bucket) f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+    if (applies.bucket) f[Factor::bucket_bytes] = bucket_factor(c.bucket_bytes);
     if (!applies.algorithm || !c.algorithm->is_vendor()) {
       f[Factor::transport] = std::string(training_.transport_name());
     }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "bench/bucket_choice.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/rules/registry.hpp"
@@ -42,7 +43,7 @@ Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicato
 
 dataparallel::WorldFabricOptions options_of(const Session& s, const runtime::Communicator& comm,
                                             const TrainingConfig& c, const Layout& l, DataFacts d) {
-  auto o = fabric_options(c, l, *sized_model(c, l, d));
+  auto o = fabric_options(c, l, d);
   o.patience = patience(s, comm, c, l);
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
   return o;
@@ -51,6 +52,17 @@ dataparallel::WorldFabricOptions options_of(const Session& s, const runtime::Com
 std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers& peers) {
   const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
   return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
+}
+
+std::unique_ptr<dataparallel::Rule> worker_rule(const TrainingConfig& c, const model::Model& m) {
+  const std::string name = c.strategy->info().own_rule ? "sgd" : c.optimizer;  // which has no state
+  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors()});
+}
+
+std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
+  const bool matters = exchanges(got, l) && factors_of(got.strategy->info().speech).bucket;
+  if (asked.bucket_bytes != automatic_bucket || !matters) return std::nullopt;
+  return got.bucket_bytes;
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
@@ -66,28 +78,28 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
     : session_(session),
       communicator_(comm),
       data_(data),
-      config_(config),
-      layout_(accepted(config, facts_of(data), comm)),
-      progress_thread_(needs_progress_thread(config, layout_)),
-      fabric_(comm, options_of(session, comm, config, layout_, facts_of(data)), session.activity()),
+      config_(with_chosen_bucket(session, comm, data, config)),
+      layout_(accepted(config_, facts_of(data), comm)),
+      chosen_bucket_(chosen(config, config_, layout_)),
+      progress_thread_(needs_progress_thread(config_, layout_)),
+      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data)), session.activity()),
       probe_(fabric_),
       mesh_(probe_, layout_.mesh),
       peers_(probe_, mesh_),
-      model_(make_model(config, layout_, facts_of(data), peers_)),
-      optimizer_(dataparallel::make_optimizer(config.optimizer,
-                                              {.elements = model_->element_count(), .tensors = model_->tensors()})),
+      model_(make_model(config_, layout_, facts_of(data), peers_)),
+      optimizer_(worker_rule(config_, *model_)),
       buffers_{.parameters = fabric_.memory(model_->element_count()),
                .gradients = fabric_.memory(model_->element_count())},
       judged_(fabric_.memory(model_->element_count())),
       word_(fabric_.memory(1)),
       worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_),
-      strategy_(config.strategy->make(config.strategy_options())),
-      sampler_(data.train->size(), layout_.batch_global(config), config.seed),
-      indices_(config.batch_per_rank),
-      inputs_(config.batch_per_rank * data.train->features()),
-      labels_(config.batch_per_rank) {
-  kernels::set_compute_threads(config.threads);
-  model_->initialise(buffers_, config.seed);
+      strategy_(config_.strategy->make(config_.strategy_options())),
+      sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
+      indices_(config_.batch_per_rank),
+      inputs_(config_.batch_per_rank * data.train->features()),
+      labels_(config_.batch_per_rank) {
+  kernels::set_compute_threads(config_.threads);
+  model_->initialise(buffers_, config_.seed);
   strategy_->begin(worker_);
 }
 
@@ -213,11 +225,12 @@ Observations Training::observed() {
 }
 
 TrainingTotals Training::finish() {
-  TrainingTotals t{.steps = steps_, .observed = observed()};
+  TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast();
   strategy_->end(worker_);
   finished_ = true;
   await_departures();
+  t.observed = observed();  // only now do servers know what was under way when the first worker finished
   const auto silence = quiet();
   const auto sent = probe_.totals();
   const auto sum = [&](std::uint64_t n) {

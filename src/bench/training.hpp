@@ -28,7 +28,8 @@ struct TrainingTotals {
   bool right() const { return !bytes_known || !forecast.known || bytes_sent == forecast.bytes; }
 };
 
-/// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls.
+/// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic
+/// bucket size is found before anything of this training exists, so that nothing of the search is left in it.
 class Training {
  public:
   Training(Session&, const runtime::Communicator&, const model::DataSplit&, const TrainingConfig&);
@@ -71,6 +72,8 @@ class Training {
   const model::Model& model() const { return *model_; }
   std::string_view transport_name() const;
   std::size_t parameter_bytes() const { return model_->element_count() * sizeof(float); }
+  /// Found by trial; empty: it was given, or means nothing here.
+  std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
   bool has_progress_thread() const { return progress_thread_; }
   /// Threads of this rank that run at once, computing ones apart.
   int helper_threads() const;
@@ -90,6 +93,7 @@ class Training {
   model::DataSplit data_;
   TrainingConfig config_;
   Layout layout_;
+  std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
   dataparallel::WorldFabric fabric_;
   dataparallel::Probe probe_;

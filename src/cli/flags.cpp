@@ -222,7 +222,8 @@ std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
 std::vector<std::size_t> parse_buckets(const std::string& text) {
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--bucket", text)) {
-    const std::size_t bytes = parse_size("--bucket", item);
+    const bool automatic = item == "auto";
+    const std::size_t bytes = automatic ? bench::automatic_bucket : parse_size("--bucket", item);
     if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
     if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
   }

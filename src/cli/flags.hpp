@@ -81,6 +81,7 @@ std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<bench::Overlap> parse_overlaps(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);
+/// Bytes; "auto" is bench::automatic_bucket.
 std::vector<std::size_t> parse_buckets(const std::string& text);
 /// Canonical names of models that fit the built-in digits' shape, or the given data's.
 std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes);

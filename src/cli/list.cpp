@@ -35,7 +35,12 @@ std::vector<Member> algorithms() {
 std::vector<Member> strategies() {
   std::vector<Member> out;
   for (const auto& s : dataparallel::strategies()) {
-    out.push_back({std::string(s.name), std::string(s.rule), std::string(s.source)});
+    out.push_back({.name = std::string(s.name),
+                   .about = std::string(s.rule),
+                   .source = std::string(s.source),
+                   .wire = {},
+                   .parameters = std::string(s.parameters),
+                   .sends = std::string(s.bytes_text)});
   }
   return out;
 }
@@ -140,6 +145,7 @@ void print_json(const std::vector<Shown>& chosen) {
       core::Json json{{"name", m.name}, {"about", m.about}, {"source", m.source}};
       if (!m.wire.empty()) json["wire_bits"] = m.wire;
       if (!m.parameters.empty()) json["parameters"] = m.parameters;
+      if (!m.sends.empty()) json["sends"] = m.sends;
       out[std::string(k.name)].push_back(std::move(json));
     }
   }
@@ -151,14 +157,17 @@ void print_table(const Shown& k) {
   const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
   const bool adjusted =
       std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
+  const bool sending = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.sends.empty(); });
   std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}};
   if (encoded) columns.push_back({"wire bits", "", core::Align::left});
+  if (sending) columns.push_back({"a rank sends", "a step", core::Align::left});
   if (adjusted) columns.push_back({"parameters", "", core::Align::left});
   columns.push_back({"source", "", core::Align::left});
   core::Table table(columns);
   for (const auto& m : members) {
     std::vector<std::string> cells{m.name, m.about};
     if (encoded) cells.push_back(m.wire);
+    if (sending) cells.push_back(m.sends);
     if (adjusted) cells.push_back(m.parameters);
     cells.push_back(m.source);
     table.add_row(std::move(cells));

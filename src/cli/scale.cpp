@@ -35,7 +35,7 @@ options::options_description describe() {
   add_text(d, "algorithm", "mpi,ring", "all-reduce algorithms");
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
   add_text(d, "overlap", "bucketed", "none, bucketed: exchange under backward by a progress thread");
-  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all");
+  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all; auto: by trial");
   add_text(d, "scaling", "weak", "weak, strong");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "bench/strategy_row.hpp"
 #include "bench/timeline.hpp"
 #include "bench/train.hpp"
 #include "cli/agree.hpp"
@@ -31,7 +32,7 @@ options::options_description describe() {
   add_text(d, "algorithm", "ring", "all-reduce algorithm");
   add_text(d, "transport", "auto", "auto, mpi, shm");
   add_text(d, "overlap", "bucketed", "none, bucketed");
-  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all");
+  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, by trial");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
   add_text(d, "precision", "fp32", "fp32");
   add_text(d, "update", "fp32", "fp32");
@@ -125,23 +126,41 @@ bench::TrainOptions read_options(const Flags& f, int default_threads, const Data
   return o;
 }
 
-std::string step_text(const bench::Session& s, const bench::TrainOptions& o) {
-  const std::size_t batch = o.config.batch_per_rank * static_cast<std::size_t>(s.world().size());
+std::string step_text(const bench::TrainOptions& o, std::size_t batch) {
   const auto size = o.step_rule.scaled(static_cast<double>(o.config.step_size), batch);
   if (o.step_rule.name() == "constant") return fmt::format("{}", o.config.step_size);
   return fmt::format("{} ({} at batch {})", static_cast<float>(size), o.step_rule.name(), batch);
 }
 
-void print_head(const bench::Session& s, const bench::TrainOptions& o) {
+/// What travels how, as far as it means something to the strategy.
+std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l) {
+  if (!bench::exchanges(c, l)) return {};
+  const auto applies = bench::factors_of(c.strategy->info().speech);
+  return fmt::format("{}{}", applies.algorithm ? " " + c.algorithm->name : "",
+                     applies.codec && c.codec ? " " + c.codec->label : "");
+}
+
+void print_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l) {
   const auto& c = o.config;
-  fmt::print("gradmeter {} ({})  train {}  {} rank{} × batch {}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
-             s.run_info().commit, c.model, s.world().size(), s.world().size() == 1 ? "" : "s", c.batch_per_rank,
-             c.strategy->name,
-             c.strategy->communicates() && s.world().size() > 1
-                 ? fmt::format(" {}{}", c.algorithm->name, c.codec ? " " + c.codec->label : "")
-                 : "",
-             c.optimizer, step_text(s, o), report::train_header());
+  const bool plain = l.workers == s.world().size();
+  const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
+                                : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
+                                              l.workers, l.workers == 1 ? "" : "s");
+  fmt::print("gradmeter {} ({})  train {}  {} × batch {}{}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
+             s.run_info().commit, c.model, who, c.batch_per_rank,
+             c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
+             exchange_text(c, l), c.optimizer, step_text(o, l.batch_global(c)), report::train_header());
   std::fflush(stdout);
+}
+
+/// What these ranks can be to each other. Errors: UsageError with the reason why they cannot train so.
+bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& o, const DataShape& data) {
+  const auto& world = s.world();
+  if (const auto why = bench::refusal(o.config, {data.features, data.classes}, s.nodes_of(world.size()));
+      !why.empty()) {
+    throw core::UsageError(why);
+  }
+  return bench::layout_of(o.config, world.size(), world.rank());
 }
 
 void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
@@ -151,6 +170,18 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   } else {
     fmt::print("\n{:.2f} % after {} steps, {:.2f} s of training\n", 100 * r.accuracy, r.steps, r.seconds);
   }
+}
+
+/// What all ranks sent, and what servers saw.
+void print_exchange(const bench::TrainingTotals& t) {
+  if (t.bytes_known && t.bytes_sent > 0) {
+    fmt::print("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
+               t.forecast.known ? ", as forecast" : "");
+  }
+  if (t.observed.updates == 0) return;
+  const auto s = bench::summarise_staleness(t.observed.staleness);
+  fmt::print("{} updates by servers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
+             t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
 }
 
 void print_noise(const bench::TrainResult& r) {
@@ -172,15 +203,16 @@ int run(const Flags& f, const Invocation& invocation) {
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
   const bool root = session.is_root();
+  const bench::Layout layout = agreed_layout(session, options, data);
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
-    model::Sampler(samples, options.config.batch_per_rank * static_cast<std::size_t>(world.size()), 1);
+    model::Sampler(samples, layout.batch_global(options.config), 1);
     if (options.trace) bench::check_trace_path(options.trace->path, options.trace->replace);
     if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
     writer = open_output(output, session.run_info());
   });
-  if (root) print_head(session, options);
+  if (root) print_head(session, options, layout);
   runtime::Progress progress("steps", 1, root);
   bench::TrainListener listener{.row =
                                     [&](const core::Point& p) {
@@ -194,6 +226,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
   if (root && options.trace && !result.traced) {
     fmt::print(stderr, "gradmeter: no trace was written: the target was reached before its first step\n");
@@ -202,6 +235,10 @@ int run(const Flags& f, const Invocation& invocation) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
+  if (const auto& t = result.totals; !t.right()) {
+    throw core::WrongResult(
+        fmt::format("{} bytes were sent where the strategy's forecast is {}", t.bytes_sent, t.forecast.bytes));
+  }
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
 }

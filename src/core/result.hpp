@@ -138,6 +138,7 @@ enum class Metric : std::uint8_t {
   warmup_s,
   warmup_samples,
   progress_threads,
+  bucket_chosen_bytes,
   peak_flops_per_s,
   link_bytes_per_s,
   full_flops_per_s,

@@ -75,6 +75,8 @@ enum class Speech : std::uint8_t {
 struct StrategyInfo {
   std::string_view name, parameters, rule, bytes_text, source;
   Speech speech;
+  /// The optimizer's state is the strategy's own, made for a part of the weights: a worker needs none.
+  bool own_rule = false;
   bool keeps_equal;            ///< after every step all workers hold the same bits
   std::string_view optimizer;  ///< usual; empty: it takes none
   float step_size;             ///< that goes well with it on the built-in digits

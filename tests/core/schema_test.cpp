@@ -96,8 +96,8 @@ void write_everything(const std::filesystem::path& path) {
   const std::vector<double> samples{1, 2, 3, 4, 5, 6};
   for (std::size_t i = 0; i < metric_count; ++i) bare.metrics[static_cast<Metric>(i)] = std::int64_t{1};
   bare.metrics[Metric::time_s] = summarise(samples);
-  for (const Metric m :
-       {Metric::implementation, Metric::limit, Metric::slowest_rank, Metric::published, Metric::application}) {
+  for (const Metric m : {Metric::implementation, Metric::limit, Metric::slowest_rank, Metric::published,
+                         Metric::application, Metric::wait_causes}) {
     bare.metrics[m] = std::string("x");
   }
   bare.metrics[Metric::oversubscribed] = true;

@@ -82,12 +82,12 @@ TEST_P(Promise, AllWorkersHoldEqualBitsWhereItIsSaid) {
 }
 
 TEST_P(Promise, JudgingChangesNothing) {
-  if (choice()->info().speech == Speech::mail && !choice()->info().keeps_equal) {
-    GTEST_SKIP() << "it takes time, and who comes first decides";
-  }
-  const auto once = run_workers(3, {.strategy = GetParam()});
-  const auto often = run_workers(3, {.strategy = GetParam(), .judge_often = true});
-  for (std::size_t r = 0; r < 3; ++r) {
+  // It takes time, and where who comes first decides, several workers go on in another order: one alone does not.
+  const bool races = choice()->info().speech == Speech::mail && !choice()->info().keeps_equal;
+  const int p = races ? 1 : 3;
+  const auto once = run_workers(p, {.strategy = GetParam()});
+  const auto often = run_workers(p, {.strategy = GetParam(), .judge_often = true});
+  for (std::size_t r = 0; r < once.size(); ++r) {
     EXPECT_EQ(once[r].hashes, often[r].hashes);
     EXPECT_EQ(once[r].judged, often[r].judged);
   }

@@ -47,7 +47,7 @@ struct Letter {
 class Writer {
  public:
   explicit Writer(Port& port) : port_(port) {}
-  void send(int to, std::uint32_t operation, std::span<const float> values, std::uint64_t sequence = 0) {
+  void send(int to, std::uint16_t operation, std::span<const float> values, std::uint64_t sequence = 0) {
     std::optional<std::span<std::byte>> room;
     while (!(room = port_.draft(to, values.size_bytes()))) keep(port_.next("room"));
     if (!values.empty()) std::memcpy(room->data(), values.data(), values.size_bytes());
@@ -71,7 +71,7 @@ class Writer {
   std::deque<Letter> kept_;
 };
 
-enum Operation : std::uint32_t { add = 1, sum, bye };
+enum Operation : std::uint16_t { add = 1, sum, bye };
 
 /// Adds up what workers send, answers with its sum, ends when all have said so.
 void adding_server(Port& port, int workers, double& total) {

@@ -34,6 +34,7 @@ struct StrategyEnd {
   std::vector<std::uint64_t> hashes;  ///< of the weights after each step
   std::vector<model::Outcome> outcomes;
   dataparallel::Totals totals;
+  dataparallel::Observations observed = {};
   std::size_t sends = 0;  ///< calls whose label begins with "send"
 };
 
@@ -68,6 +69,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   }
   strategy->end(worker);
   end.totals = probe.totals();
+  end.observed = strategy->observed();
   const auto weights = buffers.parameters.values<float>();
   end.weights.assign(weights.begin(), weights.end());
   end.judged.assign(judged.begin(), judged.end());

@@ -32,7 +32,7 @@ class Momentum final : public Rule {
   std::vector<float> velocity_;
 };
 
-std::unique_ptr<Rule> with_velocity(core::ParsedName name, const RuleScope& scope, bool nesterov) {
+std::unique_ptr<Rule> with_velocity(const core::ParsedName& name, const RuleScope& scope, bool nesterov) {
   const float mu = rule_parameter(name, "mu", 0, 1);
   return std::make_unique<Momentum>(name.canonical(), scope.elements, mu, nesterov);
 }

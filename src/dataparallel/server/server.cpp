@@ -40,27 +40,28 @@ std::unique_ptr<Rule> make_add() { return std::make_unique<Add>(); }
 Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t shard, std::span<const float> weights,
                std::span<const model::Tensor> tensors, std::unique_ptr<Port> port)
     : plan_(plan),
-      sharding_(sharding),
-      shard_(shard),
-      range_(sharding.shard(shard)),
       port_(std::move(port)),
-      tensors_(clipped(tensors, range_)),
+      tensors_(clipped(tensors, sharding.shard(shard))),
+      inbox_(sharding, shard, plan.changes, plan.workers),
+      outbox_(sharding, shard, plan.weights, plan.seed, plan.workers),
       clients_(static_cast<std::size_t>(plan.workers)),
       admission_(plan.workers, plan.staleness),
       staleness_(plan.workers) {
-  const auto mine = weights.subspan(range_.first, range_.count);
+  const auto mine = weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count);
   weights_.assign(mine.begin(), mine.end());
   rule_ = plan.rule == "add" ? make_add() : make_optimizer(plan.rule, {weights_.size(), tensors_});
 }
 
 void Server::run(Fabric& f) {
   fabric_ = &f;
-  for (send(); !done(); send()) {
+  for (;;) {
+    outbox_.send(f, *port_);
+    if (admission_.training() == 0 && outbox_.all_acknowledged()) break;
     if (const auto mail = port_->next("mail from workers")) take(*mail);
   }
   // A worker whose goodbye was heard may not know it.
   while (port_->lossy()) {
-    send();
+    outbox_.send(f, *port_);
     const double until = f.now() + linger_s;
     const auto mail = port_->next("late goodbyes", until);
     if (mail) take(*mail);
@@ -68,15 +69,10 @@ void Server::run(Fabric& f) {
   }
 }
 
-bool Server::done() const {
-  return admission_.training() == 0 &&
-         std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.acks.empty(); });
-}
-
 void Server::take(const Mail& mail) {
   if (mail.from >= plan_.workers) return;  // the obituary of a rank that only served
   if (mail.obituary) {
-    clients_[static_cast<std::size_t>(mail.from)].acks.clear();
+    outbox_.drop_all(mail.from);
     return leave(mail.from);
   }
   const MailHeader& h = mail.header;
@@ -92,7 +88,7 @@ void Server::take(const Mail& mail) {
                              .beside = h.beside,
                              .since = fabric_->now()});
     case Word::bye:
-      if (port_->lossy()) clients_[static_cast<std::size_t>(mail.from)].acks.push_back(h);
+      if (port_->lossy()) outbox_.acknowledge(mail.from, h);
       return leave(mail.from);
     default:
       break;
@@ -100,45 +96,14 @@ void Server::take(const Mail& mail) {
   throw std::logic_error(fmt::format("rank {} sent a server operation {}", mail.from, h.operation));
 }
 
-Server::Change Server::fresh_change() {
-  Change c{.missing = sharding_.chunks(shard_)};
-  c.here.assign(c.missing, false);
-  if (!spare_.empty()) {
-    c.values = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  c.values.resize(range_.count);
-  return c;
-}
-
 void Server::take_push(int from, const MailHeader& h, std::span<const std::byte> payload) {
   if (admission_.is_gone(from)) return;
-  Client& client = clients_[static_cast<std::size_t>(from)];
-  client.acks.push_back(h);
+  outbox_.acknowledge(from, h);
   if (h.clock < admission_.clock(from)) return;  // it came before: only its acknowledgement got lost
-  if (h.clock != admission_.clock(from))
-    throw std::logic_error("a worker pushed an update before its last one was taken");
-  if (client.begun == h.clock) {
-    client.changes.push_back(fresh_change());
-    ++client.begun;
+  if (h.clock > admission_.clock(from)) {
+    throw std::logic_error(fmt::format("rank {} pushed an update before its last one was taken", from));
   }
-  Change& change = client.changes.back();
-  const std::size_t chunk = sharding_.chunk_of(shard_, h.first);
-  if (change.here.at(chunk)) return;
-  const auto out = std::span(change.values).subspan(h.first - range_.first, h.count);
-  if (plan_.changes.encodes(out.size())) {
-    fabric_->compute("server.decode", {double(h.count), 4.0 * double(h.count) + double(h.bytes)},
-                     [&] { plan_.changes.decode(payload, out); });
-  } else {
-    plan_.changes.decode(payload, out);
-  }
-  change.here[chunk] = true;
-  change.base = h.version;
-  change.size = static_cast<float>(h.value);
-  if (--change.missing == 0) complete(from, h);
-}
-
-void Server::complete(int from, const MailHeader& h) {
+  if (!inbox_.take(*fabric_, from, h, payload)) return;
   admission_.pushed(from);
   if (admission_.grouped()) {
     apply_clocks();
@@ -146,11 +111,8 @@ void Server::complete(int from, const MailHeader& h) {
     apply_one(from);
   }
   if (h.sequence > 0) {
-    ask(from, {.sequence = h.sequence,
-               .clock = h.clock + 1,
-               .own = h.clock + 1,
-               .beside = h.beside,
-               .since = fabric_->now()});
+    const std::uint64_t next = h.clock + 1;
+    ask(from, {.sequence = h.sequence, .clock = next, .own = next, .beside = h.beside, .since = fabric_->now()});
   }
   let_through();
 }
@@ -161,186 +123,111 @@ void Server::leave(int worker) {
     observed_.staleness_under_way = staleness_.outstanding(version_);
   }
   admission_.gone(worker);
-  Client& client = clients_[static_cast<std::size_t>(worker)];
-  client.held.reset();
-  client.reply.reset();
-  if (client.begun > admission_.clock(worker)) {  // it died amid a push
-    client.changes.pop_back();
-    --client.begun;
-  }
+  client(worker).held.reset();
+  outbox_.drop_reply(worker);
+  inbox_.drop_incomplete(worker);
   if (admission_.grouped()) apply_clocks();
   let_through();
 }
 
-void Server::apply(std::span<const float> change, UpdateStep step) {
+void Server::apply(std::span<const float> change, float size) {
+  const UpdateStep step{.size = size, .number = version_ + 1};
   fabric_->compute("server.update", rule_->cost(change.size()), [&] { rule_->apply(weights_, change, 0, step); });
   ++version_;
 }
 
-void Server::apply_one(int from) {
-  Client& client = clients_[static_cast<std::size_t>(from)];
-  Change change = std::move(client.changes.back());
-  client.changes.pop_back();
-  const float share = plan_.divide ? static_cast<float>(plan_.workers) : 1.0f;
-  {
-    const std::lock_guard lock(mutex_);
-    if (admission_.all_train()) staleness_.applied(change.base, version_);
-    ++observed_.updates;
+void Server::count(std::span<const Change> changes) {
+  const std::lock_guard lock(mutex_);
+  ++observed_.updates;
+  for (const Change& c : changes) {
+    if (admission_.all_train()) staleness_.applied(c.base, version_);
   }
-  apply(change.values, {.size = change.size / share, .number = version_ + 1});
-  spare_.push_back(std::move(change.values));
+}
+
+void Server::apply_one(int from) {
+  Change change = inbox_.pop(from);
+  count({&change, 1});
+  apply(change.values, change.size / (plan_.divide ? static_cast<float>(plan_.workers) : 1.0f));
+  inbox_.recycle(std::move(change));
 }
 
 bool Server::clock_is_complete() const {
   bool any = false;
-  for (std::size_t w = 0; w < clients_.size(); ++w) {
-    const Client& c = clients_[w];
-    const bool here = !c.changes.empty() && c.changes.front().missing == 0;
-    if (!here && !admission_.is_gone(static_cast<int>(w))) return false;
-    any |= here;
+  for (int w = 0; w < plan_.workers; ++w) {
+    if (!inbox_.has(w) && !admission_.is_gone(w)) return false;
+    any |= inbox_.has(w);
   }
   return any;
+}
+
+void Server::add_up(std::vector<Change>& clock) {
+  std::vector<float>& sum = clock.front().values;
+  const double n = double(sum.size()), all = double(clock.size());
+  fabric_->compute("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
+    for (std::size_t k = 1; k < clock.size(); ++k) {
+      const std::vector<float>& next = clock[k].values;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];
+    }
+    if (!plan_.divide || clock.size() == 1) return;
+    const auto count = static_cast<float>(clock.size());
+    for (float& x : sum) x /= count;
+  });
 }
 
 void Server::apply_clocks() {
   while (clock_is_complete()) {
     std::vector<Change> clock;  // in rank order, whatever came first
-    for (Client& c : clients_) {
-      if (c.changes.empty()) continue;
-      clock.push_back(std::move(c.changes.front()));
-      c.changes.pop_front();
+    for (int w = 0; w < plan_.workers; ++w) {
+      if (inbox_.has(w)) clock.push_back(inbox_.pop(w));
     }
-    const double n = double(range_.count), all = double(clock.size());
-    std::vector<float>& sum = clock.front().values;
-    fabric_->compute("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
-      for (std::size_t k = 1; k < clock.size(); ++k) {
-        const std::vector<float>& next = clock[k].values;
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];
-      }
-      const auto count = static_cast<float>(clock.size());
-      if (plan_.divide && clock.size() > 1) {
-        for (float& x : sum) x /= count;
-      }
-    });
-    {
-      const std::lock_guard lock(mutex_);
-      for (const Change& c : clock) {
-        if (admission_.all_train()) staleness_.applied(c.base, version_);
-      }
-      ++observed_.updates;
-    }
-    apply(sum, {.size = clock.front().size, .number = version_ + 1});
-    for (Change& c : clock) spare_.push_back(std::move(c.values));
+    add_up(clock);
+    count(clock);
+    apply(clock.front().values, clock.front().size);
+    for (Change& c : clock) inbox_.recycle(std::move(c));
   }
 }
 
 void Server::ask(int from, const Request& r) {
-  Client& client = clients_[static_cast<std::size_t>(from)];
-  if (admission_.is_gone(from) || r.sequence < client.last_request) return;
-  if (r.sequence == client.last_request && (client.held || client.reply)) return;  // asked again: it is coming
-  if (r.sequence > client.last_request && !r.looks) {
+  Client& c = client(from);
+  if (admission_.is_gone(from) || r.sequence < c.last_request) return;
+  const bool again = r.sequence == c.last_request;
+  if (again && (c.held || outbox_.answers(from))) return;  // it is coming
+  c.last_request = r.sequence;
+  if (again && r.looks) return answer(from, r);  // the others have had their look, and may be gone
+  if (!again && !r.looks) {
     const std::lock_guard lock(mutex_);
     observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(r.clock));
   }
-  const bool heard = r.sequence == client.last_request;
-  client.last_request = r.sequence;
-  if (r.looks && heard) return answer(from, r);  // its answer got lost, and the others may be gone
-  client.held = r;
+  c.held = r;
   let_through();
 }
 
-bool Server::may_read(int worker, const Request& r) const {
-  if (!r.looks) return admission_.may_read(worker, r.clock, r.own);
+bool Server::all_look() const {
   for (int w = 0; w < plan_.workers; ++w) {
-    const Client& c = clients_[static_cast<std::size_t>(w)];
-    const bool looks = c.held && c.held->looks && admission_.clock(w) >= c.held->own;
+    const auto& held = clients_[static_cast<std::size_t>(w)].held;
+    const bool looks = held && held->looks && admission_.clock(w) >= held->own;
     if (!looks && !admission_.is_gone(w)) return false;
   }
   return true;
 }
 
 void Server::let_through() {
-  std::vector<int> free;  // found before anybody is answered: who looks waits for the others' requests
+  const bool all_look = this->all_look();
   for (int w = 0; w < plan_.workers; ++w) {
-    const auto& held = clients_[static_cast<std::size_t>(w)].held;
-    if (held && may_read(w, *held)) free.push_back(w);
-  }
-  for (const int w : free) {
-    const Request r = *std::exchange(clients_[static_cast<std::size_t>(w)].held, std::nullopt);
+    const auto& held = client(w).held;
+    if (!held || !(held->looks ? all_look : admission_.may_read(w, held->clock, held->own))) continue;
+    const Request r = *std::exchange(client(w).held, std::nullopt);
     answer(w, r);
   }
 }
 
 void Server::answer(int worker, const Request& r) {
-  Client& client = clients_[static_cast<std::size_t>(worker)];
   const double held = fabric_->now() - r.since;
-  client.reply = Reply{.request = r, .weights = snapshot(), .held = held};
-  const std::lock_guard lock(mutex_);
+  outbox_.answer(*fabric_, worker, r, weights_, version_, held);
   if (r.looks) return;
+  const std::lock_guard lock(mutex_);
   observed_.held_s += held;
   if (admission_.all_train()) staleness_.read(worker, version_);
-}
-
-std::shared_ptr<const Server::Version> Server::snapshot() {
-  std::shared_ptr<Version> free;
-  for (auto& v : versions_) {
-    if (v->number == version_) return v;
-    if (v.use_count() == 1) free = v;
-  }
-  if (!free) free = versions_.emplace_back(std::make_shared<Version>());
-  free->number = version_;
-  fabric_->compute("server.copy", {0, 8.0 * double(range_.count)}, [&] { free->values = weights_; });
-  return free;
-}
-
-void Server::send() {
-  for (int w = 0; w < plan_.workers; ++w) {
-    while (send_to(w)) {
-    }
-  }
-}
-
-/// One message, if there is one and there is room for it.
-bool Server::send_to(int worker) {
-  Client& client = clients_[static_cast<std::size_t>(worker)];
-  if (!client.acks.empty()) {
-    if (!port_->draft(worker, 0)) return false;
-    MailHeader h = client.acks.front();
-    client.acks.pop_front();
-    h.operation = static_cast<std::uint16_t>(Word::ack);
-    h.bytes = 0;
-    port_->post(worker, h, "acknowledge");
-    return true;
-  }
-  if (!client.reply) return false;
-  Reply& reply = *client.reply;
-  const Range chunk = sharding_.chunk(shard_, reply.next);
-  const std::size_t bytes = plan_.weights.wire_bytes(chunk.count);
-  const auto draft = port_->draft(worker, bytes);
-  if (!draft) return false;
-  const auto values = std::span(reply.weights->values).subspan(chunk.first - range_.first, chunk.count);
-  const compression::Draw draw{
-      .seed = plan_.seed, .step = reply.weights->number, .rank = shard_, .phase = 1, .first = chunk.first};
-  const auto encode = [&] { plan_.weights.encode(values, {}, draft->data(), draw); };
-  if (plan_.weights.encodes(chunk.count)) {
-    fabric_->compute("server.encode", {double(chunk.count), 4.0 * double(chunk.count) + double(bytes)}, encode);
-  } else {
-    encode();
-  }
-  port_->post(worker,
-              {.operation = static_cast<std::uint16_t>(Word::weights),
-               .beside = reply.request.beside,
-               .shard = shard_,
-               .clock = reply.request.clock,
-               .version = reply.weights->number,
-               .sequence = reply.request.sequence,
-               .first = chunk.first,
-               .count = chunk.count,
-               .bytes = bytes,
-               .value = reply.held},
-              "weights");
-  if (++reply.next == sharding_.chunks(shard_)) client.reply.reset();
-  return true;
 }
 
 Observations Server::observed() const {

@@ -1,7 +1,6 @@
 // A server: holds one shard of the weights, takes in changes, applies them by a rule and hands out weights. A program
 // beside the workers; it waits for mail only, never for one of them.
 #pragma once
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,7 +10,8 @@
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "dataparallel/server/admission.hpp"
-#include "dataparallel/server/protocol.hpp"
+#include "dataparallel/server/inbox.hpp"
+#include "dataparallel/server/outbox.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -42,73 +42,38 @@ class Server {
   Observations observed() const;
 
  private:
-  /// One change of the shard, as far as it is here.
-  struct Change {
-    std::uint64_t base = 0;
-    float size = 0;
-    std::size_t missing = 0;  ///< chunks
-    std::vector<bool> here = {};
-    std::vector<float> values = {};
-  };
-  struct Request {
-    std::uint64_t sequence = 0, clock = 0, own = 0;
-    bool looks = false;  ///< waits until all look
-    std::uint16_t beside = 0;
-    double since = 0;
-  };
-  struct Version {
-    std::uint64_t number = 0;
-    std::vector<float> values;
-  };
-  struct Reply {
-    Request request;
-    std::shared_ptr<const Version> weights;
-    double held = 0;
-    std::size_t next = 0;  ///< chunk
-  };
   /// What the server knows of a worker.
   struct Client {
-    std::deque<Change> changes = {};   ///< the last one may be incomplete; the others wait for their clock
-    std::uint64_t begun = 0;           ///< updates of which a chunk has come
     std::uint64_t last_request = 0;    ///< sequence of the newest
     std::optional<Request> held = {};  ///< a read that is not let through yet
-    std::deque<MailHeader> acks = {};
-    std::optional<Reply> reply = {};
   };
+  Client& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
   void take(const Mail&);
   void take_push(int from, const MailHeader&, std::span<const std::byte>);
-  void complete(int from, const MailHeader&);
   void ask(int from, const Request&);
   void leave(int worker);
   void apply_one(int from);
   void apply_clocks();
   bool clock_is_complete() const;
-  void apply(std::span<const float> change, UpdateStep);
+  void add_up(std::vector<Change>& clock);
+  void apply(std::span<const float> change, float size);
+  void count(std::span<const Change>);
+  bool all_look() const;
   void let_through();
-  bool may_read(int worker, const Request&) const;
   void answer(int worker, const Request&);
-  std::shared_ptr<const Version> snapshot();
-  void send();
-  bool send_to(int worker);
-  bool done() const;
-  Change fresh_change();
 
   const ServerPlan plan_;
-  const Sharding sharding_;
-  const std::uint32_t shard_;
-  const Range range_;
   std::unique_ptr<Port> port_;
   std::vector<float> weights_;
   std::vector<model::Tensor> tensors_;  ///< of the shard, for the rule
   std::unique_ptr<Rule> rule_;
   Fabric* fabric_ = nullptr;  ///< while it runs
+  Inbox inbox_;
+  Outbox outbox_;
   std::vector<Client> clients_;
   Admission admission_;
   std::uint64_t version_ = 0;  ///< updates applied
-  std::vector<std::shared_ptr<Version>> versions_;
-  std::vector<std::vector<float>> spare_;  ///< memory of changes that have been applied
-  std::vector<float> sum_;
 
   mutable std::mutex mutex_;  ///< of what follows
   StalenessCount staleness_;

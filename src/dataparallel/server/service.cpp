@@ -24,7 +24,8 @@ std::string Service::refusal(int ranks) const {
 
 Sharding Service::sharding(std::size_t elements, int ranks) const {
   const int servers = options_.servers > 0 ? options_.servers : ranks;
-  return {elements, static_cast<std::uint32_t>(servers), Coding::of_changes(options_.codec).grain()};
+  return {elements, static_cast<std::uint32_t>(servers),
+          Coding::refusal(options_.codec).empty() ? Coding::of_changes(options_.codec).grain() : 1};
 }
 
 MailOptions Service::mail(const Sharding& cut) {

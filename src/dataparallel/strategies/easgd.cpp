@@ -2,24 +2,17 @@
 
 #include <vector>
 
-#include "dataparallel/server/service.hpp"
+#include "dataparallel/server/served.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-class Easgd final : public Strategy {
+class Easgd final : public Served {
  public:
-  Easgd(const ServiceOptions& service, std::uint64_t every, float beta)
-      : service_(service), every_(every), beta_(beta) {}
-  int workers(int ranks) const override { return service_.workers(ranks); }
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return service_.memory_bytes(m.element_count(), ranks);
-  }
-  std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
+  Easgd(const ServiceOptions& service, std::uint64_t every, float beta) : Served(service), every_(every), beta_(beta) {}
 
   void begin(Worker& w) override {
-    Strategy::begin(w);
-    service_.begin(w);
+    Served::begin(w);
     pull_.resize(w.parameters().count());
   }
 
@@ -30,10 +23,6 @@ class Easgd final : public Strategy {
     return outcome;
   }
 
-  void settle(Worker&) override { service_.courier().settle(); }
-  void judged(Worker&, Buffer to) override { service_.courier().look(to); }
-  void end(Worker& w) override { service_.end(w); }
-  Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
     const std::uint64_t visits = s.multiples_of(every_);
     return service_.forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
@@ -57,7 +46,6 @@ class Easgd final : public Strategy {
     courier.finish_push();
   }
 
-  Service service_;
   std::uint64_t every_;
   float beta_;
   std::vector<float> pull_;  ///< the centre, then how far it draws

@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/server/service.hpp"
+#include "dataparallel/server/served.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -16,19 +16,13 @@ struct Habits {
   bool prefetch = false;
 };
 
-class ParameterServer final : public Strategy {
+class ParameterServer final : public Served {
  public:
   ParameterServer(ServiceOptions service, const Habits& h, bool overlap)
-      : service_(std::move(service)), habits_(h), overlap_(overlap) {}
-  int workers(int ranks) const override { return service_.workers(ranks); }
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return service_.memory_bytes(m.element_count(), ranks);
-  }
-  std::string refusal(const Rule&, int ranks) const override { return service_.refusal(ranks); }
+      : Served(std::move(service)), habits_(h), overlap_(overlap) {}
 
   void begin(Worker& w) override {
-    Strategy::begin(w);
-    service_.begin(w);
+    Served::begin(w);
     if (habits_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);
   }
 
@@ -56,10 +50,6 @@ class ParameterServer final : public Strategy {
     return outcome;
   }
 
-  void settle(Worker&) override { service_.courier().settle(); }
-  void judged(Worker&, Buffer to) override { service_.courier().look(to); }
-  void end(Worker& w) override { service_.end(w); }
-  Observations observed() const override { return service_.observed(); }
   Forecast predict(const Scene& s) const override {
     Visits v{.pushes = s.multiples_of(habits_.push), .pulls = s.multiples_of(habits_.fetch)};
     v.requests = v.pulls;
@@ -79,7 +69,6 @@ class ParameterServer final : public Strategy {
     return accrued_;
   }
 
-  Service service_;
   Habits habits_;
   bool overlap_;
   std::vector<float> accrued_;

@@ -131,6 +131,7 @@ constexpr std::array table{
                  .bytes_text = "2(P-1)/P M",
                  .source = "Rajbhandari et al., SC20",
                  .speech = Speech::collectives,
+                 .own_rule = true,
                  .keeps_equal = true,
                  .optimizer = "momentum:mu=0.9",
                  .step_size = 0.01f,

@@ -97,7 +97,7 @@ class VirtualMail::VirtualPort final : public Port {
     return peers_[static_cast<std::size_t>(to)];
   }
 
-  void travel(Letterbox& box, std::uint64_t number, Parcel parcel, Wire::Sending sending) {
+  void travel(Letterbox& box, std::uint64_t number, const Parcel& parcel, Wire::Sending sending) {
     if (sending.left > g_.dies_at(worker_)) return;
     Fate fate;
     if (g_.machine.fate) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/mpi.hpp"
+#include "runtime/turns.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -162,6 +163,7 @@ bool Engine::await_work() {
 }
 
 void Engine::run() {
+  runtime::ask_for_short_turns();
   while (await_work()) {
     try {
       if (poll()) {

@@ -1,0 +1,84 @@
+#include "dataparallel/server/outbox.hpp"
+
+#include <algorithm>
+
+namespace gradmeter::dataparallel {
+
+void Outbox::answer(Fabric& f, int worker, const Request& r, std::span<const float> weights, std::uint64_t version,
+                    double held) {
+  line(worker).reply = Reply{.request = r, .weights = snapshot(f, weights, version), .held = held};
+}
+
+std::shared_ptr<const Outbox::Version> Outbox::snapshot(Fabric& f, std::span<const float> weights,
+                                                        std::uint64_t version) {
+  std::shared_ptr<Version> free;
+  for (auto& v : versions_) {
+    if (v->number == version && !v->values.empty()) return v;
+    if (v.use_count() == 1) free = v;
+  }
+  if (!free) free = versions_.emplace_back(std::make_shared<Version>());
+  free->number = version;
+  f.compute("server.copy", {0, 8.0 * double(weights.size())},
+            [&] { free->values.assign(weights.begin(), weights.end()); });
+  return free;
+}
+
+bool Outbox::all_acknowledged() const {
+  return std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.acknowledgements.empty(); });
+}
+
+void Outbox::send(Fabric& f, Port& port) {
+  for (int w = 0; w < static_cast<int>(lines_.size()); ++w) {
+    while (send_acknowledgement(port, w)) {
+    }
+    while (send_weights(f, port, w)) {
+    }
+  }
+}
+
+bool Outbox::send_acknowledgement(Port& port, int worker) {
+  auto& waiting = line(worker).acknowledgements;
+  if (waiting.empty() || !port.draft(worker, 0)) return false;
+  MailHeader h = waiting.front();
+  waiting.pop_front();
+  h.operation = static_cast<std::uint16_t>(Word::ack);
+  h.bytes = 0;
+  port.post(worker, h, "acknowledge");
+  return true;
+}
+
+bool Outbox::send_weights(Fabric& f, Port& port, int worker) {
+  if (!answers(worker)) return false;
+  Reply& reply = *line(worker).reply;
+  const Range chunk = sharding_.chunk(shard_, reply.next);
+  const std::size_t bytes = coding_.wire_bytes(chunk.count);
+  const auto draft = port.draft(worker, bytes);
+  if (!draft) return false;
+  const auto values =
+      std::span(reply.weights->values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
+  // Drawn by the version: whoever reads it, and reads it again, gets the same bits.
+  const compression::Draw draw{
+      .seed = seed_, .step = reply.weights->number, .rank = shard_, .phase = 1, .first = chunk.first};
+  const auto encode = [&] { coding_.encode(values, {}, draft->data(), draw); };
+  if (coding_.encodes(chunk.count)) {
+    f.compute("server.encode", {double(chunk.count), 4.0 * double(chunk.count) + double(bytes)}, encode);
+  } else {
+    encode();
+  }
+  port.post(worker,
+            {.operation = static_cast<std::uint16_t>(Word::weights),
+             .beside = reply.request.beside,
+             .shard = shard_,
+             .clock = reply.request.clock,
+             .version = reply.weights->number,
+             .sequence = reply.request.sequence,
+             .first = chunk.first,
+             .count = chunk.count,
+             .bytes = bytes,
+             .value = reply.held},
+            "weights");
+  if (++reply.next == sharding_.chunks(shard_)) line(worker).reply.reset();
+  return true;
+}
+
+}  // namespace gradmeter::dataparallel

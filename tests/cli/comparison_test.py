@@ -1,0 +1,94 @@
+"""`mpirun -np 4 gradmeter scale --strategy all --learn N` in one command gives comparable rows: time per sample, bytes per
+step equal to the strategy's forecast, staleness where there are servers, accuracy at equal samples and at equal time;
+meshes and micro-batches are factors beside them; what cannot be had is a row with its reason."""
+import math
+
+import support
+
+RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
+SAMPLES = 12000
+STRATEGIES = ("bmuf", "diloco", "easgd", "es", "gossip", "independent", "model-averaging", "population", "ps-async",
+              "ps-ssp", "ps-sync", "sharded", "sync")
+WITH_SERVERS = ("easgd", "ps-async", "ps-ssp", "ps-sync")
+GRADIENT_FREE = ("es", "population")
+
+
+def base(point):
+    return point["factors"]["strategy"].split(":")[0]
+
+
+def number(point, name):
+    value = point["metrics"].get(name)
+    value = value.get("median") if isinstance(value, dict) else value
+    return value if isinstance(value, (int, float)) else math.nan
+
+
+def scale(test, name, *flags, timeout=200):
+    out = test.path(f"{name}.jsonl")
+    done = test.run("scale", "--model", MODEL, "--batch", BATCH, "--ranks", RANKS, "--threads", 1, "--algorithm",
+                    "ring", "--min-samples", 6, "--out", out, *flags, ranks=RANKS, timeout=timeout)
+    test.check(done.code == 0 and not done.own_lines, f"{name} ends with 0", done)
+    test.valid(out)
+    return done, support.points(out)
+
+
+def judge_row(test, point):
+    name = base(point)
+    test.check(point["status"] == "ok", f"{name} is ok", point["reason"])
+    time, per_sample = number(point, "time_s"), number(point, "time_per_sample_s")
+    test.check(math.isclose(per_sample, time / (RANKS * BATCH), rel_tol=1e-9), f"{name}: time per sample {per_sample:.3g} s")
+    if name == "independent":
+        return
+    sent, due = number(point, "bytes_sent_total"), number(point, "bytes_predicted")
+    forecast = sent == due or name == "population" and 0 < sent
+    test.check(forecast, f"{name} sends {sent:.0f} bytes a step, and said so", f"forecast {due}")
+    test.check((number(point, "staleness") >= 0) == (name in WITH_SERVERS), f"{name}: staleness only with servers",
+               point["metrics"].get("staleness"))
+    test.check(point["factors"].get("cadence") is None if name in WITH_SERVERS else
+               point["factors"]["cadence"] == "barrier", f"{name}: a barrier only where workers keep step")
+
+
+def judge_learning(test, points):
+    samples = {number(p, "learn_samples") for p in points}
+    test.equal(samples, {SAMPLES // (RANKS * BATCH) * RANKS * BATCH}, "all learned from equally many samples")
+    for p in points:
+        reached, in_time = number(p, "accuracy_at_samples"), number(p, "accuracy_at_time")
+        least = 0.15 if base(p) in GRADIENT_FREE else 0.8
+        test.check(least < reached <= 1 and 0 <= in_time <= 1,
+                   f"{base(p)}: {reached:.1%} at equal samples, {in_time:.1%} at equal time")
+
+
+def body(test):
+    done, points = scale(test, "all strategies", "--strategy", "all", "--time-budget", "30s", "--learn", SAMPLES)
+    four = [p for p in points if p["factors"]["ranks"] == RANKS]
+    test.equal(tuple(sorted(base(p) for p in four)), STRATEGIES, "every strategy has one row on four ranks")
+    for p in four:
+        judge_row(test, p)
+    judge_learning(test, four)
+    for column in ("µs/sample", "B/step", "% equal samples", "% equal time", "waits"):
+        test.check(column in done.out, f"the table has a column {column}", done)
+
+    _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2",
+                      "--accumulate", "1,2", "--time-budget", "30s")
+    rows = {(base(p), p["factors"].get("mesh"), p["factors"].get("accumulate") or 1): p
+            for p in points if p["factors"]["ranks"] == RANKS}
+    for mesh in (None, "data=2,tensor=2", "tensor=2,pipeline=2"):
+        for accumulate in (1, 2):
+            for name in ("sync", "independent"):
+                point = rows.get((name, mesh, accumulate))
+                test.check(point is not None and point["status"] == "ok",
+                           f"{name} on {mesh or 'data'} with {accumulate} micro-batches", point)
+    refused = rows.get(("es", "data=2,tensor=2", 1))
+    test.check(refused is not None and refused["status"] == "unsupported" and refused["reason"],
+               f"es cannot split a model: {refused and refused['reason']}")
+
+    done, points = scale(test, "servers", "--strategy", "ps-async", "--servers", 1, "--time-budget", "5s")
+    served = [p for p in points if base(p) == "ps-async" and p["factors"]["ranks"] == RANKS]
+    test.equal([p["factors"]["batch_global"] for p in served], [(RANKS - 1) * BATCH], "a rank that serves has no batch")
+    for p in served:
+        test.check(p["status"] == "ok" and number(p, "bytes_sent_total") == number(p, "bytes_predicted"),
+                   "and its bytes are counted", p)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)
