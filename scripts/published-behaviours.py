@@ -150,13 +150,14 @@ def select(runs, **flags):
 
 
 def accuracy(runs):
-    """Median and range in percent; a run that diverged counts as one that guesses, 10 %."""
+    """Median and, of several runs, range in percent; a run that diverged counts as one that guesses, 10 %."""
     if not runs:
         return "-"
     values = sorted(100 * r["metrics"]["accuracy"] if r["metrics"] else 10.0 for r in runs)
     lost = sum(r["metrics"] is None for r in runs)
     lost_text = f", {lost} of {len(runs)} NaN" if lost else ""
-    return f"{statistics.median(values):.2f} ({values[0]:.1f}–{values[-1]:.1f}{lost_text})"
+    spread = f" ({values[0]:.1f}–{values[-1]:.1f}{lost_text})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.2f}{spread}"
 
 
 def metric(runs, name):
