@@ -35,42 +35,39 @@ PERIODS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 BATCHES = [128, 256, 512, 1024, 2048, 4096, 8192]
 
 
-def stale(quick, seeds):
+def stale(quick, seed):
     """Runs as (ranks, flags); equal samples in all."""
-    fixed = {"optimizer": "sgd", "batch": 16, "train-samples": 16384, "epochs": 2, "warmup": 0}
-    sizes = [0.0125, 0.05, 0.2] if quick else [0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4]
+    fixed = {"optimizer": "sgd", "batch": 16, "train-samples": 16384, "epochs": 2, "warmup": 0, "seed": seed}
+    sizes = [0.0125, 0.05, 0.2] if quick else [0.0125, 0.025, 0.05, 0.1, 0.2, 0.4]
     rounds = [0.1, 0.4, 1.6] if quick else [0.1, 0.2, 0.4, 0.8, 1.6]
-    for seed in seeds:
-        for columns, steps in ((DELAYED, sizes), (SAME_MOVEMENT, rounds)):
-            for size in steps:
-                for ranks, strategy in columns:
-                    yield ranks, {**fixed, "strategy": strategy, "lr": size, "seed": seed}
+    for columns, steps in ((DELAYED, sizes), (SAME_MOVEMENT, rounds)):
+        for size in reversed(steps):
+            for ranks, strategy in columns:
+                yield ranks, {**fixed, "strategy": strategy, "lr": size}
 
 
-def averaging(quick, seeds):
-    fixed = {"optimizer": "momentum:mu=0.9", "batch": 16, "train-samples": 16384, "epochs": 2, "warmup": 0}
+def averaging(quick, seed):
+    fixed = {"optimizer": "momentum:mu=0.9", "batch": 16, "train-samples": 16384, "epochs": 2, "warmup": 0,
+             "seed": seed}
     periods = PERIODS[::4] if quick else PERIODS
-    for seed in seeds:
-        for size in (0.01, 0.05):
-            for every in periods:
-                yield 4, {**fixed, "strategy": f"model-averaging:every={every}", "lr": size, "seed": seed}
-            for name in ("sync", "independent"):
-                yield 4, {**fixed, "strategy": name, "lr": size, "seed": seed}
-        for every in periods[::2]:
-            yield 4, {**fixed, "strategy": f"bmuf:every={every}", "lr": 0.01, "seed": seed}
-            yield 4, {**fixed, "strategy": f"diloco:every={every}", "optimizer": "adamw", "lr": 0.001, "seed": seed}
+    for size in (0.01, 0.05):
+        for strategy in [f"model-averaging:every={h}" for h in periods] + ["sync", "independent"]:
+            yield 4, {**fixed, "strategy": strategy, "lr": size}
+    for every in periods[::2]:
+        yield 4, {**fixed, "strategy": f"bmuf:every={every}", "lr": 0.01}
+        yield 4, {**fixed, "strategy": f"diloco:every={every}", "optimizer": "adamw", "lr": 0.001}
 
 
-def batch(quick, seeds):
-    fixed = {"strategy": "sync", "train-samples": 60000, "epochs": 10}
+def batch(quick, seed):
+    fixed = {"strategy": "sync", "train-samples": 60000, "epochs": 10, "seed": seed}
     scaled = {**fixed, "optimizer": "momentum:mu=0.9", "lr": 0.005, "lr-rule": "linear:batch=64"}
-    for seed in seeds:
-        for whole in BATCHES[::3] if quick else BATCHES:
-            for warmup in (0, 3):
-                yield 4, {**scaled, "batch": whole // 4, "warmup": warmup, "seed": seed}
+    for warmup in (0, 3):
+        yield 4, {**fixed, "optimizer": "lars:eta=0.01", "lr": 3, "batch": 2048, "warmup": warmup}
+    for whole in reversed(BATCHES[::3] if quick else BATCHES):
         for warmup in (0, 3):
-            yield 4, {**fixed, "optimizer": "lars:eta=0.01", "lr": 3, "batch": 2048, "warmup": warmup, "seed": seed}
-    yield 4, {**scaled, "batch": 16, "warmup": 0, "noise-scale": 20, "seed": 1}
+            yield 4, {**scaled, "batch": whole // 4, "warmup": warmup}
+    if seed == 1:
+        yield 4, {**scaled, "batch": 16, "warmup": 0, "noise-scale": 20}
 
 
 EXPERIMENTS = {"stale": stale, "averaging": averaging, "batch": batch}
@@ -108,7 +105,7 @@ def train(gradmeter, ranks, flags, out):
 
 
 def run(name, options, out):
-    runs = list(EXPERIMENTS[name](options.quick, range(1, options.seeds + 1)))
+    runs = [r for seed in range(1, options.seeds + 1) for r in EXPERIMENTS[name](options.quick, seed)]
     finished = load(out) if out.exists() else []
     for i, (ranks, flags) in enumerate(runs, 1):
         if select(finished, ranks=ranks, **{k.replace("-", "_"): v for k, v in flags.items()}):
@@ -153,13 +150,14 @@ def select(runs, **flags):
 
 
 def accuracy(runs):
-    """Median and range in percent; a run that diverged counts as one that guesses, 10 %."""
+    """Median and, of several runs, range in percent; a run that diverged counts as one that guesses, 10 %."""
     if not runs:
         return "-"
     values = sorted(100 * r["metrics"]["accuracy"] if r["metrics"] else 10.0 for r in runs)
     lost = sum(r["metrics"] is None for r in runs)
     lost_text = f", {lost} of {len(runs)} NaN" if lost else ""
-    return f"{statistics.median(values):.2f} ({values[0]:.1f}–{values[-1]:.1f}{lost_text})"
+    spread = f" ({values[0]:.1f}–{values[-1]:.1f}{lost_text})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.2f}{spread}"
 
 
 def metric(runs, name):
