@@ -67,16 +67,26 @@ class Run {
     meet();
     result_.steps = last;
     const double mean_loss = end_of_epoch(begin, loss) / static_cast<double>((last - first) * batch_global_);
-    if (!std::isfinite(mean_loss)) {
-      throw core::WrongResult(fmt::format("the loss is {} after step {}: the step size {} is too large", mean_loss,
-                                          last, options_.config.step_size));
-    }
+    if (!std::isfinite(mean_loss)) diverged(last, mean_loss);
     result_.accuracy = training_.validation_accuracy();
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     const bool is_last = result_.reached || last == total_steps_;
     if (is_last) end();
     const auto observed = is_last ? result_.totals.observed : training_.observed();
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
+  }
+
+  /// The row stays, so that a sweep of step sizes knows where it ended.
+  [[noreturn]] void diverged(std::size_t step, double loss) {
+    const std::string why = fmt::format("the loss is {} after step {}: the step size {} is too large", loss, step,
+                                        options_.config.step_size);
+    if (session_.is_root()) {
+      Point p = row(step, loss);
+      p.status = core::Status::failed;
+      p.reason = why;
+      listener_.row(p);
+    }
+    throw core::WrongResult(why);
   }
 
   /// Workers that may be at different steps are not to be stopped often.
