@@ -101,7 +101,7 @@ FLAGS = [
     (["scale", "--learn", "many"], ["--learn", "many", "whole number"]),
     (["scale", "--optimizer", "adagrad"], ["adagrad", "adamw", "sgd", "momentum"]),
     (["scale", "--optimizer", "momentum:mu=2"], ["mu", "2"]),
-    (["train", "--optimizer", "sgd:mu=0.9"], ["mu", "sgd"]),
+    (["train", "--optimizer", "sgd:mu=0.9"], ["sgd", "takes no parameters"]),
     (["train", "--lr-rule", "cosinus"], ["cosinus", "cosine", "constant"]),
     # flags that do not go together
     (["scale", "--out", "x.jsonl", "--force", "--resume"], ["--force", "--resume", "one of"]),
