@@ -24,8 +24,8 @@ struct TrainingTotals {
   dataparallel::Forecast forecast = {};  ///< what strategy and model said that they would send
   dataparallel::Observations observed = {};
   bool bytes_known = true;
-  /// Sent is what was forecast, where both are known.
-  bool right() const { return !bytes_known || !forecast.known || bytes_sent == forecast.bytes; }
+  /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to.
+  bool right() const { return !bytes_known || bytes_sent == (forecast.known ? forecast.bytes : bytes_due); }
 };
 
 /// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic

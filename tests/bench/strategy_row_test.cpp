@@ -79,12 +79,19 @@ TEST(Totals, BytesThatDifferFromTheForecastMakeTheRowWrong) {
   EXPECT_THAT(wrong.reason, HasSubstr("1001 bytes"));
 }
 
-TEST(Totals, WhatNobodyCouldForecastIsNoError) {
+TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
   auto t = sent(1001);
   t.forecast.known = false;
-  core::Point p;
-  fill_totals(t, p);
-  EXPECT_EQ(p.status, core::Status::ok);
+  t.bytes_due = 1001;
+  core::Point right, wrong, unknown;
+  fill_totals(t, right);
+  t.bytes_due = 1000;
+  fill_totals(t, wrong);
+  t.bytes_known = false;  // a vendor's
+  fill_totals(t, unknown);
+  EXPECT_EQ(right.status, core::Status::ok);
+  EXPECT_EQ(wrong.status, core::Status::wrong);
+  EXPECT_EQ(unknown.status, core::Status::ok);
 }
 
 TEST(Learning, EqualTimeIsWhatTheControlTakesForTheSamples) {
