@@ -26,16 +26,17 @@ std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, all
   return allreduce::contents_refusal(request, all.front().parts);
 }
 
-/// Where the ranks of the first data axis lie.
+}  // namespace
+
 allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
   std::vector<int> nodes;
   for (int d = 0; d < l.mesh.data; ++d) {
-    nodes.push_back(node_of[static_cast<std::size_t>(l.mesh.rank({.data = d}))]);
+    auto at = l.place;
+    at.data = d;
+    nodes.push_back(node_of[static_cast<std::size_t>(l.mesh.rank(at))]);
   }
   return allreduce::shape_of(nodes);
 }
-
-}  // namespace
 
 std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "bucketed"; }
 

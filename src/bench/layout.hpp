@@ -61,6 +61,9 @@ Layout layout_of(const TrainingConfig&, int ranks, int rank);
 /// A model that knows its sizes but cannot be run: one rank's part.
 std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, DataFacts);
 
+/// How the ranks of this one's data axis lie. node_of: of each rank.
+allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
+
 /// Why these ranks cannot train so; empty: they can. node_of: of each rank.
 std::string refusal(const TrainingConfig&, DataFacts, std::span<const int> node_of);
 /// Bytes that one rank will have resident, the data set apart. The configuration must not be refused.

@@ -79,6 +79,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       communicator_(comm),
       data_(data),
       config_(with_chosen_bucket(session, comm, data, config)),
+      nodes_(runtime::Network::nodes_of(comm, {})),
       layout_(accepted(config_, facts_of(data), comm)),
       chosen_bucket_(chosen(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
@@ -198,6 +199,8 @@ Forecast Training::forecast() const {
                             .tensors = model_->tensors(),
                             .elements = model_->element_count(),
                             .steps = steps_,
+                            .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
+                            .one_node = false,
                             .algorithm = config_.algorithm,
                             .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr};
   Forecast mine;

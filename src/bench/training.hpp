@@ -92,6 +92,7 @@ class Training {
   const runtime::Communicator& communicator_;
   model::DataSplit data_;
   TrainingConfig config_;
+  std::vector<int> nodes_;  ///< by rank
   Layout layout_;
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;

@@ -29,9 +29,11 @@ Forecast Forecast::times(std::uint64_t n) const {
   return {.bytes = bytes * n, .messages = messages * n, .seconds = seconds * static_cast<double>(n), .known = known};
 }
 
+allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.one_node ? s.ranks : s.ranks_per_node}; }
+
 Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
   if (s.ranks < 2) return {};
-  const allreduce::Shape shape{s.ranks, s.ranks};
+  const allreduce::Shape shape = shape_of(s);
   const auto algorithm = algorithm_for(s, shape, goal);
   if (!algorithm->has_schedule()) return {.known = false};
   const auto schedule = algorithm->make(shape, goal).front();

@@ -25,7 +25,9 @@ struct Scene {
   std::span<const model::Tensor> tensors = {};
   std::size_t elements = 0;  ///< of the flat buffer
   std::uint64_t steps = 1;
-  std::uint64_t first_step = 1;            ///< the number of the first of them, as UpdateStep counts
+  std::uint64_t first_step = 1;      ///< the number of the first of them, as UpdateStep counts
+  std::uint32_t ranks_per_node = 0;  ///< as allreduce::shape_of has it; 0 with `one_node`: all
+  bool one_node = true;
   allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
   compression::CodecChoicePtr codec = {};  ///< null: none
   allreduce::Link link = {};
@@ -34,6 +36,7 @@ struct Scene {
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
+allreduce::Shape shape_of(const Scene&);
 /// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
 Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
 /// `messages` messages from each of so many ranks, of so many bytes together for a rank.
