@@ -59,7 +59,7 @@ class VirtualMail::VirtualPort final : public Port {
     p.leaving.push_back(sending.left);
     double& last = office_.last_left_[g_.baton.holder()];
     last = std::max(last, sending.left);
-    travel(box, p.posted++, std::move(parcel), sending);
+    travel(box, p.posted++, parcel, sending);
     return ticket;
   }
 
