@@ -225,7 +225,7 @@ int run(const Flags& f, const Invocation& invocation) {
   try {
     const std::size_t wrong = bench::run_scale(session, options, finished, listen(got, writer.get(), progress));
     progress.finish();
-    if (root) fmt::print("{}{}", report::scale_tables(got.points), report::scale_legend());
+    if (root) fmt::print("{}{}", report::scale_tables(got.points), report::scale_legend(got.points));
     if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {

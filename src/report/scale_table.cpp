@@ -134,12 +134,15 @@ std::string waits_cell(const Point& p) {
   return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::wait_causes]));
 }
 
-/// What tells strategies apart beside speed; nothing where there is but one beside the control.
+/// There is more than one strategy beside the control, or what one learned.
+bool tells_strategies_apart(std::span<const Point> points, const Labels& strategies) {
+  return strategies.size() > 2 || std::any_of(points.begin(), points.end(), [](const Point& p) {
+           return !core::is_null(p.metrics[Metric::accuracy_at_samples]);
+         });
+}
+
+/// What tells strategies apart beside speed.
 std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels) {
-  const bool learned = std::any_of(curve.begin(), curve.end(), [](const Point* p) {
-    return !core::is_null(p->metrics[Metric::accuracy_at_samples]);
-  });
-  if (!learned && labels.size() <= 2) return {};
   using enum core::Align;
   core::Table table({{"ranks", "", right},
                      {"strategy", "", left},
@@ -166,6 +169,7 @@ std::string strategy_table(const std::vector<const Point*>& curve, const Labels&
 std::string scale_tables(std::span<const Point> points) {
   const Labels codecs = short_labels(points, Factor::codec);
   const Labels strategies = short_labels(points, Factor::strategy);
+  const bool apart = tells_strategies_apart(points, strategies);
   const auto paced = std::find_if(points.begin(), points.end(),
                                   [](const Point& p) { return !core::is_null(p.factors[Factor::cadence]); });
   const std::string cadence = paced == points.end() ? "none" : text(paced->factors[Factor::cadence]);
@@ -174,28 +178,34 @@ std::string scale_tables(std::span<const Point> points) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
     for (const Point* p : curve) table.add_row(row(*p, codecs, strategies));
-    out +=
-        fmt::format("{}\n{}{}\n{}", name, baseline_line(curve), table.to_string(), strategy_table(curve, strategies));
+    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve), table.to_string(),
+                       apart ? strategy_table(curve, strategies) : "");
   }
   return out;
 }
 
-std::string scale_legend() {
-  return "efficiency  samples/s for each rank ÷ the same of the 1-rank row of that strategy\n"
-         "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
-         "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
-         "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
-         "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or 2(P-1)/P of the "
-         "gradients\n"
-         "            at the link's rate, both measured in this run, whichever is longer\n"
-         "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n"
-         "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "
-         "read\n"
-         "            and the update made from it, mean and 99th percentile; waits: share of the step that workers "
-         "stood\n"
-         "            still, and for what most\n"
-         "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
-         "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
+std::string scale_legend(std::span<const Point> points) {
+  const bool apart = tells_strategies_apart(points, short_labels(points, Factor::strategy));
+  std::string out =
+      "efficiency  samples/s for each rank ÷ the same of the 1-rank row of that strategy\n"
+      "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
+      "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
+      "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
+      "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or what a rank must send (an\n"
+      "            all-reduce 2(P-1)/P of the gradients) at the link's rate, both measured in this run\n"
+      "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n";
+  if (apart) {
+    out +=
+        "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "
+        "read\n"
+        "            and the update made from it, mean and 99th percentile; waits: share of the step that workers "
+        "stood\n"
+        "            still, and for what most\n";
+  }
+  out +=
+      "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
+      "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
+  return out;
 }
 
 }  // namespace gradmeter::report

@@ -13,6 +13,6 @@ namespace gradmeter::report {
 std::string scale_tables(std::span<const core::Point>);
 
 /// What the columns mean, for below the last table.
-std::string scale_legend();
+std::string scale_legend(std::span<const core::Point>);
 
 }  // namespace gradmeter::report
