@@ -80,7 +80,8 @@ add_host() { # NUMBER RATE
     in_host "$i" ip addr add "$prefix.$i/24" dev eth0 &&
     in_host "$i" ip link set eth0 up || return
   # bbr measures a shaped link wrongly: it took a quarter of a fast one.
-  in_host "$i" sh -c 'echo reno >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null || true
+  in_host "$i" sh -c 'echo reno >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null ||
+    echo "virtual-cluster: host $i keeps its congestion control; if that is bbr, rates are too low" >&2
   [ "$rate" = 0 ] || { shape "$rate" eth0 in_host "$i" && shape "$rate" "port$i"; }
 }
 

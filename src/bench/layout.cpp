@@ -64,10 +64,11 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout&
 }
 
 Applies factors_of(Speech s) {
-  return {.algorithm = s == Speech::all_reduce || s == Speech::collectives,
+  const bool buckets = s == Speech::all_reduce || s == Speech::blocks;
+  return {.algorithm = buckets || s == Speech::collectives,
           .codec = s == Speech::all_reduce || s == Speech::mail,
-          .overlap = s == Speech::all_reduce || s == Speech::mail,
-          .bucket = s == Speech::all_reduce || s == Speech::collectives};
+          .overlap = buckets || s == Speech::mail,
+          .bucket = buckets};
 }
 
 core::Value bucket_factor(std::size_t bytes) {
@@ -132,7 +133,7 @@ dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const L
           .transport = c.transport,
           // Parameters, gradients, what is judged, and a word to meet by.
           .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy,
-          .scatters = speech == Speech::collectives,
+          .scatters = speech == Speech::collectives || speech == Speech::blocks,
           .companion_threads = c.threads,
           .max_call_bytes = std::max(part.parameters, part.peers.largest_sum_bytes),
           .groups = 1 + dataparallel::Mesh::groups(l.mesh)};

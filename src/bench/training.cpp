@@ -104,6 +104,11 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
   strategy_->begin(worker_);
 }
 
+std::string TrainingTotals::fault() const {
+  return fmt::format("{} bytes were sent where {} {}", bytes_sent,
+                     forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
+}
+
 Training::~Training() = default;
 
 int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
@@ -200,7 +205,6 @@ Forecast Training::forecast() const {
                             .elements = model_->element_count(),
                             .steps = steps_,
                             .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
-                            .one_node = false,
                             .algorithm = config_.algorithm,
                             .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr};
   Forecast mine;

@@ -25,7 +25,9 @@ struct TrainingTotals {
   dataparallel::Observations observed = {};
   bool bytes_known = true;
   /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to.
-  bool right() const { return !bytes_known || bytes_sent == (forecast.known ? forecast.bytes : bytes_due); }
+  bool right() const { return !bytes_known || bytes_sent == due(); }
+  std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
+  std::string fault() const;  ///< in a line, where it is not right
 };
 
 /// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic

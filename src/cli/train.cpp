@@ -235,10 +235,7 @@ int run(const Flags& f, const Invocation& invocation) {
     fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
   }
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
-  if (const auto& t = result.totals; !t.right()) {
-    throw core::WrongResult(
-        fmt::format("{} bytes were sent where the strategy's forecast is {}", t.bytes_sent, t.forecast.bytes));
-  }
+  if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
 }

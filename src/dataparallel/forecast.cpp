@@ -29,7 +29,7 @@ Forecast Forecast::times(std::uint64_t n) const {
   return {.bytes = bytes * n, .messages = messages * n, .seconds = seconds * static_cast<double>(n), .known = known};
 }
 
-allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.one_node ? s.ranks : s.ranks_per_node}; }
+allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
 
 Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
   if (s.ranks < 2) return {};

@@ -1,6 +1,7 @@
 // What a strategy says that it will send, to be held against what the probe counted.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "allreduce/hockney.hpp"
@@ -25,11 +26,10 @@ struct Scene {
   std::span<const model::Tensor> tensors = {};
   std::size_t elements = 0;  ///< of the flat buffer
   std::uint64_t steps = 1;
-  std::uint64_t first_step = 1;      ///< the number of the first of them, as UpdateStep counts
-  std::uint32_t ranks_per_node = 0;  ///< as allreduce::shape_of has it; 0 with `one_node`: all
-  bool one_node = true;
-  allreduce::AlgorithmPtr algorithm = {};  ///< null: ring
-  compression::CodecChoicePtr codec = {};  ///< null: none
+  std::uint64_t first_step = 1;                      ///< the number of the first of them, as UpdateStep counts
+  std::optional<std::uint32_t> ranks_per_node = {};  ///< as allreduce::shape_of has it; empty: all on one
+  allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
+  compression::CodecChoicePtr codec = {};            ///< null: none
   allreduce::Link link = {};
 
   /// How many of the steps have a number that n divides.

@@ -169,7 +169,7 @@ std::string mesh_refusal(const MeshShape& shape, const StrategyInfo& info) {
 Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerTraffic& traffic) {
   Scene s = scene;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
-  s.one_node = true;  // tensor ranks are neighbours
+  s.ranks_per_node.reset();  // tensor ranks are neighbours
   Forecast all = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
   for (const std::size_t floats : traffic.sums) all += forecast_collective(s, allreduce::Goal::all_reduce, floats);
   return all;

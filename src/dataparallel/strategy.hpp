@@ -66,6 +66,7 @@ struct StrategyOptions {
 enum class Speech : std::uint8_t {
   nothing,      ///< none of them
   all_reduce,   ///< algorithm, codec, transport, overlap, bucket
+  blocks,       ///< algorithm, transport, overlap, bucket
   collectives,  ///< algorithm, transport
   messages,     ///< transport
   mail          ///< transport, codec, overlap; ranks may be at different steps

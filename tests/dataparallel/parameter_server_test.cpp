@@ -15,32 +15,13 @@
 namespace gradmeter::dataparallel {
 namespace {
 
+using test::each;
+using test::sanitized;
 using test::Seen;
 using test::serve;
 using test::Served;
+using test::uneven;
 using ::testing::HasSubstr;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-
-double noise(int rank, std::uint64_t n) {
-  std::uint64_t x = (static_cast<std::uint64_t>(rank) + 1) * 0x9E3779B97F4A7C15u + n * 0xBF58476D1CE4E5B9u;
-  x ^= x >> 31;
-  x *= 0x94D049BB133111EBu;
-  return double(x >> 40) / double(1 << 24);
-}
-/// The last rank is three times slower, and all jitter.
-VirtualMachine uneven(int ranks) {
-  VirtualMachine m;
-  m.slowdown = [ranks](int rank, std::uint64_t n) { return (rank == ranks - 1 ? 3.0 : 1.0) + 0.5 * noise(rank, n); };
-  return m;
-}
-std::function<int(int)> each(int n) {
-  return [n](int) { return n; };
-}
 
 TEST(ParameterServer, AsynchronousWithOneWorkerIsSequentialToTheBit) {
   for (const auto* rule : {"sgd", "momentum:mu=0.9"}) {
@@ -264,99 +245,6 @@ TEST(ParameterServer, ShardsOfManyChunksTravelWhole) {
   }
   EXPECT_LT(most, 1e-6);
   EXPECT_EQ(served[0].weights, served[1].weights);
-}
-
-TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns) {
-  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9", .judge = true};
-  for (const char* codec : {"none", "qsgd8:bucket=64,min=1", "onebit:bucket=64,min=1"}) {
-    s.codec = codec;
-    s.machine.fate = nullptr;
-    const auto plain = serve(s);
-    std::uint64_t lost = 0, doubled = 0;
-    s.machine.fate = [&](const Flight& f) -> Fate {
-      const double x = noise(f.from * 31 + f.to + (f.to_role == Role::server ? 7 : 0), f.number);
-      lost += x < 0.15;
-      doubled += x > 0.8;
-      if (x < 0.15) return {.copies = 0};
-      if (x > 0.8) return {.copies = 2, .delay_s = {0, 1e-4 * noise(f.to, f.number)}};
-      return {.delay_s = {x > 0.6 ? 1e-4 * x : 0, 0}};
-    };
-    const auto faulty = serve(s);
-    EXPECT_GT(lost, 20u);
-    EXPECT_GT(doubled, 20u);
-    for (std::size_t r = 0; r < 3; ++r) {
-      EXPECT_EQ(faulty[r].first, plain[r].first) << codec << " rank " << r;
-      EXPECT_EQ(faulty[r].weights, plain[r].weights);
-      EXPECT_EQ(faulty[r].judged, plain[r].judged);
-    }
-    EXPECT_GT(faulty[0].seconds, plain[0].seconds) << "the control: something was lost";
-    for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.updates, 12u) << "each applied once";
-  }
-}
-
-TEST(ParameterServer, ADoubledPushIsAppliedOnceAlsoWithoutBarrier) {
-  Served s{.strategy = "ps-async", .ranks = 4, .servers = 1};
-  s.machine.fate = [](const Flight&) -> Fate { return {.copies = 2}; };
-  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
-  s.machine.fate = [](const Flight& f) -> Fate { return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1}; };
-  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
-}
-
-TEST(ParameterServer, ADeadWorkerStopsNobody) {
-  for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp:staleness=1", "easgd:every=2"}) {
-    Served s{.strategy = strategy, .ranks = 5, .servers = 1, .steps = each(20)};
-    const double whole = serve(s)[0].seconds;
-    s.machine.deaths = {{.rank = 2, .at_s = whole / 3}};
-    const auto seen = serve(s);
-    EXPECT_LT(seen[2].steps, 15) << strategy;
-    for (const std::size_t r : {0u, 1u, 3u}) EXPECT_EQ(seen[r].steps, 20) << strategy;
-  }
-}
-
-TEST(ParameterServer, TheDeathOfARankThatServesIsSaid) {
-  Served s{.strategy = "ps-async", .ranks = 4, .servers = 1, .steps = each(20)};
-  s.machine.deaths = {{.rank = 3, .at_s = 1e-4}};
-  try {
-    serve(s);
-    FAIL() << "went on without its weights";
-  } catch (const core::BackendError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("rank 3 has died, and with it its part of the weights"));
-  }
-}
-
-TEST(ParameterServer, WorkersFinishInAnyOrder) {
-  for (const auto* strategy : {"ps-async", "ps-sync", "ps-ssp:staleness=1", "ps-async:push=3,fetch=2", "easgd"}) {
-    for (const int servers : {0, 1}) {
-      Served s{.strategy = strategy, .ranks = 4 + servers, .servers = servers};
-      s.steps = [](int rank) { return 3 + 4 * ((rank + 2) % 4); };
-      const auto seen = serve(s);
-      for (int r = 0; r < 4; ++r) EXPECT_EQ(seen[static_cast<std::size_t>(r)].steps, s.steps(r)) << strategy;
-    }
-  }
-}
-
-TEST(ParameterServer, EqualInputsGiveEqualRunsAlsoWithManyWorkers) {
-  const int workers = sanitized ? 24 : 200;
-  Served s{.strategy = "ps-async", .ranks = workers + 4, .servers = 4, .steps = each(4), .elements = 64};
-  s.machine = uneven(workers);
-  const auto one = serve(s), two = serve(s);
-  for (std::size_t r = 0; r < one.size(); ++r) {
-    EXPECT_EQ(one[r].weights, two[r].weights);
-    EXPECT_EQ(one[r].observed.staleness, two[r].observed.staleness);
-    EXPECT_EQ(one[r].seconds, two[r].seconds);
-  }
-  s.machine = {};
-  EXPECT_NE(serve(s)[0].weights, one[0].weights) << "the control: other speeds, another order";
-}
-
-TEST(ParameterServer, ASlowServerShowsInTheTime) {
-  Served s{.strategy = "ps-sync", .ranks = 6, .servers = 2, .elements = 20'000};
-  const double fast = serve(s)[0].seconds;
-  s.machine.slowdown_beside = [](int rank, std::uint64_t) { return rank == 5 ? 50.0 : 1.0; };
-  const auto slow = serve(s);
-  EXPECT_GT(slow[0].seconds, 3 * fast);
-  s.machine.slowdown_beside = nullptr;
-  EXPECT_EQ(serve(s)[0].seconds, fast);
 }
 
 /// Half a step is computation, half is on the wire.

@@ -157,12 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Promise,
                                            "gossip:graph=ring", "es", "es:pairs=9", "population:size=7,survivors=2",
                                            "population:breeding=0", "ps-sync", "ps-async", "ps-async:push=2,fetch=3",
                                            "ps-ssp", "easgd:every=2"),
-                         [](const auto& param) {
-                           std::string n = param.param;
-                           std::replace_if(
-                               n.begin(), n.end(), [](char c) { return !std::isalnum(c); }, '_');
-                           return n;
-                         });
+                         test::name_of_run<std::string>);
 
 }  // namespace
 }  // namespace gradmeter::dataparallel

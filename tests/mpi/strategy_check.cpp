@@ -76,23 +76,14 @@ TEST_P(ServersOnRanks, SendTheForecastAndMeetTheMeanStalenessInWhateverOrderTheR
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, ServersOnRanks,
-                         ::testing::Values("ps-async", "ps-ssp:staleness=1", "easgd:every=2"), [](const auto& param) {
-                           std::string n = param.param;
-                           std::replace_if(
-                               n.begin(), n.end(), [](char c) { return !std::isalnum(c); }, '_');
-                           return n;
-                         });
+                         ::testing::Values("ps-async", "ps-ssp:staleness=1", "easgd:every=2"),
+                         test::name_of_run<const char*>);
 
 INSTANTIATE_TEST_SUITE_P(Strategies, StrategyOnRanks,
                          ::testing::Values("sharded", "model-averaging:every=3", "bmuf:every=3", "diloco:every=3",
                                            "gossip", "gossip:overlap=1", "es", "population:size=8,survivors=3",
                                            "ps-sync", "ps-ssp:staleness=0,fetch=2"),
-                         [](const auto& param) {
-                           std::string n = param.param;
-                           std::replace_if(
-                               n.begin(), n.end(), [](char c) { return !std::isalnum(c); }, '_');
-                           return n;
-                         });
+                         test::name_of_run<const char*>);
 
 }  // namespace
 }  // namespace gradmeter::dataparallel

@@ -105,4 +105,28 @@ inline dataparallel::Forecast forecast(const Served& s) {
                  .link = s.machine.link});
 }
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+/// In [0, 1), by rank and number.
+inline double noise(int rank, std::uint64_t n) {
+  std::uint64_t x = (static_cast<std::uint64_t>(rank) + 1) * 0x9E3779B97F4A7C15u + n * 0xBF58476D1CE4E5B9u;
+  x ^= x >> 31;
+  x *= 0x94D049BB133111EBu;
+  return double(x >> 40) / double(1 << 24);
+}
+/// The last rank is three times slower, and all jitter.
+inline dataparallel::VirtualMachine uneven(int ranks) {
+  dataparallel::VirtualMachine m;
+  m.slowdown = [ranks](int rank, std::uint64_t n) { return (rank == ranks - 1 ? 3.0 : 1.0) + 0.5 * noise(rank, n); };
+  return m;
+}
+/// The same number of steps for every rank.
+inline std::function<int(int)> each(int n) {
+  return [n](int) { return n; };
+}
+
 }  // namespace gradmeter::test

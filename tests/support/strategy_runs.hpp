@@ -1,6 +1,9 @@
 // Any strategy over any model for a few steps in virtual time, with what its tests ask for afterwards.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -90,6 +93,15 @@ inline double farthest(std::span<const float> a, std::span<const float> b) {
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(double(a[i]) - double(b[i])));
   return most;
+}
+
+/// A strategy's text as GoogleTest takes names.
+template <class Text>
+std::string name_of_run(const ::testing::TestParamInfo<Text>& info) {
+  std::string n = info.param;
+  std::replace_if(
+      n.begin(), n.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return n;
 }
 
 }  // namespace gradmeter::test

@@ -130,7 +130,7 @@ constexpr std::array table{
                  .rule = "gradients reduce-scattered, own block updated, weights gathered, bucket by bucket",
                  .bytes_text = "2(P-1)/P M",
                  .source = "Rajbhandari et al., SC20",
-                 .speech = Speech::collectives,
+                 .speech = Speech::blocks,
                  .own_rule = true,
                  .keeps_equal = true,
                  .optimizer = "momentum:mu=0.9",
