@@ -5,11 +5,13 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
+#include "dataparallel/part_sums.hpp"
 #include "dataparallel/rules/registry.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
+using dataparallel::GroupSums;
 using dataparallel::Speech;
 
 constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena may take
@@ -76,6 +78,10 @@ core::Value bucket_factor(std::size_t bytes) {
   return static_cast<std::int64_t>(bytes);
 }
 
+bool shares_norms(const TrainingConfig& c, const Layout& l) {
+  return l.mesh.tensor > 1 && dataparallel::make_optimizer(c.optimizer, {})->needs_whole_tensors();
+}
+
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
@@ -91,7 +97,6 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
     const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
-    if (auto why = dataparallel::mesh_refusal(l.mesh, *rule); !why.empty()) return why;
     if (auto why = dataparallel::mesh_refusal(l.mesh, c.strategy->info()); !why.empty()) return why;
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
@@ -105,7 +110,7 @@ namespace {
 
 /// Of the parts of one copy of the model, the most of each [bytes].
 struct LargestPart {
-  std::size_t parameters = 0, strategy = 0;
+  std::size_t parameters = 0, strategy = 0, norms = 0, largest_norms = 0;
   model::PeerNeeds peers = {};
 };
 LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
@@ -117,6 +122,10 @@ LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
     const auto needs = m->peer_needs();
     most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
     most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
+    const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
+    const int ranks = std::max(l.mesh.data, l.mesh.tensor);
+    most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
+    if (shares_norms(c, l)) most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
     most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
     most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
   }
@@ -132,10 +141,10 @@ dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const L
           .codec = speech == Speech::all_reduce && exchanges(c, l) ? c.codec : nullptr,
           .transport = c.transport,
           // Parameters, gradients, what is judged, and a word to meet by.
-          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy,
-          .scatters = speech == Speech::collectives || speech == Speech::blocks,
+          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
+          .scatters = speech == Speech::collectives || speech == Speech::blocks || shares_norms(c, l),
           .companion_threads = c.threads,
-          .max_call_bytes = std::max(part.parameters, part.peers.largest_sum_bytes),
+          .max_call_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.largest_norms}),
           .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
 }
 

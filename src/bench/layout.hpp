@@ -76,6 +76,8 @@ struct Applies {
 Applies factors_of(dataparallel::Speech);
 /// As a factor: the bytes, or "auto".
 core::Value bucket_factor(std::size_t bucket_bytes);
+/// Does the optimizer take norms of tensors that tensor ranks hold parts of?
+bool shares_norms(const TrainingConfig&, const Layout&);
 /// Does the strategy exchange anything among so many workers?
 bool exchanges(const TrainingConfig&, const Layout&);
 /// Needs a thread that moves what comes unasked, or that hides what is exchanged.

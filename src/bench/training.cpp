@@ -7,6 +7,7 @@
 #include "bench/bucket_choice.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/part_sums.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/clock.hpp"
@@ -54,9 +55,17 @@ std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& 
   return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
 }
 
-std::unique_ptr<dataparallel::Rule> worker_rule(const TrainingConfig& c, const model::Model& m) {
+std::unique_ptr<dataparallel::PartSums> norms_of(const TrainingConfig& c, const Layout& l, const model::Model& m,
+                                                 const dataparallel::Mesh& mesh, dataparallel::Fabric& fabric) {
+  if (!shares_norms(c, l)) return nullptr;
+  return std::make_unique<dataparallel::GroupSums>(fabric, mesh.tensor(),
+                                                   dataparallel::sums_a_tensor * m.tensors().size());
+}
+
+std::unique_ptr<dataparallel::Rule> worker_rule(const TrainingConfig& c, const model::Model& m,
+                                                dataparallel::PartSums* norms) {
   const std::string name = c.strategy->info().own_rule ? "sgd" : c.optimizer;  // which has no state
-  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors()});
+  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms});
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
@@ -88,12 +97,13 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       mesh_(probe_, layout_.mesh),
       peers_(probe_, mesh_),
       model_(make_model(config_, layout_, facts_of(data), peers_)),
-      optimizer_(worker_rule(config_, *model_)),
+      norms_(norms_of(config_, layout_, *model_, mesh_, probe_)),
+      optimizer_(worker_rule(config_, *model_, norms_.get())),
       buffers_{.parameters = fabric_.memory(model_->element_count()),
                .gradients = fabric_.memory(model_->element_count())},
       judged_(fabric_.memory(model_->element_count())),
       word_(fabric_.memory(1)),
-      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_),
+      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
       strategy_(config_.strategy->make(config_.strategy_options())),
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
@@ -210,8 +220,10 @@ Forecast Training::forecast() const {
   Forecast mine;
   if (layout_.place.data == 0) mine += strategy_->predict(scene);
   if (layout_.trains() && layout_.place.tensor == 0) {
-    mine += dataparallel::forecast_stage(scene, layout_.mesh.tensor, model_->pass_traffic(config_.batch_per_rank))
-                .times(steps_);
+    auto work = strategy_->copy_work(scene);
+    work.shares_norms = shares_norms(config_, layout_);
+    const std::size_t batch = config_.batch_per_rank;
+    mine += dataparallel::forecast_copy(scene, layout_.mesh, layout_.place.stage, *model_, batch, work).times(steps_);
   }
   return mine;
 }

@@ -103,6 +103,7 @@ class Training {
   dataparallel::Mesh mesh_;
   dataparallel::FabricPeers peers_;
   std::unique_ptr<model::Model> model_;
+  std::unique_ptr<dataparallel::PartSums> norms_;  ///< over the tensor ranks; null: the optimizer takes none
   std::unique_ptr<dataparallel::Rule> optimizer_;
   model::Buffers buffers_;
   std::span<float> judged_, word_;

@@ -1,5 +1,6 @@
 #include "dataparallel/mesh.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <set>
@@ -8,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "dataparallel/part_sums.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -132,6 +134,25 @@ Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
   if (shape_.pipeline > 1) pipeline_ = fabric.split(place_.data * shape_.tensor + place_.tensor, place_.stage);
 }
 
+namespace {
+
+void spread(Fabric& fabric, Group group, int root, std::span<float> values) {
+  if (fabric.rank(group) != root) return fabric.wait(fabric.receive(group, root, values));
+  std::vector<Ticket> sent;
+  for (int to = 0; to < fabric.size(group); ++to) {
+    if (to != root) sent.push_back(fabric.send(group, to, values, fabric.record()));
+  }
+  for (const Ticket& t : sent) fabric.wait(t);
+}
+
+}  // namespace
+
+void Mesh::tell(Fabric& fabric, std::span<float> values) const {
+  const int last = shape_.pipeline - 1;
+  if (shape_.tensor > 1 && place_.stage == last) spread(fabric, tensor(), 0, values);
+  if (shape_.pipeline > 1) spread(fabric, pipeline(), last, values);
+}
+
 void FabricPeers::sum(std::span<float> values) {
   fabric_.wait(fabric_.all_reduce(mesh_.tensor(), values, allreduce::Op::sum, fabric_.record()));
 }
@@ -149,14 +170,6 @@ model::TransferPtr FabricPeers::receive(model::Neighbour from, std::span<float> 
   return std::make_unique<FabricTransfer>(fabric_, fabric_.receive(mesh_.pipeline(), rank_of(from), values));
 }
 
-std::string mesh_refusal(const MeshShape& shape, const Rule& rule) {
-  if (shape.tensor == 1 || !rule.needs_whole_tensors()) return {};
-  return fmt::format(
-      "{} takes norms of whole tensors, and with tensor={} no rank has them; take tensor=1 or another "
-      "optimizer",
-      rule.name(), shape.tensor);
-}
-
 std::string mesh_refusal(const MeshShape& shape, const StrategyInfo& info) {
   // What needs no optimizer needs no gradient either: it lives on losses.
   if (shape.copy_ranks() == 1 || !info.optimizer.empty()) return {};
@@ -172,6 +185,33 @@ Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerT
   s.ranks_per_node.reset();  // tensor ranks are neighbours
   Forecast all = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
   for (const std::size_t floats : traffic.sums) all += forecast_collective(s, allreduce::Goal::all_reduce, floats);
+  return all;
+}
+
+namespace {
+
+Forecast forecast_norms(const Scene& scene, int tensor_ranks, std::span<const model::Tensor> tensors) {
+  Scene s = scene;
+  s.ranks = static_cast<std::uint32_t>(tensor_ranks);
+  s.ranks_per_node.reset();
+  const auto parts = std::ranges::count_if(tensors, &model::Tensor::is_part);
+  return GroupSums::predict(s, sums_a_tensor * static_cast<std::size_t>(parts));
+}
+
+}  // namespace
+
+Forecast forecast_copy(const Scene& scene, const MeshShape& shape, int stage, const model::Model& model,
+                       std::size_t batch, const CopyWork& work) {
+  Forecast all = forecast_stage(scene, shape.tensor, model.pass_traffic(batch)).times(work.passes);
+  all += forecast_stage(scene, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
+  for (const Bucket& b : work.updates) {
+    if (work.shares_norms)
+      all += forecast_norms(scene, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
+  }
+  if (stage + 1 == shape.pipeline && work.told > 0) {
+    const auto others = static_cast<std::uint64_t>(shape.copy_ranks() - 1);
+    all += forecast_messages(scene, 1, others, others * work.told * sizeof(float));
+  }
   return all;
 }
 

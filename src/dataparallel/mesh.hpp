@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "dataparallel/buckets.hpp"
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/forecast.hpp"
 #include "dataparallel/rule.hpp"
@@ -54,6 +55,10 @@ class Mesh {
   /// Asked for only where the axis has more than one rank.
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
+  /// Of the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its copy, which call together. By
+  /// messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
+  /// Cost: each of the others gets one message.
+  void tell(Fabric&, std::span<float> values) const;
   /// How many groups besides everybody, so that a fabric can be given memory for them.
   static int groups(const MeshShape&);
 
@@ -84,14 +89,24 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// Why a model held so cannot be updated by that rule, or trained by that strategy; empty: it can. Rules that take
-/// norms of whole tensors would need those of the other tensor ranks; strategies that draw weights and judge them by
-/// their loss would need it on all ranks of a copy, and equal draws on those that hold the same.
-std::string mesh_refusal(const MeshShape&, const Rule&);
+/// Why a model held so cannot be trained by that strategy; empty: it can. Strategies that draw weights and judge them
+/// by their loss would need it on all ranks of a copy, and equal draws on those that hold the same.
 std::string mesh_refusal(const MeshShape&, const StrategyInfo&);
 
 /// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
 /// replaced by the tensor ranks.
 Forecast forecast_stage(const Scene&, int tensor_ranks, const model::PeerTraffic&);
+
+/// What a step asks of the ranks that hold one copy of the model together.
+struct CopyWork {
+  std::size_t passes = 1, forwards = 0;  ///< forward and backward; forward alone
+  std::size_t told = 0;                  ///< floats that the rank with the loss tells the others
+  std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
+  bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
+};
+/// What the tensor ranks of one stage send together in one step; what is told is counted with the last stage. The model
+/// is a part of that stage's.
+Forecast forecast_copy(const Scene&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
+                       const CopyWork&);
 
 }  // namespace gradmeter::dataparallel

@@ -49,7 +49,10 @@ class Strategy {
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
+  /// Of an axis, along it.
   virtual Forecast predict(const Scene&) const = 0;
+  /// What a step asks of the ranks of one copy of the model; whose optimizer it is does not matter.
+  virtual CopyWork copy_work(const Scene& s) const { return {.updates = make_buckets(s.tensors, s.elements, 0)}; }
 };
 
 /// What all strategies are made with; each takes what it needs.

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "dataparallel/fabric.hpp"
+#include "dataparallel/mesh.hpp"
 #include "dataparallel/rule.hpp"
 #include "model/model.hpp"
 
@@ -12,14 +13,25 @@ namespace gradmeter::dataparallel {
 class Worker final : public model::Computer {
  public:
   /// axis: the ranks that hold the same part of the model and differ in their data; strategies speak to no others.
-  Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Rule& optimizer)
-      : fabric_(fabric), axis_(axis), model_(model), buffers_(buffers), optimizer_(optimizer) {}
+  /// copy: null where one rank holds a copy of the model; parts: see `parts`.
+  Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Rule& optimizer,
+         const Mesh* copy = nullptr, PartSums* parts = nullptr)
+      : fabric_(fabric),
+        axis_(axis),
+        model_(model),
+        buffers_(buffers),
+        optimizer_(optimizer),
+        copy_(copy),
+        parts_(parts) {}
   Fabric& fabric() { return fabric_; }
   Group axis() const { return axis_; }
   int rank() const { return fabric_.rank(axis_); }
   int ranks() const { return fabric_.size(axis_); }
   model::Model& model() { return model_; }
   Rule& optimizer() { return optimizer_; }
+  /// For rules that a strategy makes itself: over the ranks that hold the rest of this model's tensors. Null where
+  /// there are none, or the run's optimizer has no use for it.
+  PartSums* parts() const { return parts_; }
   model::Buffers buffers() const { return buffers_; }
   Buffer parameters() const { return buffers_.parameters; }
   Buffer gradients() const { return buffers_.gradients; }
@@ -32,6 +44,10 @@ class Worker final : public model::Computer {
       const model::Batch& b, const model::Model::Ready& ready = [](std::size_t) {}) {
     return model_.pass(*this, buffers_, b, ready);
   }
+  /// What the rank knows that has the loss goes to all ranks of this copy of the model. Fabric's memory.
+  void tell_copy(std::span<float> values) {
+    if (copy_) copy_->tell(fabric_, values);
+  }
   /// Applies the optimizer to one range of the flat buffers.
   void update(std::size_t offset, std::size_t count, UpdateStep);
   void update(UpdateStep step) { update(0, parameters().count(), step); }
@@ -42,6 +58,8 @@ class Worker final : public model::Computer {
   model::Model& model_;
   model::Buffers buffers_;
   Rule& optimizer_;
+  const Mesh* copy_;
+  PartSums* parts_;
 };
 
 }  // namespace gradmeter::dataparallel

@@ -50,6 +50,7 @@ class Accumulate final : public Model {
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override { return inner_->peer_needs(); }
   PeerTraffic pass_traffic(std::size_t samples) const override;
+  PeerTraffic forward_traffic(std::size_t samples) const override { return inner_->forward_traffic(samples); }
 
   void initialise(Buffers b, std::uint64_t seed) const override { inner_->initialise(b, seed); }
   Outcome forward(Computer& c, Buffers b, const Batch& batch) override { return inner_->forward(c, b, batch); }

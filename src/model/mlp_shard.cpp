@@ -104,15 +104,32 @@ void MlpShard::add_layer(std::size_t number, const Part& part) {
     l.in = in / part.tensor_ranks;
     l.first_in = part.tensor_rank * l.in;
   }
-  l.weight = add_tensor(fmt::format("layer{}.weight", number + 1), {l.out, l.in});
-  l.bias = add_tensor(fmt::format("layer{}.bias", number + 1), {l.out});
+  const std::size_t weight = whole_offset(number), bias = weight + padded(in * out);
+  l.weight = add_tensor(fmt::format("layer{}.weight", number + 1), {l.out, l.in}, l.cut != Cut::none,
+                        {.first = weight + l.first_out * in + l.first_in, .columns = l.in, .stride = in});
+  l.bias = add_tensor(fmt::format("layer{}.bias", number + 1), {l.out}, l.cut == Cut::outputs,
+                      {.first = bias + l.first_out, .columns = l.out, .stride = l.out});
   layers_.push_back(l);
 }
 
-std::size_t MlpShard::add_tensor(std::string name, std::vector<std::size_t> shape) {
+/// Where a layer's tensors begin in the flat buffers of the whole network.
+std::size_t MlpShard::whole_offset(std::size_t layer) const {
+  std::size_t offset = 0;
+  for (std::size_t l = widths_.size() - 1; l-- > layer + 1;) {
+    offset += padded(widths_[l] * widths_[l + 1]) + padded(widths_[l + 1]);
+  }
+  return offset;
+}
+
+std::size_t MlpShard::add_tensor(std::string name, std::vector<std::size_t> shape, bool is_part, WholePlace whole) {
   std::size_t count = 1;
   for (const std::size_t side : shape) count *= side;
-  tensors_.push_back({std::move(name), std::move(shape), element_count_, count});
+  tensors_.push_back({.name = std::move(name),
+                      .shape = std::move(shape),
+                      .offset = element_count_,
+                      .count = count,
+                      .is_part = is_part,
+                      .whole = whole});
   element_count_ += padded(count);
   return tensors_.size() - 1;
 }

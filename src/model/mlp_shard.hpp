@@ -59,7 +59,8 @@ class MlpShard {
 
  private:
   void add_layer(std::size_t number, const Part&);
-  std::size_t add_tensor(std::string name, std::vector<std::size_t> shape);
+  std::size_t add_tensor(std::string name, std::vector<std::size_t> shape, bool is_part, WholePlace);
+  std::size_t whole_offset(std::size_t layer) const;
 
   std::vector<std::size_t> widths_;
   std::string name_;

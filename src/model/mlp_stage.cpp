@@ -145,10 +145,15 @@ void MlpStage::weight_gradients(const Pass& pass, Products& p, const MlpLayer& l
   ready(l.bias);
 }
 
-std::vector<std::size_t> MlpStage::sums(std::size_t samples) const {
+std::vector<std::size_t> MlpStage::forward_sums(std::size_t samples) const {
   std::vector<std::size_t> floats;
   for (const MlpLayer& l : shard_.layers())
     if (l.cut == Cut::inputs) floats.push_back(samples * l.out);
+  return floats;
+}
+
+std::vector<std::size_t> MlpStage::sums(std::size_t samples) const {
+  std::vector<std::size_t> floats = forward_sums(samples);
   for (const MlpLayer& l : shard_.layers())
     if (l.cut == Cut::outputs && !l.first) floats.push_back(samples * l.in);
   return floats;

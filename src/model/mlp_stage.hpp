@@ -66,6 +66,7 @@ class MlpStage {
                 const Model::Ready& ready);
   /// Floats of the sums over tensor ranks in a forward and a backward pass over so many samples.
   std::vector<std::size_t> sums(std::size_t samples) const;
+  std::vector<std::size_t> forward_sums(std::size_t samples) const;
 
  private:
   struct Products {

@@ -14,12 +14,20 @@
 
 namespace gradmeter::model {
 
+/// Where a tensor's elements stand in the flat buffers of the whole model: in rows of `columns` elements, whose
+/// beginnings are `stride` apart.
+struct WholePlace {
+  std::size_t first = 0, columns = 0, stride = 0;
+};
+
 /// A tensor's place in the flat buffers [elements]. Tensors stand in reverse-ready order: tensor 0 is the last layer's
 /// (its gradient is ready first), so a bucket of consecutive tensors is one contiguous span.
 struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
+  bool is_part = false;   ///< other tensor ranks hold the rest of it, cut so that all have parts of the same tensors
+  WholePlace whole = {};  ///< without columns: the model is whole, and it stands there as it does here
 };
 
 /// The answer of a forward pass over this rank's batch. Of the ranks that hold one copy of a split model, one has it,
@@ -61,6 +69,7 @@ class Model {
   /// Of the ranks that hold other parts of it; nothing when it is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
+  virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
 
   /// Equal on every rank for equal seeds.
   virtual void initialise(Buffers, std::uint64_t seed) const = 0;

@@ -47,7 +47,7 @@ struct PeerNeeds {
   std::size_t largest_sum_bytes = 0;  ///< the longest buffer that it will sum
 };
 
-/// What one rank's part of a model exchanges in one pass.
+/// What one rank's part of a model exchanges in one pass, or in one forward pass alone.
 struct PeerTraffic {
   std::vector<std::size_t> sums = {};  ///< floats of each sum over the tensor ranks, in order
   std::size_t messages = 0;            ///< to both neighbours

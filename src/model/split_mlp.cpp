@@ -64,6 +64,18 @@ PeerTraffic SplitMlp::pass_traffic(std::size_t samples) const {
   return t;
 }
 
+PeerTraffic SplitMlp::forward_traffic(std::size_t samples) const {
+  const std::size_t piece = largest_piece(part_.batch);
+  PeerTraffic t;
+  for (std::size_t first = 0; first < samples; first += piece) {
+    const std::size_t n = std::min(piece, samples - first);
+    const std::vector<std::size_t> sums = stage_.forward_sums(n);
+    t.sums.insert(t.sums.end(), sums.begin(), sums.end());
+    if (!is_last()) t.messages += 1, t.floats_sent += n * shard_.layers().back().out;
+  }
+  return t;
+}
+
 void SplitMlp::check(Buffers buffers, const Batch& batch) const {
   if (!part_.peers) throw std::logic_error("split mlp: it was made without peers, to be asked for its sizes only");
   kernels::require_elements("split mlp: parameters", buffers.parameters.count(), element_count());

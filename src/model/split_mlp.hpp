@@ -39,6 +39,7 @@ class SplitMlp final : public Model {
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;
   PeerTraffic pass_traffic(std::size_t samples) const override;
+  PeerTraffic forward_traffic(std::size_t samples) const override;
 
   void initialise(Buffers b, std::uint64_t seed) const override { shard_.initialise(b, seed); }
   Outcome forward(Computer&, Buffers, const Batch&) override;

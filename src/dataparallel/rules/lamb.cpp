@@ -41,47 +41,42 @@ TwoSums average(const Tensor& t, const Parameters& p) {
   });
 }
 
-class Lamb final : public Rule {
+class Lamb final : public NormRule {
  public:
   Lamb(std::string name, const RuleScope& scope, Parameters p)
-      : Rule(std::move(name)),
-        parameters_(p),
-        tensors_(scope),
-        mean_(scope.elements, 0.0f),
-        square_(scope.elements, 0.0f) {}
-
-  bool needs_whole_tensors() const override { return true; }
-
-  void apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) override {
-    float* w = weights.values<float>().data();
-    const float* g = gradient.values<float>().data();
-    const auto correction = [&](float beta) {
-      return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step.number))));
-    };
-    const float of_mean = correction(parameters_.beta1), of_square = correction(parameters_.beta2);
-    for (const auto& t : tensors_.in(name(), offset, weights.count())) {
-      const std::size_t at = t.offset - offset;
-      update({w + at, mean_.data() + t.offset, square_.data() + t.offset, g + at, t.count, of_mean, of_square},
-             step.size);
-    }
-  }
+      : NormRule(std::move(name), scope), parameters_(p), mean_(scope.elements, 0.0f), square_(scope.elements, 0.0f) {}
 
   model::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
+  model::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
 
  private:
-  void update(const Tensor& t, float step) const {
+  TwoSums squares_of(const Piece& piece, UpdateStep step) override { return average(tensor(piece, step), parameters_); }
+
+  void move(const Piece& piece, TwoSums sums, UpdateStep step) override {
     const Parameters p = parameters_;
-    const TwoSums sums = average(t, p);
+    const Tensor t = tensor(piece, step);
     const bool both = sums.first > 0 && sums.second > 0;
-    const auto rate = static_cast<float>(double{step} * (both ? std::sqrt(sums.first / sums.second) : 1.0));
+    const auto rate = static_cast<float>(double{step.size} * (both ? std::sqrt(sums.first / sums.second) : 1.0));
     kernels::split(t.count, grain, [=](std::size_t first, std::size_t count) {
       float* __restrict w = t.w;
       for (std::size_t i = first; i < first + count; ++i) w[i] -= rate * t.direction(i, p);
     });
   }
 
+  Tensor tensor(const Piece& piece, UpdateStep step) {
+    const auto correction = [&](float beta) {
+      return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step.number))));
+    };
+    return {.w = piece.w,
+            .m = mean_.data() + piece.offset,
+            .v = square_.data() + piece.offset,
+            .g = piece.g,
+            .count = piece.count,
+            .of_mean = correction(parameters_.beta1),
+            .of_square = correction(parameters_.beta2)};
+  }
+
   Parameters parameters_;
-  TensorRanges tensors_;
   std::vector<float> mean_, square_;
 };
 

@@ -11,38 +11,34 @@ namespace {
 
 constexpr std::size_t grain = 1 << 16;  // elements for each thread at least, as in kernels/pointwise
 
-class Lars final : public Rule {
+class Lars final : public NormRule {
  public:
   struct Parameters {
     float mu, eta, decay;
   };
   Lars(std::string name, const RuleScope& scope, Parameters p)
-      : Rule(std::move(name)), parameters_(p), tensors_(scope), velocity_(scope.elements, 0.0f) {}
-
-  bool needs_whole_tensors() const override { return true; }
-
-  void apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) override {
-    float* w = weights.values<float>().data();
-    const float* g = gradient.values<float>().data();
-    for (const auto& t : tensors_.in(name(), offset, weights.count())) {
-      const std::size_t at = t.offset - offset;
-      update(w + at, g + at, velocity_.data() + t.offset, t.count, step.size);
-    }
-  }
+      : NormRule(std::move(name), scope), parameters_(p), velocity_(scope.elements, 0.0f) {}
 
   model::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
+  model::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
 
  private:
-  void update(float* w, const float* g, float* v, std::size_t n, float step) const {
-    const TwoSums sums = sum_blocks(n, [=](std::size_t first, std::size_t count) {
+  TwoSums squares_of(const Piece& piece, UpdateStep) override {
+    const float *w = piece.w, *g = piece.g;
+    return sum_blocks(piece.count, [=](std::size_t first, std::size_t count) {
       return squares(
           first, count, [=](std::size_t i) { return w[i]; }, [=](std::size_t i) { return g[i]; });
     });
+  }
+
+  void move(const Piece& piece, TwoSums sums, UpdateStep step) override {
     const Parameters p = parameters_;
     const double size = std::sqrt(sums.first), slope = std::sqrt(sums.second);
     const double trust = size > 0 && slope > 0 ? double{p.eta} * size / (slope + double{p.decay} * size) : 1.0;
-    const auto rate = static_cast<float>(double{step} * trust);
-    kernels::split(n, grain, [=](std::size_t first, std::size_t count) {
+    const auto rate = static_cast<float>(double{step.size} * trust);
+    float *w = piece.w, *v = velocity_.data() + piece.offset;
+    const float* g = piece.g;
+    kernels::split(piece.count, grain, [=](std::size_t first, std::size_t count) {
       for (std::size_t i = first; i < first + count; ++i) {
         v[i] = p.mu * v[i] + rate * (g[i] + p.decay * w[i]);
         w[i] -= v[i];
@@ -51,7 +47,6 @@ class Lars final : public Rule {
   }
 
   Parameters parameters_;
-  TensorRanges tensors_;
   std::vector<float> velocity_;
 };
 

@@ -13,7 +13,10 @@ namespace gradmeter::dataparallel {
 /// What a rule is made for: the flat buffer's length, and the tensors in it (offsets within it).
 struct RuleScope {
   std::size_t elements = 0;
-  std::span<const model::Tensor> tensors = {};  ///< must last as long as the rule
+  std::span<const model::Tensor> tensors = {};  ///< must last as long as the rule's making
+  /// Over the ranks that hold the rest of the tensors that are parts; null: all tensors are whole. Must outlive the
+  /// rule.
+  PartSums* parts = nullptr;
 };
 
 /// One row. `parameters`: with their defaults, "mu=0.9"; empty: none.

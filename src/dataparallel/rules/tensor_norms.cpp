@@ -23,9 +23,10 @@ TwoSums sum_blocks(std::size_t n, const std::function<TwoSums(std::size_t, std::
 }
 
 TensorRanges::TensorRanges(const RuleScope& scope) {
-  for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count});
+  for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count, t.is_part});
   if (tensors_.empty()) tensors_.push_back({0, scope.elements});
-  std::ranges::sort(tensors_, {}, &Range::offset);
+  // Empty parts stay before what follows them, on all ranks.
+  std::ranges::stable_sort(tensors_, {}, &Range::offset);
 }
 
 std::vector<TensorRanges::Range> TensorRanges::in(const std::string& rule, std::size_t offset,
@@ -33,7 +34,8 @@ std::vector<TensorRanges::Range> TensorRanges::in(const std::string& rule, std::
   std::vector<Range> found;
   const std::size_t end = offset + count;
   for (const Range& t : tensors_) {
-    if (t.offset + t.count <= offset || t.offset >= end) continue;
+    const bool is_empty = t.count == 0 && t.offset >= offset && t.offset <= end;
+    if (!is_empty && (t.offset + t.count <= offset || t.offset >= end)) continue;
     if (t.offset < offset || t.offset + t.count > end) {
       throw std::logic_error(
           fmt::format("{} was given elements [{}, {}), which cut the tensor at [{}, {}): it takes "
@@ -43,6 +45,49 @@ std::vector<TensorRanges::Range> TensorRanges::in(const std::string& rule, std::
     found.push_back(t);
   }
   return found;
+}
+
+NormRule::NormRule(std::string name, const RuleScope& scope)
+    : Rule(std::move(name)), tensors_(scope), parts_(scope.parts) {}
+
+void NormRule::measure(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) {
+  float* w = weights.values<float>().data();
+  const float* g = gradient.values<float>().data();
+  measured_ = tensors_.in(name(), offset, weights.count());
+  sums_.clear();
+  for (const auto& t : measured_) {
+    sums_.push_back(squares_of({w + (t.offset - offset), g + (t.offset - offset), t.offset, t.count}, step));
+  }
+}
+
+void NormRule::share() {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    if (measured_[i].is_part) values.insert(values.end(), {sums_[i].first, sums_[i].second});
+  }
+  if (values.empty()) return;
+  parts_->sum(values);
+  auto next = values.begin();
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    if (!measured_[i].is_part) continue;
+    sums_[i].first = *next++;
+    sums_[i].second = *next++;
+  }
+}
+
+void NormRule::apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) {
+  float* w = weights.values<float>().data();
+  const float* g = gradient.values<float>().data();
+  const auto found = tensors_.in(name(), offset, weights.count());
+  if (shares() && sums_.size() != found.size()) {
+    throw std::logic_error(name() + " was given parts of tensors whose norms were not measured before");
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t at = found[i].offset - offset;
+    const Piece piece{w + at, g + at, found[i].offset, found[i].count};
+    move(piece, shares() ? sums_[i] : squares_of(piece, step), step);
+  }
+  sums_.clear();
 }
 
 }  // namespace gradmeter::dataparallel

@@ -47,13 +47,45 @@ class TensorRanges {
   explicit TensorRanges(const RuleScope&);
   struct Range {
     std::size_t offset, count;
+    bool is_part = false;
   };
-  /// The tensors of [offset, offset + count); what lies between tensors belongs to none.
+  /// The tensors of [offset, offset + count), ascending; what lies between tensors belongs to none. Parts may be empty:
+  /// then others hold all of the tensor.
   /// Errors: std::logic_error when one of them is only partly in it.
   std::vector<Range> in(const std::string& rule, std::size_t offset, std::size_t count) const;
 
  private:
   std::vector<Range> tensors_;  ///< ascending
+};
+
+/// A rule that takes two norms of each tensor before it moves its weights. Where tensors are parts, their norms are
+/// made of those of all parts.
+class NormRule : public Rule {
+ public:
+  NormRule(std::string name, const RuleScope&);
+  bool needs_whole_tensors() const final { return true; }
+  bool shares() const final { return parts_ != nullptr; }
+  void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
+  void share() final;
+  /// Errors: std::logic_error when parts were not measured.
+  void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
+
+ protected:
+  /// One tensor, or what is here of it. offset: in the rule's state.
+  struct Piece {
+    float* w;
+    const float* g;
+    std::size_t offset, count;
+  };
+  /// What this piece adds to the squares of its tensor's two norms. Once a step, before `move`.
+  virtual TwoSums squares_of(const Piece&, UpdateStep) = 0;
+  virtual void move(const Piece&, TwoSums, UpdateStep) = 0;
+
+ private:
+  TensorRanges tensors_;
+  PartSums* parts_;
+  std::vector<TensorRanges::Range> measured_;
+  std::vector<TwoSums> sums_;  ///< by tensor that was measured
 };
 
 }  // namespace gradmeter::dataparallel

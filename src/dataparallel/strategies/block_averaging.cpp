@@ -59,6 +59,9 @@ class BlockAveraging final : public Strategy {
     return forecast_collective(s, allreduce::Goal::all_reduce, s.elements)
         .times(blocks_.ended(before + s.steps) - blocks_.ended(before));
   }
+  CopyWork copy_work(const Scene& s) const override {
+    return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
+  }
 
  private:
   void come_together(Worker& w, UpdateStep step) {

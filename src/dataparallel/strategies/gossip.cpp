@@ -44,8 +44,7 @@ class Gossip final : public Strategy {
     const auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
     take_in(w);  // before x changes: it may still be on its way to the peer
-    w.compute("update", w.optimizer().cost(elements_),
-              [&] { w.optimizer().apply(mine_.first(elements_), w.gradients(), 0, step); });
+    w.optimizer().update(w, mine_.first(elements_), w.gradients(), 0, step);
     push(w, hop(step.number, w.ranks()));
     if (!overlap_) take_in(w);
     w.compute("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},

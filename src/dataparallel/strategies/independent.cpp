@@ -18,6 +18,9 @@ class Independent final : public Strategy {
     return outcome;
   }
   Forecast predict(const Scene&) const override { return {}; }
+  CopyWork copy_work(const Scene& s) const override {
+    return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
+  }
 
  private:
   std::size_t bucket_bytes_;

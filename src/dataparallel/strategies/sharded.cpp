@@ -1,44 +1,74 @@
 #include "dataparallel/strategies/sharded.hpp"
 
+#include <algorithm>
+#include <list>
+#include <optional>
+
 #include "allreduce/slices.hpp"
-#include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
+#include "dataparallel/part_sums.hpp"
 #include "dataparallel/rules/registry.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-/// What this rank owns of a bucket. `state`: where its optimizer state begins, since the shard's blocks lie one behind
-/// the other there.
+/// What this rank owns of a bucket.
 struct Share {
-  std::size_t offset, count, state;
+  std::size_t offset, count;
+};
+
+/// Norms of a bucket's tensors: first over the axis, whose ranks hold blocks of the bucket, then over the ranks that
+/// hold the rest of those tensors that are parts already.
+class BlockSums final : public PartSums {
+ public:
+  BlockSums(PartSums& axis, PartSums* parts, std::span<const model::Tensor> tensors) : axis_(axis), parts_(parts) {
+    for (const auto& t : tensors) is_part_.push_back(t.is_part);
+  }
+  void sum(std::span<double> values) override {
+    axis_.sum(values);
+    if (!parts_) return;
+    std::vector<double> some;
+    const auto each = [&](auto&& take) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (is_part_[i / sums_a_tensor]) take(values[i]);
+      }
+    };
+    each([&](double v) { some.push_back(v); });
+    if (some.empty()) return;
+    parts_->sum(some);
+    each([next = some.begin()](double& v) mutable { v = *next++; });
+  }
+
+ private:
+  PartSums& axis_;
+  PartSums* parts_;
+  std::vector<bool> is_part_;
 };
 
 class Sharded final : public Strategy {
  public:
-  explicit Sharded(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes), optimizer_(o.optimizer) {}
+  explicit Sharded(const StrategyOptions& o)
+      : bucket_bytes_(o.bucket_bytes),
+        optimizer_(o.optimizer),
+        takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
 
-  std::string refusal(const Rule& rule, int ranks) const override {
-    if (ranks == 1 || !rule.needs_whole_tensors()) return {};
-    return fmt::format(
-        "sharded: the optimizer {} needs whole tensors, but each rank updates only a part of each; take sync",
-        rule.name());
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    return ranks > 1 && takes_norms_ ? GroupSums::memory_bytes(ranks, sums_a_tensor * m.tensors().size()) : 0;
   }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
     buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_);
     const auto ranks = static_cast<std::uint32_t>(w.ranks()), rank = static_cast<std::uint32_t>(w.rank());
-    std::size_t state = 0;
+    if (ranks > 1 && takes_norms_) {
+      axis_sums_.emplace(w.fabric(), w.axis(), sums_a_tensor * w.model().tensors().size());
+    }
     for (const Bucket& b : buckets_) {
       const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
       const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
-      shares_.push_back({b.offset + from, to - from, state});
-      state += to - from;
+      shares_.push_back({b.offset + from, to - from});
+      rules_.push_back(make_rule(w, b, shares_.back()));
     }
-    // One rank owns all tensors whole, where they lie: there the rule may look at them.
-    const RuleScope scope{.elements = state, .tensors = ranks == 1 ? w.model().tensors() : RuleScope{}.tensors};
-    rule_ = make_optimizer(optimizer_, scope);
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
@@ -53,7 +83,7 @@ class Sharded final : public Strategy {
     });
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (!alone) w.fabric().wait(reduced[i]);
-      update(w, shares_[i], step);
+      update(w, i, step);
       if (alone) continue;
       const Bucket& b = buckets_[i];
       gathered.push_back(w.fabric().all_gather(w.axis(), w.parameters().part(b.offset, b.count), w.fabric().record()));
@@ -67,22 +97,49 @@ class Sharded final : public Strategy {
     for (const Bucket& b : make_buckets(s.tensors, s.elements, bucket_bytes_)) {
       step += forecast_collective(s, allreduce::Goal::reduce_scatter, b.count);
       step += forecast_collective(s, allreduce::Goal::all_gather, b.count);
+      if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
     }
     return step.times(s.steps);
   }
+  CopyWork copy_work(const Scene& s) const override {
+    return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
+  }
 
  private:
-  void update(Worker& w, const Share& own, UpdateStep step) {
-    if (own.count == 0) return;
-    w.compute("update", rule_->cost(own.count), [&] {
-      rule_->apply(w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), own.state, step);
-    });
+  /// Of a bucket's tensors, what lies in this rank's share. All ranks have all of them, if only as empty parts, so that
+  /// their norms meet.
+  std::unique_ptr<Rule> make_rule(Worker& w, const Bucket& b, const Share& own) {
+    const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
+    std::vector<model::Tensor> mine(whole.begin(), whole.end());
+    for (model::Tensor& t : mine) {
+      const auto inside = [&](std::size_t at) {
+        return std::clamp(at, own.offset, own.offset + own.count) - own.offset;
+      };
+      const std::size_t from = inside(t.offset), to = inside(t.offset + t.count);
+      t.offset = from;
+      t.count = to - from;
+      t.is_part = t.is_part || axis_sums_;
+    }
+    PartSums* sums = w.parts();
+    if (axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
+    return make_optimizer(optimizer_, {.elements = own.count, .tensors = mine, .parts = sums});
   }
+
+  void update(Worker& w, std::size_t bucket, UpdateStep step) {
+    const Share& own = shares_[bucket];
+    Rule& rule = *rules_[bucket];
+    if (own.count == 0 && !rule.shares()) return;
+    rule.update(w, w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), 0, step);
+  }
+
   std::size_t bucket_bytes_;
   std::string optimizer_;
+  bool takes_norms_;
   std::vector<Bucket> buckets_;
-  std::vector<Share> shares_;  ///< by bucket
-  std::unique_ptr<Rule> rule_;
+  std::vector<Share> shares_;           ///< by bucket
+  std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for
+  std::list<BlockSums> block_sums_;     ///< by bucket
+  std::vector<std::unique_ptr<Rule>> rules_;
 };
 
 }  // namespace

@@ -36,6 +36,9 @@ class Sync final : public Strategy {
     }
     return step.times(s.steps);
   }
+  CopyWork copy_work(const Scene& s) const override {
+    return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
+  }
 
  private:
   static Ticket exchange(Worker& w, const Bucket& b) {

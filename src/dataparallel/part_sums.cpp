@@ -1,0 +1,39 @@
+#include "dataparallel/part_sums.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace gradmeter::dataparallel {
+
+GroupSums::GroupSums(Fabric& fabric, Group group, std::size_t most)
+    : fabric_(fabric), group_(group), words_(fabric.memory(gathered_floats(fabric.size(group), most))) {}
+
+std::size_t GroupSums::memory_bytes(int ranks, std::size_t most) {
+  constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
+  return gathered_floats(ranks, most) * sizeof(float) + page_bytes;
+}
+
+Forecast GroupSums::predict(const Scene& s, std::size_t values) {
+  return forecast_collective(s, allreduce::Goal::all_gather, gathered_floats(static_cast<int>(s.ranks), values));
+}
+
+void GroupSums::sum(std::span<double> values) {
+  const int ranks = fabric_.size(group_);
+  const std::size_t own = 2 * values.size(), all = gathered_floats(ranks, values.size());
+  if (all > words_.size()) throw std::logic_error("more norms are to be summed than there is memory for");
+  if (ranks == 1 || values.empty()) return;
+  const std::span<float> words = words_.first(all);
+  std::memcpy(words.data() + own * static_cast<std::size_t>(fabric_.rank(group_)), values.data(), values.size_bytes());
+  fabric_.wait(fabric_.all_gather(group_, words, fabric_.record()));
+  std::ranges::fill(values, 0.0);
+  for (std::size_t from = 0; from < all; from += own) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      double part = 0;
+      std::memcpy(&part, words.data() + from + 2 * i, sizeof part);
+      values[i] += part;
+    }
+  }
+}
+
+}  // namespace gradmeter::dataparallel
