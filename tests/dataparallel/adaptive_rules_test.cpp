@@ -196,6 +196,78 @@ TEST(AdaptiveRule, PartsOfATensorAreRefusedByRulesThatTakeNorms) {
   }
 }
 
+/// The sums of as many rules as there are parts, one after another: what ranks do at once.
+class Parts final : public PartSums {
+ public:
+  void sum(std::span<double> values) override {
+    if (collects) {
+      all.resize(values.size(), 0.0);
+      for (std::size_t i = 0; i < values.size(); ++i) all[i] += values[i];
+    } else {
+      std::ranges::copy(all, values.begin());
+    }
+    ++calls;
+  }
+  bool collects = true;
+  std::vector<double> all;
+  int calls = 0;
+};
+
+/// A step of a rule whose tensors are cut in two: elements with an even number, and the others.
+std::vector<float> trained_in_parts(std::string_view name, const Net& net) {
+  Parts sums;
+  const auto halves = net.weights().size() / 2;
+  std::vector<std::vector<float>> w(2, std::vector<float>(halves)), g = w;
+  const std::vector<model::Tensor> tensors{{"first", {16}, 0, 16, true}, {"second", {26}, 16, 26, true}};
+  const RuleScope scope{.elements = halves, .tensors = tensors, .parts = &sums};
+  std::vector<std::unique_ptr<Rule>> rules;
+  const auto weights = net.weights();
+  for (std::size_t k = 0; k < 2; ++k) {
+    rules.push_back(make_optimizer(name, scope));
+    for (std::size_t i = 0; i < halves; ++i) w[k][i] = weights[2 * i + k];
+  }
+  for (std::uint64_t t = 1; t <= steps; ++t) {
+    const auto gradient = net.gradient(t);
+    sums.all.clear();
+    sums.collects = true;
+    for (std::size_t k = 0; k < 2; ++k) {
+      for (std::size_t i = 0; i < halves; ++i) g[k][i] = gradient[2 * i + k];
+      rules[k]->measure(w[k], g[k], 0, {step_size, t});
+      rules[k]->share();
+    }
+    sums.collects = false;
+    for (std::size_t k = 0; k < 2; ++k) {
+      rules[k]->share();
+      rules[k]->apply(w[k], g[k], 0, {step_size, t});
+    }
+  }
+  EXPECT_EQ(sums.calls, int(4 * steps)) << "one exchange for all tensors of a range";
+  std::vector<float> out(weights.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = w[i % 2][i / 2];
+  return out;
+}
+
+TEST(AdaptiveRule, PartsWithTheirNormsSummedAreTheWholeTensor) {
+  Net net;
+  net.tensors = {{"first", {32}, 0, 32}, {"second", {52}, 32, 52}};
+  for (const std::string_view name : {"lars:decay=0.1,eta=0.2,mu=0.8", "lamb:decay=0.1"}) {
+    const auto whole = trained(name, net), parts = trained_in_parts(name, net);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      ASSERT_NEAR(parts[i], whole[i], 1e-6 * (1 + std::fabs(whole[i]))) << name;
+  }
+}
+
+TEST(AdaptiveRule, PartsWhoseNormsNobodySharedAreRefused) {
+  Parts sums;
+  const std::vector<model::Tensor> tensors{{"part", {4}, 0, 4, true}};
+  std::vector<float> w(4, 1.0f);
+  const std::vector<float> g(4, 1.0f);
+  for (const std::string_view name : {"lars", "lamb"}) {
+    const auto rule = make_optimizer(name, {.elements = 4, .tensors = tensors, .parts = &sums});
+    EXPECT_THROW(rule->apply(w, g, 0, {0.5f, 1}), std::logic_error) << name;
+  }
+}
+
 // A tensor of zeros (a new bias) must be able to leave zero, and one without gradient must stay where it is.
 TEST(AdaptiveRule, ZerosGiveATrustOfOne) {
   const std::vector<model::Tensor> tensors{{"new", {4}, 0, 4}, {"still", {4}, 4, 4}};

@@ -177,18 +177,88 @@ INSTANTIATE_TEST_SUITE_P(
       return n;
     });
 
-TEST(Mesh, RulesOfWholeTensorsGoWithStagesButNotWithTensorRanks) {
-  for (const auto* rule : {"lamb", "lars", "adam"}) {
-    const auto made = make_optimizer(rule, {});
-    EXPECT_EQ(mesh_refusal(parse_mesh("data=2,pipeline=2"), *made), "");
-    EXPECT_EQ(mesh_refusal(parse_mesh("tensor=2"), *made).empty(), rule == std::string("adam"));
+constexpr const char* norm_rules[] = {"lars:eta=0.1", "lamb"};
+
+MeshTraining norm_training(const char* rule, std::string mesh, std::string_view strategy = "sync") {
+  return {.mesh = std::move(mesh),
+          .model = odd,
+          .training = {.strategy = strategy,
+                       .optimizer = rule,
+                       .batch_global = 24,
+                       .steps = 8,
+                       .step_size = std::string(rule) == "lamb" ? 0.01f : 0.3f,
+                       .own_start = false}};
+}
+
+TEST(Mesh, RulesOfWholeTensorsTakeTheNormsOfAllTheirParts) {
+  for (const char* rule : norm_rules) {
+    const auto one = losses(run(norm_training(rule, "data")));
+    ASSERT_LT(one.back(), 0.95 * one.front()) << rule << " must learn, or it shows nothing";
+    for (const auto* mesh : {"tensor=2", "tensor=4", "pipeline=2", "data=2,tensor=2", "tensor=2,pipeline=3"}) {
+      for (const auto* strategy : {"sync", "sharded", "gossip"}) {
+        if (strategy == std::string("gossip") && mesh != std::string("tensor=2")) continue;
+        EXPECT_LT(largest_difference(losses(run(norm_training(rule, mesh, strategy))), one), 1e-5)
+            << rule << " " << mesh << " " << strategy;
+      }
+    }
+    auto local = norm_training(rule, "tensor=2");
+    local.local_norms = true;
+    EXPECT_GT(largest_difference(losses(run(local)), one), 1e-3) << rule << ": norms of parts are others";
   }
-  const test::Training training{
-      .optimizer = "lamb", .batch_global = 24, .steps = 6, .step_size = 0.01f, .own_start = false};
-  const auto one = losses(run({.training = training}));
-  EXPECT_LT(largest_difference(losses(run({.mesh = "data=2,pipeline=2", .training = training})), one), 1e-5);
-  EXPECT_GT(largest_difference(losses(run({.mesh = "tensor=2", .training = training})), one), 1e-5)
-      << "what is refused must be wrong, or the refusal is";
+}
+
+TEST(Mesh, RulesOfWholeTensorsKeepEqualWhatAllTensorRanksHold) {
+  for (const char* rule : norm_rules) {
+    const auto traces = run(norm_training(rule, "tensor=4"));
+    // The last layer, which stands first, is everybody's: 10 x 16 weights and 10 biases, padded.
+    constexpr std::size_t shared = 160 + 16;
+    ASSERT_EQ(traces[0].names[1], "layer3.bias");
+    for (std::size_t r = 1; r < 4; ++r) {
+      EXPECT_TRUE(std::equal(traces[r].weights.begin(), traces[r].weights.begin() + shared, traces[0].weights.begin()));
+      EXPECT_NE(traces[r].weights, traces[0].weights) << "the rest are shards";
+    }
+  }
+}
+
+/// What the forecast of one step says of all ranks of a mesh together.
+std::uint64_t forecast_of(const MeshTraining& t) {
+  const MeshShape shape = parse_mesh(t.mesh).complete(ranks_of(t.mesh));
+  const auto strategy =
+      find_strategy(t.training.strategy)
+          ->make({.bucket_bytes = t.training.bucket_bytes, .optimizer = std::string(t.training.optimizer)});
+  std::uint64_t bytes = 0;
+  for (int stage = 0; stage < shape.pipeline; ++stage) {
+    const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
+    const auto model = model::make_model(t.model, 784, 10, shape.part({.stage = stage}, t.accumulate, batch));
+    const Scene scene{.ranks = static_cast<std::uint32_t>(shape.data),
+                      .tensors = model->tensors(),
+                      .elements = model->element_count()};
+    CopyWork work = strategy->copy_work(scene);
+    work.shares_norms = make_optimizer(t.training.optimizer, {})->needs_whole_tensors();
+    bytes += strategy->predict(scene).bytes * static_cast<std::uint64_t>(shape.tensor);
+    bytes += forecast_copy(scene, shape, stage, *model, batch, work).bytes * static_cast<std::uint64_t>(shape.data);
+  }
+  return bytes;
+}
+
+std::uint64_t sent(const std::vector<MeshTrace>& traces) {
+  std::uint64_t bytes = 0;
+  for (const MeshTrace& t : traces) bytes += t.bytes_sent;
+  return bytes;
+}
+
+TEST(Mesh, TheForecastKnowsTheNormsThatTravel) {
+  for (const auto* strategy : {"sync", "sharded", "independent", "model-averaging:every=1"}) {
+    for (const auto* mesh : {"data=3", "tensor=2", "tensor=4", "data=2,tensor=2", "data=2,tensor=2,pipeline=3"}) {
+      auto t = norm_training("lars:eta=0.1", mesh, strategy);
+      t.training.steps = 1;
+      const std::uint64_t bytes = sent(run(t));
+      EXPECT_EQ(bytes, forecast_of(t)) << strategy << " " << mesh;
+      t.training.optimizer = "sgd";
+      const bool shares = strategy == std::string("sharded") || mesh != std::string("data=3");
+      EXPECT_EQ(sent(run(t)) != bytes, shares) << strategy << " " << mesh;
+    }
+  }
 }
 
 TEST(Mesh, EveryStrategyOfTheTableGoesWithItOrIsRefused) {

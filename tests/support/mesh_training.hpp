@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataparallel/mesh.hpp"
+#include "dataparallel/part_sums.hpp"
 #include "model/registry.hpp"
 #include "support/training.hpp"
 
@@ -18,6 +19,7 @@ struct MeshTraining {
   std::size_t accumulate = 1;
   Training training = {.batch_global = 24, .steps = 12, .own_start = false};
   bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
+  bool local_norms = false;                   ///< rules take the norms of parts for those of tensors
   std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
 };
 
@@ -73,12 +75,17 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
                          gradients = fabric.memory(model->element_count());
   const model::Buffers buffers{parameters, gradients};
   model->initialise(buffers, 100);
+  std::optional<dataparallel::GroupSums> norms;
+  if (shape.tensor > 1 && !t.local_norms) {
+    norms.emplace(probe, mesh.tensor(), dataparallel::sums_a_tensor * model->tensors().size());
+  }
+  dataparallel::PartSums* const parts = norms ? &*norms : nullptr;
   const auto optimizer = dataparallel::make_optimizer(
-      t.training.optimizer, {.elements = model->element_count(), .tensors = model->tensors()});
+      t.training.optimizer, {.elements = model->element_count(), .tensors = model->tensors(), .parts = parts});
   const auto strategy =
       dataparallel::find_strategy(t.training.strategy)
           ->make({.bucket_bytes = t.training.bucket_bytes, .optimizer = std::string(t.training.optimizer)});
-  dataparallel::Worker worker(probe, mesh.data(), *model, buffers, *optimizer);
+  dataparallel::Worker worker(probe, mesh.data(), *model, buffers, *optimizer, &mesh, parts);
   Samples samples(data, t.training.batch_global, mesh.place().data, shape.data);
   MeshTrace trace{.place = mesh.place()};
   strategy->begin(worker);
