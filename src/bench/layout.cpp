@@ -97,7 +97,6 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
     const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
-    if (auto why = dataparallel::mesh_refusal(l.mesh, c.strategy->info()); !why.empty()) return why;
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();

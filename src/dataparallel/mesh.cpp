@@ -10,7 +10,6 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "dataparallel/part_sums.hpp"
-#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -168,15 +167,6 @@ model::TransferPtr FabricPeers::send(model::Neighbour to, std::span<const float>
 
 model::TransferPtr FabricPeers::receive(model::Neighbour from, std::span<float> values) {
   return std::make_unique<FabricTransfer>(fabric_, fabric_.receive(mesh_.pipeline(), rank_of(from), values));
-}
-
-std::string mesh_refusal(const MeshShape& shape, const StrategyInfo& info) {
-  // What needs no optimizer needs no gradient either: it lives on losses.
-  if (shape.copy_ranks() == 1 || !info.optimizer.empty()) return {};
-  return fmt::format(
-      "{} judges weights by their loss, which in mesh '{}' one rank of each copy has; take a mesh of data "
-      "alone or another strategy",
-      info.name, shape.text());
 }
 
 Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerTraffic& traffic) {

@@ -14,8 +14,6 @@
 
 namespace gradmeter::dataparallel {
 
-struct StrategyInfo;
-
 /// Where one rank stands. Tensor ranks are neighbours, since they speak most; then come stages, then data.
 struct MeshPlace {
   int data = 0, stage = 0, tensor = 0;
@@ -88,10 +86,6 @@ class FabricPeers final : public model::Peers {
   Fabric& fabric_;
   const Mesh& mesh_;
 };
-
-/// Why a model held so cannot be trained by that strategy; empty: it can. Strategies that draw weights and judge them
-/// by their loss would need it on all ranks of a copy, and equal draws on those that hold the same.
-std::string mesh_refusal(const MeshShape&, const StrategyInfo&);
 
 /// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
 /// replaced by the tensor ranks.

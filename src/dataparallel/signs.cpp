@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <stdexcept>
 
 #include "core/random.hpp"
 
@@ -34,22 +33,68 @@ core::PhiloxBlock block(NoiseName n, std::size_t number) {
                           {low(n.seed) ^ purpose, low(n.seed >> 32)});
 }
 
+/// One noise, a block of it at a time.
+class Signs {
+ public:
+  explicit Signs(NoiseName name) : name_(name) {}
+
+  void add(float* values, std::size_t count, std::size_t first, float scale) {
+    for (std::size_t i = 0; i < count;) {
+      const std::size_t at = first + i, bit = at % word_bits, n = std::min(word_bits - bit, count - i);
+      const std::uint32_t word = word_at(at);
+      if (n == word_bits) {
+        add_word(values + i, word, scale);
+      } else {
+        for (std::size_t k = 0; k < n; ++k) values[i + k] += (word & masks[bit + k]) != 0 ? scale : -scale;
+      }
+      i += n;
+    }
+  }
+
+ private:
+  std::uint32_t word_at(std::size_t place) {
+    if (place / block_signs != number_) {
+      number_ = place / block_signs;
+      block_ = block(name_, number_);
+    }
+    return block_[place % block_signs / word_bits];
+  }
+
+  static constexpr std::size_t block_signs = 128;
+  NoiseName name_;
+  std::size_t number_ = SIZE_MAX;
+  core::PhiloxBlock block_{};
+};
+
 }  // namespace
 
 void add_signs(std::span<float> values, NoiseName name, float scale, std::size_t first) {
-  if (first % noise_grain != 0) throw std::logic_error("noise was asked for from within a block");
-  for (std::size_t i = 0; i < values.size(); i += noise_grain) {
-    const core::PhiloxBlock signs = block(name, (first + i) / noise_grain);
-    const std::size_t n = std::min(noise_grain, values.size() - i);
-    for (std::size_t at = 0; at < n; at += word_bits) {
-      const std::uint32_t word = signs[at / word_bits];
-      if (n - at >= word_bits) {
-        add_word(values.data() + i + at, word, scale);
-      } else {
-        for (std::size_t k = 0; k < n - at; ++k) values[i + at + k] += (word & masks[k]) != 0 ? scale : -scale;
-      }
+  Signs(name).add(values.data(), values.size(), first, scale);
+}
+
+std::vector<NoiseRun> noise_runs(std::span<const model::Tensor> tensors, std::size_t longest) {
+  std::vector<NoiseRun> runs;
+  const auto add = [&](std::size_t at, std::size_t count, std::size_t first) {
+    for (std::size_t i = 0; i < count; i += longest) {
+      runs.push_back({.at = at + i, .count = std::min(longest, count - i), .first = first + i});
+    }
+  };
+  for (const model::Tensor& t : tensors) {
+    const model::WholePlace w = t.whole.columns > 0 ? t.whole : model::WholePlace{t.offset, t.count, t.count};
+    if (w.columns == w.stride) {
+      add(t.offset, t.count, w.first);
+      continue;
+    }
+    for (std::size_t i = 0, row = 0; i < t.count; i += w.columns, ++row) {
+      add(t.offset + i, w.columns, w.first + row * w.stride);
     }
   }
+  return runs;
+}
+
+void add_signs(std::span<float> values, std::span<const NoiseRun> runs, NoiseName name, float scale) {
+  Signs signs(name);
+  for (const NoiseRun& r : runs) signs.add(values.data() + r.at, r.count, r.first, scale);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include "model/model.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -12,15 +15,21 @@ struct NoiseName {
   std::uint32_t member = 0;
 };
 
-/// Where a span of a long noise begins [elements]; a multiple of this.
-inline constexpr std::size_t noise_grain = 128;
-
 /// values[i] += scale·ε[first + i], where ε are fair signs, +1 or -1 (Rademacher).
 /// Signs and not normal numbers: mean 0 and E[εεᵀ] = I are all that the estimates here ask of ε; their fourth moment is
 /// the smallest there is, so that the estimate of a gradient has the variance (d - 1)/n instead of (d + 1)/n; and one
 /// Philox block makes 128 of them where twelve make a single `core::Random::gaussian`. The same on every machine.
 /// Cost: 8 bytes and about one addition an element.
-/// Errors: std::logic_error when first is no multiple of noise_grain.
 void add_signs(std::span<float> values, NoiseName, float scale, std::size_t first = 0);
+
+/// A run of a flat buffer, and where it begins in the noise.
+struct NoiseRun {
+  std::size_t at, count, first;
+};
+/// The elements of these tensors by their places in the whole model, so that a part is disturbed as it is in the whole;
+/// in runs of at most so many. Gaps between tensors have no noise.
+std::vector<NoiseRun> noise_runs(std::span<const model::Tensor>, std::size_t longest);
+/// Adds them to the runs. Short runs next to each other share draws.
+void add_signs(std::span<float> values, std::span<const NoiseRun>, NoiseName, float scale);
 
 }  // namespace gradmeter::dataparallel

@@ -68,19 +68,19 @@ def body(test):
     for column in ("µs/sample", "B/step", "% equal samples", "% equal time", "waits"):
         test.check(column in done.out, f"the table has a column {column}", done)
 
-    _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2",
+    _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2;pipeline=4",
                       "--accumulate", "1,2", "--time-budget", "30s")
     rows = {(base(p), p["factors"].get("mesh"), p["factors"].get("accumulate") or 1): p
             for p in points if p["factors"]["ranks"] == RANKS}
     for mesh in (None, "data=2,tensor=2", "tensor=2,pipeline=2"):
         for accumulate in (1, 2):
-            for name in ("sync", "independent"):
+            for name in ("sync", "es", "independent"):
                 point = rows.get((name, mesh, accumulate))
                 test.check(point is not None and point["status"] == "ok",
                            f"{name} on {mesh or 'data'} with {accumulate} micro-batches", point)
-    refused = rows.get(("es", "data=2,tensor=2", 1))
+    refused = rows.get(("sync", "pipeline=4", 1))
     test.check(refused is not None and refused["status"] == "unsupported" and refused["reason"],
-               f"es cannot split a model: {refused and refused['reason']}")
+               f"a model of few layers has no four stages: {refused and refused['reason']}")
 
     done, points = scale(test, "servers", "--strategy", "ps-async", "--servers", 1, "--time-budget", "5s")
     served = [p for p in points if base(p) == "ps-async" and p["factors"]["ranks"] == RANKS]

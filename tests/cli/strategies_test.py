@@ -9,7 +9,8 @@ TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_i
 WIRES = {"shm": ([], []), "tcp": (TCP, ["--transport", "mpi"])}
 GRADIENTS, ES, POPULATION = 0.95, 0.80, 0.60  # accuracies that must be reached
 # Small enough to be quick, large enough to be cut: into tensor ranks, stages and the shards of four servers.
-MODEL, STAGED, FLAT = "mlp:784-64-10", "mlp:784-64-32-10", "mlp:784-10"
+MODEL, STAGED, FLAT, SMALL = "mlp:784-64-10", "mlp:784-64-32-10", "mlp:784-10", "mlp:784-32-10"
+SEARCH = 0.40  # of searches on meshes: that they go on together, not how far they come
 
 # name: (model, accuracy, flags). Steps are what the strategy's README row says; the target ends a run early.
 RUNS = {
@@ -32,6 +33,12 @@ RUNS = {
     "sync, tensor=2,pipeline=2": (STAGED, GRADIENTS, ["--mesh", "tensor=2,pipeline=2"]),
     "ps-async, tensor=2": (MODEL, GRADIENTS, ["--mesh", "tensor=2"]),
     "model-averaging, pipeline=2": (STAGED, GRADIENTS, ["--mesh", "pipeline=2"]),
+    "sync, lars, tensor=2": (MODEL, GRADIENTS, ["--mesh", "tensor=2", "--optimizer", "lars", "--lr", 10]),
+    "sharded, lamb": (MODEL, GRADIENTS, ["--optimizer", "lamb", "--lr", 0.01]),
+    "sharded, lars, tensor=2": (MODEL, GRADIENTS, ["--mesh", "tensor=2", "--optimizer", "lars", "--lr", 10]),
+    "es, tensor=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "tensor=2"]),
+    "es, pipeline=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "pipeline=2"]),
+    "population, data=2,tensor=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "data=2,tensor=2"]),
     "es": (FLAT, ES, ["--batch", 32, "--steps", 3000]),
     "population": (FLAT, POPULATION, ["--batch", 32, "--steps", 2000]),
 }

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/signs.hpp"
+#include "model/mlp_shard.hpp"
 #include "support/linear_model.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -50,7 +51,43 @@ TEST(Signs, OfAPartAreThePartOfThem) {
   const auto whole = signs(1000, name);
   const auto part = signs(333, name, 256);
   for (std::size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], whole[256 + i]) << i;
-  EXPECT_THROW(signs(10, name, 64), std::logic_error);
+  const auto unaligned = signs(300, name, 77);
+  for (std::size_t i = 0; i < unaligned.size(); ++i) ASSERT_EQ(unaligned[i], whole[77 + i]) << i;
+}
+
+TEST(Signs, OfAModelsPartsAreThoseOfTheWholeModel) {
+  const std::vector<std::size_t> widths{30, 12, 8, 10};
+  const model::MlpShard whole(widths);
+  const NoiseName name{3, 5, 2};
+  std::vector<float> all(whole.element_count(), 0.0f);
+  add_signs(all, noise_runs(whole.tensors(), 50), name, 1);
+  for (const auto& t : whole.tensors()) {
+    const auto expected = signs(t.count, name, t.offset);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), all.begin() + static_cast<std::ptrdiff_t>(t.offset)));
+  }
+  std::size_t parts = 0, elsewhere = 0;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (std::size_t stage = 0; stage < 2; ++stage) {
+      const model::MlpShard part(widths, {.tensor_rank = rank, .tensor_ranks = 2, .stage = stage, .stages = 2});
+      std::vector<float> mine(part.element_count(), 0.0f);
+      add_signs(mine, noise_runs(part.tensors(), 50), name, 1);
+      for (const auto& l : part.layers()) {
+        const auto& w = part.weight(l);
+        const auto& of_whole = whole.weight(whole.layers()[l.number]);
+        for (std::size_t i = 0; i < w.count; ++i) {
+          const std::size_t place = (l.first_out + i / l.in) * l.whole_in + l.first_in + i % l.in;
+          ASSERT_EQ(mine[w.offset + i], all[of_whole.offset + place]) << w.name << " " << i;
+          elsewhere += mine[w.offset + i] != all[w.offset + i] ? 1 : 0;
+          ++parts;
+        }
+        const auto& b = part.bias(l);
+        for (std::size_t i = 0; i < b.count; ++i) {
+          ASSERT_EQ(mine[b.offset + i], all[whole.bias(whole.layers()[l.number]).offset + l.first_out + i]) << b.name;
+        }
+      }
+    }
+  }
+  EXPECT_GT(elsewhere, parts / 4) << "control: by places in the part the signs are others";
 }
 
 /// The estimate's relative error over one step of size 1: θ moves by the estimated gradient.

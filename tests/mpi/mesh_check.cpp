@@ -31,6 +31,18 @@ std::vector<MeshTraining> plans_for(int ranks) {
     plans.push_back({.mesh = mesh, .accumulate = 2});
     plans.back().training.batch_global = 8 * static_cast<std::size_t>(copies);
   }
+  if (ranks == 2 || ranks == 4) {
+    const auto add = [&](std::string mesh, std::string_view strategy, std::string_view optimizer, float step) {
+      plans.push_back({.mesh = std::move(mesh), .accumulate = 2});
+      test::Training& t = plans.back().training;
+      t.strategy = strategy, t.optimizer = optimizer, t.step_size = step, t.batch_global = 16, t.steps = 4;
+    };
+    const std::string data = ranks == 2 ? "" : "data=2,";
+    add(data + "tensor=2", "sync", "lars", 10);
+    add(data + "tensor=2", "sharded", "lamb", 0.01f);
+    add(data + "tensor=2", "es:pairs=2", "sgd", 0.001f);
+    add(data + "pipeline=2", "population:size=4,survivors=2", "sgd", 0);
+  }
   return plans;
 }
 
@@ -43,6 +55,7 @@ MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, Tr
                       .progress = progress,
                       .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
                       .memory_bytes = std::size_t{2} << 20,
+                      .scatters = true,
                       .max_call_bytes = std::size_t{1} << 20,
                       .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
                      activity);

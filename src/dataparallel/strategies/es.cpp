@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "dataparallel/signs.hpp"
 #include "kernels/aligned.hpp"
@@ -11,7 +12,11 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
 
-double mean_loss(const model::Outcome& o) { return o.loss_sum / static_cast<double>(o.samples); }
+/// Weights to which all pairs are added while they are in the cache.
+constexpr std::size_t stretch = 8192;
+
+/// Of ranks that do not have the loss: 0.
+double mean_loss(const model::Outcome& o) { return o.samples > 0 ? o.loss_sum / static_cast<double>(o.samples) : 0; }
 
 class EvolutionStrategy final : public Strategy {
  public:
@@ -25,6 +30,7 @@ class EvolutionStrategy final : public Strategy {
     Strategy::begin(w);
     gains_ = w.fabric().memory(all_pairs(w.ranks()));
     center_.resize(w.model().element_count());
+    runs_ = noise_runs(w.model().tensors(), stretch);
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
@@ -33,22 +39,29 @@ class EvolutionStrategy final : public Strategy {
     const std::size_t own = gains_.size() / static_cast<std::size_t>(w.ranks());
     const std::size_t first = own * static_cast<std::size_t>(w.rank());
     double loss = 0, correct = 0;
+    std::size_t samples = 0;
     for (std::size_t k = first; k < first + own; ++k) {
       const auto plus = at(w, batch, noise(step, k), sigma_), minus = at(w, batch, noise(step, k), -sigma_);
       gains_[k] = static_cast<float>(mean_loss(minus) - mean_loss(plus));
       loss += plus.loss_sum + minus.loss_sum;
       correct += static_cast<double>(plus.correct + minus.correct);
+      samples = plus.samples;
     }
+    w.tell_copy(gains_.subspan(first, own));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_, w.fabric().record()));
     climb(w, step);
     const double evaluated = 2.0 * static_cast<double>(own);
     return {.loss_sum = loss / evaluated,
             .correct = static_cast<std::size_t>(std::lround(correct / evaluated)),
-            .samples = batch.samples()};
+            .samples = samples};
   }
 
   Forecast predict(const Scene& s) const override {
     return forecast_collective(s, allreduce::Goal::all_gather, all_pairs(static_cast<int>(s.ranks))).times(s.steps);
+  }
+  CopyWork copy_work(const Scene& s) const override {
+    const std::size_t own = all_pairs(static_cast<int>(s.ranks)) / s.ranks;
+    return {.passes = 0, .forwards = 2 * own, .told = own};
   }
 
  private:
@@ -64,22 +77,21 @@ class EvolutionStrategy final : public Strategy {
     const auto p = w.parameters().values<float>();
     w.compute("disturb", {.flops = double(p.size()), .bytes = 16.0 * double(p.size())}, [&] {
       std::ranges::copy(center_, p.begin());
-      add_signs(p, name, distance);
+      add_signs(p, runs_, name, distance);
     });
     return w.model().forward(w, w.buffers(), batch);
   }
 
   void climb(Worker& w, UpdateStep step) {
-    // A stretch of the weights stays in the cache while all pairs are added to it.
-    constexpr std::size_t stretch = 64 * noise_grain;
     const auto p = w.parameters().values<float>();
     const double n = static_cast<double>(gains_.size());
     const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
     w.compute("update", {.flops = n * double(p.size()), .bytes = 12.0 * double(p.size())}, [&] {
       std::ranges::copy(center_, p.begin());
-      for (std::size_t i = 0; i < p.size(); i += stretch) {
-        const auto part = p.subspan(i, std::min(stretch, p.size() - i));
-        for (std::size_t k = 0; k < gains_.size(); ++k) add_signs(part, noise(step, k), scale * gains_[k], i);
+      for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
+        for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;
+        const auto some = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
+        for (std::size_t k = 0; k < gains_.size(); ++k) add_signs(p, some, noise(step, k), scale * gains_[k]);
       }
     });
   }
@@ -89,6 +101,7 @@ class EvolutionStrategy final : public Strategy {
   std::uint64_t seed_;
   std::span<float> gains_;                ///< F+ - F- by pair, rank by rank
   kernels::AlignedVector<float> center_;  ///< the weights that are disturbed
+  std::vector<NoiseRun> runs_;            ///< and their places in the whole model, by which noise is drawn
 };
 
 }  // namespace

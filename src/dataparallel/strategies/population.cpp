@@ -15,7 +15,10 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
 
-double mean_loss(const model::Outcome& o) { return o.loss_sum / static_cast<double>(o.samples); }
+constexpr std::size_t longest_run = 1 << 16;  // any: runs are of no size that matters here
+
+/// Of ranks that do not have the loss: 0.
+double mean_loss(const model::Outcome& o) { return o.samples > 0 ? o.loss_sum / static_cast<double>(o.samples) : 0; }
 
 struct Search {
   std::size_t size = 0, survivors = 0;
@@ -42,6 +45,7 @@ class Population final : public Strategy {
     const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
     first_ = own * static_cast<std::size_t>(w.rank());
     losses_ = w.fabric().memory(all_members(w.ranks()));
+    runs_ = noise_runs(w.model().tensors(), longest_run);
     const auto draw = [&](std::span<float> weights, std::size_t slot) {
       const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
       w.model().initialise({.parameters = weights, .gradients = w.gradients()}, seed);
@@ -65,6 +69,7 @@ class Population final : public Strategy {
       if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
     }
     for (std::size_t k = 0; k < losses.size(); ++k) losses_[first_ + k] = static_cast<float>(losses[k] - par);
+    w.tell_copy(losses_.subspan(first_, losses.size()));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
     select();
     fetch(w, step.number);
@@ -92,6 +97,11 @@ class Population final : public Strategy {
              .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
              .known = false};
     return step.times(s.steps);
+  }
+  /// With the yardstick, which the rank that owns it judges but once.
+  CopyWork copy_work(const Scene& s) const override {
+    const std::size_t own = per_rank(static_cast<int>(s.ranks));
+    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .told = own};
   }
 
  private:
@@ -179,7 +189,7 @@ class Population final : public Strategy {
     const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
     w.compute("breed", {.flops = 3.0 * double(child.size()), .bytes = 20.0 * double(child.size())}, [&] {
       for (std::size_t i = 0; i < child.size(); ++i) child[i] = 0.5f * (a[i] + b[i]);
-      add_signs(child, noise, distance);
+      add_signs(child, runs_, noise, distance);
     });
   }
 
@@ -187,6 +197,7 @@ class Population final : public Strategy {
   std::size_t first_ = 0;                  ///< this rank's slots are first_, first_ + 1, …
   std::vector<std::span<float>> members_;  ///< this rank's
   std::vector<std::span<float>> guests_;   ///< by place among the survivors: those of other ranks
+  std::vector<NoiseRun> runs_;             ///< the weights' places in the whole model, by which noise is drawn
   std::span<float> losses_;                ///< of all slots in the last step, less the yardstick's on the same samples
   std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first; before the first step slot 0 alone
 };

@@ -12,10 +12,12 @@ namespace gradmeter::dataparallel {
 /// breeding=1 the mean of two, else a copy of one, disturbed by mutation·decay^step in every weight (signs.hpp). A
 /// survivor travels once to each rank that needs it, the best to all. It takes no optimizer and no step size.
 /// What `step` returns is the outcome of this rank's best model. What the run hands over is the best of the last step.
-/// Bytes: those of an all-gather of `size` floats, and at most survivors · (P-1) · M of all ranks together.
-/// Memory: (size/P + survivors) · M a rank.
-/// Source: truncation selection: Such et al., "Deep neuroevolution", 2017, algorithm 1; intermediate recombination:
-/// Beyer & Schwefel, "Evolution strategies", Natural Computing 2002.
+/// Of a copy of the model on several ranks one has the losses and tells the others; weights and noise are drawn by
+/// places in the whole model, and a survivor's parts travel each among the ranks that hold such parts.
+/// Bytes: those of an all-gather of `size` floats, as many floats told within copies, and at most survivors · (P-1) · M
+/// of all ranks together. Memory: (size/P + survivors) · M a rank. Source: truncation selection: Such et al., "Deep
+/// neuroevolution", 2017, algorithm 1; intermediate recombination: Beyer & Schwefel, "Evolution strategies", Natural
+/// Computing 2002.
 std::unique_ptr<Strategy> make_population(const core::ParsedName&, const StrategyOptions&);
 
 }  // namespace gradmeter::dataparallel
