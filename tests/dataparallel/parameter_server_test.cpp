@@ -21,6 +21,7 @@ using test::sanitized;
 using test::Seen;
 using test::serve;
 using test::Served;
+using test::target_of;
 using test::uneven;
 using ::testing::HasSubstr;
 
@@ -58,6 +59,29 @@ TEST(ParameterServer, WithoutStalenessStaleSynchronousIsBulkSynchronousToTheBitW
       EXPECT_NE(stale[0].weights, sync[0].weights) << "the control";
     }
   }
+}
+
+/// Weights after the steps of `s`, with gradients that are summed in this order of the workers, by hand.
+std::vector<float> summed_in_order(const Served& s, const std::vector<int>& order) {
+  std::vector<float> out;
+  for (std::size_t i = 0; i < s.elements; ++i) {
+    float x = 1 + 0.01f * static_cast<float>(i % 50);  // rank 0's first weights
+    for (int step = 0; step < s.steps(0); ++step) {
+      float sum = 0;
+      for (const int r : order) sum += x - (target_of(r, step, i) + target_of(r, step, i + s.elements)) / 2;
+      const volatile float change = s.step_size * (sum / static_cast<float>(order.size()));  // rounded
+      x -= change;
+    }
+    out.push_back(x);
+  }
+  return out;
+}
+
+TEST(ParameterServer, ServersSumInTheOrderOfRanksToTheBit) {
+  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 1};
+  s.machine = uneven(4);
+  EXPECT_EQ(serve(s)[0].weights, summed_in_order(s, {0, 1, 2, 3}));
+  EXPECT_NE(serve(s)[0].weights, summed_in_order(s, {2, 1, 0, 3})) << "the control: another order has other bits";
 }
 
 TEST(ParameterServer, BulkSynchronousIsSyncWithinRounding) {
