@@ -15,7 +15,6 @@ namespace {
 
 using test::run_workers;
 using test::sanitized;
-using test::StrategyEnd;
 using test::StrategyRun;
 
 Scene scene_of(const model::Model& m, int ranks, int steps) {
