@@ -105,6 +105,9 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
 }
 
 std::string TrainingTotals::fault() const {
+  if (beyond()) {
+    return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
+  }
   return fmt::format("{} bytes were sent where {} {}", bytes_sent,
                      forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
 }
@@ -251,7 +254,9 @@ TrainingTotals Training::finish() {
   t.forecast = {.bytes = sum(mine.bytes),
                 .messages = sum(mine.messages),
                 .seconds = communicator_.max(mine.seconds),
-                .known = communicator_.all(mine.known)};
+                .known = communicator_.all(mine.known),
+                .most = communicator_.all(mine.bounds())};
+  t.forecast.most &= !t.forecast.known;
   return t;
 }
 

@@ -21,12 +21,18 @@ Forecast& Forecast::operator+=(const Forecast& o) {
   bytes += o.bytes;
   messages += o.messages;
   seconds += o.seconds;
+  const bool bound = bounds() && o.bounds();
   known = known && o.known;
+  most = bound && !known;
   return *this;
 }
 
 Forecast Forecast::times(std::uint64_t n) const {
-  return {.bytes = bytes * n, .messages = messages * n, .seconds = seconds * static_cast<double>(n), .known = known};
+  return {.bytes = bytes * n,
+          .messages = messages * n,
+          .seconds = seconds * static_cast<double>(n),
+          .known = known,
+          .most = most};
 }
 
 allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }

@@ -15,7 +15,9 @@ namespace gradmeter::dataparallel {
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
-  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data: bytes is 0 or the most
+  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
+  bool most = false;   ///< where not known: bytes and messages are the most that there can be
+  bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
 };

@@ -90,7 +90,8 @@ class Population final : public Strategy {
     step += {.bytes = copies * bytes,
              .messages = copies,
              .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
-             .known = false};
+             .known = false,
+             .most = true};
     return step.times(s.steps);
   }
 
