@@ -209,7 +209,9 @@ Forecast Training::forecast() const {
                             .steps = steps_,
                             .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
                             .algorithm = config_.algorithm,
-                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr};
+                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr,
+                            .message_bytes = fabric_.message_bytes(mesh_.data()),
+                            .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
   Forecast mine;
   if (layout_.place.data == 0) mine += strategy_->predict(scene);
   if (layout_.trains() && layout_.place.tensor == 0) {

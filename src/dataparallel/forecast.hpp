@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "allreduce/compressed/compressed.hpp"
 #include "allreduce/hockney.hpp"
 #include "allreduce/registry.hpp"
 #include "compression/registry.hpp"
@@ -33,6 +34,9 @@ struct Scene {
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: none
   allreduce::Link link = {};
+  /// Of calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all elements
+  /// at once.
+  std::size_t message_bytes = 0, max_call_bytes = 0;
 
   /// How many of the steps have a number that n divides.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
@@ -41,6 +45,8 @@ struct Scene {
 allreduce::Shape shape_of(const Scene&);
 /// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
 Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
+/// One all-reduce with the scene's codec, if there is one, by what it comes down to.
+Forecast forecast_all_reduce(const Scene&, std::size_t elements, const allreduce::Contents&);
 /// `messages` messages from each of so many ranks, of so many bytes together for a rank.
 Forecast forecast_messages(const Scene&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
