@@ -186,6 +186,7 @@ TEST(CodedMail, ACodecThatWouldMakeMessagesLongerChangesNothing) {
 TEST(CodedMail, ChunksOfALongShardAreEncodedOneByOne) {
   // 2.7 MiB: three chunks.
   for (const auto* codec : {"topk", "dgc", "randomk", "powersgd", "qsgd-elias", "terngrad"}) {
+    if (sanitized && std::string(codec) != "randomk") continue;
     Served s{.strategy = "ps-sync", .ranks = 3, .servers = 1, .steps = each(2), .codec = codec, .elements = 700'000};
     const auto seen = serve(s);
     expect_forecast(s, seen);
