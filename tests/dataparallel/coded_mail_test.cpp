@@ -170,6 +170,21 @@ TEST(CodedMail, AChunkThatIsSentWholeKeepsItsBits) {
   EXPECT_TRUE(misplaced);
 }
 
+TEST(CodedMail, AServerPutsValuesWhereTheWorkerTookThem) {
+  Served s{.strategy = "ps-sync", .ranks = 3, .servers = 2, .steps = each(1), .elements = 1000};
+  const auto dense = serve(s);
+  s.codec = "randomk:min=1,density=0.25";
+  const auto drawn = serve(s);
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < s.elements; ++i) {
+    const float begin = 1 + 0.01f * static_cast<float>(i % 50), now = drawn[0].weights[i];
+    if (now == begin) continue;
+    ++moved;
+    ASSERT_EQ(now, dense[0].weights[i]) << i << ": one worker's, so as far as without a codec";
+  }
+  EXPECT_NEAR(double(moved), 250, 10);
+}
+
 TEST(CodedMail, ACodecThatWouldMakeMessagesLongerChangesNothing) {
   Served s{.strategy = "ps-sync", .ranks = 4, .servers = 1, .elements = 1000};
   const auto dense = serve(s);
