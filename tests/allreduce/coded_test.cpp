@@ -11,6 +11,7 @@
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/collectives.hpp"
+#include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -147,20 +148,17 @@ void expect_right(const Case& c) {
   }
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-// Sanitizers are ten times slower, and look at how bytes move.
-const std::vector<int> rank_counts{2, 4};
-constexpr std::size_t long_length = 701;
-#else
-const std::vector<int> rank_counts{1, 2, 3, 4, 5, 8};
-constexpr std::size_t long_length = 3001;
-#endif
+constexpr std::size_t long_length = test::sanitized ? 701 : 3001;
+std::vector<int> rank_counts() {
+  if (test::sanitized) return {2, 4};
+  return {1, 2, 3, 4, 5, 8};
+}
 
 std::vector<std::tuple<std::string, int>> coded_all_reduces() {
   std::vector<std::tuple<std::string, int>> cases;
   for (const auto& algorithm : test::scheduled_algorithms()) {
     const auto choice = find_algorithm(algorithm);
-    for (int p : rank_counts) {
+    for (int p : rank_counts()) {
       if (!choice->refusal(shape_of_ranks(p)).empty()) continue;
       if (coded_refusal(*choice->make(shape_of_ranks(p)).front()).empty()) cases.emplace_back(algorithm, p);
     }

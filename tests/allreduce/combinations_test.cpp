@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/collectives.hpp"
+#include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -80,11 +81,8 @@ std::vector<std::string> run_cases(const AlgorithmChoice& a, Shape shape, Goal g
 }
 
 std::vector<std::uint32_t> rank_counts() {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return {2, 3, 8};  // as with types: the sanitizers are slow, and the protocol has no more to show
-#else
+  if (test::sanitized) return {2, 3, 8};  // the protocol has no more to show
   return {1, 2, 3, 4, 5, 8, 16};
-#endif
 }
 
 class Combinations : public ::testing::TestWithParam<std::tuple<std::string, std::uint32_t>> {};

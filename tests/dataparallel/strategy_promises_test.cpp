@@ -4,20 +4,16 @@
 
 #include "core/format.hpp"
 #include "dataparallel/forwarding.hpp"
+#include "support/sanitized.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using test::run_workers;
+using test::sanitized;
 using test::StrategyEnd;
 using test::StrategyRun;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 Scene scene_of(const model::Model& m, int ranks, int steps) {
   return {.ranks = static_cast<std::uint32_t>(ranks),

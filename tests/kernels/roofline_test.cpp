@@ -7,6 +7,7 @@
 #include "kernels/peak.hpp"
 #include "kernels/threads.hpp"
 #include "support/instruction_sets.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -14,9 +15,7 @@ namespace {
 // No product of a library outruns the multipliers it is made of. Both are maxima, so measuring again only helps them:
 // the roof gets a few more chances, since what else runs on the machine may have taken from it.
 TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "our loop is instrumented and the library's is not: their rates do not compare";
-#endif
+  if (test::sanitized) GTEST_SKIP() << "our loop is instrumented and the library's is not: their rates do not compare";
   set_compute_threads(1);
   const double product = measure_gemm_peak(core::Seconds{0.1}).value;
   double roof = 0;

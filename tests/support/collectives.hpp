@@ -11,6 +11,7 @@
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
 #include "runtime/backoff.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::test {
 
@@ -40,13 +41,12 @@ struct TypeAndOp {
   allreduce::Op op;
 };
 inline std::vector<TypeAndOp> types_and_ops() {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  // Sanitizers are ten times slower, and look at how bytes move; how each type is added has tests of its own.
-  return {{core::Element::f64, allreduce::Op::max},
-          {core::Element::f32, allreduce::Op::average},
-          {core::Element::bf16, allreduce::Op::sum},
-          {core::Element::i8, allreduce::Op::product}};
-#else
+  if (sanitized) {  // how each type is added has tests of its own
+    return {{core::Element::f64, allreduce::Op::max},
+            {core::Element::f32, allreduce::Op::average},
+            {core::Element::bf16, allreduce::Op::sum},
+            {core::Element::i8, allreduce::Op::product}};
+  }
   std::vector<TypeAndOp> out;
   for (const auto& e : core::elements) {
     for (const auto op :
@@ -56,7 +56,6 @@ inline std::vector<TypeAndOp> types_and_ops() {
     }
   }
   return out;
-#endif
 }
 
 struct CollectiveCase {

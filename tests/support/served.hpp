@@ -11,6 +11,7 @@
 #include "dataparallel/strategy.hpp"
 #include "dataparallel/virtual/world.hpp"
 #include "support/quadratic.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::test {
 
@@ -104,12 +105,6 @@ inline dataparallel::Forecast forecast(const Served& s) {
                  .steps = static_cast<std::uint64_t>(s.steps(0)),
                  .link = s.machine.link});
 }
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 /// In [0, 1), by rank and number.
 inline double noise(int rank, std::uint64_t n) {
