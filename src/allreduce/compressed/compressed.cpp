@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "allreduce/compressed/gathered.hpp"
+#include "allreduce/compressed/jobs.hpp"
 #include "allreduce/compressed/power_sgd.hpp"
 #include "allreduce/compressed/random_k.hpp"
 #include "allreduce/compressed/shared_scale.hpp"
@@ -89,46 +90,11 @@ std::string tensor_refusal(const CodedRequest& r, const TensorPart& t) {
   return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
 }
 
-/// One part's call: a tensor encoded, or as many dense stretches as the batch holds.
-struct Job {
-  bool coded = false;
-  std::vector<TensorPart> stretches = {};
-  std::size_t elements = 0;
-};
-
-/// A buffer's tensors as jobs, in their order; a dense batch stands where its first stretch does.
-class Jobs {
- public:
-  Jobs(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors)
-      : most_(dense_bytes(r) / sizeof(float)) {
-    const TensorPart all{.offset = 0, .count = count};
-    for (const TensorPart& t : tensors.empty() ? std::span(&all, 1) : tensors) {
-      if (t.count == 0) continue;
-      const bool coded = r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
-      coded ? jobs_.push_back({true, {t}, t.count}) : add_dense(t);
-    }
-  }
-  std::vector<Job> take() { return std::move(jobs_); }
-
- private:
-  void add_dense(const TensorPart& t) {
-    for (std::size_t done = 0; done < t.count;) {
-      const bool open = open_ < jobs_.size() && !jobs_[open_].coded;
-      if (!open || jobs_[open_].elements == most_) {
-        open_ = jobs_.size();
-        jobs_.push_back({});
-      }
-      Job& job = jobs_[open_];
-      const std::size_t n = std::min(t.count - done, most_ - job.elements);
-      job.stretches.push_back({.offset = t.offset + done, .count = n});
-      job.elements += n;
-      done += n;
-    }
-  }
-
-  std::size_t most_, open_ = 0;
-  std::vector<Job> jobs_;
-};
+std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
+  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), [&](const TensorPart& t) {
+    return r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
+  });
+}
 
 class Compressed final : public Staged {
  public:
@@ -161,7 +127,7 @@ class Compressed final : public Staged {
     call_ = call;
     ++calls_;
     done_ = 0;
-    jobs_ = Jobs(request_, call.count, call.contents.tensors).take();
+    jobs_ = jobs_of(request_, call.count, call.contents.tensors);
     if (codec_.feedback) {
       const std::size_t end = call.contents.first + call.count;
       if (worker_residual_.size() < end) worker_residual_.resize(end), owner_residual_.resize(end);
@@ -251,7 +217,7 @@ std::string contents_refusal(const CodedRequest& r, std::span<const TensorPart> 
 
 CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
   CallParts all;
-  for (const Job& job : Jobs(r, count, tensors).take()) {
+  for (const Job& job : jobs_of(r, count, tensors)) {
     const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.stretches.front())
                                       : CallParts{{.algorithm = r.carrier(), .count = job.elements}};
     all.insert(all.end(), parts.begin(), parts.end());
