@@ -11,6 +11,7 @@
 #include "core/name.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi.hpp"
+#include "runtime/subnormals.hpp"
 
 namespace {
 
@@ -119,6 +120,7 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation,
 }  // namespace
 
 int main(int argc, char** argv) {
+  runtime::flush_subnormals();
   const int rank = runtime::read_launcher().rank;
   try {
     std::optional<runtime::SignalWatch> signals(std::in_place);

@@ -11,11 +11,13 @@
 #include "core/error.hpp"
 #include "dataparallel/strategy.hpp"
 #include "dataparallel/virtual/world.hpp"
+#include "support/losses.hpp"
 #include "support/mesh_training.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
+using test::largest_difference;
 using test::MeshTrace;
 using test::MeshTraining;
 using ::testing::HasSubstr;
@@ -44,22 +46,8 @@ VirtualMachine machine_with(std::string_view algorithm) {
   return m;
 }
 
-/// The global batch's mean loss of each step.
 std::vector<double> losses(const std::vector<MeshTrace>& traces) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < traces.front().outcomes.size(); ++i) {
-    double sum = 0;
-    std::size_t samples = 0;
-    for (const MeshTrace& t : traces) sum += t.outcomes[i].loss_sum, samples += t.outcomes[i].samples;
-    out.push_back(sum / static_cast<double>(samples));
-  }
-  return out;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
-  return most;
+  return test::mean_losses(traces, &MeshTrace::outcomes);
 }
 
 std::string refusal(const std::function<void()>& call) {

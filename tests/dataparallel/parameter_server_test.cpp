@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <numbers>
 #include <numeric>
 
@@ -20,6 +21,7 @@ using test::sanitized;
 using test::Seen;
 using test::serve;
 using test::Served;
+using test::target_of;
 using test::uneven;
 using ::testing::HasSubstr;
 
@@ -57,6 +59,29 @@ TEST(ParameterServer, WithoutStalenessStaleSynchronousIsBulkSynchronousToTheBitW
       EXPECT_NE(stale[0].weights, sync[0].weights) << "the control";
     }
   }
+}
+
+/// Weights after the steps of `s`, with gradients that are summed in this order of the workers, by hand.
+std::vector<float> summed_in_order(const Served& s, const std::vector<int>& order) {
+  std::vector<float> out;
+  for (std::size_t i = 0; i < s.elements; ++i) {
+    float x = 1 + 0.01f * static_cast<float>(i % 50);  // rank 0's first weights
+    for (int step = 0; step < s.steps(0); ++step) {
+      float sum = 0;
+      for (const int r : order) sum += x - (target_of(r, step, i) + target_of(r, step, i + s.elements)) / 2;
+      const volatile float change = s.step_size * (sum / static_cast<float>(order.size()));  // rounded
+      x -= change;
+    }
+    out.push_back(x);
+  }
+  return out;
+}
+
+TEST(ParameterServer, ServersSumInTheOrderOfRanksToTheBit) {
+  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 1};
+  s.machine = uneven(4);
+  EXPECT_EQ(serve(s)[0].weights, summed_in_order(s, {0, 1, 2, 3}));
+  EXPECT_NE(serve(s)[0].weights, summed_in_order(s, {2, 1, 0, 3})) << "the control: another order has other bits";
 }
 
 TEST(ParameterServer, BulkSynchronousIsSyncWithinRounding) {
@@ -139,45 +164,79 @@ TEST(ParameterServer, TheStalenessBoundHoldsExactlyAndIsReached) {
   }
 }
 
-/// x' = x - ηh·x(τ updates ago): what lock step must give.
-std::vector<float> delayed(float x0, float rate, std::size_t delay, std::size_t updates) {
-  std::vector<float> x(delay + 1, x0);
-  for (std::size_t i = 0; i < updates; ++i) x.push_back(x.back() - rate * x[x.size() - 1 - delay]);
-  return x;
+/// ηh up to which x' = x - ηh·x(τ updates ago) is stable.
+double delay_limit(int delay) { return 2 * std::sin(std::numbers::pi / (4.0 * delay + 2)); }
+
+/// What that sequence is after each round of τ + 1 updates.
+std::vector<float> delayed(float x0, float rate, std::size_t delay, std::size_t rounds) {
+  std::vector<float> x(delay + 1, x0), out;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i <= delay; ++i) x.push_back(x.back() - rate * x[x.size() - 1 - delay]);
+    out.push_back(x.back());
+  }
+  return out;
+}
+
+/// log of the factor by which the sequence grows in a round in the long run: of its largest root, z^(τ+1) = z^τ - ηh,
+/// which at the limit lies on the unit circle.
+double growth_of_root(double rate, int delay) {
+  auto z = std::polar(1.0, std::numbers::pi / (2.0 * delay + 1));
+  for (int i = 0; i < 50; ++i) {  // Newton
+    const auto low = std::pow(z, delay - 1);
+    z -= (low * z * (z - 1.0) + rate) / (low * (double(delay + 1) * z - double(delay)));
+  }
+  return (delay + 1) * std::log(std::abs(z));
+}
+
+/// The same of a path, from its 10th round on, when the other roots have died down. A pair of roots r·e^±iφ is left
+/// (for τ = 0 one root), and x[n]·x[n+2] - x[n+1]² is a constant times r^2n.
+double growth_of_path(const std::vector<double>& x, int delay) {
+  const std::size_t first = 10, last = x.size() - 3;
+  const auto squared = [&](std::size_t n) { return delay == 0 ? x[n] * x[n] : x[n] * x[n + 2] - x[n + 1] * x[n + 1]; };
+  return std::log(squared(last) / squared(first)) / 2 / double(last - first);
 }
 
 TEST(ParameterServer, InLockStepAFixedDelayIsStableUpToItsLimit) {
-  for (const int delay : {0, 1, 2, 3, 4, 7, 15}) {
+  for (int delay = 0; delay <= 15; ++delay) {
     if (sanitized && delay > 3) break;
-    const double limit = 2 * std::sin(std::numbers::pi / (4.0 * delay + 2));
-    for (const double share : {0.97, 1.03}) {
-      const int workers = delay + 1, steps = 160;
-      Served s{.strategy = "ps-async:scale=sum",
-               .ranks = workers + 1,
-               .servers = 1,
-               .steps = each(steps),
-               .elements = 16,
-               .step_size = static_cast<float>(share * limit),
-               .targets = Served::Targets::zero,
-               .flops = 1e8};  // long enough that all start their first step before anybody ends it
-      const auto seen = serve(s);
-      const Seen& last = *std::max_element(seen.begin(), seen.end() - 1,
-                                           [](const Seen& a, const Seen& b) { return a.seconds < b.seconds; });
-      const auto exact =
-          delayed(1, s.step_size, static_cast<std::size_t>(delay), static_cast<std::size_t>(workers) * steps);
-      double early = 0, late = 0;
-      for (int i = 0; i < steps; ++i) {
-        const double x = std::fabs(double(last.first[static_cast<std::size_t>(i)]));
-        if (i >= steps / 4 && i < steps / 2) early = std::max(early, x);
-        if (i >= steps * 3 / 4) late = std::max(late, x);
+    const double limit = delay_limit(delay);
+    // Every element has its own ηh, so one run shows both sides; and that it is no neighbour's delay, whose limits lie
+    // on the other side.
+    std::vector<double> rates{0.99 * limit, 1.01 * limit, 1.01 * delay_limit(delay + 1)};
+    if (delay > 0) rates.push_back(0.99 * delay_limit(delay - 1));
+    const std::size_t rounds = 24;
+    Served s{.strategy = "ps-async:scale=sum",
+             .ranks = delay + 2,
+             .servers = 1,
+             .steps = each(rounds),
+             .elements = 2 * rates.size(),
+             .step_size = 1,
+             .curvatures = {rates.begin(), rates.end()},
+             .targets = Served::Targets::zero,
+             .path = true,
+             .flops = 1e8};  // long enough that all start their first step before anybody ends it
+    const auto seen = serve(s);
+    // Whoever ends last has seen the updates of all in each round.
+    const Seen& last = *std::max_element(seen.begin(), seen.end() - 1,
+                                         [](const Seen& a, const Seen& b) { return a.seconds < b.seconds; });
+    ASSERT_EQ(last.path.size(), rounds);
+    for (std::size_t k = 0; k < rates.size(); ++k) {
+      std::vector<double> x;
+      for (const auto& weights : last.path) x.push_back(weights[k]);
+      const auto exact = delayed(1 + 0.01f * static_cast<float>(k), s.curvatures[k], std::size_t(delay), rounds);
+      double most = 0;
+      for (std::size_t i = 0; i < rounds; ++i) {
+        most = std::max(most, std::fabs(x[i]));
+        EXPECT_NEAR(x[i], exact[i], 1e-5 * most) << "delay " << delay << " rate " << rates[k] << " round " << i;
       }
-      if (share < 1) {
-        EXPECT_LT(late, 0.8 * early) << "delay " << delay;
+      const double growth = growth_of_path(x, delay), expected = growth_of_root(rates[k], delay);
+      EXPECT_NEAR(growth, expected, 1e-4 + 1e-3 * std::fabs(expected)) << "delay " << delay << " rate " << rates[k];
+      const bool stable = k == 0 || k == 2;
+      if (stable) {
+        EXPECT_LT(growth, -0.005) << "delay " << delay << " rate " << rates[k] << " of " << limit;
       } else {
-        EXPECT_GT(late, 1.25 * early) << "delay " << delay;
+        EXPECT_GT(growth, 0.005) << "delay " << delay << " rate " << rates[k] << " of " << limit;
       }
-      const float there = exact.back();
-      EXPECT_NEAR(last.first.back(), there, 1e-3 * std::max(1.0, late)) << "delay " << delay;
     }
   }
 }

@@ -10,11 +10,13 @@
 #include "core/error.hpp"
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/virtual/world.hpp"
+#include "support/losses.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
+using test::largest_difference;
 using test::StepTrace;
 using test::Trace;
 using test::Training;
@@ -34,26 +36,7 @@ std::vector<Trace> run(int workers, const Training& t, const VirtualMachine& m =
   return traces;
 }
 
-/// The global batch's mean loss of each step.
-std::vector<double> losses(const std::vector<Trace>& traces) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < traces.front().steps.size(); ++i) {
-    double sum = 0;
-    std::size_t samples = 0;
-    for (const Trace& t : traces) sum += t.steps[i].outcome.loss_sum, samples += t.steps[i].outcome.samples;
-    out.push_back(sum / static_cast<double>(samples));
-  }
-  return out;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
-  return most;
-}
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  return largest_difference(std::vector<double>(a.begin(), a.end()), std::vector<double>(b.begin(), b.end()));
-}
+std::vector<double> losses(const std::vector<Trace>& traces) { return test::mean_losses(traces, &Trace::outcomes); }
 
 VirtualMachine machine_with(std::string_view algorithm) {
   VirtualMachine m;
@@ -109,7 +92,7 @@ TEST(Sync, AllRanksHoldIdenticalBitsAfterEveryStep) {
 TEST(Sync, RanksSeeDifferentSamples) {
   const auto traces = run(4, {.steps = 1});
   for (std::size_t r = 1; r < 4; ++r) {
-    EXPECT_NE(traces[r].steps[0].outcome.loss_sum, traces[0].steps[0].outcome.loss_sum);
+    EXPECT_NE(traces[r].outcomes[0].loss_sum, traces[0].outcomes[0].loss_sum);
   }
 }
 

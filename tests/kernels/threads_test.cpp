@@ -1,12 +1,15 @@
 #include "kernels/threads.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
+#include "runtime/subnormals.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -64,6 +67,28 @@ TEST(Split, ASmallRangeStaysOnOneThread) {
   EXPECT_EQ(parts(1000, 500).size(), 2U);
   set_compute_threads(1);
   EXPECT_EQ(parts(100000, 1).size(), 1U);
+}
+
+TEST(Split, ThreadsThatStartLaterFlushSubnormalsLikeTheirCaller) {
+  // On a thread of its own, which has a team of its own and takes the mode with it.
+  std::vector<float> products(64, 1.0F), control = products;
+  const auto multiply = [](std::vector<float>& out) {
+    volatile float least = std::numeric_limits<float>::min(), tenth = 0.1F;
+    split(out.size(), 16, [&](std::size_t first, std::size_t count) {
+      for (std::size_t i = first; i < first + count; ++i) out[i] = least * tenth;
+    });
+  };
+  std::thread([&] {
+    set_compute_threads(4);
+    runtime::flush_subnormals();
+    multiply(products);
+  }).join();
+  std::thread([&] {
+    set_compute_threads(4);
+    multiply(control);
+  }).join();
+  EXPECT_THAT(products, testing::Each(0.0F));
+  EXPECT_THAT(control, testing::Each(testing::Gt(0.0F))) << "the control: without the mode they are numbers";
 }
 
 }  // namespace

@@ -1,69 +1,29 @@
+// Collectives of the fabric of real ranks, by every algorithm and transport; its parts for all transports are in
+// fabric_transport_check.cpp.
 #include "dataparallel/world/fabric.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "core/error.hpp"
-#include "mpi/ranks.hpp"
+#include "mpi/fabric_site.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using allreduce::Op;
 using runtime::Communicator;
+using test::bytes_of_all;
 using test::fill;
+using test::longest;
 using test::same_on_all;
+using test::Site;
+using test::text;
+using test::usual;
 using test::value_at;
 using test::wrong_sum;
-
-// Elements. Scratch grows with the longest call, so only the tests that need it ask for it.
-constexpr std::size_t usual = 20'011, longest = 300'007;
-
-std::string text(TransportKind t) { return t == TransportKind::shm ? "shm" : t == TransportKind::mpi ? "mpi" : "auto"; }
-std::string text(ProgressMode p) { return p == ProgressMode::thread ? "thread" : "on_wait"; }
-
-/// A fabric over all ranks, and what it needs.
-struct Site {
-  Site(std::string_view algorithm, TransportKind transport, ProgressMode progress, std::size_t longest_call = usual)
-      : fabric(world,
-               {.algorithm = algorithm.empty() ? nullptr : allreduce::find_algorithm(algorithm),
-                .transport = transport,
-                .progress = progress,
-                .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
-                .memory_bytes = std::size_t{4} << 20,
-                .max_call_bytes = longest_call * sizeof(double)},
-               activity) {}
-  int rank() const { return world.rank(); }
-  int size() const { return world.size(); }
-  /// Rank-distinct values in memory that every transport can move.
-  std::span<float> values(std::size_t n, int as_rank) {
-    const auto v = fabric.arena().take_of<float>(n);
-    fill(v, as_rank);
-    return v;
-  }
-  std::span<float> values(std::size_t n) { return values(n, rank()); }
-  std::vector<int> everyone() const {
-    std::vector<int> ranks(static_cast<std::size_t>(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
-
-  const Communicator world = Communicator::world();
-  runtime::Activity activity;
-  WorldFabric fabric;
-};
-
-/// Payload of a whole all-reduce of n floats by all ranks together; null for a vendor's.
-std::optional<std::uint64_t> bytes_of_all(std::string_view algorithm, int ranks, std::size_t n) {
-  const auto p = static_cast<std::uint64_t>(ranks);
-  if (algorithm == "ring") return 2 * (p - 1) * n * sizeof(float);
-  if (algorithm != "recursive-doubling") return std::nullopt;
-  const std::uint64_t power = std::bit_floor(p), extra = p - power;
-  return (2 * extra + power * static_cast<std::uint64_t>(std::countr_zero(power))) * n * sizeof(float);
-}
 
 using Config = std::tuple<std::string, TransportKind, ProgressMode>;
 
@@ -207,194 +167,6 @@ TEST_P(EveryFabric, WithAThreadCallsEndThoughNobodyWaits) {
   EXPECT_TRUE(ticket->done());
   f.wait(ticket);
   EXPECT_EQ(wrong_sum(v, site.everyone(), false), std::nullopt);
-}
-
-/// What does not depend on the all-reduce.
-class EveryTransport : public ::testing::TestWithParam<std::tuple<TransportKind, ProgressMode>> {
- protected:
-  Site make_site(std::size_t longest_call) const {
-    return Site("ring", std::get<0>(GetParam()), std::get<1>(GetParam()), longest_call);
-  }
-  Site site_ = make_site(usual);
-};
-
-INSTANTIATE_TEST_SUITE_P(Ranks, EveryTransport,
-                         ::testing::Combine(::testing::Values(TransportKind::mpi, TransportKind::shm),
-                                            ::testing::Values(ProgressMode::on_wait, ProgressMode::thread)),
-                         [](const auto& param) {
-                           return text(std::get<0>(param.param)) + "_" + text(std::get<1>(param.param));
-                         });
-
-TEST_P(EveryTransport, ABroadcastReachesAllFromEveryRoot) {
-  Site site = make_site(longest);
-  Fabric& f = site.fabric;
-  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{1001}, longest}) {
-    for (int root = 0; root < site.size(); ++root) {
-      const auto mark = site.fabric.arena().mark();
-      const auto v = site.values(n);
-      const auto ticket = f.broadcast(everybody, v, root);
-      f.wait(ticket);
-      std::size_t wrong = 0;
-      for (std::size_t i = 0; i < n; ++i) wrong += v[i] != value_at(root, i);
-      EXPECT_EQ(wrong, 0u) << "n " << n << " root " << root;
-      EXPECT_EQ(ticket->completion().bytes_sent, ticket->completion().bytes_due);
-      EXPECT_EQ(site.world.sum(double(ticket->completion().bytes_sent)), double(4 * n) * (site.size() - 1));
-      site.fabric.arena().rewind(mark);
-    }
-  }
-}
-
-TEST_P(EveryTransport, MessagesRoundTheRingArriveInOrder) {
-  Fabric& f = site_.fabric;
-  const int p = site_.size(), next = (site_.rank() + 1) % p, before = (site_.rank() + p - 1) % p;
-  if (p == 1) GTEST_SKIP() << "nobody to send to";
-  const std::vector<std::size_t> lengths{5, 0, 70'001, 1, 1, 300, longest, 2, 0, 9};
-  std::vector<std::span<float>> out, in;
-  std::vector<Ticket> sends, receives;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    out.push_back(site_.values(lengths[i], site_.rank() + 10 * int(i)));
-    in.push_back(site_.values(lengths[i], 1000));
-  }
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    sends.push_back(f.send(everybody, next, std::span<const float>(out[i])));
-    receives.push_back(f.receive(everybody, before, in[i]));
-  }
-  for (const auto& t : receives) f.wait(t);
-  for (const auto& t : sends) f.wait(t);
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    std::size_t wrong = 0;
-    for (std::size_t k = 0; k < lengths[i]; ++k) wrong += in[i][k] != value_at(before + 10 * int(i), k);
-    EXPECT_EQ(wrong, 0u) << "message " << i;
-    EXPECT_EQ(sends[i]->completion().bytes_sent, 4 * lengths[i]);
-    EXPECT_EQ(sends[i]->completion().bytes_due, 4 * lengths[i]);
-    EXPECT_EQ(receives[i]->completion().bytes_sent, 0u);
-  }
-}
-
-TEST_P(EveryTransport, MessagesDoNotWaitForCollectives) {
-  Fabric& f = site_.fabric;
-  const auto v = site_.values(1001);
-  const auto word = site_.values(1, 7);
-  if (site_.size() == 1) GTEST_SKIP() << "nobody to send to";
-  if (site_.rank() == 0) {
-    const auto t = f.all_reduce(everybody, v, Op::sum);
-    for (int peer = 1; peer < site_.size(); ++peer) f.wait(f.send(everybody, peer, std::span<const float>(word)));
-    f.wait(t);
-  } else {
-    word[0] = 0;
-    f.wait(f.receive(everybody, 0, word));  // rank 0 waits in the collective by now
-    f.wait(f.all_reduce(everybody, v, Op::sum));
-  }
-  EXPECT_EQ(word[0], value_at(7, 0));
-  EXPECT_EQ(wrong_sum(v, site_.everyone(), false), std::nullopt);
-}
-
-TEST_P(EveryTransport, CallsOfTwoGroupsMayBePostedInDifferentOrders) {
-  Fabric& f = site_.fabric;
-  const Group other = f.split(0, -site_.rank());
-  const auto a = site_.values(20'000), b = site_.values(20'000);
-  Ticket in_everybody, in_other;
-  if (site_.rank() % 2 == 0) {
-    in_everybody = f.all_reduce(everybody, a, Op::sum);
-    in_other = f.all_reduce(other, b, Op::sum);
-    f.wait(in_everybody);
-  } else {
-    in_other = f.all_reduce(other, b, Op::sum);
-    in_everybody = f.all_reduce(everybody, a, Op::sum);
-    f.wait(in_other);
-  }
-  f.wait(in_everybody);
-  f.wait(in_other);
-  EXPECT_EQ(wrong_sum(a, site_.everyone(), false), std::nullopt);
-  EXPECT_EQ(wrong_sum(b, site_.everyone(), false), std::nullopt);
-}
-
-TEST_P(EveryTransport, GroupsHaveMessagesAndBroadcastsOfTheirOwn) {
-  Fabric& f = site_.fabric;
-  const Group g = f.split(site_.rank() % 2, -site_.rank());
-  const int p = f.size(g), me = f.rank(g), next = (me + 1) % p, before = (me + p - 1) % p;
-  auto world_rank = [&](int r) { return site_.rank() % 2 + 2 * (p - 1 - r); };
-  const auto mine = site_.values(100), got = site_.values(100, 1000);
-  if (p > 1) {
-    const auto sending = f.send(g, next, std::span<const float>(mine));
-    f.wait(f.receive(g, before, got));
-    f.wait(sending);
-    EXPECT_EQ(got[99], value_at(world_rank(before), 99));
-  }
-  f.wait(f.broadcast(g, mine, p - 1));
-  EXPECT_EQ(mine[99], value_at(world_rank(p - 1), 99));
-}
-
-TEST_P(EveryTransport, ALateRankHoldsItsPeersUp) {
-  using namespace std::chrono_literals;
-  const auto v = site_.values(1001);
-  Fabric& f = site_.fabric;
-  site_.world.barrier();
-  if (site_.rank() == site_.size() - 1) std::this_thread::sleep_for(50ms);
-  const auto ticket = f.all_reduce(everybody, v, Op::sum);
-  f.wait(ticket);
-  const double took = ticket->completion().finished - ticket->completion().started;
-  const bool waits = site_.size() > 1 && site_.rank() == 0;
-  EXPECT_GT(took, waits ? 0.02 : 0.0);
-  EXPECT_EQ(wrong_sum(v, site_.everyone(), false), std::nullopt);
-}
-
-TEST_P(EveryTransport, ComputationRunsAtOnceAndIsOnTheBoard) {
-  bool ran = false;
-  site_.fabric.compute("forward.gemm", {}, [&] {
-    ran = true;
-    EXPECT_STREQ(site_.activity.doing().computing, "forward.gemm");
-  });
-  EXPECT_TRUE(ran);
-  EXPECT_EQ(site_.activity.doing().computing, nullptr);
-  EXPECT_EQ(site_.fabric.record(), nullptr);
-}
-
-// Wrong use. Each fabric is thrown away afterwards, by all ranks together.
-
-TEST_P(EveryTransport, ABufferLongerThanPromisedIsRefused) {
-  Fabric& f = site_.fabric;
-  const auto v = site_.fabric.arena().take_of<double>(usual + 1);
-  EXPECT_THROW(f.wait(f.all_reduce(everybody, v, Op::sum)), core::BackendError);
-}
-
-TEST_P(EveryTransport, AnAverageOfIntegersIsRefused) {
-  Fabric& f = site_.fabric;
-  const auto v = site_.fabric.arena().take_of<std::int32_t>(4);
-  EXPECT_THROW(f.wait(f.all_reduce(everybody, v, Op::average)), core::UsageError);
-}
-
-TEST_P(EveryTransport, DeviceMemoryIsRefused) {
-  Fabric& f = site_.fabric;
-  float pretended = 0;
-  const runtime::DeviceSpan<float> device(&pretended, 1);
-  EXPECT_THROW((void)f.all_reduce(everybody, device, Op::sum), std::logic_error);
-  EXPECT_THROW((void)f.broadcast(everybody, device, 0), std::logic_error);
-}
-
-TEST_P(EveryTransport, AnAllReduceOfMemoryThatPeersCannotReadIsRefused) {
-  if (std::get<0>(GetParam()) != TransportKind::shm) GTEST_SKIP() << "point to point takes any memory";
-  Fabric& f = site_.fabric;
-  std::vector<float> heap(100);
-  EXPECT_THROW(f.wait(f.all_reduce(everybody, std::span<float>(heap), Op::sum)), core::BackendError);
-}
-
-TEST_P(EveryTransport, AMessageFromMemoryThatPeersCannotReadIsRefused) {
-  if (std::get<0>(GetParam()) != TransportKind::shm) GTEST_SKIP() << "point to point takes any memory";
-  Fabric& f = site_.fabric;
-  const std::vector<float> heap(100);
-  EXPECT_THROW(f.wait(f.send(everybody, 0, std::span<const float>(heap))), core::BackendError);
-}
-
-TEST_P(EveryTransport, AMessageMayLandInAnyMemory) {
-  Fabric& f = site_.fabric;
-  if (site_.size() == 1) GTEST_SKIP() << "nobody to send to";
-  const int p = site_.size(), next = (site_.rank() + 1) % p, before = (site_.rank() + p - 1) % p;
-  std::vector<float> heap(1000);
-  const auto sending = f.send(everybody, next, std::span<const float>(site_.values(1000)));
-  f.wait(f.receive(everybody, before, std::span<float>(heap)));
-  f.wait(sending);
-  EXPECT_EQ(heap[999], value_at(before, 999));
 }
 
 TEST(WorldFabric, AutomaticMeansSharedMemoryOnOneNode) {

@@ -62,7 +62,7 @@ TEST(TrainingOnRanks, HoldsTheBitsOfVirtualTimeInEveryStep) {
         for (std::size_t i = 0; i < trace.steps.size(); ++i) {
           EXPECT_EQ(trace.steps[i].weights, expected.steps[i].weights)
               << algorithm << " transport " << int(transport) << " progress " << int(progress) << " step " << i;
-          EXPECT_EQ(trace.steps[i].outcome.loss_sum, expected.steps[i].outcome.loss_sum);
+          EXPECT_EQ(trace.outcomes[i].loss_sum, expected.outcomes[i].loss_sum);
           EXPECT_EQ(trace.steps[i].parts.bytes_sent, expected.steps[i].parts.bytes_sent);
           EXPECT_EQ(trace.steps[i].parts.bytes_due, expected.steps[i].parts.bytes_due);
           if (trace.steps[i].weights != expected.steps[i].weights) break;
@@ -79,7 +79,7 @@ TEST(TrainingOnRanks, WithTheVendorsAllReduceFollowsTheSameLosses) {
   const Trace expected = in_virtual_time(world.size(), world.rank(), t, "ring");
   const Trace trace = on_ranks(world, t, "mpi", TransportKind::automatic, ProgressMode::on_wait);
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
-    EXPECT_NEAR(trace.steps[i].outcome.loss_sum, expected.steps[i].outcome.loss_sum, 1e-4);
+    EXPECT_NEAR(trace.outcomes[i].loss_sum, expected.outcomes[i].loss_sum, 1e-4);
     EXPECT_EQ(trace.steps[i].parts.bytes_known, world.size() == 1);
   }
 }

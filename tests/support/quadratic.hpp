@@ -1,6 +1,7 @@
-// The smallest model that can be trained: ½h·|x - target|², whose gradient is known by hand.
+// The smallest model that can be trained: Σ ½h·(x - target)², whose gradient is known by hand.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/model.hpp"
@@ -8,11 +9,11 @@
 namespace gradmeter::test {
 
 /// Inputs are targets, [samples × elements]; the gradient is h (x - their mean). A few tensors of different lengths, of
-/// which the first is ready first. flops: what a pass costs.
+/// which the first is ready first. curvatures: element i's h is the i-th of them, in turn. flops: what a pass costs.
 class Quadratic final : public model::Model {
  public:
-  explicit Quadratic(std::size_t elements, float h = 1, double flops = 1e6)
-      : elements_(elements), h_(h), flops_(flops), name_("quadratic") {
+  explicit Quadratic(std::size_t elements, std::vector<float> curvatures = {1}, double flops = 1e6)
+      : elements_(elements), curvatures_(std::move(curvatures)), flops_(flops), name_("quadratic") {
     const std::size_t third = elements / 3;
     add("c", 0, third);
     add("b", third, third / 2);
@@ -38,7 +39,7 @@ class Quadratic final : public model::Model {
       const auto targets = batch.inputs.values<float>();
       for (std::size_t i = 0; i < targets.size(); ++i) {
         const double off = double(x[i % elements_]) - double(targets[i]);
-        out.loss_sum += 0.5 * double(h_) * off * off;
+        out.loss_sum += 0.5 * double(curvature(i % elements_)) * off * off;
       }
     });
     return out;
@@ -52,7 +53,7 @@ class Quadratic final : public model::Model {
         for (std::size_t i = tensors_[t].offset; i < tensors_[t].offset + tensors_[t].count; ++i) {
           float mean = 0;
           for (std::size_t s = 0; s < batch.samples(); ++s) mean += targets[s * elements_ + i];
-          g[i] = h_ * (x[i] - mean / static_cast<float>(batch.samples()));
+          g[i] = curvature(i) * (x[i] - mean / static_cast<float>(batch.samples()));
         }
       });
       ready(t);
@@ -60,11 +61,12 @@ class Quadratic final : public model::Model {
   }
 
  private:
+  float curvature(std::size_t i) const { return curvatures_[i % curvatures_.size()]; }
   void add(std::string name, std::size_t offset, std::size_t count) {
     tensors_.push_back({.name = std::move(name), .shape = {count}, .offset = offset, .count = count});
   }
   std::size_t elements_;
-  float h_;
+  std::vector<float> curvatures_;
   double flops_;
   std::string name_;
   std::vector<model::Tensor> tensors_;

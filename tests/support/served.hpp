@@ -21,10 +21,12 @@ struct Served {
   std::function<int(int rank)> steps = [](int) { return 12; };
   std::string optimizer = "sgd", codec = "none";
   std::size_t elements = 200;
-  float step_size = 0.1f, h = 1;
+  float step_size = 0.1f;
+  std::vector<float> curvatures = {1};  ///< as Quadratic takes them
   bool overlap = true;
   enum class Targets { moving, resting, zero } targets = Targets::moving;  ///< moving: with every step; apart by rank
   bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
+  bool path = false;      ///< keep the weights of every step
   bool judge = false;     ///< after every step; all workers must make equally many
   double flops = 1e6;
   dataparallel::VirtualMachine machine = {};
@@ -34,6 +36,7 @@ struct Served {
 struct Seen {
   std::vector<float> weights;              ///< at the end
   std::vector<float> first;                ///< element 0 after each step
+  std::vector<std::vector<float>> path;    ///< all elements after each step, where it was asked for
   std::vector<std::vector<float>> judged;  ///< after each step
   dataparallel::Observations observed = {};
   dataparallel::Totals totals = {};
@@ -52,7 +55,7 @@ inline dataparallel::StrategyPtr choice(const Served& s) {
 
 inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   using namespace dataparallel;
-  Quadratic model(s.elements, s.h, s.flops);
+  Quadratic model(s.elements, s.curvatures, s.flops);
   const model::Buffers buffers{fabric.memory(s.elements), fabric.memory(s.elements)};
   model.initialise(buffers, s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0);
   const auto rule = make_optimizer(s.optimizer, {.elements = s.elements, .tensors = model.tensors()});
@@ -72,6 +75,8 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
     strategy->step(worker, {targets, labels}, {.size = s.step_size, .number = static_cast<std::uint64_t>(step) + 1});
     probe.end_step();
     seen.first.push_back(buffers.parameters.values<float>()[0]);
+    if (s.path)
+      seen.path.emplace_back(buffers.parameters.values<float>().begin(), buffers.parameters.values<float>().end());
     ++seen.steps;
     if (!s.judge) continue;
     strategy->settle(worker);

@@ -33,13 +33,13 @@ struct StepTrace {
   std::vector<dataparallel::Completion> calls;
   double begin = 0, forward_end = 0, backward_end = 0;
   std::uint64_t weights = 0;  ///< a hash of all their bits
-  model::Outcome outcome;
 };
 
 /// What one worker saw.
 struct Trace {
   std::vector<StepTrace> steps;
-  std::vector<float> weights;  ///< at the end
+  std::vector<model::Outcome> outcomes;  ///< by step
+  std::vector<float> weights;            ///< at the end
 };
 
 inline std::uint64_t hash_of(std::span<const float> values) {
@@ -110,7 +110,7 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
     const auto outcome =
         strategy->step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
-    trace.steps.back().outcome = outcome;
+    trace.outcomes.push_back(outcome);
     trace.steps.back().weights = hash_of(buffers.parameters.values<float>());
   }
   strategy->end(worker);

@@ -1,0 +1,52 @@
+#include "model/registry.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/error.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+std::string refusal(std::string_view name, std::size_t features = 784, std::size_t classes = 10) {
+  try {
+    make_model(name, features, classes);
+    return "";
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+
+TEST(ModelRegistry, NamesBecomeCanonical) {
+  EXPECT_EQ(make_model("mlp", 784, 10)->name(), "mlp:784-1024-1024-10");
+  EXPECT_EQ(make_model("mlp:784-100-10", 784, 10)->name(), "mlp:784-100-10");
+  EXPECT_EQ(make_model("mlp", 64, 3)->name(), "mlp:64-1024-1024-3");
+  EXPECT_EQ(make_model("mlp:784-10", 784, 10)->tensors().size(), 2U);
+}
+
+TEST(ModelRegistry, EachEntrysDefaultNameMakesIt) {
+  for (const ModelEntry& entry : model_table()) {
+    EXPECT_EQ(make_model(entry.name, 784, 10)->name(), entry.default_name);
+    EXPECT_EQ(make_model(entry.default_name, 784, 10)->name(), entry.default_name);
+    EXPECT_FALSE(entry.description.empty() || entry.source.empty());
+  }
+}
+
+TEST(ModelRegistry, WhatDoesNotFitTheDataIsRefusedInOneLine) {
+  EXPECT_NE(refusal("mlp:100-10").find("784"), std::string::npos);
+  EXPECT_NE(refusal("mlp:784-100-12").find("12 classes"), std::string::npos);
+  EXPECT_NE(refusal("mlq").find("mlp"), std::string::npos);
+  for (const char* bad :
+       {"mlp:784", "mlp:", "mlp:784-", "mlp:-10", "mlp:784-x-10", "mlp:784--10", "mlp:784-0-10", "mlp:784-65537-10",
+        "mlp:784-99999999999999999999-10", "mlp:784-1e3-10", "mlp:width=3", "mlp:784-1.5-10", "resnet50"}) {
+    EXPECT_FALSE(refusal(bad).empty()) << bad;
+    EXPECT_EQ(refusal(bad).find('\n'), std::string::npos) << bad;
+  }
+  std::string deep = "mlp:784";
+  for (int i = 0; i < 64; ++i) deep += "-10";
+  EXPECT_NE(refusal(deep).find("2 to 64"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradmeter::model
