@@ -54,6 +54,12 @@ std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOp
                                      a.schedules.front()->blocks());
 }
 
+Slices cut(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width, bool whole,
+           std::size_t message) {
+  const Schedule& s = *a.schedules.front();
+  return {cut_for(s.goal()), elements, width, s.blocks(), message, whole, grain_of(o)};
+}
+
 }  // namespace
 
 std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o) {
@@ -180,25 +186,30 @@ Waiting Executor::waiting() const {
   return {};
 }
 
+Slices Executor::slices(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width) {
+  return cut(a, o, elements, width, takes_whole_tensors(o) || spans_blocks(a), o.message_bytes);
+}
+
 Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
-  const Schedule& s = *algorithm_.schedules.front();
-  return {cut_for(s.goal()), elements, width, s.blocks(), message_bytes(transport_, options_), whole_,
-          grain_of(options_)};
+  return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
+}
+
+std::uint64_t Executor::due(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o, const Slices& slices,
+                            std::size_t width) {
+  std::uint64_t sum = 0;
+  for (std::size_t s = 0; s < slices.count(); ++s) {
+    const Schedule& schedule = *a.schedules[s % a.schedules.size()];
+    sum += o.codec ? coded_bytes_sent(schedule, rank, slices[s], [&](std::size_t n) { return o.codec->wire_bytes(n); })
+                   : elements_sent(schedule, rank, slices[s]) * width;
+  }
+  return sum;
 }
 
 std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
   for (const Due& d : known_due_) {
     if (d.elements == elements && d.width == width) return d.bytes;
   }
-  std::uint64_t sum = 0;
-  const auto rank = static_cast<std::uint32_t>(transport_.rank());
-  const auto& schedules = algorithm_.schedules;
-  for (std::size_t s = 0; s < slices.count(); ++s) {
-    const Schedule& schedule = *schedules[s % schedules.size()];
-    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[s],
-                                             [&](std::size_t n) { return options_.codec->wire_bytes(n); })
-                          : elements_sent(schedule, rank, slices[s]) * width;
-  }
+  const std::uint64_t sum = due(algorithm_, static_cast<std::uint32_t>(transport_.rank()), options_, slices, width);
   known_due_.push_back({elements, width, sum});
   return sum;
 }

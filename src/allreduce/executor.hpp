@@ -43,6 +43,10 @@ class Executor final : public Collective {
 
   /// What the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
+  /// How a buffer is cut; and what this rank sends of it [bytes]. message_bytes must be said.
+  static Slices slices(const Algorithm&, const ExecutorOptions&, std::size_t elements, std::size_t element_bytes);
+  static std::uint64_t due(const Algorithm&, std::uint32_t rank, const ExecutorOptions&, const Slices&,
+                           std::size_t element_bytes);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.

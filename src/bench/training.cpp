@@ -115,6 +115,9 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
 }
 
 std::string TrainingTotals::fault() const {
+  if (beyond()) {
+    return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
+  }
   return fmt::format("{} bytes were sent where {} {}", bytes_sent,
                      forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
 }
@@ -216,7 +219,9 @@ Forecast Training::forecast() const {
                             .steps = steps_,
                             .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
                             .algorithm = config_.algorithm,
-                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr};
+                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr,
+                            .message_bytes = fabric_.message_bytes(mesh_.data()),
+                            .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
   Forecast mine;
   if (layout_.place.data == 0) mine += strategy_->predict(scene);
   if (layout_.trains() && layout_.place.tensor == 0) {
@@ -263,7 +268,9 @@ TrainingTotals Training::finish() {
   t.forecast = {.bytes = sum(mine.bytes),
                 .messages = sum(mine.messages),
                 .seconds = communicator_.max(mine.seconds),
-                .known = communicator_.all(mine.known)};
+                .known = communicator_.all(mine.known),
+                .most = communicator_.all(mine.bounds())};
+  t.forecast.most &= !t.forecast.known;
   return t;
 }
 

@@ -24,8 +24,10 @@ struct TrainingTotals {
   dataparallel::Forecast forecast = {};  ///< what strategy and model said that they would send
   dataparallel::Observations observed = {};
   bool bytes_known = true;
-  /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to.
-  bool right() const { return !bytes_known || bytes_sent == due(); }
+  /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to, and no more than the
+  /// forecast's most where it has one.
+  bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
+  bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
   std::string fault() const;  ///< in a line, where it is not right
 };

@@ -175,8 +175,11 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
 /// What all ranks sent, and what servers saw.
 void print_exchange(const bench::TrainingTotals& t) {
   if (t.bytes_known && t.bytes_sent > 0) {
+    const std::string most = core::to_text(core::Bytes{t.forecast.bytes / t.steps});
     fmt::print("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
-               t.forecast.known ? ", as forecast" : "");
+               t.forecast.known  ? ", as forecast"
+               : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
+                                 : "");
   }
   if (t.observed.updates == 0) return;
   const auto s = bench::summarise_staleness(t.observed.staleness);

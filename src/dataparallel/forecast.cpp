@@ -21,12 +21,18 @@ Forecast& Forecast::operator+=(const Forecast& o) {
   bytes += o.bytes;
   messages += o.messages;
   seconds += o.seconds;
+  const bool bound = bounds() && o.bounds();
   known = known && o.known;
+  most = bound && !known;
   return *this;
 }
 
 Forecast Forecast::times(std::uint64_t n) const {
-  return {.bytes = bytes * n, .messages = messages * n, .seconds = seconds * static_cast<double>(n), .known = known};
+  return {.bytes = bytes * n,
+          .messages = messages * n,
+          .seconds = seconds * static_cast<double>(n),
+          .known = known,
+          .most = most};
 }
 
 allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
@@ -47,6 +53,51 @@ Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t e
     most = std::max(most, sent);
   }
   out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  return out;
+}
+
+namespace {
+
+allreduce::ExecutorOptions calls_of(const Scene& s) {
+  return {.placement = allreduce::Placement::in_place,
+          .max_bytes = s.max_call_bytes ? s.max_call_bytes : s.elements * sizeof(float),
+          .message_bytes = s.message_bytes ? s.message_bytes : runtime::longest_usual_message};
+}
+
+/// By the executor, cut as it cuts.
+Forecast forecast_part(const Scene& s, const allreduce::CallPart& part) {
+  if (part.count == 0) return {};
+  if (!part.algorithm->has_schedule()) return {.known = false};
+  const allreduce::Shape shape = shape_of(s);
+  const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.goal)};
+  allreduce::ExecutorOptions o = calls_of(s);
+  o.codec = part.codec;
+  const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
+  Forecast out{.messages = slices.count() * part.algorithm->cost(shape, part.goal).messages,
+               .known = !part.most,
+               .most = part.most};
+  std::uint64_t most = 0;
+  for (std::uint32_t r = 0; r < s.ranks; ++r) {
+    const std::uint64_t sent = allreduce::Executor::due(a, r, o, slices, part.element_bytes);
+    out.bytes += sent;
+    most = std::max(most, sent);
+  }
+  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  return out;
+}
+
+}  // namespace
+
+Forecast forecast_all_reduce(const Scene& s, std::size_t elements, const allreduce::Contents& contents) {
+  if (!s.codec || s.ranks < 2) return forecast_collective(s, allreduce::Goal::all_reduce, elements);
+  const auto algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring");
+  const allreduce::CodedRequest request{
+      .codec = *s.codec, .algorithm = *algorithm, .shape = shape_of(s), .options = calls_of(s)};
+  if (!allreduce::codec_refusal(request, allreduce::Goal::all_reduce, {}).empty()) return {.known = false};
+  Forecast out;
+  for (const auto& part : allreduce::coded_call_parts(request, elements, contents.tensors)) {
+    out += forecast_part(s, part);
+  }
   return out;
 }
 

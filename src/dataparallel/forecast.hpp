@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "allreduce/compressed/compressed.hpp"
 #include "allreduce/hockney.hpp"
 #include "allreduce/registry.hpp"
 #include "compression/registry.hpp"
@@ -15,7 +16,9 @@ namespace gradmeter::dataparallel {
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
-  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data: bytes is 0 or the most
+  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
+  bool most = false;   ///< where not known: bytes and messages are the most that there can be
+  bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
 };
@@ -31,6 +34,9 @@ struct Scene {
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: none
   allreduce::Link link = {};
+  /// Of calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all elements
+  /// at once.
+  std::size_t message_bytes = 0, max_call_bytes = 0;
 
   /// How many of the steps have a number that n divides.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
@@ -39,6 +45,8 @@ struct Scene {
 allreduce::Shape shape_of(const Scene&);
 /// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
 Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
+/// One all-reduce with the scene's codec, if there is one, by what it comes down to.
+Forecast forecast_all_reduce(const Scene&, std::size_t elements, const allreduce::Contents&);
 /// `messages` messages from each of so many ranks, of so many bytes together for a rank.
 Forecast forecast_messages(const Scene&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 

@@ -94,6 +94,19 @@ TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
   EXPECT_EQ(unknown.status, core::Status::ok);
 }
 
+TEST(Totals, WhatHasAMostIsHeldToItAndToItsCalls) {
+  auto t = sent(1000);
+  t.forecast = {.bytes = 1000, .known = false, .most = true};
+  t.bytes_due = 1000;
+  core::Point right, beyond;
+  fill_totals(t, right);
+  EXPECT_EQ(right.status, core::Status::ok);
+  t.bytes_sent = t.bytes_due = 1001;
+  fill_totals(t, beyond);
+  EXPECT_EQ(beyond.status, core::Status::wrong);
+  EXPECT_THAT(beyond.reason, HasSubstr("1000 at most"));
+}
+
 TEST(Learning, EqualTimeIsWhatTheControlTakesForTheSamples) {
   // The control takes 1000 samples in 100 steps of 10 ms: one second. A step of 25 ms fits in 40 times.
   const auto plan = plan_learning(1000, 20, 10, 0.025, 0.010);

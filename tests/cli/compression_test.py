@@ -89,6 +89,20 @@ def curves(test):
     test.check("qsgd4:bucket=128" in done.out, "the table tells the two apart", done)
 
 
+def forecasts(test):
+    """A run holds what it sent to the strategy's forecast: to the byte, or to the most where lengths depend on the data."""
+    digits = ["train", "--model", "mlp:784-64-10", "--batch", "32", "--epochs", "1", "--train-samples", "2000",
+              "--validation-samples", "1000", "--threads", "1"]
+    for strategy in (["--strategy", "sync", "--algorithm", "ring"], ["--strategy", "ps-sync", "--servers", "1"],
+                     ["--strategy", "ps-async"]):
+        for codec in ("topk", "dgc", "randomk", "powersgd:rank=2", "terngrad", "qsgd-elias"):
+            done = test.run(*digits, *strategy, "--codec", codec, ranks=3)
+            text = ", of " if codec == "qsgd-elias" else ", as forecast"
+            test.check(done.code == 0 and text in done.out, f"{' '.join(strategy)} {codec}: bytes{text}", done)
+        done = test.run(*digits, *strategy, "--codec", "qsgd-elias:min=1000000", ranks=3)
+        test.check(done.code == 0 and ", as forecast" in done.out, "control: nothing is encoded, so all is known", done)
+
+
 def refused(test):
     for arguments, part in ((["--codec", "qsgd3"], "qsgd4"), (["--codec", "qsgd4:bucket=0"], "bucket"),
                             (["--codec", "topk:density=0"], "above 0"), (["--codec", "topk:density=1.5"], "density"),
@@ -110,6 +124,7 @@ def body(test):
     damage(test)
     accuracy(test)
     curves(test)
+    forecasts(test)
     refused(test)
 
 

@@ -16,7 +16,7 @@
 namespace gradmeter::test {
 
 struct StrategyRun {
-  std::string strategy = "sync", optimizer = "momentum:mu=0.9";
+  std::string strategy = "sync", optimizer = "momentum:mu=0.9", codec = "none";  ///< codec: of mail
   int steps = 6;
   float step_size = 0.02f;
   std::function<float(int step)> step_sizes = {};  ///< null: always step_size
@@ -50,7 +50,10 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   model->initialise(buffers, 100 + static_cast<std::uint64_t>(fabric.rank()));  // the strategy must make them equal
   auto rule = dataparallel::make_optimizer(run.optimizer, {.elements = n, .tensors = model->tensors()});
   auto strategy = dataparallel::find_strategy(run.strategy)
-                      ->make({.bucket_bytes = run.bucket_bytes, .optimizer = run.optimizer, .seed = 7});
+                      ->make({.bucket_bytes = run.bucket_bytes,
+                              .optimizer = run.optimizer,
+                              .codec = compression::find_codec(run.codec),
+                              .seed = 7});
   dataparallel::Probe probe(fabric);
   dataparallel::Worker worker(probe, dataparallel::everybody, *model, buffers, *rule);
   Samples samples(*data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(), fabric.size());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "allreduce/compressed/gathered.hpp"
+#include "allreduce/compressed/jobs.hpp"
 #include "allreduce/compressed/power_sgd.hpp"
 #include "allreduce/compressed/random_k.hpp"
 #include "allreduce/compressed/shared_scale.hpp"
@@ -61,14 +62,19 @@ std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& sit
                                     coded_options(r));
 }
 
-constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule};
-constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered};
+CallParts schedule_parts(const CodedRequest& r, const TensorPart& t) {
+  return {{.algorithm = carrier_of(r), .count = t.count, .codec = r.codec.codec}};
+}
+
+constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule, schedule_parts};
+constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered, gathered_parts};
 
 /// Codecs whose encodings are summed on their way.
 constexpr std::array linear{
-    CodedExchange{"powersgd", nullptr, power_sgd_arena_bytes, bind_power_sgd, power_sgd_tensor_refusal},
-    CodedExchange{"randomk", nullptr, random_k_arena_bytes, bind_random_k},
-    CodedExchange{"terngrad", shared_scale_refusal, shared_scale_arena_bytes, bind_shared_scale},
+    CodedExchange{"powersgd", nullptr, power_sgd_arena_bytes, bind_power_sgd, power_sgd_parts,
+                  power_sgd_tensor_refusal},
+    CodedExchange{"randomk", nullptr, random_k_arena_bytes, bind_random_k, random_k_parts},
+    CodedExchange{"terngrad", shared_scale_refusal, shared_scale_arena_bytes, bind_shared_scale, shared_scale_parts},
 };
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
@@ -84,6 +90,12 @@ std::string tensor_refusal(const CodedRequest& r, const TensorPart& t) {
   return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
 }
 
+std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
+  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), [&](const TensorPart& t) {
+    return r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
+  });
+}
+
 class Compressed final : public Staged {
  public:
   Compressed(const CodedRequest& r, const Site& site, std::uint64_t seed)
@@ -92,7 +104,6 @@ class Compressed final : public Staged {
         exchange_(exchange_of(r.codec)),
         request_{codec_, r.algorithm, r.shape, r.options},
         seed_(seed),
-        ranks_(r.shape.ranks),
         batch_(site.network.arena().take(dense_bytes(r))),
         coded_(own(exchange_.bind(r, site))),
         dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
@@ -109,13 +120,6 @@ class Compressed final : public Staged {
   }
 
  private:
-  /// One part's call: a tensor encoded, or as many dense stretches as the batch holds.
-  struct Job {
-    bool coded;
-    std::vector<TensorPart> stretches;
-    std::size_t elements;
-  };
-
   void begin(const Call& call) override {
     if (call.element != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
       throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
@@ -123,33 +127,10 @@ class Compressed final : public Staged {
     call_ = call;
     ++calls_;
     done_ = 0;
-    jobs_.clear();
-    const TensorPart all{.offset = 0, .count = call.count};
-    const auto tensors = call.contents.tensors.empty() ? std::span(&all, 1) : call.contents.tensors;
-    for (const TensorPart& t : tensors) {
-      if (t.count == 0) continue;
-      const bool coded = ranks_ > 1 && t.count >= codec_.min_elements && tensor_refusal(request_, t).empty();
-      coded ? jobs_.push_back({true, {t}, t.count}) : add_dense(t);
-    }
+    jobs_ = jobs_of(request_, call.count, call.contents.tensors);
     if (codec_.feedback) {
       const std::size_t end = call.contents.first + call.count;
       if (worker_residual_.size() < end) worker_residual_.resize(end), owner_residual_.resize(end);
-    }
-  }
-
-  void add_dense(const TensorPart& t) {
-    const std::size_t most = batch_.size() / sizeof(float);
-    for (std::size_t done = 0; done < t.count;) {
-      const bool open = !jobs_.empty() && open_batch_ < jobs_.size() && !jobs_[open_batch_].coded;
-      if (!open || jobs_[open_batch_].elements == most) {
-        open_batch_ = jobs_.size();
-        jobs_.push_back({false, {}, 0});
-      }
-      Job& job = jobs_[open_batch_];
-      const std::size_t n = std::min(t.count - done, most - job.elements);
-      job.stretches.push_back({.offset = t.offset + done, .count = n});
-      job.elements += n;
-      done += n;
     }
   }
 
@@ -197,14 +178,13 @@ class Compressed final : public Staged {
   const CodedExchange& exchange_;
   const CodedRequest request_;
   std::uint64_t seed_;
-  std::uint32_t ranks_;
   std::span<std::byte> batch_;
   Collective &coded_, &dense_;
   std::string dense_text_;  ///< who serves short tensors
   Call call_{};
   TensorPart tensor_;
   std::vector<Job> jobs_;
-  std::size_t done_ = 0, open_batch_ = 0;
+  std::size_t done_ = 0;
   std::uint64_t calls_ = 0;
   std::vector<float> worker_residual_, owner_residual_;  ///< by place in all that is exchanged
 };
@@ -233,6 +213,16 @@ std::string contents_refusal(const CodedRequest& r, std::span<const TensorPart> 
     if (why.empty()) return {};
   }
   return why;
+}
+
+CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
+  CallParts all;
+  for (const Job& job : jobs_of(r, count, tensors)) {
+    const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.stretches.front())
+                                      : CallParts{{.algorithm = r.carrier(), .count = job.elements}};
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {

@@ -11,6 +11,9 @@ namespace gradmeter::allreduce {
 std::string codec_refusal(const CodedRequest&, Goal, Arithmetic);
 /// Why none of these tensors can go encoded although some are long enough for it; empty: some can, or none is.
 std::string contents_refusal(const CodedRequest&, std::span<const TensorPart>);
+/// What a call on a buffer of these tensors comes down to, in order, for a forecast of its bytes; it must not be
+/// refused. No tensors: the buffer is one.
+CallParts coded_call_parts(const CodedRequest&, std::size_t count, std::span<const TensorPart>);
 /// What `bind_coded` takes from the network's arena on this rank, at most.
 std::size_t coded_arena_bytes(const CodedRequest&, std::uint32_t rank);
 /// Collective over the site's ranks. Calls say of their `contents` which tensors there are, and where the buffer lies

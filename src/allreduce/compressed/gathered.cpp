@@ -225,6 +225,19 @@ std::size_t gathered_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
          gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), Goal::all_gather);
 }
 
+CallParts gathered_parts(const CodedRequest& r, const TensorPart& t) {
+  if (sum_is_dense(r)) return {{.algorithm = r.carrier(), .count = t.count}};
+  const auto encoder = make_encoder(r, 0);
+  const std::size_t ranks = r.shape.ranks, wire = encoder->codec().wire_bytes(t.count);
+  const CallPart bytes{
+      .algorithm = gatherer_of(r), .goal = Goal::all_gather, .count = ranks * wire, .element_bytes = 1};
+  if (!encoder->codec().variable()) return {bytes};
+  CallPart lengths = bytes, longest = bytes;
+  lengths.count = ranks, lengths.element_bytes = sizeof(std::int64_t);
+  longest.count = ranks * compression::padded(wire), longest.most = true;
+  return {lengths, longest};
+}
+
 std::unique_ptr<Collective> bind_gathered(const CodedRequest& r, const Site& site) {
   if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, site);
   return std::make_unique<Gathered>(r, site);

@@ -11,6 +11,7 @@ namespace gradmeter::allreduce {
 /// Cost: (p-1)·wire_bytes sent by each rank; p·n decoded by each.
 std::string gathered_refusal(const CodedRequest&);
 std::size_t gathered_arena_bytes(const CodedRequest&, std::uint32_t rank);
+CallParts gathered_parts(const CodedRequest&, const TensorPart&);
 std::unique_ptr<Collective> bind_gathered(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

@@ -129,6 +129,12 @@ std::size_t power_sgd_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
   return factor_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(factor_bytes(r)));
 }
 
+CallParts power_sgd_parts(const CodedRequest& r, const TensorPart& t) {
+  const compression::Matrix m = matrix_of(t);
+  const std::size_t rank = compression::rank_of(r.codec.parsed);
+  return {{.algorithm = r.carrier(), .count = m.p_size(rank)}, {.algorithm = r.carrier(), .count = m.q_size(rank)}};
+}
+
 std::unique_ptr<Collective> bind_power_sgd(const CodedRequest& r, const Site& site) {
   return std::make_unique<PowerSgd>(r, site);
 }

@@ -10,6 +10,7 @@ namespace gradmeter::allreduce {
 /// Cost: 2 all-reduces, of rank·rows and rank·columns; 3·rank·n multiply-adds by each rank.
 std::string power_sgd_tensor_refusal(const CodedRequest&, const TensorPart&);
 std::size_t power_sgd_arena_bytes(const CodedRequest&, std::uint32_t rank);
+CallParts power_sgd_parts(const CodedRequest&, const TensorPart&);
 std::unique_ptr<Collective> bind_power_sgd(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

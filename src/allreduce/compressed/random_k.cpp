@@ -73,6 +73,10 @@ std::size_t random_k_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
   return value_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(value_bytes(r)));
 }
 
+CallParts random_k_parts(const CodedRequest& r, const TensorPart& t) {
+  return {{.algorithm = r.carrier(), .count = compression::RandomK(r.codec.parsed).kept(t.count)}};
+}
+
 std::unique_ptr<Collective> bind_random_k(const CodedRequest& r, const Site& site) {
   return std::make_unique<RandomKSum>(r, site);
 }

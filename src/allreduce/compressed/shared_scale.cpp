@@ -92,6 +92,10 @@ std::size_t shared_scale_arena_bytes(const CodedRequest& r, std::uint32_t rank) 
   return code_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(code_bytes(r)));
 }
 
+CallParts shared_scale_parts(const CodedRequest& r, const TensorPart& t) {
+  return {{.algorithm = r.carrier(), .count = 1}, {.algorithm = r.carrier(), .count = t.count, .element_bytes = 1}};
+}
+
 std::unique_ptr<Collective> bind_shared_scale(const CodedRequest& r, const Site& site) {
   return std::make_unique<SharedScale>(r, site);
 }

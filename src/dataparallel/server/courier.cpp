@@ -31,14 +31,17 @@ Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sha
       sharding_(sharding),
       plan_(plan),
       line_of_(sharding.servers(), 0),
+      encoders_(sharding.servers()),
       change_(std::span<const float>()),
-      landing_(sharding.elements()),
-      residual_(plan.feedback ? sharding.elements() : 0, 0.0f) {
+      landing_(sharding.elements()) {
   for (std::uint32_t s = 0; s < sharding.servers(); ++s) {
     if (sharding.shard(s).count == 0) continue;
     line_of_[s] = lines_.size();
     const std::size_t chunks = sharding.chunks(s);
     lines_.push_back({.shard = s, .rank = plan.first_server + static_cast<int>(s), .chunks = chunks, .next = chunks});
+    for (std::size_t i = 0; i < chunks; ++i) {
+      encoders_[s].push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
+    }
   }
 }
 
@@ -160,11 +163,13 @@ void Courier::take_weights(Line& line, const MailHeader& h, std::span<const std:
   const std::size_t chunk = sharding_.chunk_of(line.shard, h.first);
   if (line.here.at(chunk)) return;
   const auto out = std::span(landing_).subspan(h.first, h.count);
+  const auto decode = [&] {
+    plan_.weights.decode(payload, out, draw_of_weights(plan_.seed, h.shard, h.version, h.first));
+  };
   if (plan_.weights.encodes(h.count)) {
-    fabric_.compute("weights.decode", {double(h.count), 4.0 * double(h.count) + double(h.bytes)},
-                    [&] { plan_.weights.decode(payload, out); });
+    fabric_.compute("weights.decode", {double(h.count), 4.0 * double(h.count) + double(h.bytes)}, decode);
   } else {
-    plan_.weights.decode(payload, out);
+    decode();
   }
   line.here[chunk] = true;
   --line.missing;
@@ -194,25 +199,31 @@ bool Courier::send_goodbye(Line& line) {
   return true;
 }
 
+/// The next chunk. Returns the bytes written.
+std::size_t Courier::encode(Line& line, Range chunk, std::byte* wire) {
+  const auto values = change_.values<float>().subspan(chunk.first, chunk.count);
+  const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
+  std::size_t bytes = 0;
+  const auto encode = [&] { bytes = encoders_[line.shard][line.next]->encode(values, wire, draw); };
+  if (plan_.changes.encodes(chunk.count)) {
+    const double n = double(chunk.count), most = double(plan_.changes.wire_bytes(chunk.count));
+    fabric_.compute("push.encode", {n, 4 * n + most}, encode);
+  } else {
+    encode();
+  }
+  return bytes;
+}
+
 /// One chunk, if it is ready and there is room for it.
 bool Courier::send_chunk(Line& line) {
   if (line.next == line.chunks || line.unacknowledged.size() >= credits) return false;
   if (line.next == 0 && !line.unacknowledged.empty()) return false;  // one update at a time
   const Range chunk = sharding_.chunk(line.shard, line.next);
   if (chunk.end() > ready_) return false;
-  const std::size_t bytes = plan_.changes.wire_bytes(chunk.count);
-  const auto draft = port_->draft(line.rank, bytes);
+  const std::size_t most = plan_.changes.wire_bytes(chunk.count);
+  const auto draft = port_->draft(line.rank, most);
   if (!draft) return false;
-  const auto values = change_.values<float>().subspan(chunk.first, chunk.count);
-  const auto lost = residual_.empty() ? std::span<float>() : std::span(residual_).subspan(chunk.first, chunk.count);
-  const compression::Draw draw{
-      .seed = plan_.seed, .step = clock_, .rank = static_cast<std::uint32_t>(plan_.rank), .first = chunk.first};
-  const auto encode = [&] { plan_.changes.encode(values, lost, draft->data(), draw); };
-  if (plan_.changes.encodes(chunk.count)) {
-    fabric_.compute("push.encode", {double(chunk.count), 4.0 * double(chunk.count) + double(bytes)}, encode);
-  } else {
-    encode();
-  }
+  const std::size_t bytes = encode(line, chunk, draft->data());
   const MailHeader h{.operation = number(Word::push),
                      .shard = line.shard,
                      .clock = clock_ - 1,

@@ -15,11 +15,10 @@ struct CourierPlan {
   int rank = 0;          ///< the worker's
   int first_server = 0;  ///< rank of the first server; the others follow it
   Coding changes = Coding(), weights = Coding();
-  bool feedback = false;  ///< what encoding a change loses goes into the next
   std::uint64_t seed = 1;
 };
 
-/// One thread: the worker's. Memory: the weights once, and once more with feedback.
+/// One thread: the worker's. Memory: the weights once, and what the codec keeps of each chunk (feedback: once more).
 class Courier {
  public:
   Courier(Fabric&, std::unique_ptr<Port>, const Sharding&, const CourierPlan&);
@@ -73,6 +72,7 @@ class Courier {
   void take_weights(Line&, const MailHeader&, std::span<const std::byte>);
   void send();
   bool send_chunk(Line&);
+  std::size_t encode(Line&, Range chunk, std::byte* wire);
   bool send_request(Line&);
   bool send_goodbye(Line&);
   void send_again(Line&);
@@ -86,14 +86,15 @@ class Courier {
   std::unique_ptr<Port> port_;
   const Sharding sharding_;
   const CourierPlan plan_;
-  std::vector<Line> lines_;           ///< of servers whose shards are not empty
-  std::vector<std::size_t> line_of_;  ///< by shard
+  std::vector<Line> lines_;                                           ///< of servers whose shards are not empty
+  std::vector<std::size_t> line_of_;                                  ///< by shard
+  std::vector<std::vector<std::unique_ptr<ChunkEncoder>>> encoders_;  ///< by shard and chunk
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_;
   float size_ = 0;
   bool fetch_ = false, leaving_ = false;
   std::size_t ready_ = 0;
-  std::vector<float> landing_, residual_;
+  std::vector<float> landing_;
 };
 
 }  // namespace gradmeter::dataparallel

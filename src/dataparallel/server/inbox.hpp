@@ -22,8 +22,8 @@ struct Change {
 /// Memory: the shard for every worker whose change is on its way or waits for its clock.
 class Inbox {
  public:
-  Inbox(const Sharding& sharding, std::uint32_t shard, const Coding& coding, int workers)
-      : sharding_(sharding), shard_(shard), coding_(coding), workers_(static_cast<std::size_t>(workers)) {}
+  Inbox(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed, int workers)
+      : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), workers_(static_cast<std::size_t>(workers)) {}
 
   /// A chunk of the worker's update number `clock`, the one after those that are complete. A chunk that is here already
   /// changes nothing. Returns whether the update is complete now, by this chunk.
@@ -49,6 +49,7 @@ class Inbox {
   const Sharding sharding_;
   const std::uint32_t shard_;
   const Coding coding_;
+  const std::uint64_t seed_;
   std::vector<Client> workers_;
   std::vector<std::vector<float>> spare_;
 };

@@ -4,6 +4,13 @@
 
 namespace gradmeter::dataparallel {
 
+Outbox::Outbox(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed, int workers)
+    : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), lines_(static_cast<std::size_t>(workers)) {
+  for (std::size_t i = 0; i < sharding.chunks(shard); ++i) {
+    encoders_.push_back(coding_.encoder(sharding.chunk(shard, i).count));
+  }
+}
+
 void Outbox::answer(Fabric& f, int worker, const Request& r, std::span<const float> weights, std::uint64_t version,
                     double held) {
   line(worker).reply = Reply{.request = r, .weights = snapshot(f, weights, version), .held = held};
@@ -47,24 +54,28 @@ bool Outbox::send_acknowledgement(Port& port, int worker) {
   return true;
 }
 
+std::size_t Outbox::encode(Fabric& f, const Version& weights, std::size_t i, std::byte* wire) {
+  const Range chunk = sharding_.chunk(shard_, i);
+  const auto values = std::span(weights.values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
+  const compression::Draw draw = draw_of_weights(seed_, shard_, weights.number, chunk.first);
+  std::size_t bytes = 0;
+  const auto encode = [&] { bytes = encoders_[i]->encode(values, wire, draw); };
+  if (coding_.encodes(chunk.count)) {
+    const double n = double(chunk.count), most = double(coding_.wire_bytes(chunk.count));
+    f.compute("server.encode", {n, 4 * n + most}, encode);
+  } else {
+    encode();
+  }
+  return bytes;
+}
+
 bool Outbox::send_weights(Fabric& f, Port& port, int worker) {
   if (!answers(worker)) return false;
   Reply& reply = *line(worker).reply;
   const Range chunk = sharding_.chunk(shard_, reply.next);
-  const std::size_t bytes = coding_.wire_bytes(chunk.count);
-  const auto draft = port.draft(worker, bytes);
+  const auto draft = port.draft(worker, coding_.wire_bytes(chunk.count));
   if (!draft) return false;
-  const auto values =
-      std::span(reply.weights->values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
-  // Drawn by the version: whoever reads it, and reads it again, gets the same bits.
-  const compression::Draw draw{
-      .seed = seed_, .step = reply.weights->number, .rank = shard_, .phase = 1, .first = chunk.first};
-  const auto encode = [&] { coding_.encode(values, {}, draft->data(), draw); };
-  if (coding_.encodes(chunk.count)) {
-    f.compute("server.encode", {double(chunk.count), 4.0 * double(chunk.count) + double(bytes)}, encode);
-  } else {
-    encode();
-  }
+  const std::size_t bytes = encode(f, *reply.weights, reply.next, draft->data());
   port.post(worker,
             {.operation = static_cast<std::uint16_t>(Word::weights),
              .beside = reply.request.beside,

@@ -24,8 +24,7 @@ struct Request {
 /// Memory: a copy of the shard for every version that somebody still reads.
 class Outbox {
  public:
-  Outbox(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed, int workers)
-      : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), lines_(static_cast<std::size_t>(workers)) {}
+  Outbox(const Sharding&, std::uint32_t shard, const Coding&, std::uint64_t seed, int workers);
 
   void acknowledge(int worker, const MailHeader& h) { line(worker).acknowledgements.push_back(h); }
   /// held: how long the request had to wait [s].
@@ -57,11 +56,14 @@ class Outbox {
   std::shared_ptr<const Version> snapshot(Fabric&, std::span<const float> weights, std::uint64_t version);
   bool send_acknowledgement(Port&, int worker);
   bool send_weights(Fabric&, Port&, int worker);
+  /// Chunk i. Returns the bytes written.
+  std::size_t encode(Fabric&, const Version&, std::size_t i, std::byte* wire);
 
   const Sharding sharding_;
   const std::uint32_t shard_;
   const Coding coding_;
   const std::uint64_t seed_;
+  std::vector<std::unique_ptr<ChunkEncoder>> encoders_;  ///< by chunk; weights leave nothing for the next version
   std::vector<Line> lines_;
   std::vector<std::shared_ptr<Version>> versions_;
 };

@@ -12,6 +12,15 @@ namespace {
 
 constexpr std::size_t piece = 16;  ///< floats: a cache line
 
+/// The numbers as they are.
+class Dense final : public ChunkEncoder {
+ public:
+  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw&) override {
+    std::memcpy(wire, x.data(), x.size_bytes());
+    return x.size_bytes();
+  }
+};
+
 }  // namespace
 
 Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain)
@@ -42,30 +51,28 @@ std::size_t Sharding::payload_bytes() const {
   return most * sizeof(float);
 }
 
-Coding Coding::of_changes(const compression::CodecChoicePtr& c) {
-  return c ? Coding(c->codec, c->min_elements) : Coding();
+Coding Coding::of_changes(const compression::CodecChoicePtr& c, std::size_t senders) {
+  if (!c || !refusal(c).empty()) return Coding();
+  return Coding(make_chunk_codec(*c, senders), c->min_elements);
 }
 
 Coding Coding::of_weights(const compression::CodecChoicePtr& c) {
-  return c && !c->feedback ? Coding(c->codec, c->min_elements) : Coding();
+  if (!c || !c->codec || c->feedback || c->info->feedback) return Coding();
+  if (c->info->expands && c->info->expands(c->parsed)) return Coding();
+  return Coding(make_chunk_codec(*c, 1), c->min_elements);
 }
 
-std::string Coding::refusal(const compression::CodecChoicePtr& c) {
-  if (!c) return {};
-  const char* fault = nullptr;
-  if (!c->codec) {
-    fault = "is made of collectives and cannot encode messages";
-  } else if (c->codec->variable()) {
-    fault = "has no fixed size, which messages need";
-  } else if (c->codec->grain() > Sharding::most_payload_bytes / sizeof(float)) {
-    fault = "needs whole tensors, but messages are parts of the weights";
-  }
-  if (!fault) return {};
-  return fmt::format("codec {} {}; use a cast or one that works bucket by bucket (bf16, qsgd8)", c->label, fault);
-}
+std::string Coding::refusal(const compression::CodecChoicePtr& c) { return c ? chunk_codec_refusal(*c) : ""; }
 
 bool Coding::encodes(std::size_t n) const {
   return codec_ && n >= min_elements_ && codec_->wire_bytes(n) < n * sizeof(float);
+}
+
+bool Coding::variable(const Sharding& sharding, std::uint32_t server) const {
+  for (std::size_t i = 0; i < sharding.chunks(server); ++i) {
+    if (variable(sharding.chunk(server, i).count)) return true;
+  }
+  return false;
 }
 
 std::size_t Coding::wire_bytes(const Sharding& sharding, std::uint32_t server) const {
@@ -74,24 +81,32 @@ std::size_t Coding::wire_bytes(const Sharding& sharding, std::uint32_t server) c
   return sum;
 }
 
-std::size_t Coding::encode(std::span<const float> x, std::span<float> residual, std::byte* wire,
-                           const compression::Draw& draw) const {
-  if (!encodes(x.size())) {
-    std::memcpy(wire, x.data(), x.size_bytes());
-    return x.size_bytes();
-  }
-  if (residual.empty()) return codec_->encode(x, wire, draw);
-  std::vector<float> scratch(x.size());
-  return compression::encode_with_feedback(*codec_, x, residual, scratch, wire, draw);
+std::size_t Coding::grain() const {
+  const std::size_t grain = codec_ ? codec_->grain() : 1;
+  return grain > Sharding::most_payload_bytes / sizeof(float) ? 1 : grain;
 }
 
-void Coding::decode(std::span<const std::byte> wire, std::span<float> out) const {
-  if (wire.size() != wire_bytes(out.size())) {
-    throw std::logic_error(fmt::format("a message of {} bytes came where {} numbers take {}", wire.size(), out.size(),
-                                       wire_bytes(out.size())));
+std::unique_ptr<ChunkEncoder> Coding::encoder(std::size_t n) const {
+  if (encodes(n)) return codec_->encoder(n);
+  return std::make_unique<Dense>();
+}
+
+void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw& draw) const {
+  const std::size_t due = wire_bytes(out.size());
+  if (variable(out.size()) ? wire.size() > due : wire.size() != due) {
+    throw std::logic_error(
+        fmt::format("a message of {} bytes came where {} numbers take {}", wire.size(), out.size(), due));
   }
-  if (encodes(out.size())) return codec_->decode(wire, out);
+  if (encodes(out.size())) return codec_->decode(wire, out, draw);
   std::memcpy(out.data(), wire.data(), wire.size());
+}
+
+compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {
+  return {.seed = seed, .step = clock + 1, .rank = static_cast<std::uint32_t>(worker), .first = first};
+}
+
+compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t shard, std::uint64_t version, std::size_t first) {
+  return {.seed = seed, .step = version, .rank = shard, .phase = 1, .first = first};
 }
 
 }  // namespace gradmeter::dataparallel

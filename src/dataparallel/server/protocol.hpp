@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
-#include "compression/registry.hpp"
 #include "dataparallel/mail.hpp"
+#include "dataparallel/server/chunks/chunk_codec.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -60,31 +60,43 @@ class Sharding {
 };
 
 /// How a chunk of n numbers travels: encoded when it is long enough for the codec and gets shorter by it, dense
-/// otherwise; a pure function of n, so both sides know. Chunks are encoded one by one, whatever tensors they are of.
+/// otherwise; a pure function of n, so both sides know.
 class Coding {
  public:
   /// Null: all dense.
-  explicit Coding(compression::CodecPtr codec = {}, std::size_t min_elements = 0)
+  explicit Coding(ChunkCodecPtr codec = {}, std::size_t min_elements = 0)
       : codec_(std::move(codec)), min_elements_(min_elements) {}
-  /// Changes; and weights, which travel dense with a codec that has error feedback: what it loses comes with the next
-  /// change, but weights have no next.
-  static Coding of_changes(const compression::CodecChoicePtr&);
+  /// senders: how many send changes of the same chunk.
+  static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
+  /// Weights travel dense with a codec that usually has error feedback, sends a part of the elements only, or may lose
+  /// more than there is: what it loses comes with the next change, but weights have no next.
   static Coding of_weights(const compression::CodecChoicePtr&);
   /// Why chunks cannot travel so; empty: they can.
   static std::string refusal(const compression::CodecChoicePtr&);
 
   bool encodes(std::size_t n) const;
+  /// Does the length of such a chunk depend on its numbers?
+  bool variable(std::size_t n) const { return encodes(n) && codec_->variable(); }
+  bool variable(const Sharding&, std::uint32_t server) const;
+  /// Exact, or where `variable` the most.
   std::size_t wire_bytes(std::size_t n) const { return encodes(n) ? codec_->wire_bytes(n) : n * sizeof(float); }
   std::size_t wire_bytes(const Sharding&, std::uint32_t server) const;
-  std::size_t grain() const { return codec_ ? codec_->grain() : 1; }
-  /// residual: empty, or error feedback's, as long as x. Returns the bytes written.
-  std::size_t encode(std::span<const float> x, std::span<float> residual, std::byte* wire,
-                     const compression::Draw&) const;
-  void decode(std::span<const std::byte> wire, std::span<float> out) const;
+  /// What chunks should be multiples of; a bucket that is longer than a chunk may be ends with it.
+  std::size_t grain() const;
+  /// For chunks of n numbers, dense ones too. This must outlive it.
+  std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const;
+  /// Errors: logic_error for a message that cannot be one of so many numbers.
+  void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
 
  private:
-  compression::CodecPtr codec_;
+  ChunkCodecPtr codec_;
   std::size_t min_elements_;
 };
+
+/// What a chunk's randomness is drawn from. Both sides know all of it.
+/// clock: how many updates the worker began before this one.
+compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
+/// By the version: whoever reads it, and reads it again, gets the same bits.
+compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t shard, std::uint64_t version, std::size_t first);
 
 }  // namespace gradmeter::dataparallel

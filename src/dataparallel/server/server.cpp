@@ -42,7 +42,7 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
     : plan_(plan),
       port_(std::move(port)),
       tensors_(clipped(tensors, sharding.shard(shard))),
-      inbox_(sharding, shard, plan.changes, plan.workers),
+      inbox_(sharding, shard, plan.changes, plan.seed, plan.workers),
       outbox_(sharding, shard, plan.weights, plan.seed, plan.workers),
       clients_(static_cast<std::size_t>(plan.workers)),
       admission_(plan.workers, plan.staleness),

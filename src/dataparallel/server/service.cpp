@@ -22,10 +22,13 @@ std::string Service::refusal(int ranks) const {
   return Coding::refusal(options_.codec);
 }
 
+Coding Service::changes(int ranks) const {
+  return Coding::of_changes(options_.codec, static_cast<std::size_t>(std::max(1, workers(ranks))));
+}
+
 Sharding Service::sharding(std::size_t elements, int ranks) const {
   const int servers = options_.servers > 0 ? options_.servers : ranks;
-  return {elements, static_cast<std::uint32_t>(servers),
-          Coding::refusal(options_.codec).empty() ? Coding::of_changes(options_.codec).grain() : 1};
+  return {elements, static_cast<std::uint32_t>(servers), changes(ranks).grain()};
 }
 
 MailOptions Service::mail(const Sharding& cut) {
@@ -40,7 +43,7 @@ void Service::begin(Worker& w) {
   if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
   const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
   const Sharding cut = sharding(w.parameters().count(), w.ranks());
-  const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
+  const Coding changes = this->changes(w.ranks()), weights = Coding::of_weights(options_.codec);
   Ports ports = w.fabric().open(w.axis(), mail(cut));
   if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
     const ServerPlan plan{.workers = workers,
@@ -55,12 +58,8 @@ void Service::begin(Worker& w) {
     companion_ = w.fabric().launch([server = server_](Fabric& f) { server->run(f); });
   }
   if (w.rank() < workers) {
-    const CourierPlan plan{.rank = w.rank(),
-                           .first_server = first_server,
-                           .changes = changes,
-                           .weights = weights,
-                           .feedback = options_.codec && options_.codec->feedback,
-                           .seed = options_.seed};
+    const CourierPlan plan{
+        .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
     courier_ = std::make_unique<Courier>(w.fabric(), std::move(ports.worker), cut, plan);
   }
 }
@@ -79,7 +78,7 @@ Forecast Service::forecast(const Scene& s, const Visits& v) const {
   const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
   if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
   const Sharding cut = sharding(s.elements, ranks);
-  const Coding changes = Coding::of_changes(options_.codec), weights = Coding::of_weights(options_.codec);
+  const Coding changes = this->changes(ranks), weights = Coding::of_weights(options_.codec);
   const bool dedicated = options_.servers > 0;
   const auto clients = static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // of a server, on other ranks
   Forecast out;
@@ -89,6 +88,9 @@ Forecast Service::forecast(const Scene& s, const Visits& v) const {
     const std::uint64_t chunks = cut.chunks(i);
     if (chunks == 0) continue;
     out.messages += clients * (2 * chunks * v.pushes + chunks * v.pulls + v.requests);
+    if (clients > 0 && ((v.pushes > 0 && changes.variable(cut, i)) || (v.pulls > 0 && weights.variable(cut, i)))) {
+      out.known = false, out.most = true;
+    }
     up.push_back(v.pushes * changes.wire_bytes(cut, i));
     down.push_back(v.pulls * weights.wire_bytes(cut, i));
     all_up += up.back();

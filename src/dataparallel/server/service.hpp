@@ -40,12 +40,13 @@ class Service {
   /// On ranks that train.
   Courier& courier() { return *courier_; }
   Observations observed() const { return server_ ? server_->observed() : Observations{}; }
-  /// Bytes of all ranks but what a rank gives itself. seconds: what the busiest rank sends or receives, at the link's
-  /// speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S dedicated servers of P workers, and
-  /// 2(P-1)/P·M/B with servers on all ranks.
+  /// Bytes of all ranks but what a rank gives itself; with a codec of variable length the most. seconds: what the
+  /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
+  /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const Scene&, const Visits&) const;
 
  private:
+  Coding changes(int ranks) const;
   Sharding sharding(std::size_t elements, int ranks) const;
   static MailOptions mail(const Sharding&);
 

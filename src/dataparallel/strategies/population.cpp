@@ -95,7 +95,8 @@ class Population final : public Strategy {
     step += {.bytes = copies * bytes,
              .messages = copies,
              .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
-             .known = false};
+             .known = false,
+             .most = true};
     return step.times(s.steps);
   }
   /// With the yardstick, which the rank that owns it judges but once.

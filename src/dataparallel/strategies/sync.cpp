@@ -26,13 +26,10 @@ class Sync final : public Strategy {
     return outcome;
   }
 
-  /// With a codec what is sent depends on tensors, slices and the codec's exchange: the calls themselves say what was
-  /// due, and the probe holds each to it.
   Forecast predict(const Scene& s) const override {
-    if (s.codec && s.ranks > 1) return {.known = false};
     Forecast step;
     for (const Bucket& b : make_buckets(s.tensors, s.elements, bucket_bytes_)) {
-      step += forecast_collective(s, allreduce::Goal::all_reduce, b.count);
+      step += forecast_all_reduce(s, b.count, b.contents());
     }
     return step.times(s.steps);
   }

@@ -100,6 +100,7 @@ std::unique_ptr<WorldFabric::Circle> WorldFabric::make_circle(runtime::Communica
 WorldFabric::Circle& WorldFabric::circle(Group g) const { return *circles_.at(static_cast<std::size_t>(g.id)); }
 int WorldFabric::rank(Group g) const { return circle(g).communicator.rank(); }
 int WorldFabric::size(Group g) const { return circle(g).communicator.size(); }
+std::size_t WorldFabric::message_bytes(Group g) const { return circle(g).collectives->message_bytes(); }
 runtime::Arena& WorldFabric::arena() { return network_.arena(); }
 std::span<float> WorldFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
 

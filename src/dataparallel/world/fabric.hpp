@@ -55,6 +55,8 @@ class WorldFabric final : public Fabric {
   /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
+  /// What the group's collectives cut buffers at.
+  std::size_t message_bytes(Group g) const;
   /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
   /// must be done with what they wait for.
   std::unique_ptr<Engine::Quiet> quiet() { return std::make_unique<Engine::Quiet>(*engine_); }

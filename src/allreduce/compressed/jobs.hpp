@@ -1,0 +1,24 @@
+// Which tensors of a buffer go encoded one by one, and which go dense and together.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+
+namespace gradmeter::allreduce {
+
+/// One part's call: a tensor encoded, or as many dense stretches as the batch holds.
+struct Job {
+  bool coded = false;
+  std::vector<TensorPart> stretches = {};
+  std::size_t elements = 0;
+};
+
+/// In the tensors' order; a dense batch of at most `most_dense` elements stands where its first stretch does. No
+/// tensors: the buffer of `count` elements is one. Cost: O(tensors + batches).
+std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
+                               const std::function<bool(const TensorPart&)>& goes_coded);
+
+}  // namespace gradmeter::allreduce
