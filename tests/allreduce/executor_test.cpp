@@ -123,9 +123,10 @@ TEST_P(ExecutorContract, EveryRankHoldsTheSumWithEqualBitsAndTheStatedBytesWereS
 }
 
 std::vector<std::tuple<std::string, int>> supported_all_reduces() {
+  const auto ranks = test::sanitized ? std::vector{2, 3, 5, 8} : std::vector{1, 2, 3, 5, 6, 8, 12, 16};
   std::vector<std::tuple<std::string, int>> cases;
   for (const auto& algorithm : test::scheduled_algorithms()) {
-    for (int p : {1, 2, 3, 5, 6, 8, 12, 16}) {
+    for (const int p : ranks) {
       if (find_algorithm(algorithm)->refusal(shape_of_ranks(p)).empty()) cases.emplace_back(algorithm, p);
     }
   }
