@@ -1,9 +1,11 @@
 // A short training run of one rank of a mesh over any fabric.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dataparallel/mesh.hpp"
@@ -22,6 +24,12 @@ struct MeshTraining {
   bool local_norms = false;                   ///< rules take the norms of parts for those of tensors
   std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
 };
+
+/// That a mesh is made of, one copy where it does not say how many.
+inline int ranks_of(std::string_view mesh) {
+  const auto shape = dataparallel::parse_mesh(mesh);
+  return std::max(1, shape.data) * shape.copy_ranks();
+}
 
 /// What one rank saw.
 struct MeshTrace {
