@@ -9,6 +9,7 @@
 #include "dataparallel/probe.hpp"
 #include "dataparallel/world/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "support/departures.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -156,6 +157,7 @@ TEST_P(MailOver, OnlyPayloadToOthersCounts) {
   (void)probe.end_step();
   probe.begin_step();
   (void)probe.end_step();
+  test::await_departures(probe);
   const auto others = static_cast<std::uint64_t>(site.size() - 1);
   EXPECT_EQ(probe.totals().bytes_sent, others * 400 + others * 8);
   EXPECT_EQ(probe.totals().bytes_due, probe.totals().bytes_sent);

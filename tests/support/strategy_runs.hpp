@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataparallel/virtual/world.hpp"
+#include "support/departures.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::test {
@@ -74,6 +75,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
     }
   }
   strategy->end(worker);
+  await_departures(probe);
   end.totals = probe.totals();
   end.observed = strategy->observed();
   const auto weights = buffers.parameters.values<float>();
