@@ -32,6 +32,9 @@ struct ComputeRecord {
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
+/// Memory that a fabric hands out begins on a page at the coarsest: what a piece may take beside its bytes.
+inline constexpr std::size_t memory_page_bytes = 4096;
+
 /// Collective calls must be made by all ranks of the group in the same order. Buffers belong to the fabric from the
 /// call until `wait` returns. Errors: BackendError when the layer below fails.
 class Fabric {

@@ -133,23 +133,10 @@ Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
   if (shape_.pipeline > 1) pipeline_ = fabric.split(place_.data * shape_.tensor + place_.tensor, place_.stage);
 }
 
-namespace {
-
-void spread(Fabric& fabric, Group group, int root, std::span<float> values) {
-  if (fabric.rank(group) != root) return fabric.wait(fabric.receive(group, root, values));
-  std::vector<Ticket> sent;
-  for (int to = 0; to < fabric.size(group); ++to) {
-    if (to != root) sent.push_back(fabric.send(group, to, values, fabric.record()));
-  }
-  for (const Ticket& t : sent) fabric.wait(t);
-}
-
-}  // namespace
-
 void Mesh::tell(Fabric& fabric, std::span<float> values) const {
   const int last = shape_.pipeline - 1;
-  if (shape_.tensor > 1 && place_.stage == last) spread(fabric, tensor(), 0, values);
-  if (shape_.pipeline > 1) spread(fabric, pipeline(), last, values);
+  if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0, fabric.record()));
+  if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last, fabric.record()));
 }
 
 void FabricPeers::sum(std::span<float> values) {

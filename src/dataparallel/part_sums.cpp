@@ -10,8 +10,7 @@ GroupSums::GroupSums(Fabric& fabric, Group group, std::size_t most)
     : fabric_(fabric), group_(group), words_(fabric.memory(gathered_floats(fabric.size(group), most))) {}
 
 std::size_t GroupSums::memory_bytes(int ranks, std::size_t most) {
-  constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
-  return gathered_floats(ranks, most) * sizeof(float) + page_bytes;
+  return gathered_floats(ranks, most) * sizeof(float) + memory_page_bytes;
 }
 
 Forecast GroupSums::predict(const Scene& s, std::size_t values) {

@@ -163,14 +163,9 @@ void Courier::take_weights(Line& line, const MailHeader& h, std::span<const std:
   const std::size_t chunk = sharding_.chunk_of(line.shard, h.first);
   if (line.here.at(chunk)) return;
   const auto out = std::span(landing_).subspan(h.first, h.count);
-  const auto decode = [&] {
+  plan_.weights.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     plan_.weights.decode(payload, out, draw_of_weights(plan_.seed, h.shard, h.version, h.first));
-  };
-  if (plan_.weights.encodes(h.count)) {
-    fabric_.compute("weights.decode", {double(h.count), 4.0 * double(h.count) + double(h.bytes)}, decode);
-  } else {
-    decode();
-  }
+  });
   line.here[chunk] = true;
   --line.missing;
 }
@@ -204,13 +199,8 @@ std::size_t Courier::encode(Line& line, Range chunk, std::byte* wire) {
   const auto values = change_.values<float>().subspan(chunk.first, chunk.count);
   const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
   std::size_t bytes = 0;
-  const auto encode = [&] { bytes = encoders_[line.shard][line.next]->encode(values, wire, draw); };
-  if (plan_.changes.encodes(chunk.count)) {
-    const double n = double(chunk.count), most = double(plan_.changes.wire_bytes(chunk.count));
-    fabric_.compute("push.encode", {n, 4 * n + most}, encode);
-  } else {
-    encode();
-  }
+  plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count),
+                     [&] { bytes = encoders_[line.shard][line.next]->encode(values, wire, draw); });
   return bytes;
 }
 

@@ -23,12 +23,8 @@ bool Inbox::take(Fabric& fabric, int worker, const MailHeader& h, std::span<cons
   const std::size_t chunk = sharding_.chunk_of(shard_, h.first);
   if (change.here.at(chunk)) return false;
   const auto out = std::span(change.values).subspan(h.first - sharding_.shard(shard_).first, h.count);
-  const auto decode = [&] { coding_.decode(payload, out, draw_of_change(seed_, worker, h.clock, h.first)); };
-  if (coding_.encodes(out.size())) {
-    fabric.compute("server.decode", {double(h.count), 4.0 * double(h.count) + double(h.bytes)}, decode);
-  } else {
-    decode();
-  }
+  coding_.work(fabric, "server.decode", h.count, h.bytes,
+               [&] { coding_.decode(payload, out, draw_of_change(seed_, worker, h.clock, h.first)); });
   change.here[chunk] = true;
   change.base = h.version;
   change.size = static_cast<float>(h.value);

@@ -59,13 +59,8 @@ std::size_t Outbox::encode(Fabric& f, const Version& weights, std::size_t i, std
   const auto values = std::span(weights.values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
   const compression::Draw draw = draw_of_weights(seed_, shard_, weights.number, chunk.first);
   std::size_t bytes = 0;
-  const auto encode = [&] { bytes = encoders_[i]->encode(values, wire, draw); };
-  if (coding_.encodes(chunk.count)) {
-    const double n = double(chunk.count), most = double(coding_.wire_bytes(chunk.count));
-    f.compute("server.encode", {n, 4 * n + most}, encode);
-  } else {
-    encode();
-  }
+  coding_.work(f, "server.encode", chunk.count, coding_.wire_bytes(chunk.count),
+               [&] { bytes = encoders_[i]->encode(values, wire, draw); });
   return bytes;
 }
 

@@ -101,6 +101,12 @@ void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const
   std::memcpy(out.data(), wire.data(), wire.size());
 }
 
+void Coding::work(Fabric& f, std::string_view label, std::size_t n, std::size_t bytes,
+                  const std::function<void()>& chunk) const {
+  if (!encodes(n)) return chunk();
+  f.compute(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);
+}
+
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {
   return {.seed = seed, .step = clock + 1, .rank = static_cast<std::uint32_t>(worker), .first = first};
 }

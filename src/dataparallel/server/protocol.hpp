@@ -19,9 +19,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "dataparallel/fabric.hpp"
 #include "dataparallel/mail.hpp"
 #include "dataparallel/server/chunks/chunk_codec.hpp"
 
@@ -87,6 +90,9 @@ class Coding {
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const;
   /// Errors: logic_error for a message that cannot be one of so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
+  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire: a kernel where the codec has something to do, and
+  /// otherwise a copy, which nobody times.
+  void work(Fabric&, std::string_view label, std::size_t n, std::size_t bytes, const std::function<void()>&) const;
 
  private:
   ChunkCodecPtr codec_;

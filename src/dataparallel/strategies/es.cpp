@@ -10,8 +10,6 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
-
 /// Weights to which all pairs are added while they are in the cache.
 constexpr std::size_t stretch = 8192;
 
@@ -23,7 +21,7 @@ class EvolutionStrategy final : public Strategy {
   EvolutionStrategy(std::size_t pairs, float sigma, std::uint64_t seed) : pairs_(pairs), sigma_(sigma), seed_(seed) {}
 
   std::size_t memory_bytes(const model::Model&, int ranks) const override {
-    return all_pairs(ranks) * sizeof(float) + page_bytes;
+    return all_pairs(ranks) * sizeof(float) + memory_page_bytes;
   }
 
   void begin(Worker& w) override {

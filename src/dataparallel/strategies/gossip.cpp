@@ -19,14 +19,13 @@ Graph graph_of(const core::ParsedName& n) {
 
 /// Behind x in every message: its weight, and room up to a whole cache line.
 constexpr std::size_t tail = 16;
-constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
 
 class Gossip final : public Strategy {
  public:
   Gossip(Graph graph, bool overlap) : graph_(graph), overlap_(overlap) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return ranks == 1 ? 0 : 2 * ((m.element_count() + tail) * sizeof(float) + page_bytes);
+    return ranks == 1 ? 0 : 2 * ((m.element_count() + tail) * sizeof(float) + memory_page_bytes);
   }
 
   void begin(Worker& w) override {

@@ -13,8 +13,6 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;  // fabrics hand out whole pages at the coarsest
-
 constexpr std::size_t longest_run = 1 << 16;  // any: runs are of no size that matters here
 
 /// Of ranks that do not have the loss: 0.
@@ -38,7 +36,8 @@ class Population final : public Strategy {
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
-    return models * (m.element_count() * sizeof(float) + page_bytes) + all_members(ranks) * sizeof(float) + page_bytes;
+    return models * (m.element_count() * sizeof(float) + memory_page_bytes) + all_members(ranks) * sizeof(float) +
+           memory_page_bytes;
   }
 
   void begin(Worker& w) override {

@@ -47,7 +47,7 @@ class FeedbackEncoder final : public ChunkEncoder {
 class Plain final : public ChunkCodec {
  public:
   Plain(compression::CodecPtr codec, bool feedback) : codec_(std::move(codec)), feedback_(feedback) {}
-  std::size_t grain() const override { return codec_->grain() == compression::whole_tensor ? 1 : codec_->grain(); }
+  std::size_t grain() const override { return codec_->grain(); }
   std::size_t wire_bytes(std::size_t n) const override { return codec_->wire_bytes(n); }
   bool variable() const override { return codec_->variable(); }
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const override {
