@@ -65,7 +65,7 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   if (time.median > 0) fill_rates(f, time.median, row);
   const auto [least, most] = std::ranges::minmax(f.medians);
   if (least > 0) m[Metric::ranks_spread] = most / least;
-  if (const auto late = straggler(f.medians, f.hosts); !late.empty()) m[Metric::slowest_rank] = late;
+  if (const auto late = straggler(f.medians)) fill_slowest(*late, f.hosts[static_cast<std::size_t>(*late)], m);
   m[Metric::calls_per_sample] = static_cast<std::int64_t>(f.calls);
   m[Metric::operand_sets] = static_cast<std::int64_t>(f.sets);
   m[Metric::warmup_s] = f.warmup_s;
@@ -81,14 +81,19 @@ void fill_published(const std::string& set, core::Seconds time, Point& row) {
   row.metrics[Metric::published_time_s] = time.value;
 }
 
-std::string straggler(std::span<const double> medians, std::span<const std::string> hosts) {
+void fill_slowest(int rank, const std::string& host, core::Metrics& m) {
+  m[Metric::slowest_rank] = static_cast<std::int64_t>(rank);
+  m[Metric::slowest_host] = host;
+}
+
+std::optional<int> straggler(std::span<const double> medians) {
   constexpr double noticeable = 1.1;
-  if (medians.size() < 2) return {};
+  if (medians.size() < 2) return std::nullopt;
   std::vector<double> sorted(medians.begin(), medians.end());
   std::ranges::sort(sorted);
   const auto slowest = static_cast<std::size_t>(std::ranges::max_element(medians) - medians.begin());
-  if (medians[slowest] <= noticeable * sorted[(sorted.size() - 1) / 2]) return {};
-  return fmt::format("{} (rank {})", hosts[slowest], slowest);
+  if (medians[slowest] <= noticeable * sorted[(sorted.size() - 1) / 2]) return std::nullopt;
+  return static_cast<int>(slowest);
 }
 
 }  // namespace gradmeter::bench

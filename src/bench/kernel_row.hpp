@@ -1,5 +1,6 @@
 // Turns what was measured of a kernel on all ranks into a row.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ void fill_kernel_times(const KernelFindings&, core::Point& row);
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 
 /// "node7 (rank 3)" where its median is more than 10 % longer than that of the median rank; empty where none is.
-std::string straggler(std::span<const double> medians, std::span<const std::string> hosts);
+std::optional<int> straggler(std::span<const double> medians);
+/// Names a rank that stands out in a row.
+void fill_slowest(int rank, const std::string& host, core::Metrics&);
 
 }  // namespace gradmeter::bench

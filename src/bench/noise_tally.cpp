@@ -40,7 +40,7 @@ Noise NoiseTally::over(const runtime::Communicator& c) const {
 
 void fill_noise(const Noise& noise, core::Point& row) {
   row.metrics[core::Metric::noise_steal] = noise.steal_share;
-  row.metrics[core::Metric::noise_foreign] = noise.foreign_share;
+  row.metrics[core::Metric::noise_run_delay] = noise.foreign_share;
   row.metrics[core::Metric::noise_switches] = noise.involuntary_switches;
   if (noise.frequency_hz > 0) row.metrics[core::Metric::frequency_hz] = noise.frequency_hz;
 }

@@ -46,7 +46,7 @@ void fill_times(const ScaleFindings& f, Point& row) {
     m[Metric::decode_s] = f.measurement.median_of(&Decomposition::decode);
   }
   if (f.error) m[Metric::error] = *f.error;
-  if (f.measurement.skew_known) m[Metric::skew_s] = f.measurement.median_of(&Decomposition::skew);
+  if (f.measurement.skew_known) m[Metric::wait_s] = f.measurement.median_of(&Decomposition::skew);
 }
 
 void fill_bytes(const ScaleFindings& f, Point& row) {
@@ -113,9 +113,9 @@ void compare_row(const ScalePoint& p, const Point* baseline, const Point* contro
   Loss loss{.lost = step - ideal};
   loss.exposed = control ? std::max(0.0, m.number(Metric::exposed_s)) : 0.0;
   loss.contention = loss.lost - loss.exposed;
-  if (const double skew = m.number(Metric::skew_s); std::isfinite(skew)) loss.skew = skew;
+  if (const double skew = m.number(Metric::wait_s); std::isfinite(skew)) loss.skew = skew;
   const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
-  m[Metric::limit] = binding_limit(loss, step, crowded && *crowded);
+  m[Metric::bound_by] = binding_limit(loss, step, crowded && *crowded);
 }
 
 }  // namespace gradmeter::bench

@@ -19,14 +19,14 @@ void fill_waits(const StepTally& t, core::Metrics& m) {
     causes.emplace_back(seconds, cause);
   }
   // As a share of all steps, so that a few long ones count as what they were; of the median step, which the row shows.
-  m[Metric::wait_s] = all / worked * m.number(Metric::time_s);
+  m[Metric::standstill_s] = all / worked * m.number(Metric::time_s);
   if (all <= 0) return;
   std::sort(causes.rbegin(), causes.rend());
   std::string text;
   for (const auto& [seconds, cause] : causes) {
     text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * seconds / all);
   }
-  m[Metric::wait_causes] = text;
+  m[Metric::standstill_causes] = text;
 }
 
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts) {

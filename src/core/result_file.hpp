@@ -11,7 +11,7 @@
 
 namespace gradmeter::core {
 
-inline constexpr int result_schema = 1;
+inline constexpr int result_schema = 2;
 
 struct Run {
   RunInfo info;

@@ -56,7 +56,7 @@ std::string csv_cell(const core::Value& v) {
 bool noisy(const Point& p) {
   constexpr double noticeable = 0.05;
   const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
-  return share(Metric::noise_steal) + share(Metric::noise_foreign) > noticeable;
+  return share(Metric::noise_steal) + share(Metric::noise_run_delay) > noticeable;
 }
 
 bool oversubscribed(const Point& p) { return is_true(p.metrics[Metric::oversubscribed]); }

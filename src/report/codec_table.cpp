@@ -88,7 +88,7 @@ constexpr std::array csv_metrics{Metric::wire_bits,
                                  Metric::error_bound,
                                  Metric::crossover_bytes_per_s,
                                  Metric::noise_steal,
-                                 Metric::noise_foreign};
+                                 Metric::noise_run_delay};
 
 std::string stem(Metric m) {
   std::string out(core::name(m));

@@ -235,7 +235,7 @@ constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::warmup_s,
                                  Metric::oversubscribed,
                                  Metric::noise_steal,
-                                 Metric::noise_foreign,
+                                 Metric::noise_run_delay,
                                  Metric::implementation};
 
 /// Bytes as the file has them, the rest of the columns in the same order for every point.

@@ -72,7 +72,8 @@ std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p)
 std::string note(const Point& p) {
   if (p.status != core::Status::ok) return fmt::format("{}: {}", core::name(p.status), p.reason);
   const auto& late = p.metrics[Metric::slowest_rank];
-  return core::is_null(late) ? "" : fmt::format("slow: {}", text(late));
+  return core::is_null(late) ? ""
+                             : fmt::format("slow: rank {} on {}", text(late), text(p.metrics[Metric::slowest_host]));
 }
 
 std::vector<std::string> row(const Point& p, const Extra& e) {
@@ -111,13 +112,14 @@ constexpr std::array csv_metrics{Metric::flops_per_s,
                                  Metric::error,
                                  Metric::ranks_spread,
                                  Metric::slowest_rank,
+                                 Metric::slowest_host,
                                  Metric::implementation,
                                  Metric::published,
                                  Metric::published_time_s,
                                  Metric::application,
                                  Metric::calls_per_sample,
                                  Metric::noise_steal,
-                                 Metric::noise_foreign};
+                                 Metric::noise_run_delay};
 
 }  // namespace
 

@@ -56,11 +56,11 @@ std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels&
                  {"-", "-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
     return cells;
   }
-  const std::string limit = text(p.metrics[Metric::limit]);
+  const std::string limit = text(p.metrics[Metric::bound_by]);
   cells.insert(cells.end(),
                {percent(p.metrics.number(Metric::efficiency)), rate(p.metrics.number(Metric::samples_per_s)),
                 step_cell(p), interval(p.metrics[Metric::time_s], 1e3), ms(Metric::compute_s), ms(Metric::exposed_s),
-                ms(Metric::skew_s), ms(Metric::limit_s), limit});
+                ms(Metric::wait_s), ms(Metric::limit_s), limit});
   return cells;
 }
 
@@ -129,9 +129,9 @@ std::string staleness_cell(const Point& p) {
 }
 
 std::string waits_cell(const Point& p) {
-  const double share = p.metrics.number(Metric::wait_s) / p.metrics.number(Metric::time_s);
-  if (!std::isfinite(share) || core::is_null(p.metrics[Metric::wait_causes])) return "-";
-  return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::wait_causes]));
+  const double share = p.metrics.number(Metric::standstill_s) / p.metrics.number(Metric::time_s);
+  if (!std::isfinite(share) || core::is_null(p.metrics[Metric::standstill_causes])) return "-";
+  return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::standstill_causes]));
 }
 
 /// There is more than one strategy beside the control, or what one learned.

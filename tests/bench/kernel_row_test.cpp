@@ -38,7 +38,8 @@ TEST(KernelRow, IsTheSlowestRanks) {
   EXPECT_DOUBLE_EQ(row.metrics.number(Metric::bytes_per_s), 120000 / 2e-3);
   EXPECT_DOUBLE_EQ(row.metrics.number(Metric::roofline), 0.5);
   EXPECT_DOUBLE_EQ(row.metrics.number(Metric::ranks_spread), 2);
-  EXPECT_EQ(core::to_text(row.metrics[Metric::slowest_rank]), "node2 (rank 1)");
+  EXPECT_EQ(row.metrics.number(Metric::slowest_rank), 1);
+  EXPECT_EQ(core::to_text(row.metrics[Metric::slowest_host]), "node2");
   EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "compute");
 }
 

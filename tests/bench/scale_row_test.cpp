@@ -36,7 +36,7 @@ TEST(CompareRow, WeakEfficiencyIsTheRateOfARankAgainstOneRanks) {
   EXPECT_NEAR(row.metrics.number(Metric::interference_s), 0.0, 1e-12);
   EXPECT_EQ(row.metrics.number(Metric::baseline_time_s), 0.010);
   EXPECT_EQ(core::to_text(row.metrics[Metric::baseline_batch]), "64");
-  EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "wire");
+  EXPECT_EQ(core::to_text(row.metrics[Metric::bound_by]), "wire");
 }
 
 TEST(CompareRow, StrongEfficiencyComparesWithAFairShareOfTheBaseline) {

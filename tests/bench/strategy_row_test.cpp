@@ -52,16 +52,16 @@ TEST(Waits, CausesStandInTheOrderOfTheirTime) {
   core::Metrics m;
   m[Metric::time_s] = 2.0;
   fill_waits(t, m);
-  EXPECT_DOUBLE_EQ(m.number(Metric::wait_s), 1) << "half of all time, and so of the median step";
-  EXPECT_EQ(std::get<std::string>(m[Metric::wait_causes]), "ring 75 %, mail 25 %");
+  EXPECT_DOUBLE_EQ(m.number(Metric::standstill_s), 1) << "half of all time, and so of the median step";
+  EXPECT_EQ(std::get<std::string>(m[Metric::standstill_causes]), "ring 75 %, mail 25 %");
 }
 
 TEST(Waits, AStrategyThatNeverWaitsHasNoCause) {
   core::Metrics m;
   m[Metric::time_s] = 2.0;
   fill_waits({.times = {2}}, m);
-  EXPECT_EQ(m.number(Metric::wait_s), 0);
-  EXPECT_TRUE(core::is_null(m[Metric::wait_causes]));
+  EXPECT_EQ(m.number(Metric::standstill_s), 0);
+  EXPECT_TRUE(core::is_null(m[Metric::standstill_causes]));
 }
 
 TrainingTotals sent(std::uint64_t bytes) {

@@ -15,7 +15,7 @@ PARAMETER_BYTES = 4 * sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
 # Tensors begin at cache lines in the gradient buffer; what is between them travels too.
 PADDING_BYTES = 64 * TENSORS
 SUMMARY = ("median", "q1", "q3", "ci95_low", "ci95_high", "p95", "p99", "min", "max", "n", "stop")
-DECOMPOSITION = ("comm_s", "exposed_s", "exposed_union_s", "overlap_s", "skew_s")
+DECOMPOSITION = ("comm_s", "exposed_s", "exposed_union_s", "overlap_s", "wait_s")
 BYTES = ("bytes_sent_total", "bytes_sent_per_rank_max", "bytes_inter_node", "bytes_predicted")
 
 
@@ -87,14 +87,14 @@ class Row:
     def judge_decomposition(self):
         self.need(self.number("compute_s") > 0, "compute_s is not there")
         if not self.algorithm:
-            extra = [name for name in ("comm_s", "exposed_union_s", "overlap_s", "skew_s", *BYTES)
+            extra = [name for name in ("comm_s", "exposed_union_s", "overlap_s", "wait_s", *BYTES)
                      if self.metrics.get(name) is not None]
             self.need(not extra, f"nothing is exchanged, yet it has {extra}")
             return
         lost = [name for name in DECOMPOSITION if math.isnan(self.number(name))]
         # Clocks on several hosts may be less sure than the skew; on one host they are the same clock.
-        if self.factors["nodes"] > 1 and "skew_s" in lost:
-            lost.remove("skew_s")
+        if self.factors["nodes"] > 1 and "wait_s" in lost:
+            lost.remove("wait_s")
         self.need(not lost, f"the decomposition lacks {lost}")
         control = self.controls.get((self.ranks, self.batch))
         self.need(control is not None, "there is no row of independent at these factors")

@@ -108,7 +108,7 @@ void expect_both(const Tally& tally) {
 
 TEST(Fuzz, ResultFilesAreTakenOrRefused) {
   const std::string run = to_json_line(sample_run()) + "\n", point = to_json_line(sample_point(), "r1") + "\n";
-  const std::string small = R"({"kind":"run","schema":1,"run_id":"a","ranks":2,"hosts":["h"],"libraries":{"x":"1"}})"
+  const std::string small = R"({"kind":"run","schema":2,"run_id":"a","ranks":2,"hosts":["h"],"libraries":{"x":"1"}})"
                             "\n"
                             R"({"kind":"point","run_id":"a","experiment":"e","status":"ok","factors":{"ranks":2},)"
                             R"("metrics":{"time_s":{"median":1,"n":3},"loss":null},"nonfinite":["metrics.loss"]})"

@@ -43,7 +43,7 @@ TEST(ResultFile, APointRoundTripsExactly) {
   EXPECT_EQ(std::get<std::int64_t>(after.metrics[Metric::baseline_ranks]), 1);
   EXPECT_EQ(std::get<bool>(after.metrics[Metric::oversubscribed]), false);
   EXPECT_EQ(after.metrics[Metric::implementation].index(), before.metrics[Metric::implementation].index());
-  EXPECT_TRUE(std::isnan(std::get<double>(after.metrics[Metric::skew_s])));
+  EXPECT_TRUE(std::isnan(std::get<double>(after.metrics[Metric::wait_s])));
   EXPECT_TRUE(is_null(after.metrics[Metric::loss]));
   const auto summary = std::get<Summary>(after.metrics[Metric::time_s]);
   EXPECT_EQ(summary.q3, 1.0 / 7.0);
@@ -73,10 +73,10 @@ TEST(ResultFile, NumbersThatAreNotFiniteBecomeNullAndAreNamed) {
   Point point = sample_point();
   point.raw_times_s = {1, INFINITY};
   const Json json = Json::parse(to_json_line(point, "r1"));
-  EXPECT_TRUE(json["metrics"]["skew_s"].is_null());
+  EXPECT_TRUE(json["metrics"]["wait_s"].is_null());
   EXPECT_TRUE(json["metrics"]["time_s"]["ci95_low"].is_null());
   EXPECT_EQ(json["nonfinite"],
-            Json({"metrics.time_s.ci95_low", "metrics.time_s.ci95_high", "metrics.skew_s", "raw_times_s.1"}));
+            Json({"metrics.time_s.ci95_low", "metrics.time_s.ci95_high", "metrics.wait_s", "raw_times_s.1"}));
   EXPECT_TRUE(std::isnan(only_point(parse_results(head() + json.dump() + "\n", "r.jsonl")).raw_times_s.at(1)));
 }
 
@@ -99,7 +99,7 @@ TEST(ResultFile, UnknownKeysNotesAndAbsentFactorsAreFine) {
   const ResultFile file = parse_results(
       R"({"kind":"note","text":"copied by hand"})"
       "\n"
-      R"({"kind":"run","schema":1,"run_id":"x","colour":"blue","ranks":2})"
+      R"({"kind":"run","schema":2,"run_id":"x","colour":"blue","ranks":2})"
       "\n"
       R"({"kind":"point","run_id":"x","experiment":"scale","status":"ok","new":[1],"factors":{"ranks":2,"moon":1}})"
       "\n",
@@ -162,8 +162,8 @@ TEST(ResultFile, AForeignFileIsRefused) {
 }
 
 TEST(ResultFile, AnotherSchemaNumberIsRefused) {
-  EXPECT_EQ(reason("{\"kind\":\"run\",\"schema\":2,\"run_id\":\"x\"}\n"),
-            "r.jsonl:1: schema 2 is not known; this gradmeter reads schema 1");
+  EXPECT_EQ(reason("{\"kind\":\"run\",\"schema\":1,\"run_id\":\"x\"}\n"),
+            "r.jsonl:1: schema 1 is not known; this gradmeter reads schema 2");
   EXPECT_THAT(reason("{\"kind\":\"run\",\"run_id\":\"x\"}\n"), HasSubstr("'schema' is missing"));
 }
 

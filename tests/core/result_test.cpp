@@ -23,7 +23,7 @@ TEST(Result, EveryFactorAndMetricHasANameOfItsOwn) {
   EXPECT_EQ(name(Factor::cache), "cache");
   EXPECT_EQ(name(Metric::time_s), "time_s");
   EXPECT_EQ(name(Metric::bytes_predicted), "bytes_predicted");
-  EXPECT_EQ(name(Metric::noise_foreign), "noise_foreign");
+  EXPECT_EQ(name(Metric::noise_run_delay), "noise_run_delay");
   EXPECT_EQ(name(Metric::epoch), "epoch");
   EXPECT_EQ(name(Status::mistrusted), "mistrusted");
 }

@@ -96,8 +96,8 @@ void write_everything(const std::filesystem::path& path) {
   const std::vector<double> samples{1, 2, 3, 4, 5, 6};
   for (std::size_t i = 0; i < metric_count; ++i) bare.metrics[static_cast<Metric>(i)] = std::int64_t{1};
   bare.metrics[Metric::time_s] = summarise(samples);
-  for (const Metric m : {Metric::implementation, Metric::limit, Metric::slowest_rank, Metric::published,
-                         Metric::application, Metric::wait_causes}) {
+  for (const Metric m : {Metric::implementation, Metric::limit, Metric::bound_by, Metric::slowest_host,
+                         Metric::published, Metric::application, Metric::standstill_causes}) {
     bare.metrics[m] = std::string("x");
   }
   bare.metrics[Metric::oversubscribed] = true;
@@ -127,8 +127,8 @@ TEST_F(ResultValidation, RefusesEachKindOfDamageWithFileAndLine) {
                                          replaced(point, "\"median\":0.1", "\"median\":NaN"),
                                          replaced(point, "\"median\":0.1,", ""),
                                          replaced(point, "\"stop\":\"budget\"", "\"stop\":\"tired\""),
-                                         replaced(point, ",\"metrics.skew_s\"", ""),
-                                         replaced(point, "\"metrics.skew_s\"", "\"metrics.loss\""),
+                                         replaced(point, ",\"metrics.wait_s\"", ""),
+                                         replaced(point, "\"metrics.wait_s\"", "\"metrics.loss\""),
                                          replaced(point, "\"r1\"", "\"r9\""),
                                          replaced(point, "\"point\"", "\"pont\""),
                                          replaced(point, "0.05", "1e999"),

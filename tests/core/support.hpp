@@ -104,7 +104,7 @@ inline Point sample_point() {
   point.metrics[Metric::baseline_ranks] = std::int64_t{1};
   point.metrics[Metric::implementation] = std::string("brg:avx512_core \"x\"\n");
   point.metrics[Metric::oversubscribed] = false;
-  point.metrics[Metric::skew_s] = none;
+  point.metrics[Metric::wait_s] = none;
   return point;
 }
 

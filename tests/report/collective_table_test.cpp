@@ -83,7 +83,7 @@ TEST(CollectiveTable, CrowdingAndNoiseAreMarked) {
   Point p = point("ring", false, 50e-6);
   EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("50.0*")));
   p.metrics[Metric::oversubscribed] = true;
-  p.metrics[Metric::noise_foreign] = 0.5;
+  p.metrics[Metric::noise_run_delay] = 0.5;
   EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0*~"));
 }
 

@@ -30,7 +30,7 @@ Point point(std::int64_t ranks, const char* strategy, double seconds) {
   p.metrics[Metric::time_s] = time;
   p.metrics[Metric::baseline_time_s] = seconds;
   p.metrics[Metric::efficiency] = 0.87;
-  p.metrics[Metric::limit] = std::string("wire");
+  p.metrics[Metric::bound_by] = std::string("wire");
   return p;
 }
 
@@ -59,7 +59,7 @@ TEST(ScaleTable, AMissingBaselineIsSaidAndNoEfficiencyInvented) {
 TEST(ScaleTable, NoiseAndCrowdingAreMarked) {
   Point quiet = point(1, "sync", 0.05), noisy = quiet;
   EXPECT_THAT(scale_tables(std::vector{quiet}), Not(HasSubstr("~")));
-  noisy.metrics[Metric::noise_foreign] = 0.2;
+  noisy.metrics[Metric::noise_run_delay] = 0.2;
   noisy.metrics[Metric::oversubscribed] = true;
   EXPECT_THAT(scale_tables(std::vector{noisy}), HasSubstr("50.0~"));
   EXPECT_THAT(scale_tables(std::vector{noisy}), HasSubstr("1*"));
