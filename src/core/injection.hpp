@@ -1,0 +1,46 @@
+// Faults that a user injects on purpose, to see whether the measurement finds them: --inject.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gradmeter::core {
+
+/// At most one fault of each kind. Ranks are those of the world.
+struct Injection {
+  /// Every computation of this rank takes `factor` times as long.
+  struct Slow {
+    int rank;
+    double factor;  ///< 1 to below 1000
+    /// What this rank's computations are to be stretched by; 1: not this rank.
+    double of(int world_rank) const { return world_rank == rank ? factor : 1.0; }
+  };
+  /// From this rank's call number `call` on (the first is 0), one element of the result of every collective, and of
+  /// every message sent or received, is wrong.
+  struct Flip {
+    int rank;
+    std::uint64_t call;
+  };
+  /// This rank's clock alone runs fast by so many parts in a million (slow if negative), as if its host were another's.
+  struct Drift {
+    std::optional<int> rank;  ///< empty: the last
+    double ppm;
+    int rank_of(int ranks) const { return rank.value_or(ranks - 1); }
+  };
+  std::optional<Slow> slow;
+  std::optional<Flip> flip;
+  std::optional<Drift> drift;
+
+  bool any() const { return slow || flip || drift; }
+  /// Canonical text, for the factor `inject`; empty: nothing is injected.
+  std::string text() const;
+  /// Errors: UsageError for a rank that a world of so many does not have.
+  void check_ranks(int ranks) const;
+};
+
+/// "slow:rank=1,factor=2,flip:call=40": a list as all flags take it. Defaults: slow:factor=2,rank=0,
+/// flip:call=0,rank=0, drift:ppm=20 on the last rank. Errors: UsageError, one line.
+Injection parse_injection(std::string_view list);
+
+}  // namespace gradmeter::core
