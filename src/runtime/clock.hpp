@@ -6,6 +6,9 @@ namespace gradmeter::runtime {
 
 /// This host's monotonic clock [s].
 double host_clock();
+/// From now on `host_clock` of this process alone runs fast by so many parts in a million. Once, before anything is
+/// measured and before there are other threads.
+void inject_clock_drift(double ppm);
 
 /// Adds the time of its scope to a sum [s].
 class Timed {
