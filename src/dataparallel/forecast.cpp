@@ -21,6 +21,9 @@ Forecast& Forecast::operator+=(const Forecast& o) {
   bytes += o.bytes;
   messages += o.messages;
   seconds += o.seconds;
+  least += o.least;
+  least_of_one += o.least_of_one;
+  least_between_nodes += o.least_between_nodes;
   const bool bound = bounds() && o.bounds();
   known = known && o.known;
   most = bound && !known;
@@ -32,20 +35,42 @@ Forecast Forecast::times(std::uint64_t n) const {
           .messages = messages * n,
           .seconds = seconds * static_cast<double>(n),
           .known = known,
-          .most = most};
+          .most = most,
+          .least = least * n,
+          .least_of_one = least_of_one * n,
+          .least_between_nodes = least_between_nodes * n};
 }
 
 allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
+
+std::uint64_t least_sent(allreduce::Goal goal, std::uint64_t parties, std::uint64_t bytes) {
+  return (goal == allreduce::Goal::all_reduce ? 2 : 1) * (parties - 1) * bytes;
+}
+
+namespace {
+
+/// A collective on so many bytes, as far as its algorithm does not matter. Ranks that lie in no order may be on one
+/// node.
+Forecast least_of(const Scene& s, allreduce::Goal goal, std::uint64_t bytes) {
+  const allreduce::Shape shape = shape_of(s);
+  const std::uint64_t nodes = shape.ranks_per_node > 0 ? std::max(1u, shape.ranks / shape.ranks_per_node) : 1;
+  const std::uint64_t all = least_sent(goal, shape.ranks, bytes);
+  return {.least = all, .least_of_one = all / shape.ranks, .least_between_nodes = least_sent(goal, nodes, bytes)};
+}
+
+}  // namespace
 
 Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
   if (s.ranks < 2) return {};
   const allreduce::Shape shape = shape_of(s);
   const auto algorithm = algorithm_for(s, shape, goal);
-  if (!algorithm->has_schedule()) return {.known = false};
+  Forecast out = least_of(s, goal, elements * sizeof(float));
+  out.known = algorithm->has_schedule();
+  if (!out.known) return out;
   const auto schedule = algorithm->make(shape, goal).front();
   const auto layout = allreduce::Slice{
       .cut = allreduce::cut_for(goal), .blocks = schedule->blocks(), .total = elements, .begin = 0, .length = elements};
-  Forecast out{.messages = algorithm->cost(shape, goal).messages};
+  out.messages = algorithm->cost(shape, goal).messages;
   std::uint64_t most = 0;
   for (std::uint32_t r = 0; r < s.ranks; ++r) {
     const std::uint64_t sent = sizeof(float) * allreduce::elements_sent(*schedule, r, layout);
@@ -67,15 +92,17 @@ allreduce::ExecutorOptions calls_of(const Scene& s) {
 /// By the executor, cut as it cuts.
 Forecast forecast_part(const Scene& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
-  if (!part.algorithm->has_schedule()) return {.known = false};
+  const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
+  Forecast out = least_of(s, part.goal, part.most ? 0 : bytes);
+  out.known = part.algorithm->has_schedule() && !part.most;
+  if (!part.algorithm->has_schedule()) return out;
   const allreduce::Shape shape = shape_of(s);
   const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.goal)};
   allreduce::ExecutorOptions o = calls_of(s);
   o.codec = part.codec;
   const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
-  Forecast out{.messages = slices.count() * part.algorithm->cost(shape, part.goal).messages,
-               .known = !part.most,
-               .most = part.most};
+  out.messages = slices.count() * part.algorithm->cost(shape, part.goal).messages;
+  out.most = part.most;
   std::uint64_t most = 0;
   for (std::uint32_t r = 0; r < s.ranks; ++r) {
     const std::uint64_t sent = allreduce::Executor::due(a, r, o, slices, part.element_bytes);
@@ -104,7 +131,9 @@ Forecast forecast_all_reduce(const Scene& s, std::size_t elements, const allredu
 Forecast forecast_messages(const Scene& s, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes) {
   return {.bytes = senders * bytes,
           .messages = senders * messages,
-          .seconds = static_cast<double>(bytes) / s.link.bytes_per_s};
+          .seconds = static_cast<double>(bytes) / s.link.bytes_per_s,
+          .least = senders * bytes,
+          .least_of_one = bytes};
 }
 
 }  // namespace gradmeter::dataparallel

@@ -18,6 +18,10 @@ struct Forecast {
   double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
   bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
   bool most = false;   ///< where not known: bytes and messages are the most that there can be
+  /// What no algorithm for these calls can do without, with their codec [bytes]: of all ranks together; of the busiest
+  /// rank (the mean of all ranks, where it depends on the algorithm who is busy); and of all ranks over the borders of
+  /// nodes, where it is known who lies where. What depends on the data counts as nothing.
+  std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
@@ -43,6 +47,10 @@ struct Scene {
 };
 
 allreduce::Shape shape_of(const Scene&);
+/// What `parties` (ranks, or nodes as wholes) must send together so that all of them learn `bytes`, of which each has a
+/// part, or that sums over all of them are somewhere: (P-1)·bytes; for an all-reduce, which is both, twice that.
+/// Source: Patarasuk & Yuan, JPDC 2009, section 3.
+std::uint64_t least_sent(allreduce::Goal, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
 Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
 /// One all-reduce with the scene's codec, if there is one, by what it comes down to.

@@ -95,6 +95,8 @@ Forecast Service::forecast(const Scene& s, const Visits& v) const {
     down.push_back(v.pulls * weights.wire_bytes(cut, i));
     all_up += up.back();
     all_down += down.back();
+    if (!changes.variable(cut, i)) out.least += clients * up.back();
+    if (!weights.variable(cut, i)) out.least += clients * down.back();
   }
   out.bytes = clients * (all_up + all_down);
   for (std::size_t i = 0; i < up.size(); ++i) {  // what a rank sends; what it receives is the same the other way round
@@ -105,6 +107,7 @@ Forecast Service::forecast(const Scene& s, const Visits& v) const {
   // A worker that does not serve, or whose shard is empty.
   if (dedicated || up.size() < static_cast<std::size_t>(workers)) most = std::max({most, all_up, all_down});
   out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  out.least_of_one = out.known ? most : out.least / s.ranks;
   return out;
 }
 
