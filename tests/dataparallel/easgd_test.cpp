@@ -42,17 +42,52 @@ TEST(Easgd, DrawsTheWorkersTogether) {
   EXPECT_EQ(loose, apart) << "the control: without the elastic force they do not move";
 }
 
-TEST(Easgd, TheCentreMovesByWhatTheWorkersGiveUp) {
-  // One worker: what it loses the centre gains, so their sum changes by its own gradient steps alone.
-  Served s{.strategy = "easgd:every=2,beta=0.5", .ranks = 1, .steps = [](int) { return 2; }, .judge = true};
-  const auto elastic = serve(s);
-  s.strategy = "independent";
-  const auto alone = serve(s);
-  const auto start = serve({.strategy = "independent", .ranks = 1, .steps = [](int) { return 0; }});
-  for (std::size_t i = 0; i < elastic[0].weights.size(); ++i) {
-    EXPECT_EQ(elastic[0].judged[0][i], start[0].weights[i]) << "the centre rests until the first visit";
-    EXPECT_NEAR(elastic[0].weights[i] + elastic[0].judged[1][i], alone[0].weights[i] + start[0].weights[i], 1e-6);
-    EXPECT_NEAR(elastic[0].judged[1][i] - start[0].weights[i], 0.5 * (alone[0].weights[i] - start[0].weights[i]), 1e-6);
+/// Weights of all workers and the centre, after steps of x <- x - step·g(x) - d, c <- c + sum of d, d = alpha (x - c),
+/// by hand. at_one_x: d is of the x that the gradient is of; otherwise of what is left after the gradient's step.
+struct Elastic {
+  std::vector<double> x;
+  double c = 0;
+};
+Elastic recurrence(const Served& s, int every, double alpha, std::size_t i, bool at_one_x) {
+  const auto workers = static_cast<std::size_t>(s.ranks - s.servers);
+  const double start = 1 + 0.01 * double(i % 50);
+  Elastic e{std::vector<double>(workers, start), start};
+  for (int t = 0; t < s.steps(0); ++t) {
+    double given = 0;
+    for (std::size_t r = 0; r < workers; ++r) {
+      const int rank = static_cast<int>(r);
+      const double target =
+          (double(test::target_of(rank, t, i)) + double(test::target_of(rank, t, i + s.elements))) / 2;
+      const double moved = e.x[r] - double(s.step_size) * (e.x[r] - target);
+      const double d = (t + 1) % every == 0 ? alpha * ((at_one_x ? e.x[r] : moved) - e.c) : 0;
+      e.x[r] = moved - d;
+      given += d;
+    }
+    e.c += given;
+  }
+  return e;
+}
+
+TEST(Easgd, TakesTheGradientAndTheElasticTermAtTheSameWeights) {
+  // Visits are two steps apart and workers equally fast, so all of a visit see the same centre.
+  for (const int workers : {1, 3}) {
+    const Served s{.strategy = "easgd:every=2,beta=0.6",
+                   .ranks = workers + 1,
+                   .servers = 1,
+                   .steps = [](int) { return 12; },
+                   .judge = true};
+    const auto seen = serve(s);
+    double off = 0, control = 0;
+    for (std::size_t i = 0; i < s.elements; ++i) {
+      const Elastic right = recurrence(s, 2, 0.6 / workers, i, true), wrong = recurrence(s, 2, 0.6 / workers, i, false);
+      for (std::size_t r = 0; r < right.x.size(); ++r) {
+        off = std::max(off, std::fabs(double(seen[r].weights[i]) - right.x[r]));
+        control = std::max(control, std::fabs(double(seen[r].weights[i]) - wrong.x[r]));
+      }
+      off = std::max(off, std::fabs(double(seen[0].judged.back()[i]) - right.c));
+    }
+    EXPECT_LT(off, 2e-6) << workers;
+    EXPECT_GT(control, 1e-3) << "the control: one after the other";
   }
 }
 

@@ -17,9 +17,13 @@ class Easgd final : public Served {
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const bool visits = step.number % every_ == 0;
+    Courier& courier = service_.courier();
+    if (visits) courier.request(courier.pushed(), courier.pushed());  // the centre travels under the pass
     const auto outcome = w.pass(batch);
+    if (visits) draw(w);
     w.update(step);
-    if (step.number % every_ == 0) visit(w);
+    if (visits) push(courier);
     return outcome;
   }
 
@@ -29,10 +33,9 @@ class Easgd final : public Served {
   }
 
  private:
-  void visit(Worker& w) {
-    Courier& courier = service_.courier();
-    courier.request(courier.pushed(), courier.pushed());
-    courier.fetch(pull_);
+  /// x -= d. The gradient is there already and is applied after it: both are of the same x.
+  void draw(Worker& w) {
+    service_.courier().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
     const auto n = static_cast<double>(pull_.size());
     w.compute("easgd", {3 * n, 16 * n}, [&] {
@@ -42,6 +45,9 @@ class Easgd final : public Served {
         x[i] -= pull_[i];
       }
     });
+  }
+
+  void push(Courier& courier) {
     courier.begin_push(pull_, 1, false);
     courier.finish_push();
   }

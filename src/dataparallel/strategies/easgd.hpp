@@ -4,8 +4,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// After every `every` local steps a worker pulls the centre c, moves by x -= d with d = alpha (x - c), and the servers
-/// add its d to the centre; alpha = beta/P. Nobody waits for another worker (the asynchronous form).
+/// In every `every`-th step a worker pulls the centre c while it computes its gradient g at x, and takes both terms at
+/// that x: x <- x - d - step g(x), d = alpha (x - c), alpha = beta/P; the servers add its d to the centre. Nobody waits
+/// for another worker (the asynchronous form).
 /// Bytes: 2M / every a step. Memory: servers', and of a worker 2M.
 /// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
 std::unique_ptr<Strategy> make_easgd(const core::ParsedName&, const StrategyOptions&);

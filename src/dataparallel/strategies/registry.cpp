@@ -37,7 +37,7 @@ constexpr std::array table{
                  .make = make_diloco},
     StrategyInfo{.name = "easgd",
                  .parameters = "beta=0.9,every=4,servers=0",
-                 .rule = "alone, and every so many steps drawn to a centre: x -= d, c += d, d = beta/P (x - c)",
+                 .rule = "alone, every so many steps drawn to a centre: x -= d + step*g(x), c += d, d = beta/P (x - c)",
                  .bytes_text = "2M/every",
                  .source = "Zhang et al., NIPS 2015",
                  .speech = Speech::mail,
