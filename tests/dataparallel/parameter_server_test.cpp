@@ -121,6 +121,25 @@ TEST(ParameterServer, TheBytesAreThoseOfTheForecastExactly) {
   }
 }
 
+TEST(ParameterServer, WithABoundWeightsArePulledAsOftenAsItAsksAndAtMostAsForecast) {
+  const auto bytes = [](const std::string& strategy) {
+    Served s{.strategy = strategy, .ranks = 5, .servers = 1, .steps = each(48), .elements = 1000};
+    s.machine = uneven(4);
+    std::uint64_t sum = 0;
+    for (const Seen& seen : serve(s)) sum += seen.totals.bytes_sent;
+    const Forecast f = forecast(s);
+    EXPECT_EQ(f.known, f.bytes == sum) << strategy;
+    EXPECT_LE(sum, f.bytes) << strategy;
+    return sum;
+  };
+  const auto often = bytes("ps-ssp:staleness=2"), bound = bytes("ps-ssp:staleness=2,fetch=8"),
+             loose = bytes("ps-ssp:staleness=20,fetch=8"), seldom = bytes("ps-async:fetch=8");
+  EXPECT_LT(bound, often);
+  EXPECT_GT(bound, loose);
+  EXPECT_GE(loose, seldom);
+  EXPECT_EQ(bytes("ps-ssp:staleness=0,fetch=8"), bytes("ps-sync"));
+}
+
 TEST(ParameterServer, WithoutACodecTheBytesAreTheClosedForm) {
   const std::uint64_t m = 1000 * sizeof(float), steps = 12;
   Served s{.strategy = "ps-sync", .ranks = 5, .elements = 1000};

@@ -65,7 +65,7 @@ TEST(ParameterServer, TheMeanStalenessIsTheNumberOfOtherWorkersWhateverTheSpeeds
 
 TEST(ParameterServer, TheStalenessBoundHoldsExactlyAndIsReached) {
   for (const std::uint64_t bound : {0u, 1u, 2u, 5u}) {
-    for (const auto* more : {"", ",prefetch=1"}) {
+    for (const auto* more : {"", ",prefetch=1", ",fetch=8", ",fetch=3", ",fetch=4,push=2", ",fetch=8,prefetch=1"}) {
       Served s{.strategy = fmt::format("ps-ssp:staleness={}{}", bound, more), .ranks = 4, .steps = each(30)};
       s.machine.slowdown = [](int rank, std::uint64_t) { return rank == 3 ? 10.0 : 1.0; };
       std::uint64_t gap = 0, staleness = 0;

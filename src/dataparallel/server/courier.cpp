@@ -108,7 +108,16 @@ void Courier::receive(Buffer to) {
 
 void Courier::fetch(Buffer to) {
   receive(to);
-  for (Line& line : lines_) line.base = line.incoming;
+  for (Line& line : lines_) {
+    line.base = line.incoming;
+    line.reached = line.incoming_reached;
+  }
+}
+
+std::uint64_t Courier::reached() const {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (const Line& line : lines_) least = std::min(least, line.reached);
+  return least;
 }
 
 void Courier::look(Buffer to) {
@@ -162,6 +171,7 @@ void Courier::take_weights(Line& line, const MailHeader& h, std::span<const std:
   }
   const std::size_t chunk = sharding_.chunk_of(line.shard, h.first);
   if (line.here.at(chunk)) return;
+  line.incoming_reached = h.clock;
   const auto out = std::span(landing_).subspan(h.first, h.count);
   plan_.weights.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     plan_.weights.decode(payload, out, draw_of_weights(plan_.seed, h.shard, h.version, h.first));

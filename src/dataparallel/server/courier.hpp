@@ -42,6 +42,8 @@ class Courier {
   void say_goodbye();
 
   std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
+  /// So many updates of every worker are in the weights that were fetched last, in every shard.
+  std::uint64_t reached() const;
 
  private:
   struct Posted {
@@ -61,8 +63,10 @@ class Courier {
     bool asks = false;                       ///< a request is due
     std::size_t missing = 0;                 ///< chunks of the weights that have not come yet
     std::vector<bool> here = {};
-    std::uint64_t incoming = 0;  ///< their version
-    Posted request = {};         ///< as it would be sent once more
+    std::uint64_t incoming = 0;          ///< their version
+    std::uint64_t incoming_reached = 0;  ///< updates of every worker in them
+    std::uint64_t reached = 0;           ///< of those that were fetched last
+    Posted request = {};                 ///< as it would be sent once more
   };
 
   template <class Done>

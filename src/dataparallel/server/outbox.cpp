@@ -12,8 +12,8 @@ Outbox::Outbox(const Sharding& sharding, std::uint32_t shard, const Coding& codi
 }
 
 void Outbox::answer(Fabric& f, int worker, const Request& r, std::span<const float> weights, std::uint64_t version,
-                    double held) {
-  line(worker).reply = Reply{.request = r, .weights = snapshot(f, weights, version), .held = held};
+                    std::uint64_t slowest, double held) {
+  line(worker).reply = Reply{.request = r, .weights = snapshot(f, weights, version), .slowest = slowest, .held = held};
 }
 
 std::shared_ptr<const Outbox::Version> Outbox::snapshot(Fabric& f, std::span<const float> weights,
@@ -75,7 +75,7 @@ bool Outbox::send_weights(Fabric& f, Port& port, int worker) {
             {.operation = static_cast<std::uint16_t>(Word::weights),
              .beside = reply.request.beside,
              .shard = shard_,
-             .clock = reply.request.clock,
+             .clock = reply.slowest,
              .version = reply.weights->number,
              .sequence = reply.request.sequence,
              .first = chunk.first,

@@ -27,8 +27,9 @@ class Outbox {
   Outbox(const Sharding&, std::uint32_t shard, const Coding&, std::uint64_t seed, int workers);
 
   void acknowledge(int worker, const MailHeader& h) { line(worker).acknowledgements.push_back(h); }
-  /// held: how long the request had to wait [s].
-  void answer(Fabric&, int worker, const Request&, std::span<const float> weights, std::uint64_t version, double held);
+  /// slowest: so many updates of every worker are in the weights. held: how long the request had to wait [s].
+  void answer(Fabric&, int worker, const Request&, std::span<const float> weights, std::uint64_t version,
+              std::uint64_t slowest, double held);
   bool answers(int worker) const { return lines_[static_cast<std::size_t>(worker)].reply.has_value(); }
   /// No more weights to that worker, or nothing at all.
   void drop_reply(int worker) { line(worker).reply.reset(); }
@@ -45,6 +46,7 @@ class Outbox {
   struct Reply {
     Request request = {};
     std::shared_ptr<const Version> weights = {};
+    std::uint64_t slowest = 0;
     double held = 0;
     std::size_t next = 0;  ///< chunk
   };

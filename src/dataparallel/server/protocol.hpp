@@ -6,12 +6,14 @@
 // come in chunks of one version (`weights`). A worker that has finished says `bye`. Between steps all workers may
 // `look` at the weights: a pull that is answered when all have asked, so that all see the same.
 //
+// The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
+//
 // | operation | clock             | version            | sequence               | first, count | value         |
 // | push      | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
 // | ack       | as pushed         | -                  | -                      | as pushed    | -             |
 // | pull      | of the read       | own updates needed | of the request, from 1 | -            | -             |
 // | look      | -                 | own updates needed | of the request, from 1 | -            | -             |
-// | weights   | of the read       | theirs             | of the request         | the chunk    | held back [s] |
+// | weights   | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
 // | bye       | -                 | -                  | -                      | -            | -             |
 //
 // Where messages get lost (Port::lossy), whoever waits for an answer asks again. All messages may come twice: a chunk

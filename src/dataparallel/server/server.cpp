@@ -104,6 +104,7 @@ void Server::take_push(int from, const MailHeader& h, std::span<const std::byte>
     throw std::logic_error(fmt::format("rank {} pushed an update before its last one was taken", from));
   }
   if (!inbox_.take(*fabric_, from, h, payload)) return;
+  note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
   admission_.pushed(from);
   if (admission_.grouped()) {
     apply_clocks();
@@ -187,6 +188,11 @@ void Server::apply_clocks() {
   }
 }
 
+void Server::note_gap(std::uint64_t clock) {
+  const std::lock_guard lock(mutex_);
+  observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(clock));
+}
+
 void Server::ask(int from, const Request& r) {
   Client& c = client(from);
   if (admission_.is_gone(from) || r.sequence < c.last_request) return;
@@ -194,10 +200,7 @@ void Server::ask(int from, const Request& r) {
   if (again && (c.held || outbox_.answers(from))) return;  // it is coming
   c.last_request = r.sequence;
   if (again && r.looks) return answer(from, r);  // the others have had their look, and may be gone
-  if (!again && !r.looks) {
-    const std::lock_guard lock(mutex_);
-    observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(r.clock));
-  }
+  if (!again && !r.looks) note_gap(r.clock);
   c.held = r;
   let_through();
 }
@@ -223,7 +226,7 @@ void Server::let_through() {
 
 void Server::answer(int worker, const Request& r) {
   const double held = fabric_->now() - r.since;
-  outbox_.answer(*fabric_, worker, r, weights_, version_, held);
+  outbox_.answer(*fabric_, worker, r, weights_, version_, admission_.slowest(), held);
   if (r.looks) return;
   const std::lock_guard lock(mutex_);
   observed_.held_s += held;

@@ -51,6 +51,7 @@ class Server {
 
   void take(const Mail&);
   void take_push(int from, const MailHeader&, std::span<const std::byte>);
+  void note_gap(std::uint64_t clock);
   void ask(int from, const Request&);
   void leave(int worker);
   void apply_one(int from);

@@ -39,6 +39,11 @@ class Service {
   void end(Worker&);
   /// On ranks that train.
   Courier& courier() { return *courier_; }
+  /// Are the weights that this worker fetched last too old for a read at that clock?
+  bool too_old(std::uint64_t clock) const {
+    return clock > options_.staleness && courier_->reached() < clock - options_.staleness;
+  }
+  std::uint64_t staleness() const { return options_.staleness; }
   Observations observed() const { return server_ ? server_->observed() : Observations{}; }
   /// Bytes of all ranks but what a rank gives itself; with a codec of variable length the most. seconds: what the
   /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S

@@ -27,10 +27,12 @@ class ParameterServer final : public Served {
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const bool pushes = step.number % habits_.push == 0, pulls = step.number % habits_.fetch == 0;
-    const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
     Courier& courier = service_.courier();
-    if (pulls && habits_.prefetch) courier.request(courier.pushed() + (pushes ? 1 : 0), 0);
+    const bool pushes = step.number % habits_.push == 0;
+    const std::uint64_t next_clock = courier.pushed() + (pushes ? 1 : 0);
+    const bool pulls = step.number % habits_.fetch == 0 || service_.too_old(next_clock);
+    const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
+    if (pulls && habits_.prefetch) courier.request(next_clock, 0);
     const bool early = pushes && overlap_ && habits_.push == 1;
     if (early) courier.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();
@@ -51,10 +53,20 @@ class ParameterServer final : public Served {
   }
 
   Forecast predict(const Scene& s) const override {
+    const std::uint64_t both = s.multiples_of(std::lcm(habits_.push, habits_.fetch));
     Visits v{.pushes = s.multiples_of(habits_.push), .pulls = s.multiples_of(habits_.fetch)};
-    v.requests = v.pulls;
-    if (!habits_.prefetch) v.requests -= s.multiples_of(std::lcm(habits_.push, habits_.fetch));
-    return service_.forecast(s, v);
+    v.requests = habits_.prefetch ? v.pulls : v.pulls - both;
+    const std::uint64_t between = v.pushes - both;  // after which the weights may be too old
+    if (service_.staleness() == Admission::unbounded || between == 0) return service_.forecast(s, v);
+    const double least_seconds = service_.forecast(s, v).seconds;
+    v.pulls += between;
+    if (habits_.prefetch) v.requests += between;
+    Forecast out = service_.forecast(s, v);
+    if (service_.staleness() == 0) return out;  // after every push
+    out.most = out.bounds();
+    out.known = false;
+    out.seconds = least_seconds;
+    return out;
   }
 
  private:

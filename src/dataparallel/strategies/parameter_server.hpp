@@ -6,9 +6,10 @@
 //   ps-ssp     a pull waits until the slowest worker is at most `staleness` updates behind
 //   ps-async   a pull waits for nobody
 // push=n: n gradients are summed before they are pushed; in between, and where no pull follows, the worker applies its
-// own. fetch=n: weights are pulled after every n-th step. scale=mean: a worker's push steps size/P, so that P pushes
-// move as far as one step of `sync`; scale=sum: the whole size, as in Downpour. prefetch=1: weights for the next step
-// are asked for before this one is computed, so they travel under it and lack its gradient.
+// own. fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves those that the
+// worker has too old for its next step, as in the paper's cache. scale=mean: a worker's push steps size/P, so that P
+// pushes move as far as one step of `sync`; scale=sum: the whole size, as in Downpour. prefetch=1: weights for the next
+// step are asked for before this one is computed, so they travel under it and lack its gradient.
 #pragma once
 #include "dataparallel/strategy.hpp"
 

@@ -107,7 +107,7 @@ constexpr std::array table{
                  .make = make_ps_async},
     StrategyInfo{.name = "ps-ssp",
                  .parameters = "fetch=1,prefetch=0,push=1,scale=mean,servers=0,staleness=2",
-                 .rule = "as ps-async, but a pull waits for workers that are more than `staleness` updates behind",
+                 .rule = "as ps-async, but no step is on weights that lack updates older than `staleness`",
                  .bytes_text = "M/push up, M/fetch down",
                  .source = "Ho et al., NIPS 2013",
                  .speech = Speech::mail,
