@@ -241,7 +241,9 @@ Observations Training::observed() {
   const auto counts = communicator_.all_gather(std::span<const std::uint64_t>(all.staleness));
   std::ranges::fill(all.staleness, 0);
   for (std::size_t i = 0; i < counts.size(); ++i) all.staleness[i % std::max<std::size_t>(1, longest)] += counts[i];
-  all.updates = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.updates)));
+  const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // whose updates are one
+  all.updates = static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(all.updates) : 0.0));
+  all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
   all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
   all.held_s = communicator_.sum(all.held_s);
   all.staleness_under_way = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.staleness_under_way)));

@@ -183,7 +183,7 @@ void print_exchange(const bench::TrainingTotals& t) {
   }
   if (t.observed.updates == 0) return;
   const auto s = bench::summarise_staleness(t.observed.staleness);
-  fmt::print("{} updates by servers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
+  fmt::print("{} updates by workers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
              t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
 }
 

@@ -15,10 +15,12 @@ namespace gradmeter::dataparallel {
 /// What only the strategy knows of a run, of this rank so far.
 struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
+  /// Each server counts those of its own shard.
   std::vector<std::uint64_t> staleness = {};
   std::uint64_t staleness_under_way =
       0;                          ///< of the updates that had not come yet when the first worker finished, summed
-  std::uint64_t updates = 0;      ///< applied here
+  std::uint64_t updates = 0;      ///< of this rank's worker, each once, however many servers take their part of it
+  std::uint64_t applied = 0;      ///< steps that the server here has taken: updates that it groups are one
   std::uint64_t largest_gap = 0;  ///< clocks that the fastest worker was ahead of the slowest when it read, at most
   double held_s = 0;              ///< reads that a bound held back
 

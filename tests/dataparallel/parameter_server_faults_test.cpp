@@ -47,16 +47,16 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
       EXPECT_EQ(faulty[r].judged, plain[r].judged);
     }
     EXPECT_GT(faulty[0].seconds, plain[0].seconds) << "the control: something was lost";
-    for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.updates, 12u) << "each applied once";
+    for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.applied, 12u) << "each applied once";
   }
 }
 
 TEST(ParameterServer, ADoubledPushIsAppliedOnceAlsoWithoutBarrier) {
   Served s{.strategy = "ps-async", .ranks = 4, .servers = 1};
   s.machine.fate = [](const Flight&) -> Fate { return {.copies = 2}; };
-  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
+  EXPECT_EQ(serve(s)[3].observed.applied, 3u * 12);
   s.machine.fate = [](const Flight& f) -> Fate { return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1}; };
-  EXPECT_EQ(serve(s)[3].observed.updates, 3u * 12);
+  EXPECT_EQ(serve(s)[3].observed.applied, 3u * 12);
 }
 
 TEST(ParameterServer, ADeadWorkerStopsNobody) {

@@ -63,6 +63,25 @@ TEST(ParameterServer, TheMeanStalenessIsTheNumberOfOtherWorkersWhateverTheSpeeds
   EXPECT_GT(tail_uneven, 2 * tail_even) << "what the mean hides";
 }
 
+TEST(ParameterServer, AnUpdateCountsOnceHoweverManyServersTakeTheirPartOfIt) {
+  for (const int servers : {0, 1, 3}) {
+    for (const auto& [strategy, each_of] : {std::pair{"ps-sync", 12u},
+                                            {"ps-async", 12u},
+                                            {"ps-async:push=3", 4u},
+                                            {"ps-ssp", 12u},
+                                            {"easgd:every=2", 6u}}) {
+      Served s{.strategy = strategy, .ranks = 3 + servers, .servers = servers, .elements = 500};
+      std::uint64_t updates = 0, shards = 0;
+      for (const Seen& seen : serve(s)) {
+        updates += seen.observed.updates;
+        shards += !seen.observed.staleness.empty();
+      }
+      EXPECT_EQ(updates, 3 * each_of) << strategy << " " << servers;
+      EXPECT_EQ(shards, servers > 0 ? servers : 3u) << "the control: so many have taken some";
+    }
+  }
+}
+
 TEST(ParameterServer, TheStalenessBoundHoldsExactlyAndIsReached) {
   for (const std::uint64_t bound : {0u, 1u, 2u, 5u}) {
     for (const auto* more : {"", ",prefetch=1", ",fetch=8", ",fetch=3", ",fetch=4,push=2", ",fetch=8,prefetch=1"}) {

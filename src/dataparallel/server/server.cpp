@@ -139,7 +139,7 @@ void Server::apply(std::span<const float> change, float size) {
 
 void Server::count(std::span<const Change> changes) {
   const std::lock_guard lock(mutex_);
-  ++observed_.updates;
+  ++observed_.applied;
   for (const Change& c : changes) {
     if (admission_.all_train()) staleness_.applied(c.base, version_);
   }

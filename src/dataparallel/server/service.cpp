@@ -68,10 +68,17 @@ void Service::end(Worker&) {
   if (courier_) {
     courier_->settle();
     courier_->say_goodbye();
+    pushed_ = courier_->pushed();
     courier_.reset();  // what it has read last is its sender's again
   }
   if (companion_) companion_->join();
   companion_.reset();
+}
+
+Observations Service::observed() const {
+  Observations o = server_ ? server_->observed() : Observations{};
+  o.updates = courier_ ? courier_->pushed() : pushed_;
+  return o;
 }
 
 Forecast Service::forecast(const Scene& s, const Visits& v) const {

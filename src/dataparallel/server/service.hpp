@@ -44,7 +44,7 @@ class Service {
     return clock > options_.staleness && courier_->reached() < clock - options_.staleness;
   }
   std::uint64_t staleness() const { return options_.staleness; }
-  Observations observed() const { return server_ ? server_->observed() : Observations{}; }
+  Observations observed() const;
   /// Bytes of all ranks but what a rank gives itself; with a codec of variable length the most. seconds: what the
   /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
   /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
@@ -58,6 +58,7 @@ class Service {
   ServiceOptions options_;
   std::shared_ptr<Server> server_;
   std::unique_ptr<Courier> courier_;
+  std::uint64_t pushed_ = 0;              ///< by the courier, which has gone
   std::unique_ptr<Companion> companion_;  ///< goes first: it ends its program
 };
 
