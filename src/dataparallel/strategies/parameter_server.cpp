@@ -58,15 +58,16 @@ class ParameterServer final : public Served {
     v.requests = habits_.prefetch ? v.pulls : v.pulls - both;
     const std::uint64_t between = v.pushes - both;  // after which the weights may be too old
     if (service_.staleness() == Admission::unbounded || between == 0) return service_.forecast(s, v);
-    const double least_seconds = service_.forecast(s, v).seconds;
+    Forecast seldom = service_.forecast(s, v);
     v.pulls += between;
     if (habits_.prefetch) v.requests += between;
-    Forecast out = service_.forecast(s, v);
-    if (service_.staleness() == 0) return out;  // after every push
-    out.most = out.bounds();
-    out.known = false;
-    out.seconds = least_seconds;
-    return out;
+    const Forecast often = service_.forecast(s, v);
+    if (service_.staleness() == 0) return often;  // after every push
+    seldom.bytes = often.bytes;
+    seldom.messages = often.messages;
+    seldom.most = often.bounds();
+    seldom.known = false;
+    return seldom;
   }
 
  private:
