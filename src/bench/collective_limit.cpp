@@ -51,8 +51,7 @@ NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {
     }
     return {.node_of = fake, .fake = true};
   }
-  const auto nodes = s.nodes_of(world.size());
-  return {.node_of = {nodes.begin(), nodes.end()}};
+  return s.map();
 }
 
 }  // namespace gradmeter::bench

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "core/error.hpp"
@@ -197,17 +196,6 @@ std::span<const BufferKind> buffer_kinds() {
 }
 std::string_view name(Under u) { return u == Under::none ? "none" : "gemm"; }
 std::span<const CollectiveInfo> collectives() { return collective_table; }
-
-int NodeMap::nodes() const { return static_cast<int>(std::set<int>(node_of.begin(), node_of.end()).size()); }
-
-int NodeMap::ranks_per_node() const {
-  std::map<int, int> on;
-  int most = 0;
-  for (const int n : node_of) most = std::max(most, ++on[n]);
-  return most;
-}
-
-std::string NodeMap::mapping() const { return fake ? fmt::format("fake:{}", fmt::join(node_of, ",")) : ""; }
 
 allreduce::CodedRequest coded_request(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
   return {.codec = *p.codec,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "allreduce/compressed/compressed.hpp"
+#include "bench/node_map.hpp"
 #include "core/result.hpp"
 #include "runtime/cadence.hpp"
 #include "runtime/network.hpp"
@@ -35,16 +36,6 @@ struct CollectiveInfo {
   double (*busbw_factor)(int ranks);
 };
 std::span<const CollectiveInfo> collectives();
-
-/// Where the ranks are. Fake nodes let one host play several.
-struct NodeMap {
-  std::vector<int> node_of;  ///< by rank
-  bool fake = false;
-  int ranks() const { return static_cast<int>(node_of.size()); }
-  int nodes() const;
-  int ranks_per_node() const;   ///< on the fullest
-  std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
-};
 
 /// What the user asked for; each list is a factor.
 struct CollectiveFactors {

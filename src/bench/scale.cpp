@@ -117,13 +117,17 @@ class Sweep {
         p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    return refusal(config_of(p, options_), facts(), session_.nodes_of(p.ranks));
+    return refusal(config_of(p, options_), facts(), map_of(p).node_of);
+  }
+
+  NodeMap map_of(const ScalePoint& p) const {
+    return session_.map_for(p.ranks, p.placement.value_or(Placement::packed));
   }
 
   std::size_t node_bytes(const ScalePoint& p) {
     if (!p.impossible.empty() || !unsupported(p).empty()) return 0;
     return resident_bytes(config_of(p, options_), facts(), p.ranks) *
-           static_cast<std::size_t>(session_.ranks_per_node(p.ranks));
+           static_cast<std::size_t>(map_of(p).ranks_per_node());
   }
 
   void measure(std::deque<CurvePoint>& group) {

@@ -36,6 +36,12 @@ std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::
   return out;
 }
 
+/// Does it make a difference which ranks are taken?
+bool matters(const NodeMap& map, int ranks) {
+  if (ranks == 1 || ranks >= map.ranks()) return false;
+  return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
+}
+
 class Planner {
  public:
   explicit Planner(const ScaleFactors& f)
@@ -60,6 +66,7 @@ class Planner {
     for (const int ranks : ranks_) {
       std::vector<ScalePoint> at{base};
       at.front().ranks = ranks;
+      if (matters(f_.map, ranks)) at = cross(at, f_.placements, [](auto& p, auto v) { p.placement = v; });
       if (ranks > 1) {
         at = cross(at, f_.meshes, [](auto& p, const auto& v) { p.mesh = v; });
         at = cross(at, f_.scalings, [](auto& p, auto v) { p.scaling = v; });
@@ -167,6 +174,7 @@ ScalePoint baseline_of(ScalePoint p) {
   if (p.scaling == Scaling::strong) p.batch_per_rank = p.batch_global;
   p.batch_global = p.batch_per_rank;
   p.ranks = 1;
+  p.placement.reset();
   p.scaling.reset();
   p.mesh = {};
   p.strategy = p.strategy->alone();
@@ -185,10 +193,11 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   using core::Factor;
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   core::Factors f;
-  const int nodes = session.nodes(p.ranks);
+  const NodeMap map = session.map_for(p.ranks, p.placement.value_or(Placement::packed));
   f[Factor::ranks] = integer(p.ranks);
-  f[Factor::nodes] = integer(nodes);
-  f[Factor::ranks_per_node] = integer(session.ranks_per_node(p.ranks));
+  f[Factor::nodes] = integer(map.nodes());
+  f[Factor::ranks_per_node] = integer(map.ranks_per_node());
+  if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
   f[Factor::model] = p.model;
   f[Factor::batch_per_rank] = integer(p.batch_per_rank);
@@ -210,7 +219,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   }
   if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
   if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
-  if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, nodes == 1));
+  if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, map.nodes() == 1));
   return f;
 }
 

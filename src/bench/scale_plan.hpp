@@ -20,6 +20,7 @@ struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
+  std::vector<Placement> placements{Placement::packed};
   std::vector<std::size_t> accumulates{1};
   std::vector<dataparallel::MeshShape> meshes{{}};
   std::vector<dataparallel::StrategyPtr> strategies;
@@ -32,13 +33,15 @@ struct ScaleFactors {
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
   std::string interconnect;  ///< a label for what the ranks are joined by; may be empty
+  NodeMap map = {};          ///< of the world: where placements differ; empty: they do nowhere
 };
 
 /// One point. A factor that does not apply is empty.
 struct ScalePoint {
   std::string model = {};
   int ranks = 1;
-  std::size_t batch_per_rank = 1;  ///< of a worker
+  std::optional<Placement> placement = {};  ///< empty where every placement takes the same ranks
+  std::size_t batch_per_rank = 1;           ///< of a worker
   std::size_t batch_global = 1;
   std::size_t accumulate = 1;
   dataparallel::MeshShape mesh = {};  ///< as asked for; at one rank: data

@@ -1,7 +1,6 @@
 #include "bench/session.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "bench/run_info.hpp"
 #include "core/error.hpp"
@@ -22,6 +21,22 @@ std::string mapping_text(const std::vector<int>& node_of) {
   return out;
 }
 
+/// One name a node, nodes by their lowest rank. Only the first rank of each node says its name.
+std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, const runtime::Communicator& node,
+                                        const std::string& hostname) {
+  const auto leaders = world.split(node.rank() == 0 ? 0 : -1, world.rank());
+  std::string joined;
+  if (!leaders.is_null()) joined = fmt::format("{}", fmt::join(leaders.all_gather_text(hostname), "\n"));
+  joined = world.broadcast_text(joined);
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= joined.size();) {
+    const std::size_t end = std::min(joined.find('\n', at), joined.size());
+    out.push_back(joined.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command)
@@ -29,45 +44,28 @@ Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::stri
   watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
   signals_.describe_with([this] { return watchdog_->describe(); });
   const runtime::Communicator node = world_.split_by_node();
-  node_of_ = world_.all_gather_value(node.broadcast_value(world_.rank()));
+  map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
   // A launcher may bind each rank to cores of its own: the node gives the job all of them together.
   const double bound = node.sum(static_cast<double>(host_.available_units));
   const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
   cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
   memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
-  describe(std::move(command));
+  describe(std::move(command), node);
 }
 
 Session::~Session() { signals_.describe_with({}); }
 
-void Session::describe(std::string command) {
+void Session::describe(std::string command, const runtime::Communicator& node) {
   auto& i = run_info_;
   i = describe_process(host_, std::move(command));
   i.run_id = world_.broadcast_text(i.run_id);
   i.time = world_.broadcast_text(i.time);
   i.fingerprint = world_.broadcast_text(i.fingerprint);
   i.ranks = world_.size();
-  i.nodes = nodes(world_.size());
-  const std::vector<std::string> names = world_.all_gather_text(host_.hostname);
-  i.hosts.clear();
-  for (std::size_t r = 0; r < names.size(); ++r) {
-    if (node_of_[r] == static_cast<int>(r)) i.hosts.push_back(names[r]);
-  }
-  i.mapping = mapping_text(node_of_);
+  i.nodes = map_.nodes();
+  i.hosts = hosts_of_nodes(world_, node, host_.hostname);
+  i.mapping = mapping_text(map_.node_of);
   i.cores_per_node = cores_per_node_;
-}
-
-int Session::ranks_per_node(int ranks) const {
-  int most = 0;
-  for (int r = 0; r < ranks; ++r) {
-    most = std::max(most, static_cast<int>(std::count(node_of_.begin(), node_of_.begin() + ranks,
-                                                      node_of_[static_cast<std::size_t>(r)])));
-  }
-  return most;
-}
-
-int Session::nodes(int ranks) const {
-  return static_cast<int>(std::set<int>(node_of_.begin(), node_of_.begin() + ranks).size());
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {

@@ -2,9 +2,10 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
+#include "bench/node_map.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/activity.hpp"
@@ -32,11 +33,14 @@ class Session {
   bool is_root() const { return world_.rank() == 0; }
   /// Cores that this rank's node gives to the job (the least of all nodes).
   int cores_per_node() const { return cores_per_node_; }
-  /// Ranks on the fullest node among the first `ranks` of the world, and how many nodes they span.
-  int ranks_per_node(int ranks) const;
-  int nodes(int ranks) const;
-  /// The node of each of the first `ranks` ranks, numbered by lowest rank.
-  std::span<const int> nodes_of(int ranks) const { return std::span(node_of_).first(static_cast<std::size_t>(ranks)); }
+  /// The node of every rank of the world, numbered by lowest rank.
+  const NodeMap& map() const { return map_; }
+  /// Those that a point of so many ranks takes, in the order of its communicator: the same on every rank.
+  std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
+  NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
+  /// Ranks on the fullest node of such a point, and how many nodes it spans.
+  int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
+  int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   std::size_t memory_per_node() const { return memory_per_node_; }
 
   /// A signal that this rank has seen, or 0. Not collective.
@@ -45,14 +49,14 @@ class Session {
   void stop_if_interrupted(const runtime::Communicator& c) const;
 
  private:
-  void describe(std::string command);
+  void describe(std::string command, const runtime::Communicator& node);
 
   runtime::SignalWatch& signals_;
   runtime::Communicator world_;
   runtime::Activity activity_;
   runtime::HostFacts host_;
   std::unique_ptr<runtime::Watchdog> watchdog_;
-  std::vector<int> node_of_;  ///< by world rank
+  NodeMap map_;
   int cores_per_node_ = 1;
   std::size_t memory_per_node_ = 0;
   core::RunInfo run_info_;

@@ -29,6 +29,8 @@ options::options_description describe() {
   add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
   add_text(d, "batch", "64", "mini-batch per rank (weak scaling) or of all ranks (strong)");
   add_text(d, "ranks", "", "rank counts; default 1,2,4 … up to the world");
+  add_text(d, "placement", "packed",
+           "which of the ranks: packed (fill a node before the next), spread (one of each in turn)");
   add_text(d, "strategy", "independent,sync", "training strategies; see list strategies");
   add_text(d, "servers", "",
            "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
@@ -93,13 +95,19 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
 
 /// Everything that one look at the flags can judge; the same on every rank.
-bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data) {
+bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data,
+                                 const bench::NodeMap& map) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleOptions o;
   o.factors.models = parse_models(f.text("model"), data.features, data.classes);
   for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
   o.factors.ranks = parse_ranks(f, world);
+  const auto placements = bench::placements();
+  o.factors.placements = choose("--placement", "placement", f.text("placement"),
+                                std::vector<bench::Placement>(placements.begin(), placements.end()),
+                                [](auto p) { return std::string(bench::name(p)); });
+  o.factors.map = map;
   o.factors.strategies = parse_strategies(f.text("strategy"));
   if (f.has("servers")) give_servers(o.factors.strategies, f.text("servers"));
   o.factors.meshes = parse_meshes(f.text("mesh"));
@@ -147,7 +155,7 @@ int dry_run(const Flags& f) {
   const auto host = runtime::read_host();
   const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
   const int world = planned_world(f, launcher);
-  const auto options = read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)));
+  const auto options = read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {});
   read_output_flags(f);
   core::Table table({{"ranks", "", core::Align::right},
                      {"scaling", "", core::Align::left},
@@ -208,7 +216,7 @@ int run(const Flags& f, const Invocation& invocation) {
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
-  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)));
+  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map());
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "scale"); });

@@ -153,5 +153,26 @@ TEST(ScalePlan, AMeshSharesItsBatchAmongCopiesOfTheModel) {
   for (const auto b : batches) EXPECT_TRUE(b == 256 || b == 128) << b;
 }
 
+TEST(ScalePlan, APlacementIsAFactorOnlyWhereItTakesOtherRanks) {
+  auto f = on_four({"sync"});
+  f.ranks = {2, 4, 8};
+  f.algorithms = {allreduce::find_algorithm("ring")};
+  f.placements = {Placement::packed, Placement::spread};
+  f.map = {.node_of = {0, 0, 0, 0, 4, 4, 4, 4}};
+  std::map<int, std::multiset<std::string>> placements;
+  for (const auto& p : plan_scale(f)) {
+    placements[p.ranks].insert(p.placement ? std::string(name(*p.placement)) : "null");
+    EXPECT_FALSE(baseline_of(p).placement);
+    EXPECT_TRUE(control_of(p).placement == p.placement);
+  }
+  const std::multiset<std::string> both{"packed", "packed", "spread", "spread"}, neither{"null", "null"};
+  EXPECT_EQ(placements[1], neither);
+  EXPECT_EQ(placements[2], both);
+  EXPECT_EQ(placements[4], both);
+  EXPECT_EQ(placements[8], neither) << "all ranks are taken";
+  f.map = {.node_of = std::vector<int>(16, 0)};
+  for (const auto& p : plan_scale(f)) EXPECT_FALSE(p.placement) << "one node";
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

@@ -1,0 +1,32 @@
+// Which ranks share a node, and which of them a point takes.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradmeter::bench {
+
+/// Which ranks of the job a point with fewer takes. packed: fills a node before the next. spread: one of each node in
+/// turn.
+enum class Placement : std::uint8_t { packed, spread };
+std::string_view name(Placement);
+std::span<const Placement> placements();
+
+/// Where the ranks are. Fake nodes let one host play several. Every function costs O(ranks).
+struct NodeMap {
+  std::vector<int> node_of;  ///< by rank
+  bool fake = false;
+  int ranks() const { return static_cast<int>(node_of.size()); }
+  int nodes() const;
+  int ranks_per_node() const;   ///< on the fullest
+  std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
+  /// So many of the ranks, node after node whatever the placement, nodes by their lowest rank: algorithms that go by
+  /// nodes want a node's ranks side by side. Rank 0 comes first.
+  std::vector<int> ranks_for(int ranks, Placement) const;
+  /// The map of some ranks, in the order given.
+  NodeMap of(std::span<const int> ranks) const;
+};
+
+}  // namespace gradmeter::bench

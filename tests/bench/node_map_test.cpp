@@ -1,0 +1,53 @@
+#include "bench/node_map.hpp"
+
+#include <gtest/gtest.h>
+
+namespace gradmeter::bench {
+namespace {
+
+using Ranks = std::vector<int>;
+
+TEST(NodeMap, PackedFillsANodeBeforeTheNext) {
+  const NodeMap map{.node_of = {0, 0, 0, 3, 3, 3, 6, 6}};
+  EXPECT_EQ(map.ranks_for(2, Placement::packed), (Ranks{0, 1}));
+  EXPECT_EQ(map.ranks_for(5, Placement::packed), (Ranks{0, 1, 2, 3, 4}));
+}
+
+TEST(NodeMap, SpreadTakesOneOfEachNodeInTurnAndKeepsANodesRanksTogether) {
+  const NodeMap map{.node_of = {0, 0, 0, 3, 3, 3, 6, 6}};
+  EXPECT_EQ(map.ranks_for(2, Placement::spread), (Ranks{0, 3}));
+  EXPECT_EQ(map.ranks_for(4, Placement::spread), (Ranks{0, 1, 3, 6}));
+  EXPECT_EQ(map.ranks_for(6, Placement::spread), (Ranks{0, 1, 3, 4, 6, 7}));
+  EXPECT_EQ(map.ranks_for(7, Placement::spread), (Ranks{0, 1, 2, 3, 4, 6, 7})) << "a full node gives no more";
+}
+
+TEST(NodeMap, ALauncherThatDealsRanksOutInTurnChangesNeither) {
+  const NodeMap map{.node_of = {0, 1, 2, 0, 1, 2}};
+  EXPECT_EQ(map.ranks_for(2, Placement::packed), (Ranks{0, 3}));
+  EXPECT_EQ(map.ranks_for(4, Placement::packed), (Ranks{0, 3, 1, 4}));
+  EXPECT_EQ(map.ranks_for(2, Placement::spread), (Ranks{0, 1}));
+}
+
+TEST(NodeMap, AllRanksAndOneNodeLeaveNoChoice) {
+  const NodeMap one{.node_of = {0, 0, 0, 0}}, two{.node_of = {0, 0, 2, 2}};
+  for (const int n : {1, 2, 4}) EXPECT_EQ(one.ranks_for(n, Placement::spread), one.ranks_for(n, Placement::packed));
+  EXPECT_EQ(two.ranks_for(4, Placement::spread), two.ranks_for(4, Placement::packed));
+}
+
+TEST(NodeMap, CountsNodesAndTheFullestOfThem) {
+  const NodeMap map{.node_of = {5, 1, 5, 5, 9, 1}};
+  EXPECT_EQ(map.nodes(), 3);
+  EXPECT_EQ(map.ranks_per_node(), 3);
+  const NodeMap some = map.of(map.ranks_for(4, Placement::spread));
+  EXPECT_EQ(some.node_of, (Ranks{5, 5, 1, 9}));
+  EXPECT_EQ(some.nodes(), 3);
+  EXPECT_EQ(some.ranks_per_node(), 2);
+}
+
+TEST(NodeMap, FakeNodesAreSaid) {
+  EXPECT_EQ((NodeMap{.node_of = {0, 0, 1}, .fake = true}.mapping()), "fake:0,0,1");
+  EXPECT_EQ((NodeMap{.node_of = {0, 0, 1}}.mapping()), "");
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
