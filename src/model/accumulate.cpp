@@ -51,6 +51,12 @@ std::size_t Accumulate::workspace_bytes(std::size_t samples) const {
   return inner_->workspace_bytes((samples + k - 1) / k) + sums;
 }
 
+std::vector<RepeatedProduct> Accumulate::pass_products(std::size_t samples) const {
+  auto products = inner_->pass_products(micro_batch_samples(samples, sum_.micro_batches()));
+  for (RepeatedProduct& p : products) p.times *= sum_.micro_batches();
+  return products;
+}
+
 PeerTraffic Accumulate::pass_traffic(std::size_t samples) const {
   const PeerTraffic once = inner_->pass_traffic(micro_batch_samples(samples, sum_.micro_batches()));
   PeerTraffic all;

@@ -10,10 +10,8 @@ namespace gradmeter::model {
 
 namespace {
 
-using kernels::Activation;
 using kernels::GemmProblem;
 using kernels::require_elements;
-using kernels::Transpose;
 
 Cost cost(const GemmProblem& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
 
@@ -40,29 +38,19 @@ Mlp::Workspace& Mlp::workspace_for(std::size_t samples) {
 void Mlp::prepare_forward(Workspace& workspace) const {
   for (std::size_t l = 0; l < layers(); ++l) {
     Layer& layer = workspace.layers[l];
-    const bool last = l + 1 == layers();
     layer.output.resize(workspace.samples * width(l + 1));
-    if (last) layer.delta.resize(layer.output.size());
-    layer.forward_problem = {.m = workspace.samples,
-                             .n = width(l + 1),
-                             .k = width(l),
-                             .transpose_b = Transpose::yes,
-                             .bias = true,
-                             .activation = last ? Activation::none : Activation::relu};
-    layer.forward = kernels::make_gemm(layer.forward_problem, gemm_backend_);
+    if (l + 1 == layers()) layer.delta.resize(layer.output.size());
+    layer.products = products_of(shard_.layers()[l], workspace.samples);
+    layer.forward = kernels::make_gemm(layer.products.forward, gemm_backend_);
   }
 }
 
 void Mlp::prepare_backward(Workspace& workspace) const {
   for (std::size_t l = 0; l < layers(); ++l) {
     Layer& layer = workspace.layers[l];
-    const std::size_t in = width(l), out = width(l + 1);
     layer.delta.resize(layer.output.size());
-    layer.weight_problem = {.m = out, .n = in, .k = workspace.samples, .transpose_a = Transpose::yes};
-    layer.weight = kernels::make_gemm(layer.weight_problem, gemm_backend_);
-    if (l == 0) continue;
-    layer.input_problem = {.m = workspace.samples, .n = in, .k = out};
-    layer.input = kernels::make_gemm(layer.input_problem, gemm_backend_);
+    layer.weight = kernels::make_gemm(layer.products.weight_gradient, gemm_backend_);
+    if (l > 0) layer.input = kernels::make_gemm(layer.products.input_gradient, gemm_backend_);
   }
 }
 
@@ -81,7 +69,7 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   std::span<const float> input = batch.inputs.values<float>();
   for (std::size_t l = 0; l < layers(); ++l) {
     Layer& layer = workspace.layers[l];
-    computer.compute("forward.gemm", cost(layer.forward_problem), [&] {
+    computer.compute("forward.gemm", cost(layer.products.forward), [&] {
       layer.forward->run(input, span_of(parameters, weight(l)), span_of(parameters, bias(l)), layer.output);
     });
     input = layer.output;
@@ -114,7 +102,7 @@ void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, cons
     weight_gradients(computer, gradients, layer, l, l == 0 ? inputs : workspace.layers[l - 1].output, ready);
     if (l == 0) break;
     Layer& below = workspace.layers[l - 1];
-    computer.compute("backward.gemm", cost(layer.input_problem),
+    computer.compute("backward.gemm", cost(layer.products.input_gradient),
                      [&] { layer.input->run(layer.delta, span_of(parameters, weight(l)), {}, below.delta); });
     computer.compute("backward.relu", {.flops = 0, .bytes = 12.0 * double(below.delta.size())},
                      [&] { kernels::relu_backward(below.output, below.delta); });
@@ -125,7 +113,7 @@ void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, cons
 void Mlp::weight_gradients(Computer& computer, std::span<float> gradients, Layer& layer, std::size_t l,
                            std::span<const float> input, const Ready& ready) const {
   const std::size_t tensor = 2 * (layers() - 1 - l);
-  computer.compute("backward.gemm", cost(layer.weight_problem),
+  computer.compute("backward.gemm", cost(layer.products.weight_gradient),
                    [&] { layer.weight->run(layer.delta, input, {}, span_of(gradients, weight(l))); });
   shard_.zero_padding(gradients, tensor);
   ready(tensor);

@@ -33,6 +33,8 @@ class Mlp final : public Model {
   std::size_t classes() const override { return shard_.widths().back(); }
   /// Matrix products only: the rest is under 1 % and by convention not counted.
   double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
+  std::vector<RepeatedProduct> pass_products(std::size_t n) const override { return shard_.pass_products(n); }
+  std::vector<RepeatedProduct> forward_products(std::size_t n) const override { return shard_.forward_products(n); }
   /// Activations and their gradients; the GEMM library's own scratch not counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
@@ -45,7 +47,7 @@ class Mlp final : public Model {
   /// All that a layer needs at one batch size.
   struct Layer {
     kernels::AlignedVector<float> output, delta;  ///< [samples × out]; delta is the loss's gradient by the output
-    kernels::GemmProblem forward_problem, weight_problem, input_problem;
+    LayerProducts products;
     std::unique_ptr<kernels::Gemm> forward, weight, input;
   };
   /// All layers at one batch size and one number of threads (a Gemm is bound to it).

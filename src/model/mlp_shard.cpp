@@ -51,6 +51,20 @@ void check_part(std::span<const std::size_t> widths, const std::string& name, co
 
 }  // namespace
 
+LayerProducts products_of(const MlpLayer& l, std::size_t samples) {
+  using kernels::Activation;
+  using kernels::Transpose;
+  const bool is_summed = l.cut == Cut::inputs;  // over tensor ranks first, then comes the bias
+  return {.forward = {.m = samples,
+                      .n = l.out,
+                      .k = l.in,
+                      .transpose_b = Transpose::yes,
+                      .bias = !is_summed,
+                      .activation = l.last || is_summed ? Activation::none : Activation::relu},
+          .weight_gradient = {.m = l.out, .n = l.in, .k = samples, .transpose_a = Transpose::yes},
+          .input_gradient = {.m = samples, .n = l.in, .k = l.out}};
+}
+
 std::vector<std::size_t> balanced_runs(std::span<const std::size_t> weights, std::size_t stages) {
   const std::size_t n = weights.size();
   constexpr double never = std::numeric_limits<double>::infinity();
@@ -138,6 +152,22 @@ double MlpShard::step_flops(std::size_t samples) const {
   double products = 0;
   for (const MlpLayer& l : layers_) products += (l.first ? 2.0 : 3.0) * static_cast<double>(weight(l).count);
   return 2.0 * static_cast<double>(samples) * products;
+}
+
+std::vector<RepeatedProduct> MlpShard::forward_products(std::size_t samples) const {
+  std::vector<RepeatedProduct> all;
+  for (const MlpLayer& l : layers_) all.push_back({products_of(l, samples).forward});
+  return all;
+}
+
+std::vector<RepeatedProduct> MlpShard::pass_products(std::size_t samples) const {
+  std::vector<RepeatedProduct> all = forward_products(samples);
+  for (const MlpLayer& l : layers_) {
+    const LayerProducts p = products_of(l, samples);
+    all.push_back({p.weight_gradient});
+    if (!l.first) all.push_back({p.input_gradient});
+  }
+  return all;
 }
 
 void MlpShard::initialise(Buffers buffers, std::uint64_t seed) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gemm.hpp"
 #include "model/model.hpp"
 #include "model/part.hpp"
 
@@ -27,6 +28,12 @@ struct MlpLayer {
   std::size_t first_in = 0, first_out = 0;  ///< where the part begins in the layer
   std::size_t weight = 0, bias = 0;         ///< their places among the tensors
 };
+
+/// A layer's matrix products over one micro-batch. The first layer of a network has no use for its input's gradient.
+struct LayerProducts {
+  kernels::GemmProblem forward, weight_gradient, input_gradient;
+};
+LayerProducts products_of(const MlpLayer&, std::size_t samples);
 
 /// Layers go in pairs: the first of a pair is cut by outputs, the second by inputs, so that the activations between
 /// them need no exchange: a pair costs one sum of [samples × out] forward and one of [samples × in] backward, the
@@ -51,6 +58,9 @@ class MlpShard {
   std::size_t element_count() const { return element_count_; }
   /// Of forward and backward, by the weights that are held; the first layer of the network has no input gradient.
   double step_flops(std::size_t samples) const;
+  /// Of a pass and of a forward pass over one micro-batch.
+  std::vector<RepeatedProduct> pass_products(std::size_t samples) const;
+  std::vector<RepeatedProduct> forward_products(std::size_t samples) const;
 
   /// The part's share of the whole network's draws: the same for every way to split it.
   void initialise(Buffers, std::uint64_t seed) const;

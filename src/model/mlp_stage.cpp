@@ -9,9 +9,7 @@
 namespace gradmeter::model {
 namespace {
 
-using kernels::Activation;
 using kernels::GemmProblem;
-using kernels::Transpose;
 
 Cost cost(const GemmProblem& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
 
@@ -49,19 +47,10 @@ MlpStage::MlpStage(const MlpShard& shard, const Part& part, std::string gemm_bac
     : shard_(shard), peers_(part.peers), gemm_backend_(std::move(gemm_backend)) {}
 
 MlpStage::Products MlpStage::prepare(const MlpLayer& l, std::size_t samples) const {
-  const bool is_summed = l.cut == Cut::inputs;
-  Products p;
-  p.forward_problem = {.m = samples,
-                       .n = l.out,
-                       .k = l.in,
-                       .transpose_b = Transpose::yes,
-                       .bias = !is_summed,
-                       .activation = l.last || is_summed ? Activation::none : Activation::relu};
-  p.weight_problem = {.m = l.out, .n = l.in, .k = samples, .transpose_a = Transpose::yes};
-  p.input_problem = {.m = samples, .n = l.in, .k = l.out};
-  p.forward = kernels::make_gemm(p.forward_problem, gemm_backend_);
-  p.weight = kernels::make_gemm(p.weight_problem, gemm_backend_);
-  if (!l.first) p.input = kernels::make_gemm(p.input_problem, gemm_backend_);
+  Products p{.problems = products_of(l, samples), .forward = {}, .weight = {}, .input = {}};
+  p.forward = kernels::make_gemm(p.problems.forward, gemm_backend_);
+  p.weight = kernels::make_gemm(p.problems.weight_gradient, gemm_backend_);
+  if (!l.first) p.input = kernels::make_gemm(p.problems.input_gradient, gemm_backend_);
   return p;
 }
 
@@ -82,7 +71,7 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
     const std::span<float> output = slot.outputs[i].first(pass.samples * l.out);
     const auto weight = span_of(pass.parameters, shard_.weight(l)), bias = span_of(pass.parameters, shard_.bias(l));
     const bool is_summed = l.cut == Cut::inputs;
-    pass.computer.compute("forward.gemm", cost(products[i].forward_problem), [&] {
+    pass.computer.compute("forward.gemm", cost(products[i].problems.forward), [&] {
       products[i].forward->run(input, weight, is_summed ? std::span<const float>{} : bias, output);
     });
     if (is_summed) {
@@ -120,7 +109,7 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
     weight_gradients(pass, products[i], l, input, delta, gradients, ready);
     if (l.first) break;
     const auto below = (i == 0 ? slot.input_delta : deltas[i - 1]).first(pass.samples * l.in);
-    pass.computer.compute("backward.gemm", cost(products[i].input_problem), [&] {
+    pass.computer.compute("backward.gemm", cost(products[i].problems.input_gradient), [&] {
       products[i].input->run(delta, span_of(pass.parameters, shard_.weight(l)), {}, below);
     });
     if (l.cut == Cut::outputs) peers_->sum(below);
@@ -134,7 +123,7 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
 void MlpStage::weight_gradients(const Pass& pass, Products& p, const MlpLayer& l, std::span<const float> input,
                                 std::span<const float> delta, std::span<float> gradients,
                                 const Model::Ready& ready) const {
-  pass.computer.compute("backward.gemm", cost(p.weight_problem),
+  pass.computer.compute("backward.gemm", cost(p.problems.weight_gradient),
                         [&] { p.weight->run(delta, input, {}, span_of(gradients, shard_.weight(l))); });
   shard_.zero_padding(gradients, l.weight);
   ready(l.weight);

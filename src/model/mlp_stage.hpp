@@ -70,7 +70,7 @@ class MlpStage {
 
  private:
   struct Products {
-    kernels::GemmProblem forward_problem, weight_problem, input_problem;
+    LayerProducts problems;
     std::unique_ptr<kernels::Gemm> forward, weight, input;
   };
   /// All layers at one number of samples and of threads.

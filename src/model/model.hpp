@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gemm.hpp"
 #include "model/compute.hpp"
 #include "model/peers.hpp"
 #include "runtime/buffer.hpp"
@@ -52,6 +53,12 @@ struct Buffers {
   runtime::Buffer gradients;
 };
 
+/// A matrix product that is run `times` times.
+struct RepeatedProduct {
+  kernels::GemmProblem problem;
+  std::size_t times = 1;
+};
+
 class Model {
  public:
   using Ready = std::function<void(std::size_t tensor)>;
@@ -64,6 +71,13 @@ class Model {
   virtual std::size_t classes() const = 0;
   /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
   virtual double step_flops(std::size_t samples) const = 0;
+  /// The matrix products of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
+  virtual std::vector<RepeatedProduct> pass_products(std::size_t samples) const {
+    return (void)samples, std::vector<RepeatedProduct>();
+  }
+  virtual std::vector<RepeatedProduct> forward_products(std::size_t n) const {
+    return (void)n, std::vector<RepeatedProduct>();
+  }
   /// Bytes of activations and work space at this batch, the flat buffers not counted.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
   /// Of the ranks that hold other parts of it; nothing when it is whole.

@@ -52,6 +52,23 @@ PeerNeeds SplitMlp::peer_needs() const {
   return {.memory_bytes = needed.seen() * sizeof(float), .largest_sum_bytes = largest * sizeof(float)};
 }
 
+std::vector<RepeatedProduct> SplitMlp::pass_products(std::size_t samples) const {
+  auto products = shard_.pass_products(micro_batch_samples(samples, part_.micro_batches));
+  for (RepeatedProduct& p : products) p.times = part_.micro_batches;
+  return products;
+}
+
+std::vector<RepeatedProduct> SplitMlp::forward_products(std::size_t samples) const {
+  const std::size_t piece = largest_piece(part_.batch);
+  std::vector<RepeatedProduct> all;
+  if (samples >= piece) all = shard_.forward_products(piece);
+  for (RepeatedProduct& p : all) p.times = samples / piece;
+  if (samples % piece == 0) return all;
+  const auto rest = shard_.forward_products(samples % piece);
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
 PeerTraffic SplitMlp::pass_traffic(std::size_t samples) const {
   const std::size_t piece = micro_batch_samples(samples, part_.micro_batches);
   const std::vector<std::size_t> sums = stage_.sums(piece);

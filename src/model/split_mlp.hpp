@@ -35,6 +35,8 @@ class SplitMlp final : public Model {
   std::span<const Tensor> tensors() const override { return shard_.tensors(); }
   std::size_t element_count() const override { return shard_.element_count(); }
   double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
+  std::vector<RepeatedProduct> pass_products(std::size_t samples) const override;
+  std::vector<RepeatedProduct> forward_products(std::size_t samples) const override;
   /// Without what comes from its peers' memory.
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;

@@ -1,0 +1,91 @@
+// The matrix products that a model names are those that it runs: limits are made of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "model/mlp_net.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+double flops(const std::vector<RepeatedProduct>& products) {
+  double sum = 0;
+  for (const RepeatedProduct& p : products) sum += static_cast<double>(p.times) * p.problem.flops();
+  return sum;
+}
+
+std::vector<Part> parts() {
+  std::vector<Part> all{{}, {.micro_batches = 4}};
+  for (std::size_t tensor_rank : {0u, 1u}) {
+    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .batch = 16});
+    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .micro_batches = 4, .batch = 16});
+    for (std::size_t stage : {0u, 1u})
+      all.push_back({.tensor_rank = tensor_rank,
+                     .tensor_ranks = 2,
+                     .stage = stage,
+                     .stages = 2,
+                     .micro_batches = 2,
+                     .batch = 16});
+  }
+  return all;
+}
+
+TEST(Products, OfAPassHaveTheFlopsOfAStep) {
+  for (const ModelEntry& entry : model_table()) {
+    for (const Part& part : parts()) {
+      const auto model = make_model(entry.name, 784, 10, part);
+      EXPECT_GT(model->step_flops(16), 0);
+      EXPECT_EQ(flops(model->pass_products(16)), model->step_flops(16)) << model->name();
+    }
+  }
+}
+
+TEST(Products, OfAForwardPassAreThoseOfTheWeightsHeld) {
+  for (const ModelEntry& entry : model_table()) {
+    for (const Part& part : parts()) {
+      const auto model = make_model(entry.name, 784, 10, part);
+      for (const std::size_t samples : {5u, 16u, 40u}) {  // less, as many and more than a split model takes at once
+        double weights = 0;
+        for (const Tensor& t : model->tensors()) weights += t.shape.size() == 2 ? static_cast<double>(t.count) : 0;
+        EXPECT_EQ(flops(model->forward_products(samples)), 2 * static_cast<double>(samples) * weights);
+      }
+    }
+  }
+}
+
+using Counts = std::map<std::pair<double, double>, std::size_t>;  ///< runs by (FLOP, bytes)
+
+/// Counts the products that are asked of it.
+struct ProductCounter final : Computer {
+  void compute(std::string_view label, Cost cost, const std::function<void()>& work) override {
+    if (label.ends_with(".gemm")) ++counts[{cost.flops, cost.bytes}];
+    work();
+  }
+  Counts counts;
+};
+
+Counts counts_of(const std::vector<RepeatedProduct>& products) {
+  Counts c;
+  for (const RepeatedProduct& p : products) c[{p.problem.flops(), p.problem.bytes()}] += p.times;
+  return c;
+}
+
+TEST(Products, AreThoseThatAreRun) {
+  for (const std::size_t micro_batches : {1u, 4u}) {
+    const auto model = make_model("mlp:20-30-25-10", 20, 10, {.micro_batches = micro_batches});
+    Floats parameters(model->element_count()), gradients(model->element_count());
+    const Buffers buffers{parameters, gradients};
+    model->initialise(buffers, 1);
+    const Data data = random_data(8, 20, 10);
+    ProductCounter pass, forward;
+    model->pass(pass, buffers, data.batch(), [](std::size_t) {});
+    model->forward(forward, buffers, data.batch());
+    EXPECT_EQ(pass.counts, counts_of(model->pass_products(8)));
+    EXPECT_EQ(forward.counts, counts_of(model->forward_products(8)));
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::model
