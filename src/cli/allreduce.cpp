@@ -10,6 +10,7 @@
 #include "cli/measured_table.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
+#include "cli/terminal.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "report/codec_comparison.hpp"
@@ -47,14 +48,14 @@ int dry_run(const Flags& f) {
     const std::string what = fmt::format(
         "{}{} {} {} {}", p.algorithm->name, p.transport ? fmt::format("/{}", runtime::name(*p.transport)) : "",
         core::info(p.element).name, bench::name(p.buffers), p.in_place ? "in place" : "out of place");
-    table.add_row({std::string(p.collective->name), fmt::format("{}", p.bytes()),
-                   p.unsupported.empty() ? what : fmt::format("{}: unsupported: {}", what, p.unsupported),
-                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
+    table.add_row({std::string(p.collective->name), fmt::format("{}", p.bytes()), what,
+                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
+                  p.unsupported.empty() ? "" : fmt::format("unsupported: {}", p.unsupported));
     seconds += e.seconds_at_most;
     most = std::max(most, e.bytes_per_rank);
   }
   fmt::print("{}\n{} points on {} rank{}, at most {} in all, checks apart; {} a rank at once ({} free here)\n",
-             table.to_string(), table.rows(), map.ranks(), map.ranks() == 1 ? "" : "s",
+             table.to_string(table_width(f)), table.rows(), map.ranks(), map.ranks() == 1 ? "" : "s",
              core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
              core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
@@ -73,8 +74,13 @@ bench::CollectiveListener listener(RowOutput& out) {
           .progress = [&out](const std::string& now) { out.progress(now); }};
 }
 
-int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options, Format format,
-          const OutputFlags& output, Earlier earlier, const std::string& table) {
+struct Display {
+  Format format;
+  std::size_t width;  ///< of tables
+};
+
+int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options,
+          const Display& display, const OutputFlags& output, Earlier earlier, const std::string& table) {
   const auto& world = session.world();
   const bool root = session.is_root();
   const auto finished = share_finished(world, std::move(earlier.finished));
@@ -83,7 +89,8 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
-  RowOutput out(format, {report::collective_tables, report::collective_csv_header, report::collective_csv_row},
+  const auto [format, width] = display;
+  RowOutput out(format, {report::collective_tables, report::collective_csv_header, report::collective_csv_row}, width,
                 session.run_info().run_id, writer.get(), progress);
   if (root) out.head(session.run_info());
   if (root && format == Format::table) print_head(session);
@@ -91,7 +98,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listener(out));
     if (root) out.finish();
     if (root && format == Format::table) {
-      const std::string codecs = report::codec_comparison(out.points());
+      const std::string codecs = report::codec_comparison(out.points(), width);
       fmt::print("{}{}{}", codecs, report::collective_legend(),
                  codecs.empty() ? "" : report::codec_comparison_legend());
       if (writer)
@@ -122,7 +129,7 @@ int run(const Flags& f, const Invocation& invocation) {
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
   const auto options = read_collective_options(f, world.size(), threads);
-  const Format format = read_format(f);
+  const Display display{read_format(f), table_width(f)};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   const std::string table = f.has("write-table") ? f.text("write-table") : "";
@@ -130,7 +137,7 @@ int run(const Flags& f, const Invocation& invocation) {
     if (!table.empty()) check_measured_table(table, options.factors);
     earlier = check_output(output, session.run_info().fingerprint, "allreduce");
   });
-  return sweep(session, map, options, format, output, std::move(earlier), table);
+  return sweep(session, map, options, display, output, std::move(earlier), table);
 }
 
 }  // namespace

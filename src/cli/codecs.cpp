@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
+#include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "report/codec_table.hpp"
@@ -68,7 +69,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto writer = open_output(output, info);
   if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   runtime::Progress progress("points", experiment.total, true);
-  RowOutput out(format, experiment.printers, info.run_id, writer.get(), progress);
+  RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer.get(), progress);
   out.head(info);
   if (format == Format::table) print_head(info);
   const bench::CodecListener listener{.measured = [&](const core::Point& p) { out.measured(p); },

@@ -9,6 +9,7 @@
 #include "cli/kernels_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
+#include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
@@ -39,8 +40,7 @@ int dry_run(const Flags& f) {
                      {"cache", "", left},
                      {"work", "MFLOP", right},
                      {"operands", "", right},
-                     {"memory", "/rank", right},
-                     {"", "", left}});
+                     {"memory", "/rank", right}});
   double work = 0;
   std::size_t most = 0, unsupported = 0;
   for (const auto& p : bench::plan_kernels(request.options.factors)) {
@@ -50,14 +50,14 @@ int dry_run(const Flags& f) {
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),
                    fmt::format("{:.4g}", flops(p.problem) * 1e-6),
                    core::to_text(core::Bytes{static_cast<std::size_t>(bytes(p.problem))}),
-                   why.empty() ? core::to_text(core::Bytes{memory}) : "-",
-                   why.empty() ? "" : fmt::format("unsupported: {}", why)});
+                   why.empty() ? core::to_text(core::Bytes{memory}) : "-"},
+                  why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
     if (why.empty()) work += full_flops(p.problem), most = std::max(most, memory);
   }
   fmt::print(
       "{}\n{} points, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
-      table.to_string(), table.rows(), unsupported, work * 1e-9, core::to_text(core::Bytes{most}),
+      table.to_string(table_width(f)), table.rows(), unsupported, work * 1e-9, core::to_text(core::Bytes{most}),
       core::to_text(core::Bytes{host.available_memory_bytes}));
   complain(request.faults);
   return static_cast<int>(request.faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
@@ -89,6 +89,7 @@ void print_limits(bench::KernelLimits& limits, const std::vector<kernels::Precis
 struct Sweep {
   const KernelRequest& request;
   Format format;
+  std::size_t width;  ///< of tables
   const OutputFlags& output;
   Earlier earlier;
 };
@@ -112,7 +113,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
   const auto& options = s.request.options;
   const std::size_t total = bench::plan_kernels(options.factors).size();
   runtime::Progress progress("points", total, root);
-  RowOutput out(s.format, {report::kernel_tables, report::kernel_csv_header, report::kernel_csv_row},
+  RowOutput out(s.format, {report::kernel_tables, report::kernel_csv_header, report::kernel_csv_row}, s.width,
                 session.run_info().run_id, writer, progress);
   if (root) {
     if (!s.earlier.note.empty()) fmt::print(stderr, "{}\n", s.earlier.note);
@@ -185,7 +186,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const auto finished = share_finished(world, earlier.finished);
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   return among(session, f.on("solo"), [&](const runtime::Communicator& c) {
-    return sweep(session, c, {request, format, output, earlier}, writer.get(), finished);
+    return sweep(session, c, {request, format, table_width(f), output, earlier}, writer.get(), finished);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/list_problems.hpp"
+#include "cli/terminal.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -152,17 +153,21 @@ void print_json(const std::vector<Shown>& chosen) {
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_table(const Shown& k) {
+core::Column prose(const char* header, const char* unit = "") {
+  return {.header = header, .unit = unit, .align = core::Align::left, .wraps = true};
+}
+
+void print_table(const Shown& k, std::size_t width) {
   const auto& members = k.members;
   const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
   const bool adjusted =
       std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
   const bool sending = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.sends.empty(); });
-  std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, {"", "", core::Align::left}};
-  if (encoded) columns.push_back({"wire bits", "", core::Align::left});
-  if (sending) columns.push_back({"a rank sends", "a step", core::Align::left});
-  if (adjusted) columns.push_back({"parameters", "", core::Align::left});
-  columns.push_back({"source", "", core::Align::left});
+  std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, prose("")};
+  if (encoded) columns.push_back(prose("wire bits"));
+  if (sending) columns.push_back(prose("a rank sends", "a step"));
+  if (adjusted) columns.push_back(prose("parameters"));
+  columns.push_back(prose("source"));
   core::Table table(columns);
   for (const auto& m : members) {
     std::vector<std::string> cells{m.name, m.about};
@@ -172,7 +177,7 @@ void print_table(const Shown& k) {
     cells.push_back(m.source);
     table.add_row(std::move(cells));
   }
-  fmt::print("{}\n", table.to_string());
+  fmt::print("{}\n", table.to_string(width));
 }
 
 }  // namespace
@@ -181,6 +186,7 @@ int run_list_command(const Invocation& invocation) {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_switch(d, "json", "machine-readable");
+  add_wide_flag(d);
   std::vector<std::string> flags_only;
   std::vector<std::string> asked;
   for (const auto& a : invocation.arguments) {
@@ -212,7 +218,7 @@ int run_list_command(const Invocation& invocation) {
   if (flags.on("json")) {
     print_json(chosen);
   } else {
-    for (const auto& k : chosen) print_table(k);
+    for (const auto& k : chosen) print_table(k, table_width(flags));
   }
   return 0;
 }

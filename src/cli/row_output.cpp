@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -10,6 +11,7 @@ namespace gradmeter::cli {
 void add_format_flags(options::options_description& d) {
   add_switch(d, "csv", "one line a point, instead of the tables");
   add_switch(d, "json", "one line of JSON a point as in the result file, instead of the tables");
+  add_wide_flag(d);
 }
 
 Format read_format(const Flags& f) {
@@ -33,7 +35,7 @@ void RowOutput::kept(const core::Point& p) { show(p); }
 
 void RowOutput::finish() {
   progress_.finish();
-  if (format_ == Format::table) fmt::print("{}", printers_.tables(points_));
+  if (format_ == Format::table) fmt::print("{}", printers_.tables(points_, width_));
 }
 
 void RowOutput::show(const core::Point& p) {

@@ -11,13 +11,14 @@
 namespace gradmeter::cli {
 
 enum class Format { table, csv, json };
+/// --csv, --json, and --wide, which tables ask for themselves.
 void add_format_flags(options::options_description&);
 /// Errors: UsageError when both --csv and --json are given.
 Format read_format(const Flags&);
 
 /// How one experiment's points look.
 struct RowPrinters {
-  std::string (*tables)(std::span<const core::Point>);
+  std::string (*tables)(std::span<const core::Point>, std::size_t width);
   std::string (*csv_header)();
   std::string (*csv_row)(const core::Point&);
 };
@@ -25,9 +26,14 @@ struct RowPrinters {
 /// On rank 0. `writer` may be null.
 class RowOutput {
  public:
-  RowOutput(Format format, const RowPrinters& printers, std::string run_id, core::ResultWriter* writer,
-            runtime::Progress& progress)
-      : format_(format), printers_(printers), run_id_(std::move(run_id)), writer_(writer), progress_(progress) {}
+  RowOutput(Format format, const RowPrinters& printers, std::size_t width, std::string run_id,
+            core::ResultWriter* writer, runtime::Progress& progress)
+      : format_(format),
+        printers_(printers),
+        width_(width),
+        run_id_(std::move(run_id)),
+        writer_(writer),
+        progress_(progress) {}
 
   /// The head line of CSV or JSON; tables have theirs elsewhere.
   void head(const core::RunInfo&) const;
@@ -47,6 +53,7 @@ class RowOutput {
 
   Format format_;
   RowPrinters printers_;
+  std::size_t width_;  ///< of tables
   std::string run_id_;
   core::ResultWriter* writer_;
   runtime::Progress& progress_;

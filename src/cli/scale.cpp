@@ -10,6 +10,7 @@
 #include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/terminal.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "dataparallel/rules/registry.hpp"
@@ -56,6 +57,7 @@ options::options_description describe() {
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
+  add_wide_flag(d);
   add_output_flags(d);
   return d;
 }
@@ -169,17 +171,17 @@ int dry_run(const Flags& f) {
   for (const auto& e : bench::estimate_scale(options)) {
     const auto& p = e.point;
     table.add_row({fmt::format("{}", p.ranks), p.scaling ? std::string(bench::name(*p.scaling)) : "-",
-                   fmt::format("{}", p.batch_per_rank), p.model,
-                   p.impossible.empty() ? point_text(p) : "skipped: " + p.impossible,
-                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)});
+                   fmt::format("{}", p.batch_per_rank), p.model, point_text(p),
+                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
+                  p.impossible.empty() ? "" : "skipped: " + p.impossible);
     seconds += e.seconds_at_most;
     at_once[p.curve] += e.bytes_per_rank * static_cast<std::size_t>(p.ranks);
   }
   std::size_t most = 0;
   for (const auto& [curve, bytes] : at_once) most = std::max(most, bytes);
   fmt::print("{}\n{} points, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
-             table.to_string(), table.rows(), core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
-             core::to_text(core::Bytes{host.available_memory_bytes}));
+             table.to_string(table_width(f)), table.rows(), core::to_text(core::Seconds{seconds}),
+             core::to_text(core::Bytes{most}), core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
 }
 

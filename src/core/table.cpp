@@ -43,6 +43,8 @@ std::uint32_t take_code_point(std::string_view& text) {
   return point;
 }
 
+std::size_t width_of(std::uint32_t point) { return is_in(kNoWidth, point) ? 0 : is_in(kTwoWide, point) ? 2 : 1; }
+
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
@@ -50,17 +52,113 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// One line of cells, padded to the widths, without trailing blanks.
-void append_line(std::string& out, const std::vector<Column>& columns, const std::vector<std::size_t>& widths,
-                 const std::vector<std::string>& cells) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string padding(widths[i] - display_width(cells[i]), ' ');
-    if (i > 0) line += "  ";
-    line += columns[i].align == Align::right ? padding + cells[i] : cells[i] + padding;
+/// How much of `text` a line of `width` terminal cells takes: up to the last blank or behind the last comma in reach,
+/// if there is one [bytes].
+std::size_t line_break(std::string_view text, std::size_t width) {
+  std::size_t used = 0, end = 0, part = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t at = text.size() - rest.size();
+    if (text[at] == ' ' || (at > 0 && text[at - 1] == ',')) part = at;
+    const std::uint32_t point = take_code_point(rest);
+    used += width_of(point);
+    if (used > width && at > 0) return part > 0 ? part : end;
+    end = text.size() - rest.size();
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + '\n';
+  return text.size();
+}
+
+/// Lines of prose below a row or a table are as long as this even where the terminal is narrower.
+constexpr std::size_t least_prose = 24;
+
+std::vector<std::string> wrap(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines;
+  do {
+    const std::size_t end = line_break(text, width);
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  } while (!text.empty());
+  return lines;
+}
+
+/// Columns that are shown, each with its place in the rows and its width.
+struct Shown {
+  const Column* column;
+  std::size_t at, width;
+};
+
+std::size_t total_width(const std::vector<Shown>& shown) {
+  std::size_t total = shown.empty() ? 0 : 2 * (shown.size() - 1);
+  for (const Shown& s : shown) total += s.width;
+  return total;
+}
+
+/// Takes away expendable columns until the rest fits; their headers in the table's order, each once.
+std::vector<std::string> leave_out(std::vector<Shown>& shown, std::size_t width) {
+  std::vector<std::pair<std::size_t, std::string>> gone;
+  while (total_width(shown) > width) {
+    unsigned most = 0;
+    for (const Shown& s : shown) most = std::max(most, s.column->expendable);
+    if (most == 0) break;
+    for (const Shown& s : shown) {
+      if (s.column->expendable == most) gone.emplace_back(s.at, s.column->header);
+    }
+    std::erase_if(shown, [most](const Shown& s) { return s.column->expendable == most; });
+  }
+  std::sort(gone.begin(), gone.end());
+  std::vector<std::string> headers;
+  for (const auto& [at, header] : gone) {
+    if (std::find(headers.begin(), headers.end(), header) == headers.end()) headers.push_back(header);
+  }
+  return headers;
+}
+
+/// Narrows the widest of the columns that wrap until all fit, or all of those are narrow.
+void narrow(std::vector<Shown>& shown, std::size_t width) {
+  constexpr std::size_t narrowest = 16;
+  while (total_width(shown) > width) {
+    Shown* widest = nullptr;
+    for (Shown& s : shown) {
+      if (s.column->wraps && s.width > narrowest && (!widest || s.width > widest->width)) widest = &s;
+    }
+    if (!widest) return;
+    --widest->width;
+  }
+}
+
+/// One row, padded to the widths, without trailing blanks; as many lines as its longest cell needs.
+std::string lines_of(const std::vector<Shown>& shown, const std::vector<std::string>& cells) {
+  std::vector<std::vector<std::string>> wrapped;
+  std::size_t height = 1;
+  for (const Shown& s : shown) {
+    wrapped.push_back(wrap(cells[s.at], s.width));
+    height = std::max(height, wrapped.back().size());
+  }
+  std::string out;
+  for (std::size_t k = 0; k < height; ++k) {
+    std::string line;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const std::string text = k < wrapped[i].size() ? wrapped[i][k] : "";
+      const std::string padding(shown[i].width - std::min(shown[i].width, display_width(text)), ' ');
+      if (i > 0) line += "  ";
+      line += shown[i].column->align == Align::right ? padding + text : text + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+/// A row's lines with its note: at the end of a single line where it fits in, else on lines of its own.
+std::string with_note(std::string lines, const std::string& note, std::size_t table, std::size_t width) {
+  if (note.empty()) return lines;
+  const std::size_t end = lines.find('\n');
+  if (end + 1 == lines.size() && table + 2 + display_width(note) <= width) {
+    const std::string_view row(lines.data(), end);
+    return fmt::format("{}{:{}}{}\n", row, "", table - display_width(row) + 2, note);
+  }
+  for (const auto& line : wrap(note, std::max(width, least_prose) - 4)) lines += fmt::format("    {}\n", line);
+  return lines;
 }
 
 }  // namespace
@@ -68,42 +166,48 @@ void append_line(std::string& out, const std::vector<Column>& columns, const std
 std::size_t display_width(std::string_view utf8) {
   std::size_t width = 0;
   while (!utf8.empty()) {
-    const std::uint32_t point = take_code_point(utf8);
-    width += is_in(kNoWidth, point) ? 0 : is_in(kTwoWide, point) ? 2 : 1;
+    width += width_of(take_code_point(utf8));
   }
   return width;
 }
 
-Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (Column& c : columns_) c.header = one_line(std::move(c.header)), c.unit = one_line(std::move(c.unit));
+}
 
-void Table::add_row(std::vector<std::string> cells) {
+void Table::add_row(std::vector<std::string> cells, std::string note) {
   if (cells.size() != columns_.size()) {
     throw std::logic_error(fmt::format("a row of {} cells in a table of {} columns", cells.size(), columns_.size()));
   }
   for (std::string& cell : cells) cell = one_line(std::move(cell));
-  rows_.push_back(std::move(cells));
+  rows_.push_back({std::move(cells), one_line(std::move(note))});
 }
 
-std::string Table::to_string() const {
+std::string Table::to_string(std::size_t width) const {
   std::vector<std::string> headers, units;
-  std::vector<std::size_t> widths;
-  bool has_units = false;
+  std::vector<Shown> shown;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    headers.push_back(one_line(columns_[i].header));
-    units.push_back(one_line(columns_[i].unit));
-    has_units = has_units || !units[i].empty();
-    std::size_t width = std::max(display_width(headers[i]), display_width(units[i]));
-    for (const auto& row : rows_) width = std::max(width, display_width(row[i]));
-    widths.push_back(width);
+    const Column& c = columns_[i];
+    headers.push_back(c.header);
+    units.push_back(c.unit);
+    std::size_t widest = std::max(display_width(c.header), display_width(c.unit));
+    for (const Row& row : rows_) widest = std::max(widest, display_width(row.cells[i]));
+    shown.push_back({&c, i, widest});
   }
-  std::size_t total = columns_.empty() ? 0 : 2 * (columns_.size() - 1);
-  for (const std::size_t width : widths) total += width;
-  std::string out;
-  append_line(out, columns_, widths, headers);
-  if (has_units) append_line(out, columns_, widths, units);
+  const auto left_out = leave_out(shown, width);
+  narrow(shown, width);
+  const bool has_units =
+      std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return !s.column->unit.empty(); });
+  const std::size_t total = total_width(shown);
+  std::string out = lines_of(shown, headers);
+  if (has_units) out += lines_of(shown, units);
   for (std::size_t i = 0; i < total; ++i) out += "─";
   out += '\n';
-  for (const auto& row : rows_) append_line(out, columns_, widths, row);
+  for (const Row& row : rows_) out += with_note(lines_of(shown, row.cells), row.note, total, width);
+  if (!left_out.empty()) {
+    const auto text = fmt::format("left out: {}; --wide shows all", fmt::join(left_out, ", "));
+    for (const auto& line : wrap(text, std::max(width, least_prose))) out += line + '\n';
+  }
   return out;
 }
 

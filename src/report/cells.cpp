@@ -53,6 +53,10 @@ std::string csv_cell(const core::Value& v) {
   return out + "\"";
 }
 
+std::string why_not(const Point& p) {
+  return p.status == core::Status::ok ? "" : fmt::format("{}: {}", core::name(p.status), p.reason);
+}
+
 bool noisy(const Point& p) {
   constexpr double noticeable = 0.05;
   const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };

@@ -25,6 +25,8 @@ const core::Value& codec_label(const core::Point&);
 std::string error_text(double);
 /// One cell of CSV: quoted where it has to be, empty for null and for what is not finite.
 std::string csv_cell(const core::Value&);
+/// "skipped: why", for a row's note; empty where the point was measured.
+std::string why_not(const core::Point&);
 /// Others had more than a twentieth of the machine meanwhile: marked "~".
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".

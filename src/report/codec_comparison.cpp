@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "report/cells.hpp"
 
 namespace gradmeter::report {
@@ -90,7 +89,7 @@ std::vector<std::string> row(const Pair& pair, const Labels& codecs) {
 
 }  // namespace
 
-std::string codec_comparison(std::span<const Point> points) {
+std::string codec_comparison(std::span<const Point> points, std::size_t width) {
   using enum core::Align;
   const auto found = pairs(points);
   if (found.empty()) return {};
@@ -99,17 +98,17 @@ std::string codec_comparison(std::span<const Point> points) {
                      {"exchange", "", left},
                      {"place", "", left},
                      {"time", "us", right},
-                     {"sent", "B/rank", right},
-                     {"encode", "%", right},
-                     {"decode", "%", right},
+                     {"sent", "B/rank", right, 3},
+                     {"encode", "%", right, 2},
+                     {"decode", "%", right, 2},
                      {"measured", "x none", right},
                      {"", "", left},
                      {"formula", "x none", right},
                      {"pays below", "GB/s", right},
-                     {"link", "GB/s", right},
+                     {"link", "GB/s", right, 1},
                      {"so it", "", left}});
   for (const Pair& pair : found) table.add_row(row(pair, codecs));
-  return fmt::format("codecs against none\n{}\n", table.to_string());
+  return fmt::format("codecs against none\n{}\n", table.to_string(width));
 }
 
 std::string codec_comparison_legend() {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
 
@@ -52,12 +51,12 @@ std::vector<core::Column> columns() {
   std::vector<core::Column> out{{"codec", "", left},
                                 {"wire", "bits", right},
                                 {"error", "", right},
-                                {"expected", "", right},
-                                {"memcpy", "GB/s", right}};
+                                {"expected", "", right, 2},
+                                {"memcpy", "GB/s", right, 1}};
   for (const char* call : {"encode", "decode", "decode-add", "reduce"}) {
-    out.insert(out.end(), {{call, "GB/s", right}, {"95 %", "GB/s", right}, {"of copy", "%", right}});
+    out.insert(out.end(), {{call, "GB/s", right}, {"95 %", "GB/s", right, 4}, {"of copy", "%", right, 3}});
   }
-  out.insert(out.end(), {{"pays below", "Gbit/s", right}, {"", "", left}});
+  out.push_back({"pays below", "Gbit/s", right});
   return out;
 }
 
@@ -73,7 +72,6 @@ std::vector<std::string> row(const Point& p) {
                                std::isfinite(seconds) ? fmt::format("{:.0f}", 100 * copy / seconds) : "-"});
   }
   cells.push_back(link_text(p));
-  cells.push_back(p.status == core::Status::ok ? "" : fmt::format("{}: {}", core::name(p.status), p.reason));
   return cells;
 }
 
@@ -97,12 +95,12 @@ std::string stem(Metric m) {
 
 }  // namespace
 
-std::string codec_tables(std::span<const Point> points) {
+std::string codec_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
   for (const auto& [name, of] : by_name(points, heading)) {
     core::Table table(columns());
-    for (const Point* p : of) table.add_row(row(*p));
-    out += fmt::format("{}\n{}\n", name, table.to_string());
+    for (const Point* p : of) table.add_row(row(*p), why_not(*p));
+    out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out;
 }

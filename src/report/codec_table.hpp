@@ -4,12 +4,13 @@
 #include <string>
 
 #include "core/result.hpp"
+#include "core/table.hpp"
 
 namespace gradmeter::report {
 
 /// One table for each size, distribution and problem, in the order of their first point. Rows that were not measured
 /// show why.
-std::string codec_tables(std::span<const core::Point>);
+std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// What the columns mean, for below the last table.
 std::string codec_legend();
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "report/cells.hpp"
 
 namespace gradmeter::report {
@@ -99,7 +98,7 @@ std::string remark(const Pair& pair) {
       if (const std::string who = chosen(*p); !who.empty() && out.find(who) == std::string::npos) out += who;
       continue;
     }
-    const std::string why = fmt::format("{}: {}", core::name(p->status), p->reason);
+    const std::string why = why_not(*p);
     if (out.find(why) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", why);
   }
   return out;
@@ -112,30 +111,29 @@ struct Layout {
 
 void add_half_columns(std::vector<core::Column>& c, const char* name) {
   using enum core::Align;
-  c.insert(c.end(), {{fmt::format("{} time", name), "us", right},
-                     {"95 %", "us", right},
-                     {"p95", "us", right},
-                     {"p99", "us", right},
-                     {"max", "us", right},
-                     {"algbw", "GB/s", right},
+  c.insert(c.end(), {{name, "time, us", right},
+                     {"95 %", "us", right, 1},
+                     {"p95", "us", right, 6},
+                     {"p99", "us", right, 6},
+                     {"max", "us", right, 6},
+                     {"algbw", "GB/s", right, 4},
                      {"busbw", "GB/s", right},
                      {"#wrong", "", right}});
 }
 
 std::vector<core::Column> columns(const Layout& l) {
   using enum core::Align;
-  std::vector<core::Column> c{{"size", "B", right}, {"count", "elements", right}, {"algorithm", "", left}};
+  std::vector<core::Column> c{{"size", "B", right}, {"count", "elements", right, 5}, {"algorithm", "", left}};
   if (l.out) add_half_columns(c, "out of place");
   if (l.in) add_half_columns(c, "in place");
   if (l.overlap) {
     c.insert(c.end(),
              {{"alone", "us", right}, {"gemm", "us", right}, {"exposed", "us", right}, {"hidden", "%", right}});
   }
-  c.push_back({"limit", "us", right});
-  if (l.out) c.push_back({l.in ? "out" : "time", "x limit", right});
-  if (l.in) c.push_back({l.out ? "in" : "time", "x limit", right});
-  c.push_back({"error", "", right});
-  c.push_back({"", "", left});
+  c.push_back({"limit", "us", right, 2});
+  if (l.out) c.push_back({l.in ? "out" : "time", "x limit", right, 2});
+  if (l.in) c.push_back({l.out ? "in" : "time", "x limit", right, 2});
+  c.push_back({"error", "", right, 3});
   return c;
 }
 
@@ -171,7 +169,6 @@ std::vector<std::string> row(const Pair& pair, const Layout& l, const Labels& co
   if (l.out) cells.push_back(distance(pair.out));
   if (l.in) cells.push_back(distance(pair.in));
   cells.push_back(error_cell(pair));
-  cells.push_back(remark(pair));
   return cells;
 }
 
@@ -190,7 +187,7 @@ std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& c
   return out;
 }
 
-std::string table(const std::vector<const Point*>& points, const Labels& codecs) {
+std::string table(const std::vector<const Point*>& points, const Labels& codecs, std::size_t width) {
   Layout layout;
   for (const Point* p : points) {
     (is_true(p->factors[Factor::in_place]) ? layout.in : layout.out) = true;
@@ -199,13 +196,14 @@ std::string table(const std::vector<const Point*>& points, const Labels& codecs)
   core::Table out(columns(layout));
   for (const auto& pair : pairs(points, codecs)) {
     if (layout.overlap && pair.out && pair.in) {  // their parts differ: a row each
-      out.add_row(row({pair.out, nullptr}, layout, codecs));
-      out.add_row(row({nullptr, pair.in}, layout, codecs));
+      for (const Pair& half : {Pair{pair.out, nullptr}, Pair{nullptr, pair.in}}) {
+        out.add_row(row(half, layout, codecs), remark(half));
+      }
     } else {
-      out.add_row(row(pair, layout, codecs));
+      out.add_row(row(pair, layout, codecs), remark(pair));
     }
   }
-  return out.to_string();
+  return out.to_string(width);
 }
 
 constexpr std::array csv_factors{
@@ -253,10 +251,11 @@ std::vector<std::string> csv_times(const Point& p) {
 
 }  // namespace
 
-std::string collective_tables(std::span<const Point> points) {
+std::string collective_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of, codecs));
+  for (const auto& [name, of] : by_name(points, heading))
+    out += fmt::format("{}\n{}\n", name, table(of, codecs, width));
   return out;
 }
 

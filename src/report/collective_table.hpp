@@ -4,13 +4,14 @@
 #include <string>
 
 #include "core/result.hpp"
+#include "core/table.hpp"
 
 namespace gradmeter::report {
 
 /// One table for each collective, type, operation, buffers and cadence, in the order of their first point; rows by
 /// size, each with its half out of place and its half in place, where there is such a point. Rows that were not
 /// measured show why.
-std::string collective_tables(std::span<const core::Point>);
+std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// What the columns mean, for below the last table.
 std::string collective_legend();
 

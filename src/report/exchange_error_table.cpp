@@ -4,7 +4,6 @@
 #include <set>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
 
@@ -28,18 +27,17 @@ std::string row_name(const Point& p) {
 std::string remark(const std::vector<const Point*>& points) {
   std::set<std::string> why;
   for (const Point* p : points) {
-    if (p->status != core::Status::ok) why.insert(fmt::format("{}: {}", core::name(p->status), p->reason));
+    if (p->status != core::Status::ok) why.insert(why_not(*p));
   }
   return fmt::format("{}", fmt::join(why, "; "));
 }
 
-std::string table(const std::vector<const Point*>& points) {
+std::string table(const std::vector<const Point*>& points, std::size_t width) {
   std::set<std::int64_t> ranks;
   std::vector<Point> of;
   for (const Point* p : points) ranks.insert(integer(p->factors[Factor::ranks])), of.push_back(*p);
   std::vector<core::Column> columns{{"codec", "", core::Align::left}, {"exchange", "", core::Align::left}};
   for (const auto p : ranks) columns.push_back({fmt::format("P={}", p), "", core::Align::right});
-  columns.push_back({"", "", core::Align::left});
   core::Table out(columns);
   for (const auto& [name, row] : by_name(of, row_name)) {
     std::vector<std::string> cells{text(codec_label(*row.front())), text(row.front()->factors[Factor::algorithm])};
@@ -48,17 +46,16 @@ std::string table(const std::vector<const Point*>& points) {
       const auto column = std::distance(ranks.begin(), ranks.find(integer(p->factors[Factor::ranks])));
       cells[2 + static_cast<std::size_t>(column)] = error_text(p->metrics.number(Metric::error));
     }
-    cells.back() = remark(row);
-    out.add_row(std::move(cells));
+    out.add_row(std::move(cells), remark(row));
   }
-  return out.to_string();
+  return out.to_string(width);
 }
 
 }  // namespace
 
-std::string exchange_error_tables(std::span<const Point> points) {
+std::string exchange_error_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of));
+  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of, width));
   return out;
 }
 

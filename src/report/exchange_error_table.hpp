@@ -4,10 +4,11 @@
 #include <string>
 
 #include "core/result.hpp"
+#include "core/table.hpp"
 
 namespace gradmeter::report {
 
 /// A row for each codec and exchange, a column for each number of ranks; what was not had, with its reason below.
-std::string exchange_error_tables(std::span<const core::Point>);
+std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
 }  // namespace gradmeter::report

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "report/cells.hpp"
 
 namespace gradmeter::report {
@@ -36,7 +35,7 @@ std::string heading(const Point& p) {
                      text(p.factors[Factor::cache]));
 }
 
-std::string curve(const std::vector<const Point*>& points) {
+std::string curve(const std::vector<const Point*>& points, std::size_t width) {
   using enum core::Align;
   std::vector<std::string> precisions;
   std::map<std::int64_t, std::map<std::string, const Point*>> by_batch;
@@ -47,7 +46,7 @@ std::string curve(const std::vector<const Point*>& points) {
   }
   std::vector<core::Column> columns{{"batch", "", right}};
   for (const auto& name : precisions) {
-    columns.insert(columns.end(), {{name, "GFLOP/s", right}, {"roofline", "%", right}});
+    columns.insert(columns.end(), {{name, "GFLOP/s", right}, {"roofline", "%", right, 1}});
     if (name != precisions.front()) columns.push_back({fmt::format("/{}", precisions.front()), "", right});
   }
   core::Table table(columns);
@@ -64,18 +63,18 @@ std::string curve(const std::vector<const Point*>& points) {
     }
     table.add_row(std::move(cells));
   }
-  return table.to_string();
+  return table.to_string(width);
 }
 
 }  // namespace
 
-std::string kernel_curves(std::span<const Point> points) {
+std::string kernel_curves(std::span<const Point> points, std::size_t width) {
   std::vector<Point> swept;
   for (const Point& p : points) {
     if (!core::is_null(p.factors[Factor::batch_per_rank])) swept.push_back(p);
   }
   std::string out;
-  for (const auto& [name, of] : by_name(swept, heading)) out += fmt::format("{}\n{}\n", name, curve(of));
+  for (const auto& [name, of] : by_name(swept, heading)) out += fmt::format("{}\n{}\n", name, curve(of, width));
   return out;
 }
 

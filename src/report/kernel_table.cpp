@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/format.hpp"
-#include "core/table.hpp"
 #include "report/cells.hpp"
 #include "report/kernel_curve.hpp"
 
@@ -54,14 +53,15 @@ Extra extra_of(const std::vector<const Point*>& points) {
 std::vector<core::Column> columns(const Extra& e, const std::string& published) {
   using enum core::Align;
   std::vector<core::Column> out{{"problem", "", left}};
-  if (e.application) out.push_back({"application", "", left});
-  out.insert(out.end(), {{"time", "us", right}, {"95 %", "us", right}});
-  if (e.spread) out.push_back({"spread", "", right});
+  if (e.application) out.push_back({"application", "", left, 7});
+  out.insert(out.end(), {{"time", "us", right}, {"95 %", "us", right, 3}});
+  if (e.spread) out.push_back({"spread", "", right, 1});
   out.push_back({"GFLOP/s", "", right});
-  if (e.full) out.push_back({"in full", "", right});
-  out.insert(out.end(), {{"GB/s", "", right}, {"roofline", "%", right}, {"bound", "", left}, {"error", "", right}});
+  if (e.full) out.push_back({"in full", "", right, 6});
+  out.insert(out.end(),
+             {{"GB/s", "", right, 4}, {"roofline", "%", right}, {"bound", "", left, 2}, {"error", "", right, 5}});
   if (e.published) out.insert(out.end(), {{published, "us", right}, {"theirs/ours", "", right}});
-  out.insert(out.end(), {{"implementation", "", left}, {"", "", left}});
+  out.push_back({"implementation", "", left, 8});
   return out;
 }
 
@@ -70,7 +70,7 @@ std::string scaled(double value, double by) { return std::isfinite(value) ? digi
 std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : ""); }
 
 std::string note(const Point& p) {
-  if (p.status != core::Status::ok) return fmt::format("{}: {}", core::name(p.status), p.reason);
+  if (p.status != core::Status::ok) return why_not(p);
   const auto& late = p.metrics[Metric::slowest_rank];
   return core::is_null(late) ? ""
                              : fmt::format("slow: rank {} on {}", text(late), text(p.metrics[Metric::slowest_host]));
@@ -94,7 +94,7 @@ std::vector<std::string> row(const Point& p, const Extra& e) {
     const double theirs = m.number(Metric::published_time_s);
     cells.insert(cells.end(), {scaled(theirs, us), scaled(theirs / m.number(Metric::time_s), 1)});
   }
-  cells.insert(cells.end(), {text(m[Metric::implementation]), note(p)});
+  cells.push_back(text(m[Metric::implementation]));
   return cells;
 }
 
@@ -123,7 +123,7 @@ constexpr std::array csv_metrics{Metric::flops_per_s,
 
 }  // namespace
 
-std::string kernel_tables(std::span<const Point> points) {
+std::string kernel_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
   for (const auto& [name, of] : by_name(points, heading)) {
     const Extra extra = extra_of(of);
@@ -132,10 +132,10 @@ std::string kernel_tables(std::span<const Point> points) {
       if (const auto& set = p->metrics[Metric::published]; !core::is_null(set)) published = text(set);
     }
     core::Table table(columns(extra, published));
-    for (const Point* p : of) table.add_row(row(*p, extra));
-    out += fmt::format("{}\n{}\n", name, table.to_string());
+    for (const Point* p : of) table.add_row(row(*p, extra), note(*p));
+    out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
-  return out + kernel_curves(points);
+  return out + kernel_curves(points, width);
 }
 
 std::string kernel_legend() {

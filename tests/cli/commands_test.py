@@ -2,6 +2,7 @@
 without MPI and with an empty environment."""
 import json
 import re
+import subprocess
 
 import support
 
@@ -9,16 +10,16 @@ import support
 FLAGS = {
     "scale": """model batch ranks strategy algorithm transport overlap bucket scaling threads cadence precision codec
                 device mesh accumulate interconnect optimizer data seed time-budget min-samples precision-goal timeout
-                dry-run out force resume append help""".split(),
+                dry-run wide out force resume append help""".split(),
     "train": """model batch strategy algorithm transport overlap bucket threads precision update codec device epochs
                 steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
                 trace trace-steps noise-scale dump-gradients dump-step out force resume append help""".split(),
     "kernels": """op set problems shape filter precision pass cache sweep batch-max packed against threads solo device check
-                  seed time-budget min-samples precision-goal timeout damage dry-run csv json out force resume append
-                  help""".split(),
+                  seed time-budget min-samples precision-goal timeout damage dry-run csv json wide out force resume
+                  append help""".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
-                 json out force resume append help""".split(),
-    "list": ["json", "help"],
+                 json wide out force resume append help""".split(),
+    "list": ["json", "wide", "help"],
     "doctor": ["help"],
 }
 # What must be there, whatever else is: the registry, and some of its members.
@@ -80,6 +81,24 @@ def lists(test):
     test.equal(bare(test, "list", "all").out, bare(test, "list").out, "list is list all")
 
 
+def widths(test):
+    """Lines of all lists in a pipe, in a terminal, and with --wide [columns]."""
+    def longest(done):
+        return max(map(len, done.out.splitlines()))
+
+    piped, wide = bare(test, "list"), bare(test, "list", "--wide")
+    test.equal(longest(piped), 120, "tables in a pipe have 120 columns")
+    test.check(longest(wide) > 200, "with --wide as many as they need", longest(wide))
+    test.equal("".join(sorted(piped.out.replace("\n", "").replace("─", "").replace(" ", ""))),
+               "".join(sorted(wide.out.replace("\n", "").replace("─", "").replace(" ", ""))), "and nothing is lost in 120")
+    narrow = test.run("list", "codecs", env={"COLUMNS": "90"})
+    test.equal(longest(narrow), 90, "COLUMNS=90 gives 90")
+    listing = f"stty cols 100; '{test.gradmeter}' list codecs"
+    done = subprocess.run(["script", "-qec", listing, "/dev/null"], capture_output=True, text=True, timeout=20,
+                          stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin"}, check=False)
+    test.equal(max(map(len, done.stdout.splitlines())), 100, "a terminal of 100 columns has 100")
+
+
 def dry_run(test):
     out = test.path("dry.jsonl")
     done = bare(test, "scale", "--dry-run", "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
@@ -126,6 +145,7 @@ def body(test):
     help_texts(test)
     version(test)
     lists(test)
+    widths(test)
     dry_run(test)
     doctor(test)
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace gradmeter::core {
@@ -43,6 +44,94 @@ TEST(Table, ACellCannotBreakItsRow) {
 TEST(Table, ARowOfAnotherLengthIsAMistakeOfTheProgram) {
   Table table(std::vector<Column>{{.header = "a", .unit = ""}});
   EXPECT_THROW(table.add_row({"1", "2"}), std::logic_error);
+}
+
+/// Every line with the terminal cells that it takes.
+std::size_t longest_line(std::string_view text) {
+  std::size_t longest = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    longest = std::max(longest, display_width(text.substr(0, end)));
+    text.remove_prefix(end + 1);
+  }
+  return longest;
+}
+
+Table wide_table() {
+  Table table({{.header = "name", .unit = "", .align = Align::left},
+               {.header = "p99", .unit = "µs", .expendable = 2},
+               {.header = "time", .unit = "µs"},
+               {.header = "max", .unit = "µs", .expendable = 2},
+               {.header = "count", .unit = "", .expendable = 1}});
+  table.add_row({"ring", "13.1", "12.3", "15.0", "1024"});
+  return table;
+}
+
+TEST(Table, TheMostExpendableColumnsGoTogetherAndAreNamed) {
+  EXPECT_EQ(wide_table().to_string(29), wide_table().to_string()) << "29 cells are just enough";
+  EXPECT_EQ(wide_table().to_string(28),
+            "name  time  count\n"
+            "        µs\n"
+            "─────────────────\n"
+            "ring  12.3   1024\n"
+            "left out: p99, max; --wide\n"
+            "shows all\n");
+}
+
+TEST(Table, ColumnsThatStayAreShownHoweverNarrowTheTerminal) {
+  const std::string text = wide_table().to_string(5);
+  EXPECT_NE(text.find("ring  12.3\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("1024"), std::string::npos) << text;
+}
+
+TEST(Table, AColumnLeftOutTwiceIsNamedOnce) {
+  Table table({{.header = "a", .unit = ""},
+               {.header = "95 %", .unit = "", .expendable = 1},
+               {.header = "95 %", .unit = "", .expendable = 1}});
+  table.add_row({"1", "2", "3"});
+  EXPECT_NE(table.to_string(4).find("95 %; --wide"), std::string::npos) << table.to_string(4);
+}
+
+TEST(Table, ANoteStandsBehindItsRowOrBelowIt) {
+  Table table({{.header = "a", .unit = "", .align = Align::left}, {.header = "b", .unit = ""}});
+  table.add_row({"ring", "-"}, "skipped: too few ranks");
+  table.add_row({"mpi", "10"}, "");
+  EXPECT_EQ(table.to_string(),
+            "a      b\n"
+            "────────\n"
+            "ring   -  skipped: too few ranks\n"
+            "mpi   10\n");
+  EXPECT_EQ(table.to_string(26),
+            "a      b\n"
+            "────────\n"
+            "ring   -\n"
+            "    skipped: too few ranks\n"
+            "mpi   10\n");
+}
+
+TEST(Table, ProseTakesSeveralLines) {
+  Table table({{.header = "name", .unit = "", .align = Align::left},
+               {.header = "about", .unit = "", .align = Align::left, .wraps = true},
+               {.header = "n", .unit = ""}});
+  table.add_row({"ring", "β of both halves, then a word", "7"});
+  EXPECT_EQ(table.to_string(29),
+            "name  about                 n\n"
+            "─────────────────────────────\n"
+            "ring  β of both halves,     7\n"
+            "      then a word\n");
+  EXPECT_EQ(longest_line(table.to_string(29)), 29u);
+}
+
+TEST(Table, AListIsCutBehindItsCommas) {
+  Table table(std::vector<Column>{{.header = "a", .unit = "", .align = Align::left, .wraps = true}});
+  table.add_row({"bucket=512,levels=7,min=1024"});
+  EXPECT_EQ(table.to_string(18), "a\n──────────────────\nbucket=512,\nlevels=7,min=1024\n");
+}
+
+TEST(Table, AWordLongerThanItsLineIsCutBetweenCharacters) {
+  Table table(std::vector<Column>{{.header = "a", .unit = "", .align = Align::left, .wraps = true}});
+  table.add_row({"日本日本日本日本日本"});
+  EXPECT_EQ(table.to_string(17), "a\n─────────────────\n日本日本日本日本\n日本\n");
 }
 
 TEST(Table, WidthCountsTerminalCellsNotBytes) {

@@ -47,6 +47,14 @@ TEST(CodecTable, ShowsSpeedsAsRatesAndAsSharesOfACopy) {
   EXPECT_THAT(table, HasSubstr("10.0")) << "1.25 GB/s are 10 Gbit/s";
 }
 
+TEST(CodecTable, SpeedsStayWhereTheTerminalIsNarrow) {
+  const std::string table = codec_tables(std::vector{measured()}, 80);
+  EXPECT_THAT(table, HasSubstr("left out: expected, 95 %, of copy")) << table;
+  for (const char* part : {"encode", "decode-add", "reduce", "pays below", "4.06", "0.0331", "5.24"}) {
+    EXPECT_THAT(table, HasSubstr(part));
+  }
+}
+
 TEST(CodecTable, ShowsBoundsNeversAndReasons) {
   Point never = measured(), wrong = measured();
   never.metrics[Metric::error_expected] = {};

@@ -54,7 +54,7 @@ TEST(CollectiveTable, OneRowHoldsBothPlacesOfACall) {
   const auto text = collective_tables(std::vector{point("ring", false, 123e-6), point("ring", true, 45.6e-6)});
   EXPECT_EQ(lines(text, "ring/shm"), 1u);
   for (const char* part :
-       {"out of place time", "in place time", "#wrong", "123", "45.6", "111–135", "2.50", "1.50", "2048", "2.00",
+       {"out of place", "in place", "time, us", "#wrong", "123", "45.6", "111–135", "2.50", "1.50", "2048", "2.00",
         "allreduce · fp16 · sum · buffers arena · 2 ranks on 1 node · cadence barrier"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -62,7 +62,7 @@ TEST(CollectiveTable, OneRowHoldsBothPlacesOfACall) {
 
 TEST(CollectiveTable, AHalfThatWasNotAskedForIsNotThere) {
   const auto text = collective_tables(std::vector{point("ring", true, 45.6e-6)});
-  EXPECT_THAT(text, HasSubstr("in place time"));
+  EXPECT_THAT(text, HasSubstr("in place"));
   EXPECT_THAT(text, Not(HasSubstr("out of place")));
 }
 
@@ -97,6 +97,26 @@ TEST(CollectiveTable, OverlapShowsTheShareThatWasHidden) {
   const auto text = collective_tables(std::vector{p});
   EXPECT_THAT(text, HasSubstr("hidden"));
   EXPECT_THAT(text, HasSubstr("75"));
+}
+
+TEST(CollectiveTable, BothPlacesFitInto120Columns) {
+  Point slow = point("hierarchical-leader", false, 0.1234567, 64 << 20), fast = slow;
+  fast.factors[Factor::in_place] = true;
+  Point no = point("hierarchical-lane", false, 1);
+  no.status = core::Status::unsupported;
+  no.metrics = {};
+  no.reason =
+      "a reason that is so long that it has to stand below its row, on as many lines as it takes, and not in it";
+  const auto text = collective_tables(std::vector{slow, fast, no}, 120);
+  std::string_view rest = std::string_view(text).substr(text.find('\n') + 1);  // the heading is prose
+  while (!rest.empty()) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    EXPECT_LE(core::display_width(line), 120u) << line;
+    rest.remove_prefix(line.size() + 1);
+  }
+  EXPECT_THAT(text, HasSubstr("left out: count, p95, p99, max, algbw"));
+  EXPECT_THAT(text, HasSubstr("busbw"));
+  EXPECT_THAT(text, HasSubstr("\n    unsupported: a reason"));
 }
 
 TEST(CollectiveCsv, EveryLineHasTheHeadersCells) {
