@@ -122,13 +122,13 @@ void CodecContest::measure(const RoundPeers& peers, const RoundOptions& options,
   for (bool more = true; more;) {
     more = false;
     for (auto& c : calls) {
-      if (c.stop() == core::Stop::none) more |= c.round() == core::Stop::none;
+      more |= c.round() == core::Stop::none;
     }
   }
   tally.end();
   findings_.noise = tally.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    findings_.times[i] = core::summarise(calls[i].times());
+    findings_.times[i] = core::summarise(calls[i].blocks());
     findings_.times[i].stop = calls[i].stop();
   }
   findings_.encode_times = calls[static_cast<std::size_t>(CodecCall::encode)].times();

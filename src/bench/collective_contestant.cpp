@@ -245,7 +245,7 @@ void CollectiveContestant::finish() {
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
   if (timed && options_.check) point_.codec ? check_codec() : check(allreduce::Pattern::exact);
   const CollectiveFindings f{.point = point_,
-                             .times = timed ? rounds_->times() : std::span<const double>{},
+                             .times = timed ? rounds_->blocks() : core::Blocks{},
                              .stop = timed ? rounds_->stop() : core::Stop::none,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,

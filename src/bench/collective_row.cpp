@@ -10,7 +10,7 @@ using core::Point;
 
 void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
   auto& m = row.metrics;
-  row.raw_times_s.assign(f.times.begin(), f.times.end());
+  row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);
   time.stop = f.stop;
   m[Metric::time_s] = time;
@@ -59,7 +59,7 @@ void fill_check(const CheckFinding& check, Point& row) {
 void fill_collective_row(const CollectiveFindings& f, int ranks, Point& row) {
   if (f.check) fill_check(*f.check, row);
   if (f.sent) fill_bytes(*f.sent, row);
-  if (f.times.empty()) {
+  if (f.times.count() == 0) {
     if (row.status == core::Status::wrong) return;
     row.status = core::Status::failed;
     row.reason = "no iteration met its window; use another cadence";

@@ -27,7 +27,7 @@ struct CollectiveLimit {
 
 struct CollectiveFindings {
   const CollectivePoint& point;
-  std::span<const double> times;
+  core::Blocks times;  ///< none: it was not timed
   core::Stop stop;
   double warmup_s;
   std::size_t warmup_iterations;

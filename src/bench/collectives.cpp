@@ -201,6 +201,7 @@ class Sweep {
                                    .exact_samples = options_.exact_samples,
                                    .exact_warmup = options_.exact_warmup,
                                    .discarded = 3,
+                                   .settling = core::Seconds{0.002},
                                    .block = core::Seconds{0.075},
                                    .longest_block = 250},
                         .check = options_.check,

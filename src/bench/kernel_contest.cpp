@@ -91,7 +91,7 @@ std::vector<double> KernelContest::run_block(std::size_t samples, bool keep) {
   std::vector<double> mine(samples);
   c_.barrier();  // the ranks' blocks begin together, so that they share what they share
   for (double& t : mine) t = sample();
-  if (keep) times_.insert(times_.end(), mine.begin(), mine.end());
+  if (keep) times_.add(mine);
   if (c_.size() == 1) return mine;
   const auto all = c_.all_gather(std::span<const double>(mine));
   for (std::size_t at = 0; at < all.size(); ++at) mine[at % samples] = std::max(mine[at % samples], all[at]);
@@ -100,12 +100,18 @@ std::vector<double> KernelContest::run_block(std::size_t samples, bool keep) {
 
 RoundOptions KernelContest::options(const core::StoppingRule& rule, double seconds, bool bounded) const {
   const double one = probe_s_ * static_cast<double>(calls_);
-  RoundOptions o{.rule = rule, .warmup_min = 3, .discarded = 1, .block = core::Seconds{0.03}, .longest_block = 250};
+  RoundOptions o{.rule = rule,
+                 .warmup_min = 3,
+                 .discarded = 1,
+                 .settling = core::Seconds{0.01},
+                 .block = core::Seconds{0.03},
+                 .longest_block = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
   if (one > o.block.value) {  // nothing is left of a call's start in a long one
     o.warmup_min = 1;
     o.discarded = 0;
+    o.settling = core::Seconds{0};
   }
   // The rule asks for six samples whatever the budget; a call that is long against it has fewer.
   constexpr double few = 8;
@@ -113,6 +119,7 @@ RoundOptions KernelContest::options(const core::StoppingRule& rule, double secon
     o.exact_warmup = 1;
     o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / one - 1));
     o.discarded = 0;
+    o.settling = core::Seconds{0};
   }
   return o;
 }
@@ -121,7 +128,7 @@ void KernelContest::measure(const core::StoppingRule& rule, double seconds, bool
   NoiseTally tally;
   tally.begin();
   if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
-    times_ = {own_probe_s_};
+    times_.add({&own_probe_s_, 1});
     f.stop = core::Stop::budget;
   } else {
     const RoundOptions o = options(rule, seconds, bounded);
@@ -139,10 +146,14 @@ void KernelContest::measure(const core::StoppingRule& rule, double seconds, bool
 }
 
 void KernelContest::gather(KernelFindings& f) const {
-  f.medians = c_.all_gather_value(core::median(times_));
+  f.medians = c_.all_gather_value(core::median(times_.medians()));
   const auto slowest = static_cast<int>(std::ranges::max_element(f.medians) - f.medians.begin());
-  f.times = times_;
-  c_.broadcast(std::span<double>(f.times), slowest);
+  f.times = {};
+  for (std::size_t i = 0; i < times_.count(); ++i) {  // as long on all ranks
+    std::vector<double> block(times_.block(i).begin(), times_.block(i).end());
+    c_.broadcast(std::span<double>(block), slowest);
+    f.times.add(block);
+  }
   f.calls = calls_;
   f.sets = sets_;
   f.implementation = c_.broadcast_text(trial_->implementation());

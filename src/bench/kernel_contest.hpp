@@ -42,7 +42,7 @@ class KernelContest {
   std::uint64_t seed_;
   std::unique_ptr<kernels::Trial> trial_;
   double probe_s_ = 0, own_probe_s_ = 0;
-  std::vector<double> times_;  ///< this rank's samples
+  core::Blocks times_;  ///< this rank's samples
 };
 
 }  // namespace gradmeter::bench

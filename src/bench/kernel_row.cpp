@@ -58,7 +58,7 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
 
 void fill_kernel_times(const KernelFindings& f, Point& row) {
   auto& m = row.metrics;
-  row.raw_times_s = f.times;
+  row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);
   time.stop = f.stop;
   m[Metric::time_s] = time;

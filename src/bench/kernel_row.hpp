@@ -24,7 +24,7 @@ struct KernelFindings {
   std::vector<std::string> hosts = {};
   std::vector<RankCheck> checks = {};  ///< empty: not checked
   std::vector<double> medians = {};    ///< of each rank's own calls [s]
-  std::vector<double> times = {};      ///< of the rank with the longest median [s a call]
+  core::Blocks times = {};             ///< of the rank with the longest median [s a call]
   core::Stop stop = core::Stop::none;
   std::size_t calls = 1, sets = 1;  ///< calls of one sample, operand sets
   double warmup_s = 0;

@@ -45,10 +45,11 @@ core::Stop Rounds::round() {
   const double begin = runtime::host_clock();
   // Where small messages fall within cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
   // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
-  if (++blocks_ % 2 == 0) (void)peers_.agree(0);
-  if (options_.discarded > 0) run_(options_.discarded, false);
+  if (++rounds_ == 1) first_begin_ = begin;
+  if (rounds_ % 2 == 0) (void)peers_.agree(0);
+  if (const auto n = discarded(); n > 0) run_(n, false);
   const auto times = run_(block_length(), true);
-  times_.insert(times_.end(), times.begin(), times.end());
+  blocks_.add(times);
   measured_s_ += runtime::host_clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // of all times would cost a sort of all in every round
   // One rank decides: the others' clocks may differ in the last digit.
@@ -60,18 +61,24 @@ core::Stop Rounds::round() {
 core::Stop Rounds::decide() const {
   const bool spent = measured_s_ > options_.rule.budget.value;
   // A window that nobody meets would never end: its budget still does.
-  if (times_.empty()) return spent ? core::Stop::budget : core::Stop::none;
+  if (times().empty()) return spent ? core::Stop::budget : core::Stop::none;
   if (options_.exact_samples) {
-    return times_.size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;
+    return times().size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;
   }
-  return options_.rule.decide(times_, core::Seconds{measured_s_});
+  return options_.rule.decide(blocks_, core::Seconds{runtime::host_clock() - first_begin_}, core::Seconds{measured_s_});
+}
+
+std::size_t Rounds::discarded() const {
+  constexpr double most = 1e4;
+  const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / last_median_)) : 0;
+  return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }
 
 std::size_t Rounds::block_length() const {
   const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / last_median_) : 1;
   const auto longest = static_cast<double>(options_.longest_block);
   auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
-  if (options_.exact_samples) length = std::min(length, options_.exact_samples - times_.size());
+  if (options_.exact_samples) length = std::min(length, options_.exact_samples - times().size());
   return peers_.agree(length);
 }
 

@@ -15,7 +15,8 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;    ///< not 0: so many samples, whatever rule and budget say
   std::size_t exact_warmup = 0;     ///< not 0: so many iterations of warm-up
-  std::size_t discarded = 2;        ///< at the start of a block: others had the caches
+  std::size_t discarded = 2;        ///< at least, at the start of a block: others had the caches
+  core::Seconds settling{0};        ///< of what is discarded; spreads blocks of short calls over time
   core::Seconds block{0.1};         ///< a block's length
   std::size_t longest_block = 100;  ///< iterations
 };
@@ -45,10 +46,12 @@ class Rounds {
 
   /// Until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Discarded iterations, then a block. Stop::none: another round is wanted.
+  /// Discarded iterations, then a block. Stop::none: another round is wanted. It may be called after that: a contestant
+  /// that has enough stays in turn with those that have not, and `stop` is judged again each time.
   core::Stop round();
 
-  std::span<const double> times() const { return times_; }
+  std::span<const double> times() const { return blocks_.samples(); }
+  const core::Blocks& blocks() const { return blocks_; }
   core::Stop stop() const { return stop_; }
   /// Of the last block that had times, or of the warm-up [s]; 0 before.
   double last_median() const { return last_median_; }
@@ -58,15 +61,17 @@ class Rounds {
 
  private:
   std::size_t block_length() const;
+  std::size_t discarded() const;
   core::Stop decide() const;
 
   RoundPeers peers_;
   RoundOptions options_;
   RunBlock run_;
-  std::vector<double> times_;
+  core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
-  std::size_t warmup_iterations_ = 0, blocks_ = 0;
+  double first_begin_ = 0;  ///< of the first round, by this host's clock
+  std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
 
 }  // namespace gradmeter::bench

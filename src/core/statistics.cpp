@@ -13,8 +13,6 @@ namespace gradmeter::core {
 
 namespace {
 
-/// Fewer have no 95 % interval of the median, and a time without its interval is half a number.
-constexpr std::size_t kFewestAtBudget = 6;
 /// Up to here the exact distribution of U is used: its counts fit 64 bits (C(40, 20) = 1.4e11).
 constexpr std::size_t kExactUpTo = 20;
 
@@ -32,21 +30,6 @@ double half_width_share(double low, double high, double middle) {
   const double half = (high - low) / 2;
   if (half == 0) return 0;
   return middle == 0 ? std::numeric_limits<double>::infinity() : half / std::fabs(middle);
-}
-
-/// As Summary::relative_half_width, without sorting everything: only the places between the two bounds are ordered.
-double relative_half_width(std::span<const double> samples) {
-  check_samples(samples);
-  const MedianInterval ranks = median_interval_ranks(samples.size());
-  if (!ranks.exists) return std::numeric_limits<double>::infinity();
-  std::vector<double> values(samples.begin(), samples.end());
-  const auto low = values.begin() + static_cast<std::ptrdiff_t>(ranks.low);
-  const auto high = values.begin() + static_cast<std::ptrdiff_t>(ranks.high);
-  std::nth_element(values.begin(), low, values.end());
-  std::nth_element(low + 1, high, values.end());
-  std::sort(low + 1, high);
-  // The bounds lie symmetrically about the median, so the median of what is between them is the median of all.
-  return half_width_share(*low, *high, quantile({low, high + 1}, 0.5));
 }
 
 /// How many of the orders of n and m distinct values give each U: the Gaussian binomial coefficient, built by
@@ -155,11 +138,36 @@ MedianInterval median_interval_ranks(std::size_t n) {
   return {k, n - 1 - k, true};
 }
 
-Stop StoppingRule::decide(std::span<const double> samples, Seconds elapsed) const {
-  const std::size_t n = samples.size();
-  if (n >= min_samples && n > 0 && core::relative_half_width(samples) < relative_half_width) return Stop::interval;
+void Blocks::add(std::span<const double> block) {
+  if (block.empty()) return;
+  medians_.push_back(core::median(block));
+  samples_.insert(samples_.end(), block.begin(), block.end());
+  ends_.push_back(samples_.size());
+}
+
+std::span<const double> Blocks::block(std::size_t i) const {
+  const std::size_t begin = i == 0 ? 0 : ends_.at(i - 1);
+  return samples().subspan(begin, ends_.at(i) - begin);
+}
+
+Summary summarise(const Blocks& blocks) {
+  Summary all = summarise(blocks.samples());
+  const Summary between = summarise(blocks.medians());
+  all.median = between.median;
+  all.ci95_low = between.ci95_low;
+  all.ci95_high = between.ci95_high;
+  return all;
+}
+
+Stop StoppingRule::decide(const Blocks& blocks, Seconds spread, Seconds spent) const {
+  const std::size_t n = blocks.samples().size();
+  if (n == 0) return Stop::none;
+  if (n >= min_samples && blocks.count() >= min_blocks && spread >= min_time &&
+      summarise(blocks.medians()).relative_half_width() < relative_half_width) {
+    return Stop::interval;
+  }
   if (n >= max_samples) return Stop::samples;
-  if (n >= kFewestAtBudget && elapsed >= budget) return Stop::budget;
+  if (blocks.count() >= fewest_blocks && spent >= budget) return Stop::budget;
   return Stop::none;
 }
 

@@ -38,15 +38,40 @@ struct MedianInterval {
 };
 MedianInterval median_interval_ranks(std::size_t n);
 
-/// At least `min_samples`, then until the interval's half width is under `relative_half_width` of the median, or the
-/// budget or the sample limit ends it; the budget never before the 6 samples that an interval needs.
+/// Samples in the blocks that they were taken in. Samples of one block share the state that the machine was in, so an
+/// interval that supposes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint ones. The
+/// medians of blocks that are spread over the run are what an interval may be made from.
+class Blocks {
+ public:
+  /// Errors: UsageError when a sample is not finite. An empty block is none.
+  void add(std::span<const double> block);
+  std::size_t count() const { return medians_.size(); }
+  std::span<const double> samples() const { return samples_; }
+  std::span<const double> block(std::size_t) const;
+  std::span<const double> medians() const { return medians_; }
+
+ private:
+  std::vector<double> samples_, medians_;
+  std::vector<std::size_t> ends_;  ///< of each block in samples_
+};
+/// Quartiles, tail and extremes of all samples; the median is that of the blocks' medians, and so is its interval.
+Summary summarise(const Blocks&);
+
+/// Fewer blocks have no 95 % interval of their median, and a time without its interval is half a number.
+inline constexpr std::size_t fewest_blocks = 6;
+
+/// At least so many samples and blocks, spread over at least `min_time`; then until the interval's half width is under
+/// `relative_half_width` of the median, or the budget or the sample limit ends it. The budget never ends it before the
+/// 6 blocks that an interval needs.
 struct StoppingRule {
   std::size_t min_samples = 10;
+  std::size_t min_blocks = 8;
+  Seconds min_time{0.3};  ///< from the first block's begin to the last one's end
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Stop::none while sampling should go on.
-  Stop decide(std::span<const double> samples, Seconds elapsed) const;
+  /// Stop::none while sampling should go on. spread: as `min_time`; spent: what the budget is for.
+  Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 
 /// Two-sided Mann-Whitney rank test with tie correction: exact for small samples without ties, else normal.

@@ -26,7 +26,12 @@ constexpr std::array times{0.9e-3, 1e-3, 1.1e-3};
 
 CollectiveFindings findings(const CollectivePoint& p) {
   return {.point = p,
-          .times = times,
+          .times =
+              [] {
+                core::Blocks blocks;
+                blocks.add(times);
+                return blocks;
+              }(),
           .stop = core::Stop::interval,
           .warmup_s = 0.1,
           .warmup_iterations = 5,

@@ -21,7 +21,7 @@ KernelFindings two_ranks() {
   KernelFindings f{.point = product, .hosts = {"node1", "node2"}};
   f.checks = {{1e-7, 0.5, 0, true}, {2e-7, 0.6, 0, true}};
   f.medians = {1e-3, 2e-3};
-  f.times = {2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3};
+  f.times.add(std::vector<double>(7, 2e-3));
   f.implementation = "test";
   f.bound = {.seconds = 1e-3, .name = "compute", .peak = {2e9}, .rate = {1e9}};
   return f;

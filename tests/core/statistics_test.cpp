@@ -13,6 +13,7 @@
 namespace gradmeter::core {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -114,45 +115,74 @@ TEST(Statistics, TheIntervalHoldsTheTrueMedianInNinetyFivePercentOfTrials) {
   }
 }
 
-TEST(StoppingRule, NeverStopsBeforeTheLeastCountWhileTheBudgetLasts) {
-  const StoppingRule rule{.min_samples = 10};
-  EXPECT_EQ(rule.decide(std::vector<double>(9, 1.0), Seconds{4.9}), Stop::none);
-  EXPECT_EQ(rule.decide(std::vector<double>(10, 1.0), Seconds{0}), Stop::interval);
+/// Each sample a block of its own.
+Blocks each(std::span<const double> samples) {
+  Blocks blocks;
+  for (const double& s : samples) blocks.add({&s, 1});
+  return blocks;
+}
+constexpr Seconds kLong{10};
+
+TEST(Blocks, KeepTheirSamplesAndMedians) {
+  Blocks blocks;
+  blocks.add(std::vector{1., 3., 2.});
+  blocks.add({});
+  blocks.add(std::vector{7.});
+  EXPECT_THAT(blocks.samples(), ElementsAre(1, 3, 2, 7));
+  EXPECT_THAT(blocks.medians(), ElementsAre(2, 7));
+  EXPECT_THAT(blocks.block(0), ElementsAre(1, 3, 2));
+  EXPECT_THAT(blocks.block(1), ElementsAre(7));
+}
+
+// A thousand equal samples in each block tell nothing of how blocks differ.
+TEST(Blocks, TheIntervalIsThatOfTheBlocksMedians) {
+  Blocks blocks;
+  for (int i = 1; i <= 8; ++i) blocks.add(std::vector<double>(1000, i));
+  const Summary s = summarise(blocks);
+  EXPECT_EQ(s.n, 8000u);
+  EXPECT_EQ(s.median, 4.5);
+  EXPECT_EQ(s.ci95_low, 1);
+  EXPECT_EQ(s.ci95_high, 8);
+  EXPECT_LT(summarise(blocks.samples()).relative_half_width(), s.relative_half_width());
+}
+
+TEST(Blocks, FewerThanSixHaveNoInterval) {
+  const std::vector<double> five(5, 1.0);
+  EXPECT_TRUE(std::isnan(summarise(each(five)).ci95_low));
+  EXPECT_TRUE(std::isnan(summarise(each(five)).ci95_high));
+}
+
+TEST(StoppingRule, AsksForSamplesBlocksAndTimeBeforeAnInterval) {
+  const StoppingRule rule{.min_samples = 10, .min_blocks = 8, .min_time = Seconds{0.3}};
+  Blocks few;
+  for (int i = 0; i < 7; ++i) few.add(std::vector<double>(100, 1.0));
+  EXPECT_EQ(rule.decide(few, kLong, Seconds{4.9}), Stop::none) << "7 blocks";
+  few.add(std::vector{1.0});
+  EXPECT_EQ(rule.decide(few, kLong, Seconds{0}), Stop::interval);
+  EXPECT_EQ(rule.decide(few, Seconds{0.29}, Seconds{0}), Stop::none) << "all within a moment";
+  EXPECT_EQ(rule.decide(each(std::vector<double>(9, 1.0)), kLong, Seconds{0}), Stop::none) << "9 samples";
 }
 
 TEST(StoppingRule, TheBudgetEndsItOnceThereIsAnInterval) {
   const StoppingRule rule{.min_samples = 10, .budget = Seconds{5}};
-  EXPECT_EQ(rule.decide({}, Seconds{50}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(5), Seconds{50}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(6), Seconds{4.99}), Stop::none);
-  EXPECT_EQ(rule.decide(counted(6), Seconds{5}), Stop::budget);
+  EXPECT_EQ(rule.decide({}, kLong, Seconds{50}), Stop::none);
+  EXPECT_EQ(rule.decide(each(counted(5)), kLong, Seconds{50}), Stop::none);
+  EXPECT_EQ(rule.decide(each(counted(6)), kLong, Seconds{4.99}), Stop::none);
+  EXPECT_EQ(rule.decide(each(counted(6)), Seconds{0}, Seconds{5}), Stop::budget);
 }
 
 TEST(StoppingRule, StopsOnTheIntervalOnlyWhenItIsNarrowEnough) {
   // 20 samples: ranks 5 and 14, so 100.5 … 101.4 about 100.95: half width 0.45 / 100.95 = 0.446 %.
-  const auto samples = counted(20, 100, 0.1);
-  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0045}.decide(samples, Seconds{0})), Stop::interval);
-  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0044}.decide(samples, Seconds{0})), Stop::none);
-}
-
-TEST(StoppingRule, AgreesWithTheSummarysOwnWidth) {
-  const Random random(5, 0);
-  for (std::size_t n = 6; n < 80; ++n) {
-    std::vector<double> samples(n);
-    for (std::size_t i = 0; i < n; ++i) samples[i] = 10 + random.gaussian(n * 100 + i);
-    const double width = summarise(samples).relative_half_width();
-    StoppingRule rule{.min_samples = 6, .relative_half_width = width * 1.0001};
-    EXPECT_EQ(rule.decide(samples, Seconds{0}), Stop::interval) << n;
-    rule.relative_half_width = width * 0.9999;
-    EXPECT_EQ(rule.decide(samples, Seconds{0}), Stop::none) << n;
-  }
+  const auto samples = each(counted(20, 100, 0.1));
+  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0045}.decide(samples, kLong, Seconds{0})), Stop::interval);
+  EXPECT_EQ((StoppingRule{.relative_half_width = 0.0044}.decide(samples, kLong, Seconds{0})), Stop::none);
 }
 
 TEST(StoppingRule, AFixedCountIsExact) {
   const StoppingRule rule{.min_samples = 7, .max_samples = 7, .relative_half_width = 0, .budget = Seconds{1e9}};
-  EXPECT_EQ(rule.decide(std::vector<double>(6, 1.0), Seconds{0}), Stop::none);
-  EXPECT_EQ(rule.decide(std::vector<double>(7, 1.0), Seconds{0}), Stop::samples);
-  EXPECT_EQ((StoppingRule{.max_samples = 1}.decide(std::vector<double>(1, 1.0), Seconds{0})), Stop::samples);
+  EXPECT_EQ(rule.decide(each(std::vector<double>(6, 1.0)), kLong, Seconds{0}), Stop::none);
+  EXPECT_EQ(rule.decide(each(std::vector<double>(7, 1.0)), Seconds{0}, Seconds{0}), Stop::samples);
+  EXPECT_EQ((StoppingRule{.max_samples = 1}.decide(each(std::vector{1.0}), Seconds{0}, Seconds{0})), Stop::samples);
 }
 
 struct RankCase {

@@ -1,0 +1,66 @@
+// Rounds by themselves: blocks, how they are spread, what ends them.
+#include "bench/rounds.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace gradmeter::bench {
+namespace {
+
+RoundPeers alone() {
+  return {.agree = [](std::size_t value) { return value; }, .stop_if_interrupted = [] {}};
+}
+
+/// Iterations that are said to take `seconds`, and how many were run.
+struct Fake {
+  double seconds = 1e-3;
+  std::size_t discarded = 0, kept = 0;
+  RunBlock run() {
+    return [this](std::size_t n, bool keep) {
+      (keep ? kept : discarded) += n;
+      return std::vector<double>(n, seconds);
+    };
+  }
+};
+
+TEST(Rounds, OneQuietBlockIsNotEnough) {
+  Fake fake;
+  Rounds rounds(alone(), {.rule = {.min_time = core::Seconds{0}}}, fake.run());
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(rounds.round(), core::Stop::none) << "block " << i;
+  EXPECT_EQ(rounds.round(), core::Stop::interval);
+  EXPECT_EQ(rounds.blocks().count(), 8u);
+}
+
+TEST(Rounds, BlocksAreSpreadOverTime) {
+  Fake fake;
+  constexpr double least = 0.05;
+  Rounds rounds(alone(), {.rule = {.min_time = core::Seconds{least}}}, fake.run());
+  const auto begin = std::chrono::steady_clock::now();
+  while (rounds.round() == core::Stop::none) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), least);
+  EXPECT_GE(rounds.blocks().count(), 8u);
+}
+
+TEST(Rounds, AContestantThatHasEnoughStaysInTurn) {
+  Fake fake;
+  Rounds rounds(alone(), {.rule = {.min_time = core::Seconds{0}}}, fake.run());
+  while (rounds.round() == core::Stop::none) {
+  }
+  const auto had = rounds.blocks().count();
+  EXPECT_EQ(rounds.round(), core::Stop::interval);
+  EXPECT_EQ(rounds.blocks().count(), had + 1);
+}
+
+TEST(Rounds, ShortCallsAreDiscardedForAWhile) {
+  Fake fake{.seconds = 1e-5};
+  Rounds rounds(alone(), {.discarded = 3, .settling = core::Seconds{2e-3}}, fake.run());
+  rounds.round();  // how long a call takes is not known yet
+  EXPECT_EQ(fake.discarded, 3u);
+  rounds.round();
+  EXPECT_EQ(fake.discarded, 203u);
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
