@@ -1,5 +1,6 @@
 #include "bench/curve.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/error.hpp"
@@ -43,18 +44,25 @@ class Contestant {
     share_status();
   }
 
-  bool done() const { return done_; }
+  bool is_wrong() const { return point_.row.status == core::Status::wrong; }
 
-  /// Collective over the world.
-  void round() {
+  /// Collective over the world. True: it has enough.
+  bool round() {
     int stop = 0;
     take_turn([&] {
       tally_.begin();
       stop = static_cast<int>(meter_->round());
       tally_.end();
+      if (!meter_->result().fault.empty()) wrong(meter_->result().fault);
     });
-    done_ = session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
-    if (done_) finish();
+    share_status();
+    return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
+  }
+
+  /// Collective over the world: ends the training and fills the row, if it has blocks enough.
+  void finish() {
+    take_turn([&] { finish_active(); }, false);
+    share_status();
   }
 
  private:
@@ -62,13 +70,15 @@ class Contestant {
 
   /// Between blocks nobody's mail is looked at, so that other points are measured undisturbed.
   StepMeter::Source source() {
-    return {.step = [this]() -> const dataparallel::StepRecord& {
+    return {.prepare = [] {},
+            .step = [this]() -> const dataparallel::StepRecord& {
               training_->step(step_++ % training_->steps_per_epoch());
               tally_steps();
               return training_->record();
             },
             .begin_block = [this] { quiet_.reset(); },
             .end_block = [this] { quiet_ = training_->quiet(); },
+            .period = training_->period(),
             .lock_step = !training_->has_mail()};
   }
 
@@ -80,7 +90,7 @@ class Contestant {
 
   /// Ranks that sit out sleep until the turn is over.
   template <class Work>
-  void take_turn(Work work) {
+  void take_turn(Work work, bool heeds_signals = true) {
     std::optional<runtime::Pause> sitting_out;
     if (active()) {
       work();
@@ -88,7 +98,7 @@ class Contestant {
       sitting_out.emplace(session_.activity());
     }
     session_.world().patient_barrier();
-    session_.stop_if_interrupted(session_.world());
+    if (heeds_signals) session_.stop_if_interrupted(session_.world());
   }
 
   void wrong(std::string reason) {
@@ -96,18 +106,20 @@ class Contestant {
     point_.row.reason = std::move(reason);
   }
 
-  void finish() {
-    take_turn([&] {
-      const Noise noise = tally_.over(circle_.active);
-      const bool crowded =
-          session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->helper_threads()) >
-          session_.cores_per_node();
-      quiet_.reset();
-      const bool agree = training_->weights_agree();
-      const TrainingTotals totals = training_->finish();
+  void finish_active() {
+    const Noise noise = tally_.over(circle_.active);
+    const bool crowded =
+        session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->helper_threads()) >
+        session_.cores_per_node();
+    quiet_.reset();
+    const bool agree = training_->weights_agree();
+    const TrainingTotals totals = training_->finish();
+    if (meter_) {
+      point_.measured = meter_->result();
+      if (point_.measured.stop == core::Stop::none) point_.measured.stop = core::Stop::interrupted;
       fill_row({.point = point_.point,
                 .training = *training_,
-                .measurement = meter_->result(),
+                .measurement = point_.measured,
                 .limits = limits_,
                 .noise = noise,
                 .totals = totals,
@@ -115,9 +127,8 @@ class Contestant {
                 .oversubscribed = crowded,
                 .error = check_.error},
                point_.row);
-      if (!agree) wrong("ranks hold different weights after synchronous steps");
-    });
-    share_status();
+    }
+    if (!agree) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();
     training_.reset();  // its memory is for those still measuring
   }
@@ -125,7 +136,6 @@ class Contestant {
   void share_status() {
     point_.row.status =
         static_cast<core::Status>(session_.world().broadcast_value(static_cast<int>(point_.row.status)));
-    if (point_.row.status == core::Status::wrong) done_ = true;
   }
 
   Session& session_;
@@ -139,26 +149,32 @@ class Contestant {
   StepTally steps_;
   NoiseTally tally_;
   std::size_t step_ = 0;
-  bool done_ = false;
 };
+
+void take_turns(std::deque<Contestant>& contestants) {
+  for (bool all_have_enough = false; !all_have_enough;) {
+    all_have_enough = true;
+    for (auto& c : contestants) {
+      if (!c.is_wrong() && !c.round()) all_have_enough = false;
+    }
+  }
+}
 
 }  // namespace
 
 void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& data, std::deque<CurvePoint>& points,
-                   const MeasureOptions& o, const std::function<void(std::size_t)>& finished) {
+                   const MeasureOptions& o) {
   std::deque<Contestant> contestants;
-  std::size_t left = points.size();
-  for (auto& p : points) {
-    contestants.emplace_back(s, circles, data, p, o);
-    if (contestants.back().done()) finished(contestants.size() - 1), --left;
+  std::exception_ptr interrupted;
+  try {
+    for (auto& p : points) contestants.emplace_back(s, circles, data, p, o);
+    take_turns(contestants);
+  } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
+    interrupted = std::current_exception();
+    if (contestants.size() < points.size()) throw;
   }
-  while (left > 0) {
-    for (std::size_t i = 0; i < contestants.size(); ++i) {
-      if (contestants[i].done()) continue;
-      contestants[i].round();
-      if (contestants[i].done()) finished(i), --left;
-    }
-  }
+  for (auto& c : contestants) c.finish();
+  if (interrupted) std::rethrow_exception(interrupted);
 }
 
 }  // namespace gradmeter::bench

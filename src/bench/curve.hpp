@@ -1,8 +1,8 @@
-// Measures the points of one curve in turn: baseline, control and contestants alternate in rounds of about 100 ms, so
-// that a machine that changes its state for seconds changes it for all of them, and ratios hold.
+// Measures the points of one curve in turn: baseline, control and contestants alternate in rounds of about 100 ms, and
+// all of them until the last has enough, so that a machine that changes its state for seconds changes it for all of
+// them.
 #pragma once
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 
@@ -34,13 +34,13 @@ class RankCircles {
 struct CurvePoint {
   ScalePoint point;
   TrainingConfig config;
-  core::Point row;  ///< experiment and factors set; filled when `finished` hears of it
+  core::Point row;         ///< experiment and factors set; filled when the curve is measured
+  bool reference = false;  ///< only there for others to be compared with: an earlier run has its row
+  Measurement measured;
 };
 
-/// Collective over the world. `finished(i)` is called on every rank, as soon as point i is done; on ranks that sat out
-/// its row has no metrics. budget: seconds for each point.
-/// Errors: Interrupted.
-void measure_curve(Session&, RankCircles&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
-                   const std::function<void(std::size_t)>& finished);
+/// Collective over the world. Afterwards rank 0 has all rows' own figures; what they are compared with is the caller's.
+/// Errors: Interrupted, with the rows of points that had an interval by then filled all the same.
+void measure_curve(Session&, RankCircles&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&);
 
 }  // namespace gradmeter::bench

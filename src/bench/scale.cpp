@@ -4,6 +4,7 @@
 
 #include "bench/curve.hpp"
 #include "bench/learning.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "model/data.hpp"
 
@@ -69,7 +70,6 @@ class Sweep {
   std::string key(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect).key(); }
 
   void run_curve(std::span<const ScalePoint> points) {
-    waiting_.clear();
     std::deque<CurvePoint> group;
     std::size_t memory = 0;
     for (const auto& p : points) {
@@ -77,20 +77,69 @@ class Sweep {
         if (session_.is_root() && listener_.kept) listener_.kept(it->second);
         continue;
       }
-      CurvePoint c{p, config_of(p, options_), {}};
-      c.row.experiment = "scale";
-      c.row.factors = to_factors(p, session_, options_.factors.interconnect);
-      const std::size_t bytes = node_bytes(p);
-      if (skip(c, bytes)) continue;
-      if (memory + bytes > session_.memory_per_node()) {  // not all at once: the rest take turns after these
+      CurvePoint c = made(p);
+      if (skip(c, node_bytes(p))) continue;
+      auto more = missing_references(p, group);
+      more.push_front(std::move(c));
+      std::size_t bytes = 0;
+      for (const auto& m : more) bytes += node_bytes(m.point);
+      if (memory + bytes > session_.memory_per_node() && !group.empty()) {  // the rest take turns after these
         measure(group);
         memory = 0;
+        for (auto& r : missing_references(p, group)) {
+          if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
+            more.push_back(std::move(r));
+          }
+        }
       }
       memory += bytes;
-      group.push_back(std::move(c));
+      for (auto& m : more) add(group, std::move(m));
     }
     measure(group);
-    release(true);
+  }
+
+  /// A point that is asked for takes the place of the reference that it was until now.
+  void add(std::deque<CurvePoint>& group, CurvePoint c) {
+    const auto same =
+        std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(c.point); });
+    if (same == group.end()) {
+      group.push_back(std::move(c));
+    } else {
+      same->reference &= c.reference;
+    }
+  }
+
+  CurvePoint made(const ScalePoint& p) const {
+    CurvePoint c{.point = p, .config = config_of(p, options_), .row = {}, .measured = {}};
+    c.row.experiment = "scale";
+    c.row.factors = to_factors(p, session_, options_.factors.interconnect);
+    return c;
+  }
+
+  /// What a point is compared with.
+  struct ReferencePoints {
+    ScalePoint base, control, alone;
+    std::optional<ScalePoint> node;
+  };
+  ReferencePoints references_of(const ScalePoint& p) const {
+    ReferencePoints r{.base = baseline_of(p), .control = control_of(p), .alone = alone_of(p), .node = {}};
+    const int full = session_.ranks_per_node(session_.world().size());
+    if (p.ranks >= full && p.mesh.copy_ranks() == 1) r.node = node_of(p, full);
+    return r;
+  }
+
+  /// They are measured in turn with what is compared with them, also where an earlier run has their rows.
+  std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group) {
+    std::deque<CurvePoint> out;
+    const auto r = references_of(p);
+    for (const ScalePoint* q : {&r.base, &r.control}) {
+      const auto is_it = [&](const auto& c) { return key(c.point) == key(*q); };
+      if (key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_it)) continue;
+      if (std::any_of(out.begin(), out.end(), is_it) || !q->impossible.empty() || !unsupported(*q).empty()) continue;
+      out.push_back(made(*q));
+      out.back().reference = true;
+    }
+    return out;
   }
 
   bool skip(CurvePoint& c, std::size_t bytes) {
@@ -136,41 +185,50 @@ class Sweep {
       const auto& p = group.front().point;
       listener_.progress(fmt::format("{} batch {}: {} points in turn", p.model, p.batch_global, group.size()));
     }
-    measure_curve(session_, circles_, data(), group, measure_options(group.front().point), [&](std::size_t i) {
-      waiting_.push_back({group[i].point, group[i].row});
-      release(false);
-    });
+    std::exception_ptr interrupted;
+    try {
+      measure_curve(session_, circles_, data(), group, measure_options(group.front().point));
+    } catch (const core::Interrupted&) {
+      interrupted = std::current_exception();
+      std::erase_if(group, [](const CurvePoint& c) { return c.measured.blocks.size() < core::fewest_blocks; });
+    }
+    for (auto& c : group) compare(c, group);
+    if (options_.learn_samples > 0 && !interrupted) learn_all(group);
+    for (auto& c : group) {
+      if (!c.reference) emit(c.row);
+    }
     group.clear();
+    if (interrupted) std::rethrow_exception(interrupted);
   }
 
-  /// A row goes out when what it is compared with has gone before it, or when nothing more will come.
-  void release(bool all) {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-        const bool is_base = it->first.ranks == 1, is_control = !it->first.strategy->communicates();
-        const bool ready = (is_base || done_.contains(key(baseline_of(it->first)))) &&
-                           (is_control || done_.contains(key(control_of(it->first))));
-        if (!ready && !all) continue;
-        compare(it->first, it->second);
-        if (options_.learn_samples > 0) learn_point(it->first, it->second);
-        emit(it->second);
-        waiting_.erase(it);
-        moved = true;
-        break;
+  void compare(CurvePoint& c, const std::deque<CurvePoint>& group) const {
+    if (c.row.status != Status::ok || !session_.is_root()) return;
+    const auto find = [&](const ScalePoint& p) -> std::optional<Reference> {
+      for (const auto& g : group) {
+        if (g.row.status == Status::ok && key(g.point) == key(p)) return Reference{g.row, g.measured};
       }
+      return std::nullopt;
+    };
+    const auto r = references_of(c.point);
+    const auto base = find(r.base), control = find(r.control), alone = find(r.alone);
+    const auto node = r.node ? find(*r.node) : std::nullopt;
+    const auto given = [](const std::optional<Reference>& x) { return x ? &*x : nullptr; };
+    compare_row(c.point, {.base = given(base), .control = given(control), .node = given(node), .alone = given(alone)},
+                c.measured, session_.hosts(), c.row);
+  }
+
+  void learn_all(std::deque<CurvePoint>& group) {
+    for (auto& c : group) {
+      if (c.reference) continue;
+      const auto control = control_of(c.point);
+      const auto at =
+          std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(control); });
+      learn_point(c.point, at == group.end() || at->row.status != Status::ok ? nullptr : &at->row, c.row);
     }
   }
 
-  void compare(const ScalePoint& p, Point& row) const {
-    if (row.status != Status::ok) return;
-    const Point* baseline = p.ranks == 1 ? &row : find(baseline_of(p));
-    compare_row(p, baseline, p.strategy->communicates() ? find(control_of(p)) : nullptr, row);
-  }
-
   /// Collective over the world. Only rank 0 is sure to have the row's metrics.
-  void learn_point(const ScalePoint& p, Point& row) {
-    const Point* control = p.strategy->communicates() ? find(control_of(p)) : &row;
+  void learn_point(const ScalePoint& p, const Point* control, Point& row) {
     const bool can = session_.world().broadcast_value(p.ranks > 1 && row.status == Status::ok && control != nullptr);
     if (!can) return;
     if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{} learns", p.strategy->name));
@@ -191,11 +249,6 @@ class Sweep {
     }
     session_.world().patient_barrier();
     session_.stop_if_interrupted(session_.world());
-  }
-
-  const Point* find(const ScalePoint& p) const {
-    const auto it = done_.find(key(p));
-    return it != done_.end() && it->second.status == Status::ok ? &it->second : nullptr;
   }
 
   void emit(const Point& row) {
@@ -241,7 +294,6 @@ class Sweep {
   std::map<std::string, Point> done_;
   RankCircles circles_;
   model::DataSplit data_;
-  std::deque<std::pair<ScalePoint, Point>> waiting_;  ///< measured, but not what they are compared with
   std::size_t left_ = 0, wrong_ = 0;
   double begin_ = 0;
 };

@@ -42,6 +42,29 @@ bool matters(const NodeMap& map, int ranks) {
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
 }
 
+TrainingConfig config_of(const ScalePoint& p) {
+  return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
+}
+
+/// Weak scaling: the batch of a worker stays; strong: that of all workers together.
+ScalePoint with_batches(ScalePoint p) {
+  try {
+    const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
+    if (p.scaling == Scaling::strong) {
+      if (p.batch_global % workers != 0) {
+        p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
+                                   workers == static_cast<std::size_t>(p.ranks) ? "ranks" : "workers");
+      }
+      p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
+    } else {
+      p.batch_global = p.batch_per_rank * workers;
+    }
+  } catch (const core::UsageError& e) {
+    p.impossible = e.what();
+  }
+  return p;
+}
+
 class Planner {
  public:
   explicit Planner(const ScaleFactors& f)
@@ -113,10 +136,6 @@ class Planner {
     return out;
   }
 
-  static TrainingConfig config_of(const ScalePoint& p) {
-    return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
-  }
-
   static bool fits(const ScalePoint& p) {
     try {
       (void)layout_of(config_of(p), p.ranks, 0);
@@ -124,25 +143,6 @@ class Planner {
     } catch (const core::UsageError&) {
       return false;
     }
-  }
-
-  /// Weak scaling: the batch of a worker stays; strong: that of all workers together.
-  static ScalePoint with_batches(ScalePoint p) {
-    try {
-      const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
-      if (p.scaling == Scaling::strong) {
-        if (p.batch_global % workers != 0) {
-          p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
-                                     workers == static_cast<std::size_t>(p.ranks) ? "ranks" : "workers");
-        }
-        p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
-      } else {
-        p.batch_global = p.batch_per_rank * workers;
-      }
-    } catch (const core::UsageError& e) {
-      p.impossible = e.what();
-    }
-    return p;
   }
 
   const ScaleFactors& f_;
@@ -170,7 +170,7 @@ std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
 
 std::string_view name(Scaling s) { return s == Scaling::weak ? "weak" : "strong"; }
 
-ScalePoint baseline_of(ScalePoint p) {
+ScalePoint alone_of(ScalePoint p) {
   if (p.scaling == Scaling::strong) p.batch_per_rank = p.batch_global;
   p.batch_global = p.batch_per_rank;
   p.ranks = 1;
@@ -181,10 +181,18 @@ ScalePoint baseline_of(ScalePoint p) {
   return without_exchange(p);
 }
 
+ScalePoint baseline_of(ScalePoint p) { return control_of(alone_of(std::move(p))); }
+
+ScalePoint node_of(ScalePoint p, int ranks_per_node) {
+  if (ranks_per_node == 1) return baseline_of(std::move(p));
+  p.ranks = ranks_per_node;
+  return control_of(std::move(p));
+}
+
 ScalePoint control_of(ScalePoint p) {
   p.cadence = p.control_cadence;
   p.strategy = dataparallel::find_strategy("independent");
-  return without_exchange(p);
+  return with_batches(without_exchange(p));  // ranks that serve train under the control
 }
 
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }

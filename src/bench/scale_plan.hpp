@@ -59,8 +59,12 @@ struct ScalePoint {
   std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
 };
 
-/// The one-rank point of the same strategy: equal batch per rank (weak) or in all (strong).
+/// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
 ScalePoint baseline_of(ScalePoint);
+/// The same strategy on one rank.
+ScalePoint alone_of(ScalePoint);
+/// `independent` on the ranks of one full node.
+ScalePoint node_of(ScalePoint, int ranks_per_node);
 /// `independent` at the same factors.
 ScalePoint control_of(ScalePoint);
 

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "bench/explain.hpp"
+#include "core/format.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -12,49 +11,49 @@ namespace {
 using core::Factor;
 using core::Metric;
 using core::Point;
-using dataparallel::Decomposition;
 
 /// Are there ranks to speak with, and does the strategy?
 bool communicates(const ScalePoint& p) { return p.strategy->communicates() && p.ranks > 1; }
 
-double total(const Measurement& m) {
-  const auto times = m.times();
-  return std::accumulate(times.begin(), times.end(), 0.0);
+/// Median over the blocks.
+double median_of(const Measurement& m, double StepParts::*part) {
+  std::vector<double> values;
+  for (const auto& b : m.blocks) values.push_back(b.parts.*part);
+  return values.empty() ? 0 : core::median(values);
 }
 
 void fill_times(const ScaleFindings& f, Point& row) {
   auto& m = row.metrics;
-  row.raw_times_s = f.measurement.times();
-  core::Summary time = core::summarise(row.raw_times_s);
+  const auto samples = f.measurement.times.samples();
+  row.raw_times_s.assign(samples.begin(), samples.end());
+  core::Summary time = core::summarise(f.measurement.times);
   time.stop = f.measurement.stop;
   m[Metric::time_s] = time;
-  m[Metric::compute_s] = f.measurement.median_of(&Decomposition::compute);
+  m[Metric::compute_s] = median_of(f.measurement, &StepParts::compute);
   m[Metric::samples_per_s] = static_cast<double>(f.point.batch_global) / time.median;
   m[Metric::time_per_sample_s] = time.median / static_cast<double>(f.point.batch_global);
   m[Metric::flops_per_s] = f.training.model().step_flops(f.point.batch_per_rank) / time.median;
   m[Metric::warmup_s] = f.measurement.warmup_s;
-  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_steps);
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_samples);
+  m[Metric::blocks] = static_cast<std::int64_t>(f.measurement.blocks.size());
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
   if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
   if (!communicates(f.point)) return;
-  m[Metric::comm_s] = f.measurement.median_of(&Decomposition::communication);
-  m[Metric::exposed_union_s] = f.measurement.median_of(&Decomposition::exposed);
-  m[Metric::overlap_s] = f.measurement.median_of(&Decomposition::overlap);
+  m[Metric::comm_s] = median_of(f.measurement, &StepParts::communication);
+  m[Metric::exposed_union_s] = median_of(f.measurement, &StepParts::exposed);
+  m[Metric::overlap_s] = median_of(f.measurement, &StepParts::overlap);
   if (f.point.codec) {
-    m[Metric::encode_s] = f.measurement.median_of(&Decomposition::encode);
-    m[Metric::decode_s] = f.measurement.median_of(&Decomposition::decode);
+    m[Metric::encode_s] = median_of(f.measurement, &StepParts::encode);
+    m[Metric::decode_s] = median_of(f.measurement, &StepParts::decode);
   }
   if (f.error) m[Metric::error] = *f.error;
-  if (f.measurement.skew_known) m[Metric::wait_s] = f.measurement.median_of(&Decomposition::skew);
 }
 
 void fill_bytes(const ScaleFindings& f, Point& row) {
-  const auto& samples = f.measurement.samples;
   if (!communicates(f.point)) return;
   fill_totals(f.totals, row);
-  const bool right = std::all_of(samples.begin(), samples.end(), [&](const StepSample& x) { return x.bytes_right; });
-  if (right) return;
+  if (f.measurement.bytes_right) return;
   row.status = core::Status::wrong;
   row.reason = "bytes sent differ from the schedule's messages";
 }
@@ -82,7 +81,7 @@ void fill_limit(const ScaleFindings& f, Point& row) {
 }  // namespace
 
 void fill_row(const ScaleFindings& f, Point& row) {
-  if (f.measurement.samples.empty()) {
+  if (f.measurement.blocks.empty()) {
     row.status = core::Status::failed;
     row.reason = "no iteration met its window; use another cadence";
     return;
@@ -90,32 +89,93 @@ void fill_row(const ScaleFindings& f, Point& row) {
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.tally, row.metrics);
-  fill_observations(f.totals.observed, f.measurement.warmup_s + total(f.measurement), row.metrics);
+  fill_observations(f.totals.observed, f.measurement.warmup_s + f.measurement.seconds(), row.metrics);
   fill_limit(f, row);
   fill_noise(f.noise, row);
 }
 
-void compare_row(const ScalePoint& p, const Point* baseline, const Point* control, Point& row) {
-  auto& m = row.metrics;
-  const double step = m.number(Metric::time_s);
-  if (control) {
-    m[Metric::exposed_s] = step - control->metrics.number(Metric::time_s);
-    m[Metric::interference_s] = m.number(Metric::compute_s) - control->metrics.number(Metric::compute_s);
-  }
-  if (!baseline) return;
-  const double base = baseline->metrics.number(Metric::time_s);
-  m[Metric::baseline_time_s] = base;
+namespace {
+
+double rate_of_a_rank(const Point& p) {
+  return p.metrics.number(Metric::samples_per_s) /
+         static_cast<double>(std::get<std::int64_t>(p.factors[Factor::ranks]));
+}
+
+void fill_baseline(const Point& base, core::Metrics& m) {
+  m[Metric::baseline_time_s] = base.metrics.number(Metric::time_s);
   m[Metric::baseline_ranks] = std::int64_t{1};
-  m[Metric::baseline_batch] = baseline->factors[Factor::batch_per_rank];
-  m[Metric::efficiency] = m.number(Metric::samples_per_s) / p.ranks / baseline->metrics.number(Metric::samples_per_s);
+  m[Metric::baseline_batch] = base.factors[Factor::batch_per_rank];
+}
+
+void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Point& row) {
+  auto& m = row.metrics;
+  const double efficiency = rate_of_a_rank(row) / rate_of_a_rank(base);
+  m[Metric::efficiency] = efficiency;
+  if (p.ranks == 1 && !p.strategy->communicates()) return;  // it is the base
+  // The speeds' ratio is the efficiency, but for ranks that serve and take no samples.
+  const double share = efficiency / c.speed.value;
+  m[Metric::efficiency_ci95_low] = c.speed.low * share;
+  m[Metric::efficiency_ci95_high] = c.speed.high * share;
+  if (!(c.speed.low * share > 1) || p.strategy->info().other_work || row.status != core::Status::ok) return;
+  if (p.scaling == Scaling::strong) {
+    row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
+    return;
+  }
+  row.status = core::Status::mistrusted;
+  row.reason = fmt::format("{:.0f} % of one rank's rate, beyond the interval: the base was measured in a worse state",
+                           100 * efficiency);
+}
+
+/// Waiting and wire time cannot be told apart where clocks are less sure than the wait: then wire has both.
+void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& m) {
+  m[Metric::exposed_s] = c.exposed.value;
+  m[Metric::exposed_ci95_low] = c.exposed.low;
+  m[Metric::exposed_ci95_high] = c.exposed.high;
+  m[Metric::interference_s] = c.interference.value;
+  if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
+  m[Metric::wire_s] = c.wire.value + (measured.wait_known ? 0 : c.wait.value);
+}
+
+void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes& c, std::span<const std::string> hosts,
+                 Point& row) {
+  auto& m = row.metrics;
+  m[Metric::contention_s] = c.contention.value;
+  m[Metric::straggle_s] = c.straggle.value;
+  if (p.strategy->communicates()) fill_exchange(measured, c, m);
+  m[Metric::other_s] = c.other;
+  if (c.straggler) {
+    m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
+    m[Metric::slowest_host] = hosts[static_cast<std::size_t>(*c.straggler)];
+  }
+}
+
+bool is_disturbed(const core::Metrics& m) {
+  constexpr double noticeable = 0.05;
+  const auto above = [&](Metric x) { return m.number(x) > noticeable; };  // NaN is not
+  return above(Metric::noise_steal) || above(Metric::noise_run_delay) ||
+         2 * m.number(Metric::disturbed_blocks) > m.number(Metric::blocks);
+}
+
+}  // namespace
+
+void compare_row(const ScalePoint& p, const References& to, const Measurement& measured,
+                 std::span<const std::string> hosts, Point& row) {
+  auto& m = row.metrics;
+  if (to.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(to.node->row);
+  if (to.alone)
+    m[Metric::self_speedup] = m.number(Metric::samples_per_s) / to.alone->row.metrics.number(Metric::samples_per_s);
+  if (!to.base || !to.control) return;
+  const double step = m.number(Metric::time_s), base = to.base->row.metrics.number(Metric::time_s);
   // Strong scaling's fair share of one rank's step is 1/P of it.
-  const double ideal = p.scaling == Scaling::strong ? base / p.ranks : base;
-  Loss loss{.lost = step - ideal};
-  loss.exposed = control ? std::max(0.0, m.number(Metric::exposed_s)) : 0.0;
-  loss.contention = loss.lost - loss.exposed;
-  if (const double skew = m.number(Metric::wait_s); std::isfinite(skew)) loss.skew = skew;
+  ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
+  blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
+  blocks.lock_step = p.strategy->info().speech != dataparallel::Speech::mail;
+  const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
+  fill_baseline(to.base->row, m);
+  fill_efficiency(p, to.base->row, c, row);
+  if (p.ranks > 1) fill_causes(p, measured, c, hosts, row);
   const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
-  m[Metric::bound_by] = binding_limit(loss, step, crowded && *crowded);
+  m[Metric::bound_by] = bound_by(c, step, crowded && *crowded, is_disturbed(m));
 }
 
 }  // namespace gradmeter::bench

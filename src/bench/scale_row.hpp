@@ -1,7 +1,7 @@
 // Turns what was measured into a row of the result: times, bytes, limit, and the comparison with baseline and control.
 #pragma once
+#include "bench/causes.hpp"
 #include "bench/limits.hpp"
-#include "bench/measure.hpp"
 #include "bench/noise_tally.hpp"
 #include "bench/scale_plan.hpp"
 #include "bench/strategy_row.hpp"
@@ -25,8 +25,21 @@ struct ScaleFindings {
 /// Times, parts, bytes, limit, noise. Status wrong when bytes sent differ from the schedule's messages.
 void fill_row(const ScaleFindings&, core::Point&);
 
-/// Efficiency and loss against the one-rank point of the same strategy (`baseline`, may be the row itself) and against
-/// `independent` at the same factors (`control`). Null: not measured in this file, so the figures stay out.
-void compare_row(const ScalePoint&, const core::Point* baseline, const core::Point* control, core::Point&);
+/// A point that others are compared with: its row and the blocks that it was made from.
+struct Reference {
+  const core::Point& row;
+  const Measurement& measured;
+};
+/// Null: not measured in this turn, so the figures stay out.
+struct References {
+  const Reference* base = nullptr;     ///< one rank's `independent`: equal batch per rank (weak) or in all (strong)
+  const Reference* control = nullptr;  ///< `independent` at the same factors
+  const Reference* node = nullptr;     ///< `independent` on the ranks of one full node
+  const Reference* alone = nullptr;    ///< the same strategy on one rank
+};
+/// Efficiency, where lost time went and what bound the point. Above 100 % in weak scaling by more than its interval it
+/// is mistrusted: no rank can be faster than one alone at the same work. `hosts`: of the first ranks, for who is named.
+void compare_row(const ScalePoint&, const References&, const Measurement&, std::span<const std::string> hosts,
+                 core::Point&);
 
 }  // namespace gradmeter::bench

@@ -1,6 +1,7 @@
 #include "bench/session.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "bench/run_info.hpp"
 #include "core/error.hpp"
@@ -66,6 +67,13 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   i.hosts = hosts_of_nodes(world_, node, host_.hostname);
   i.mapping = mapping_text(map_.node_of);
   i.cores_per_node = cores_per_node_;
+}
+
+const std::string& Session::host_of(int rank) const {
+  // Hosts stand in the order of their nodes' lowest ranks, which is what nodes are called.
+  const std::set<int> nodes(map_.node_of.begin(), map_.node_of.end());
+  const auto place = std::distance(nodes.begin(), nodes.find(map_.node_of.at(static_cast<std::size_t>(rank))));
+  return run_info_.hosts.at(static_cast<std::size_t>(place));
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {

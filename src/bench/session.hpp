@@ -41,6 +41,8 @@ class Session {
   /// Ranks on the fullest node of such a point, and how many nodes it spans.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
+  /// The host of a rank of the world. Cost: O(ranks).
+  const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
 
   /// A signal that this rank has seen, or 0. Not collective.

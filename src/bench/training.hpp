@@ -50,6 +50,8 @@ class Training {
   /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
+  /// Steps from one exchange to the next that is like it.
+  std::size_t period() const { return strategy_->period(); }
   std::size_t batch_global() const { return layout_.batch_global(config_); }
   const Layout& layout() const { return layout_; }
 

@@ -40,6 +40,9 @@ class Strategy {
 
   /// Once, before the first step, on all ranks of the axis: they begin with rank 0's weights.
   virtual void begin(Worker&);
+  /// Steps from one exchange to the next that is like it: their mean is what a step takes.
+  virtual std::size_t period() const { return 1; }
+
   /// One training step on this worker's part of the batch. Not on ranks that serve.
   virtual model::Outcome step(Worker&, const model::Batch&, UpdateStep) = 0;
   /// Waits for what this worker has under way. When all have done it, nothing travels until the next step.
@@ -83,6 +86,7 @@ struct StrategyInfo {
   Speech speech;
   /// The optimizer's state is the strategy's own, made for a part of the weights: a worker needs none.
   bool own_rule = false;
+  bool other_work = false;     ///< a step computes something else than the control's: they are not to be compared
   bool keeps_equal;            ///< after every step all workers hold the same bits
   std::string_view optimizer;  ///< usual; empty: it takes none
   float step_size;             ///< that goes well with it on the built-in digits

@@ -164,6 +164,11 @@ void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<s
   check_mpi(MPI_Allgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, get()), "MPI_Allgather");
 }
 
+void Communicator::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) const {
+  const int n = mpi_count(mine.size());
+  check_mpi(MPI_Gather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, 0, get()), "MPI_Gather");
+}
+
 std::string Communicator::broadcast_text(std::string text, int root) const {
   text.resize(broadcast_value(text.size(), root));
   broadcast(std::span<char>(text), root);
@@ -184,6 +189,11 @@ double Communicator::max(double value) const {
   double out = 0;
   check_mpi(MPI_Allreduce(&value, &out, 1, MPI_DOUBLE, MPI_MAX, get()), "MPI_Allreduce");
   return out;
+}
+
+void Communicator::max(std::span<double> values) const {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(values.size()), MPI_DOUBLE, MPI_MAX, get()),
+            "MPI_Allreduce");
 }
 
 void Communicator::sum(std::span<double> values) const {

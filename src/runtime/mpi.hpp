@@ -148,7 +148,17 @@ class Communicator {
     return all_gather(std::span<const T>(&mine, 1));
   }
   std::vector<std::string> all_gather_text(const std::string& mine) const;
+  /// Everybody's values, in rank order, on rank 0; elsewhere none.
+  template <class T>
+  requires std::is_trivially_copyable_v<T> std::vector<T> gather_value(const T& mine)
+  const {
+    std::vector<T> all(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
+    gather_bytes(std::as_bytes(std::span<const T>(&mine, 1)), std::as_writable_bytes(std::span<T>(all)));
+    return all;
+  }
   double max(double value) const;
+  /// In place, element by element. Collective.
+  void max(std::span<double> values) const;
   double sum(double value) const;
   /// In place, element by element. Collective.
   void sum(std::span<double> values) const;
@@ -159,6 +169,7 @@ class Communicator {
   explicit Communicator(MPI_Comm owned);
   void broadcast_bytes(std::span<std::byte> bytes, int root) const;
   void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) const;
+  void gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) const;
 
   Handle<CommunicatorTraits> comm_;
   int rank_ = 0, size_ = 0;

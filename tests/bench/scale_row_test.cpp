@@ -10,47 +10,114 @@ namespace {
 using core::Metric;
 using core::Point;
 
-Point timed(double seconds, double samples_per_s, double compute) {
-  Point p;
-  p.metrics[Metric::time_s] = seconds;
-  p.metrics[Metric::samples_per_s] = samples_per_s;
-  p.metrics[Metric::compute_s] = compute;
-  p.factors[core::Factor::batch_per_rank] = std::int64_t{64};
-  return p;
+/// A point whose every block took the same.
+struct Timed {
+  Point row;
+  Measurement measured;
+  Reference reference() const { return {row, measured}; }
+};
+
+Timed timed(int ranks, double seconds, double samples_per_s, double compute) {
+  Timed t;
+  t.row.metrics[Metric::time_s] = seconds;
+  t.row.metrics[Metric::samples_per_s] = samples_per_s;
+  t.row.metrics[Metric::compute_s] = compute;
+  t.row.factors[core::Factor::ranks] = std::int64_t{ranks};
+  t.row.factors[core::Factor::batch_per_rank] = std::int64_t{64};
+  for (std::size_t i = 0; i < 8; ++i) {
+    t.measured.blocks.push_back({.round = i,
+                                 .step = seconds,
+                                 .parts = {.compute = compute, .exposed = seconds - compute},
+                                 .compute = std::vector(static_cast<std::size_t>(ranks), compute)});
+  }
+  return t;
 }
 
-ScalePoint point(int ranks, std::optional<Scaling> scaling) {
+ScalePoint point(int ranks, std::optional<Scaling> scaling, const char* strategy = "sync") {
   ScalePoint p;
   p.ranks = ranks;
   p.scaling = scaling;
-  p.strategy = dataparallel::find_strategy("sync");
+  p.strategy = dataparallel::find_strategy(strategy);
   return p;
 }
 
+const std::vector<std::string> hosts{"a", "b", "c", "d"};
+
+Point compared(const ScalePoint& p, const Timed& base, const Timed& control, const Timed& t) {
+  Point row = t.row;
+  const Reference b = base.reference(), c = control.reference();
+  compare_row(p, {.base = &b, .control = &c}, t.measured, hosts, row);
+  return row;
+}
+
 TEST(CompareRow, WeakEfficiencyIsTheRateOfARankAgainstOneRanks) {
-  const Point one = timed(0.010, 6400, 0.010), control = timed(0.011, 23272, 0.011);
-  Point row = timed(0.0125, 4 * 64 / 0.0125, 0.011);
-  compare_row(point(4, Scaling::weak), &one, &control, row);
-  EXPECT_NEAR(row.metrics.number(Metric::efficiency), 0.8, 1e-12);
-  EXPECT_NEAR(row.metrics.number(Metric::exposed_s), 0.0015, 1e-12);
-  EXPECT_NEAR(row.metrics.number(Metric::interference_s), 0.0, 1e-12);
-  EXPECT_EQ(row.metrics.number(Metric::baseline_time_s), 0.010);
-  EXPECT_EQ(core::to_text(row.metrics[Metric::baseline_batch]), "64");
-  EXPECT_EQ(core::to_text(row.metrics[Metric::bound_by]), "wire");
+  const Point row = compared(point(4, Scaling::weak), timed(1, 0.010, 6400, 0.010),
+                             timed(4, 0.011, 4 * 64 / 0.011, 0.011), timed(4, 0.0125, 4 * 64 / 0.0125, 0.011));
+  const auto& m = row.metrics;
+  EXPECT_NEAR(m.number(Metric::efficiency), 0.8, 1e-12);
+  EXPECT_NEAR(m.number(Metric::efficiency_ci95_low), 0.8, 1e-12);
+  EXPECT_NEAR(m.number(Metric::efficiency_ci95_high), 0.8, 1e-12);
+  EXPECT_NEAR(m.number(Metric::exposed_s), 0.0015, 1e-12);
+  EXPECT_NEAR(m.number(Metric::interference_s), 0.0, 1e-12);
+  EXPECT_NEAR(m.number(Metric::contention_s), 0.001, 1e-12);
+  EXPECT_EQ(m.number(Metric::baseline_time_s), 0.010);
+  EXPECT_EQ(core::to_text(m[Metric::baseline_batch]), "64");
+  EXPECT_EQ(core::to_text(m[Metric::bound_by]), "wire");
+  EXPECT_EQ(row.status, core::Status::ok);
 }
 
 TEST(CompareRow, StrongEfficiencyComparesWithAFairShareOfTheBaseline) {
-  const Point one = timed(0.040, 6400, 0.040), control = timed(0.011, 23000, 0.011);
-  Point row = timed(0.020, 256 / 0.020, 0.011);
-  compare_row(point(4, Scaling::strong), &one, &control, row);
+  const Point row = compared(point(4, Scaling::strong), timed(1, 0.040, 6400, 0.040), timed(4, 0.011, 23000, 0.011),
+                             timed(4, 0.020, 256 / 0.020, 0.011));
   EXPECT_NEAR(row.metrics.number(Metric::efficiency), 0.5, 1e-12);
 }
 
+TEST(CompareRow, RanksThatOnlyServeCountAsRanks) {
+  // One of four serves: three workers' samples, a quarter less than four would have at the same speed.
+  const Point row = compared(point(4, Scaling::weak, "ps-sync:servers=1"), timed(1, 0.010, 6400, 0.010),
+                             timed(4, 0.010, 25600, 0.010), timed(4, 0.010, 3 * 64 / 0.010, 0.010));
+  EXPECT_NEAR(row.metrics.number(Metric::efficiency), 0.75, 1e-12);
+  EXPECT_NEAR(row.metrics.number(Metric::efficiency_ci95_low), 0.75, 1e-12);
+}
+
 TEST(CompareRow, WithoutABaselineThereIsNoEfficiency) {
-  Point row = timed(0.02, 100, 0.02);
-  compare_row(point(2, Scaling::weak), nullptr, nullptr, row);
+  const Timed t = timed(2, 0.02, 100, 0.02);
+  Point row = t.row;
+  compare_row(point(2, Scaling::weak), {}, t.measured, hosts, row);
   EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
   EXPECT_TRUE(core::is_null(row.metrics[Metric::exposed_s]));
+}
+
+TEST(CompareRow, OneRankHasNobodyToBeExposedTo) {
+  const Point row =
+      compared(point(1, {}), timed(1, 0.010, 6400, 0.010), timed(1, 0.010, 6400, 0.010), timed(1, 0.010, 6400, 0.010));
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::exposed_s]));
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::wire_s]));
+  EXPECT_NEAR(row.metrics.number(Metric::efficiency), 1, 1e-12);
+}
+
+// No rank can be faster than one that has the machine for itself: such a row contradicts itself.
+TEST(CompareRow, FasterThanOneRankIsMistrusted) {
+  const Timed base = timed(1, 0.010, 6400, 0.010), control = timed(2, 0.010, 12800, 0.010),
+              fast = timed(2, 0.008, 16000, 0.008);
+  EXPECT_EQ(compared(point(2, Scaling::weak), base, control, fast).status, core::Status::mistrusted);
+  EXPECT_EQ(compared(point(2, Scaling::weak, "es"), base, control, fast).status, core::Status::ok) << "other work";
+  Timed half = fast;
+  for (auto& b : half.measured.blocks) b.step = 0.004;
+  half.row.metrics[Metric::time_s] = 0.004;
+  half.row.metrics[Metric::samples_per_s] = 16000.0;
+  const Point strong = compared(point(2, Scaling::strong), base, control, half);
+  EXPECT_EQ(strong.status, core::Status::ok);
+  EXPECT_NE(strong.reason, "") << "caches may: the row says so";
+}
+
+TEST(CompareRow, ItsOwnOneRankRunIsSpeedUpAndNoEfficiency) {
+  const Timed alone = timed(1, 0.020, 3200, 0.010), t = timed(2, 0.020, 6400, 0.010);
+  Point row = t.row;
+  const Reference r = alone.reference();
+  compare_row(point(2, Scaling::weak), {.alone = &r}, t.measured, hosts, row);
+  EXPECT_NEAR(row.metrics.number(Metric::self_speedup), 2, 1e-12);
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
 }
 
 TEST(LowerBound, IsTheLongerOfComputeAndExchange) {

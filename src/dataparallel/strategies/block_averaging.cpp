@@ -27,6 +27,8 @@ class BlockAveraging final : public Strategy {
   BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer)
       : bucket_bytes_(o.bucket_bytes), blocks_(blocks), outer_(outer) {}
 
+  std::size_t period() const override { return blocks_.every; }
+
   void begin(Worker& w) override {
     Strategy::begin(w);
     if (!outer_) return;

@@ -11,6 +11,8 @@ class Easgd final : public Served {
  public:
   Easgd(const ServiceOptions& service, std::uint64_t every, float beta) : Served(service), every_(every), beta_(beta) {}
 
+  std::size_t period() const override { return every_; }
+
   void begin(Worker& w) override {
     Served::begin(w);
     pull_.resize(w.parameters().count());

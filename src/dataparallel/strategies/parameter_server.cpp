@@ -21,6 +21,8 @@ class ParameterServer final : public Served {
   ParameterServer(ServiceOptions service, const Habits& h, bool overlap)
       : Served(std::move(service)), habits_(h), overlap_(overlap) {}
 
+  std::size_t period() const override { return std::lcm(habits_.push, habits_.fetch); }
+
   void begin(Worker& w) override {
     Served::begin(w);
     if (habits_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);

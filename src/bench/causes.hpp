@@ -1,0 +1,53 @@
+// Where the time beyond one rank's step went: a part for each cause, from blocks that were taken in turn.
+#pragma once
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/measure.hpp"
+
+namespace gradmeter::bench {
+
+/// Median over blocks, with its 95 % interval; NaN where there is none.
+struct Estimate {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
+};
+Estimate estimate(std::span<const double> blocks);
+
+/// Blocks of three points that were taken in the same turns: block i of each side by side.
+struct ComparedBlocks {
+  std::vector<const StepBlock*> base;     ///< one rank's `independent`
+  std::vector<const StepBlock*> control;  ///< `independent` at the point's ranks
+  std::vector<const StepBlock*> point;
+  double ideal = 1;  ///< what the base's times are divided by: 1, or P in strong scaling
+  bool lock_step = true;
+};
+/// The blocks that all three have, by the round in which they were taken.
+ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
+
+/// lost = contention + straggle + interference + wait + wire + other [s], on the rank r* that computed longest in each
+/// block. What the others waited for it meanwhile is the same time seen from the other side, and no part.
+struct Causes {
+  double lost = 0;               ///< step − base
+  Estimate contention;           ///< control's compute of the median rank (the lower one of two) − the base's
+  Estimate straggle;             ///< control's compute of r* − that median
+  Estimate interference;         ///< compute of r* − its own under the control
+  Estimate wait;                 ///< for ranks that had not begun the call
+  Estimate wire;                 ///< the rest of what is exposed
+  double other = 0;              ///< what is left: update, copies, bookkeeping
+  Estimate exposed;              ///< step − control's step
+  Estimate speed;                ///< base ÷ step: efficiency in weak scaling
+  std::optional<int> straggler;  ///< a rank whose control compute stands out in most blocks
+};
+/// step_s, base_s, control_s: as the rows have them; the parts add up to their difference.
+Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
+
+/// One word: compute (under a twentieth of the step was lost), or the part that is larger than all others by more than
+/// the intervals: memory or cores (contention), straggle, interference, wait, wire, other; undecided where intervals
+/// overlap or the machine was disturbed.
+std::string bound_by(const Causes&, double step_s, bool oversubscribed, bool disturbed);
+
+}  // namespace gradmeter::bench
