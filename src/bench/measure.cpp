@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/random.hpp"
 
@@ -188,7 +187,7 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
   return samples;
 }
 
-/// What the first rank knows of each: its median compute, and who waited longest.
+/// What the first rank knows of each.
 void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
   struct Mine {
     double compute, wait;
@@ -197,7 +196,7 @@ void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) con
   const auto all = c_.gather_value(Mine{median_of(own, &Decomposition::compute), median_of(own, wait)});
   for (const auto& m : all) {
     b.compute.push_back(m.compute);
-    b.standstill = std::max(b.standstill, m.wait);
+    b.wait.push_back(m.wait);
   }
   b.longest = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
   b.longest = c_.broadcast_value(b.longest);
@@ -239,11 +238,6 @@ StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector
   }
   b.parts = median_parts(samples);
   return b;
-}
-
-double Measurement::seconds() const {
-  const auto all = times.samples();
-  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 }  // namespace gradmeter::bench

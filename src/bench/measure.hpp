@@ -33,7 +33,7 @@ struct StepBlock {
   StepParts parts;
   int longest = 0;              ///< the rank that computed longest
   std::vector<double> compute;  ///< by rank: median over the samples [s]; 0: it only serves
-  double standstill = 0;        ///< of the rank that waited longest for others [s]
+  std::vector<double> wait;     ///< by rank, likewise: what the others wait for a slow one, and no part of the step
 };
 
 struct Measurement {
@@ -47,8 +47,6 @@ struct Measurement {
   bool wait_known = true;    ///< false: clocks are less sure of each other than the wait is long
   bool bytes_right = true;   ///< every rank sent what its schedule's messages add up to
   std::string fault;         ///< what a check found wrong; empty: nothing
-
-  double seconds() const;  ///< of all samples
 };
 
 /// Measures one kind of step in rounds, so that several kinds can take turns: what the machine does to one of them for

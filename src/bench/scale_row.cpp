@@ -89,7 +89,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.tally, row.metrics);
-  fill_observations(f.totals.observed, f.measurement.warmup_s + f.measurement.seconds(), row.metrics);
+  fill_observations(f.totals.observed, f.totals.seconds, row.metrics);
   fill_limit(f, row);
   fill_noise(f.noise, row);
 }

@@ -140,6 +140,7 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   probe_.begin_step();
   const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = steps_});
   record_ = probe_.end_step();
+  seconds_ += record_.step.length();
   return outcome;
 }
 
@@ -267,6 +268,7 @@ TrainingTotals Training::finish() {
   t.bytes_between_nodes = sum(sent.bytes_between_nodes);
   t.bytes_due = sum(sent.bytes_due);
   t.bytes_known = communicator_.all(sent.bytes_known);
+  t.seconds = communicator_.max(seconds_);
   t.forecast = {.bytes = sum(mine.bytes),
                 .messages = sum(mine.messages),
                 .seconds = communicator_.max(mine.seconds),

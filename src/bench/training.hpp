@@ -24,6 +24,7 @@ struct TrainingTotals {
   dataparallel::Forecast forecast = {};  ///< what strategy and model said that they would send
   dataparallel::Observations observed = {};
   bool bytes_known = true;
+  double seconds = 0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
   /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to, and no more than the
   /// forecast's most where it has one.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
@@ -119,6 +120,7 @@ class Training {
   std::vector<std::int32_t> labels_;
   std::optional<std::size_t> loaded_;
   std::uint64_t steps_ = 0;
+  double seconds_ = 0;  ///< within them
   bool finished_ = false;
   dataparallel::StepRecord record_;
 };

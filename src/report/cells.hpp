@@ -27,7 +27,7 @@ std::string error_text(double);
 std::string csv_cell(const core::Value&);
 /// "skipped: why", for a row's note; empty where the point was measured.
 std::string why_not(const core::Point&);
-/// Others had more than a twentieth of the machine meanwhile: marked "~".
+/// Others had more than a twentieth of the time meanwhile, or most blocks were disturbed: marked "~".
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".
 bool oversubscribed(const core::Point&);

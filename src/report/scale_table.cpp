@@ -18,6 +18,8 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
+constexpr std::size_t timing_columns = 12;  // from efficiency to rate
+
 std::string milliseconds(double seconds) { return digits(seconds * 1e3); }
 
 std::string percent(double share) { return std::isfinite(share) ? fmt::format("{:.0f}", share * 100) : "-"; }
@@ -43,33 +45,58 @@ std::string strategy_cell(const Point& p, const Labels& labels) {
   return out;
 }
 
+/// "65 (63–67)", in percent.
+std::string efficiency_cell(const Point& p) {
+  const double low = p.metrics.number(Metric::efficiency_ci95_low),
+               high = p.metrics.number(Metric::efficiency_ci95_high);
+  std::string out = percent(p.metrics.number(Metric::efficiency));
+  if (std::isfinite(low) && std::isfinite(high)) out += fmt::format(" ({}–{})", percent(low), percent(high));
+  return out;
+}
+
+std::string straggle_cell(const Point& p) {
+  const auto& rank = p.metrics[Metric::slowest_rank];
+  return milliseconds(p.metrics.number(Metric::straggle_s)) +
+         (core::is_null(rank) ? "" : fmt::format(" r{}", text(rank)));
+}
+
+/// What bound the point, and what else a reader must know of it.
+std::string verdict_cell(const Point& p) {
+  if (p.status == core::Status::ok && p.reason.empty()) return text(p.metrics[Metric::bound_by]);
+  if (p.status == core::Status::ok) return fmt::format("{} ({})", text(p.metrics[Metric::bound_by]), p.reason);
+  return fmt::format("{}: {}", core::name(p.status), p.reason);
+}
+
 std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels& strategies) {
-  const auto ms = [&](Metric m) { return milliseconds(p.metrics.number(m)); };
   std::vector<std::string> cells{ranks_cell(p),
                                  text(p.factors[Factor::scaling]),
                                  text(p.factors[Factor::batch_per_rank]),
                                  strategy_cell(p, strategies),
                                  exchange(p, codecs),
                                  text(p.factors[Factor::overlap])};
-  if (p.status != core::Status::ok) {
-    cells.insert(cells.end(),
-                 {"-", "-", "-", "-", "-", "-", "-", "-", fmt::format("{}: {}", core::name(p.status), p.reason)});
+  if (p.status != core::Status::ok && p.status != core::Status::mistrusted) {
+    cells.insert(cells.end(), timing_columns, "-");
+    cells.push_back(verdict_cell(p));
     return cells;
   }
-  const std::string limit = text(p.metrics[Metric::bound_by]);
-  cells.insert(cells.end(),
-               {percent(p.metrics.number(Metric::efficiency)), rate(p.metrics.number(Metric::samples_per_s)),
-                step_cell(p), interval(p.metrics[Metric::time_s], 1e3), ms(Metric::compute_s), ms(Metric::exposed_s),
-                ms(Metric::wait_s), ms(Metric::limit_s), limit});
+  cells.insert(cells.end(), {efficiency_cell(p), step_cell(p), interval(p.metrics[Metric::time_s], 1e3)});
+  for (const Metric m : {Metric::exposed_s, Metric::contention_s}) cells.push_back(milliseconds(p.metrics.number(m)));
+  cells.push_back(straggle_cell(p));
+  for (const Metric m : {Metric::interference_s, Metric::wait_s, Metric::wire_s, Metric::other_s, Metric::limit_s}) {
+    cells.push_back(milliseconds(p.metrics.number(m)));
+  }
+  cells.insert(cells.end(), {rate(p.metrics.number(Metric::samples_per_s)), verdict_cell(p)});
   return cells;
 }
 
 std::vector<core::Column> columns() {
   using enum core::Align;
-  return {{"ranks", "", right},   {"scaling", "", left},  {"batch", "/rank", right},  {"strategy", "", left},
-          {"exchange", "", left}, {"overlap", "", left},  {"efficiency", "%", right}, {"rate", "samples/s", right},
-          {"step", "ms", right},  {"95 %", "ms", right},  {"compute", "ms", right},   {"exposed", "ms", right},
-          {"skew", "ms", right},  {"limit", "ms", right}, {"bound by", "", left}};
+  return {
+      {"ranks", "", right},       {"scaling", "", left},        {"batch", "/rank", right},  {"strategy", "", left},
+      {"exchange", "", left},     {"overlap", "", left},        {"efficiency", "%", right}, {"step", "ms", right},
+      {"95 %", "ms", right},      {"exposed", "ms", right},     {"contend", "ms", right},   {"straggle", "ms", right},
+      {"interfere", "ms", right}, {"wait", "ms", right},        {"wire", "ms", right},      {"other", "ms", right},
+      {"limit", "ms", right},     {"rate", "samples/s", right}, {"bound by", "", left}};
 }
 
 /// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's batch in all.
@@ -92,8 +119,8 @@ std::string baseline_line(const std::vector<const Point*>& curve) {
     const Point& p = *at;
     const double base = p.metrics.number(Metric::baseline_time_s);
     if (text(p.factors[Factor::ranks]) == "1" && std::isfinite(base)) {
-      return fmt::format("baseline: 1 rank, batch {}, {} ms a step ({})\n", text(p.factors[Factor::batch_per_rank]),
-                         milliseconds(base), core::parse_name(text(p.factors[Factor::strategy])).base);
+      return fmt::format("baseline: 1 rank, batch {}, {} ms a step (independent)\n",
+                         text(p.factors[Factor::batch_per_rank]), milliseconds(base));
     }
   }
   return "no baseline was measured: no efficiency is shown\n";
@@ -187,13 +214,25 @@ std::string scale_tables(std::span<const Point> points) {
 std::string scale_legend(std::span<const Point> points) {
   const bool apart = tells_strategies_apart(points, short_labels(points, Factor::strategy));
   std::string out =
-      "efficiency  samples/s for each rank ÷ the same of the 1-rank row of that strategy\n"
-      "step        median over iterations of the slowest rank's time; 95 %: rank-based interval of the median\n"
-      "compute     inside kernels; exposed: step − step of independent at the same factors (contention apart)\n"
-      "skew        of the exposed time, waiting for ranks that had not begun the exchange\n"
-      "limit       no step can be shorter: all its FLOP at these cores' best GEMM rate, or what a rank must send (an\n"
-      "            all-reduce 2(P-1)/P of the gradients) at the link's rate, both measured in this run\n"
-      "bound by    where most lost time went: compute (little lost), cores or memory (shared by ranks), wire, skew\n";
+      "efficiency  samples/s for each rank (those that only serve too) ÷ those of one rank's independent, and its 95 "
+      "%\n"
+      "            interval from blocks that were taken in turn\n"
+      "step        median over blocks of the slowest rank's time, and the interval of that; parameter servers: "
+      "harmonic\n"
+      "            mean over the workers, and every part weighted alike\n"
+      "exposed     step − step of independent at the same ranks (below 0: within noise)\n"
+      "            step − base = contend + straggle + interfere + wait + wire + other, on the rank that computes "
+      "longest:\n"
+      "contend     kernels of the median rank, slowed by the other ranks' (independent); straggle: the slowest rank's\n"
+      "            beyond that, r1 names it; interfere: its kernels, stretched by the exchange; wait: for ranks that "
+      "had\n"
+      "            not begun the call (servers: all standing still); wire: the rest of the exchange; other: what is "
+      "left\n"
+      "limit       no step can be shorter: its products at the library's best, or what a rank must send at the link's\n"
+      "            rate, both measured in turn with it\n"
+      "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "
+      "under\n"
+      "            a twentieth was lost; undecided: within the intervals, or the machine was disturbed\n";
   if (apart) {
     out +=
         "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "
@@ -203,7 +242,9 @@ std::string scale_legend(std::span<const Point> points) {
         "            still, and for what most\n";
   }
   out +=
-      "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
+      "~           a rank's threads were kept from running for over 5 % of the time, or most blocks were disturbed: "
+      "measure\n"
+      "            again\n"
       "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
   return out;
 }

@@ -15,7 +15,9 @@ PARAMETER_BYTES = 4 * sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
 # Tensors begin at cache lines in the gradient buffer; what is between them travels too.
 PADDING_BYTES = 64 * TENSORS
 SUMMARY = ("median", "q1", "q3", "ci95_low", "ci95_high", "p95", "p99", "min", "max", "n", "stop")
-DECOMPOSITION = ("comm_s", "exposed_s", "exposed_union_s", "overlap_s", "wait_s")
+DECOMPOSITION = ("comm_s", "exposed_s", "exposed_ci95_low", "exposed_ci95_high", "exposed_union_s", "overlap_s",
+                 "contention_s", "straggle_s", "interference_s", "wait_s", "wire_s", "other_s")
+PARTS = ("contention_s", "straggle_s", "interference_s", "wait_s", "wire_s", "other_s")
 BYTES = ("bytes_sent_total", "bytes_sent_per_rank_max", "bytes_inter_node", "bytes_predicted")
 
 
@@ -68,14 +70,16 @@ class Row:
         n, stop = time.get("n", 0), time.get("stop")
         self.need(stop in ("interval", "samples", "budget"), f"stopped for '{stop}'")
         self.need(n >= 10 or stop == "budget", f"only {n} samples, stopped for '{stop}'")
+        blocks = self.metrics.get("blocks") or 0
+        self.need(blocks >= (8 if stop == "interval" else 6), f"only {blocks} blocks, stopped for '{stop}'")
         self.need(len(raw) == n, f"{len(raw)} raw times for n = {n}")
         self.need(raw and close(min(raw), time.get("min") or 0), "raw times are not those of the summary")
         samples_per_s = self.factors["batch_global"] / (time.get("median") or math.inf)
         self.need(close(self.number("samples_per_s"), samples_per_s), "samples_per_s is not batch / time")
 
     def judge_baseline(self):
-        base = self.baselines.get((self.batch, self.strategy))
-        self.need(base is not None, "there is no 1-rank row of this batch and strategy")
+        base = self.baselines.get(self.batch)
+        self.need(base is not None, "there is no 1-rank row of independent at this batch")
         if base is None:
             return
         base_time, base_rate = base["metrics"]["time_s"]["median"], base["metrics"]["samples_per_s"]
@@ -83,11 +87,18 @@ class Row:
         self.need(self.metrics.get("baseline_ranks") == 1, "baseline_ranks is not 1")
         efficiency = self.number("samples_per_s") / self.ranks / base_rate
         self.need(close(self.number("efficiency"), efficiency), "efficiency is not the ratio of the rates per rank")
+        if self.ranks > 1:
+            low, high = (self.number(f"efficiency_ci95_{end}") for end in ("low", "high"))
+            self.need(low <= self.number("efficiency") <= high, f"the interval of efficiency is {low} to {high}")
+            # The sum of the parts is what was lost: nothing is counted twice, nothing left out.
+            parts = sum(self.metrics.get(name) or 0 for name in PARTS)
+            lost = self.metrics["time_s"]["median"] - base_time
+            self.need(math.isclose(parts, lost, rel_tol=1e-6, abs_tol=1e-9), f"the parts add up to {parts}, not {lost}")
 
     def judge_decomposition(self):
         self.need(self.number("compute_s") > 0, "compute_s is not there")
         if not self.algorithm:
-            extra = [name for name in ("comm_s", "exposed_union_s", "overlap_s", "wait_s", *BYTES)
+            extra = [name for name in ("comm_s", "exposed_s", "exposed_union_s", "overlap_s", "wait_s", "wire_s", *BYTES)
                      if self.metrics.get(name) is not None]
             self.need(not extra, f"nothing is exchanged, yet it has {extra}")
             return
@@ -127,8 +138,8 @@ class Row:
 
 def judge(points):
     """What is wrong with the rows of a sweep; nothing for a good one."""
-    baselines = {(p["factors"]["batch_per_rank"], p["factors"]["strategy"]): p for p in points
-                 if p["factors"]["ranks"] == 1}
+    baselines = {p["factors"]["batch_per_rank"]: p for p in points
+                 if p["factors"]["ranks"] == 1 and p["factors"]["strategy"] == "independent"}
     controls = {(p["factors"]["ranks"], p["factors"]["batch_per_rank"]): p for p in points
                 if p["factors"]["strategy"] == "independent"}
     return {combination(p): problems for p in points if (problems := Row(p, baselines, controls).judge())}
@@ -164,6 +175,8 @@ def controls(test, out, points):
         "a lost interval": (mpi, lambda p: p["metrics"]["time_s"].update(ci95_low=None)),
         "too few samples": (mpi, lambda p: p["metrics"]["time_s"].update(n=4, stop="interval")),
         "a lost part": (ring, lambda p: p["metrics"].pop("overlap_s")),
+        "a lost cause": (ring, lambda p: p["metrics"].update(wire_s=p["metrics"]["wire_s"] + 1e-3)),
+        "too few blocks": (mpi, lambda p: p["metrics"].update(blocks=5)),
         "another efficiency": (ring, lambda p: p["metrics"].update(efficiency=p["metrics"]["efficiency"] * 1.001)),
     }
     before = judge(points)
