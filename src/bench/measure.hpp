@@ -30,10 +30,10 @@ struct StepParts {
 struct StepBlock {
   std::size_t round = 0;  ///< kept blocks and those without samples, counted
   double step = 0;  ///< median over the samples of the slowest rank's time; without lock step the harmonic mean [s]
-  StepParts parts;
+  StepParts parts = {};
   int longest = 0;              ///< the rank that computed longest
-  std::vector<double> compute;  ///< by rank: median over the samples [s]; 0: it only serves
-  std::vector<double> wait;     ///< by rank, likewise: what the others wait for a slow one, and no part of the step
+  std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
+  std::vector<double> wait = {};     ///< by rank, likewise: what the others wait for a slow one, and no part of the step
 };
 
 struct Measurement {

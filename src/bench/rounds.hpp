@@ -10,7 +10,7 @@
 namespace gradmeter::bench {
 
 struct RoundOptions {
-  core::StoppingRule rule;
+  core::StoppingRule rule = {};
   std::size_t warmup_min = 5;  ///< iterations, never zero
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;    ///< not 0: so many samples, whatever rule and budget say

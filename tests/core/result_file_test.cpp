@@ -181,7 +181,7 @@ TEST(ResultFile, AKeyOfTheWrongKindIsNamed) {
   EXPECT_THAT(reason(point(R"("status":"ok","metrics":{"time_s":{"n":-1}})")), HasSubstr("should be a count"));
   EXPECT_THAT(reason(point(R"("status":"ok","factors":{"ranks":18446744073709551615})")), HasSubstr("below 2^63"));
   EXPECT_THAT(reason(point(R"("status":"ok","raw_times_s":[true])")), HasSubstr("'raw_times_s' is true or false"));
-  EXPECT_THAT(reason("{\"kind\":\"run\",\"schema\":1,\"run_id\":\"x\",\"hosts\":[1]}\n"),
+  EXPECT_THAT(reason("{\"kind\":\"run\",\"schema\":2,\"run_id\":\"x\",\"hosts\":[1]}\n"),
               HasSubstr("'hosts' is a number"));
 }
 

@@ -62,7 +62,7 @@ TEST(Statistics, FiveSamplesHaveNoInterval) {
 }
 
 TEST(Statistics, EmptyOrNonFiniteSamplesAreRefused) {
-  EXPECT_THAT(refusal([] { summarise({}); }), HasSubstr("no samples"));
+  EXPECT_THAT(refusal([] { summarise(std::vector<double>{}); }), HasSubstr("no samples"));
   EXPECT_THAT(refusal([] { summarise(std::vector{1., kNan}); }), HasSubstr("sample 1 of 2 is nan"));
   EXPECT_THAT(refusal([] { median(std::vector<double>{INFINITY}); }), HasSubstr("must be finite"));
   EXPECT_THAT(refusal([] { mann_whitney(std::vector{1.}, {}); }), HasSubstr("no samples"));
