@@ -8,14 +8,18 @@
 
 namespace gradmeter::bench {
 
-RankCircle& RankCircles::of(int ranks) {
+RankCircle& RankCircles::of(const ScalePoint& p) {
+  auto ranks = session_.ranks_for(p.ranks, p.placement.value_or(Placement::packed));
   const auto it = circles_.find(ranks);
   if (it != circles_.end()) return it->second;
   const auto& world = session_.world();
-  RankCircle c{
-      .active = world.split(world.rank() < ranks ? 0 : -1, world.rank()), .offset = {}, .peak = {}, .link = {}};
+  const auto place = std::find(ranks.begin(), ranks.end(), world.rank());
+  RankCircle c{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
+               .offset = {},
+               .peak = {},
+               .link = {}};
   if (!c.active.is_null()) c.offset = runtime::measure_clock_offset(c.active);
-  return circles_.emplace(ranks, std::move(c)).first->second;
+  return circles_.emplace(std::move(ranks), std::move(c)).first->second;
 }
 
 Limits RankCircles::limits(RankCircle& c, int threads, const TrainingConfig& config) {
@@ -31,7 +35,7 @@ namespace {
 class Contestant {
  public:
   Contestant(Session& s, RankCircles& circles, const model::DataSplit& data, CurvePoint& p, const MeasureOptions& o)
-      : session_(s), circle_(circles.of(p.point.ranks)), point_(p) {
+      : session_(s), circle_(circles.of(p.point)), point_(p) {
     take_turn([&] {
       limits_ = circles.limits(circle_, p.point.threads, p.config);
       training_.emplace(s, circle_.active, data, p.config);
@@ -109,7 +113,8 @@ class Contestant {
   void finish_active() {
     const Noise noise = tally_.over(circle_.active);
     const bool crowded =
-        session_.ranks_per_node(point_.point.ranks) * (point_.point.threads + training_->helper_threads()) >
+        session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
+            (point_.point.threads + training_->helper_threads()) >
         session_.cores_per_node();
     quiet_.reset();
     const bool agree = training_->weights_agree();

@@ -10,7 +10,7 @@
 
 namespace gradmeter::bench {
 
-/// The first `ranks` of the world, with what is known of them. Made once a sweep.
+/// The ranks of the world that a point takes, with what is known of them. Made once a sweep.
 struct RankCircle {
   runtime::Communicator active;  ///< null on ranks that sit out
   runtime::ClockOffset offset;
@@ -22,13 +22,13 @@ class RankCircles {
  public:
   explicit RankCircles(Session& s) : session_(s) {}
   /// Collective over the world.
-  RankCircle& of(int ranks);
+  RankCircle& of(const ScalePoint&);
   /// Collective over the circle's active ranks.
   Limits limits(RankCircle&, int threads, const TrainingConfig&);
 
  private:
   Session& session_;
-  std::map<int, RankCircle> circles_;
+  std::map<std::vector<int>, RankCircle> circles_;  ///< by the ranks of the world that they take
 };
 
 struct CurvePoint {

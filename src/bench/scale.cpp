@@ -124,7 +124,7 @@ class Sweep {
   ReferencePoints references_of(const ScalePoint& p) const {
     ReferencePoints r{.base = baseline_of(p), .control = control_of(p), .alone = alone_of(p), .node = {}};
     const int full = session_.ranks_per_node(session_.world().size());
-    if (p.ranks >= full && p.mesh.copy_ranks() == 1) r.node = node_of(p, full);
+    if (p.ranks >= full && p.mesh.copy_ranks() == 1) r.node = node_of(p, session_.map(), full);
     return r;
   }
 
@@ -132,9 +132,9 @@ class Sweep {
   std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group) {
     std::deque<CurvePoint> out;
     const auto r = references_of(p);
-    for (const ScalePoint* q : {&r.base, &r.control}) {
+    for (const ScalePoint* q : {&r.base, &r.control, r.node ? &*r.node : nullptr}) {
       const auto is_it = [&](const auto& c) { return key(c.point) == key(*q); };
-      if (key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_it)) continue;
+      if (!q || key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_it)) continue;
       if (std::any_of(out.begin(), out.end(), is_it) || !q->impossible.empty() || !unsupported(*q).empty()) continue;
       out.push_back(made(*q));
       out.back().reference = true;
@@ -214,7 +214,11 @@ class Sweep {
     const auto node = r.node ? find(*r.node) : std::nullopt;
     const auto given = [](const std::optional<Reference>& x) { return x ? &*x : nullptr; };
     compare_row(c.point, {.base = given(base), .control = given(control), .node = given(node), .alone = given(alone)},
-                c.measured, session_.hosts(), c.row);
+                c.measured, c.row);
+    if (const auto slow = std::get_if<std::int64_t>(&c.row.metrics[core::Metric::slowest_rank])) {
+      const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
+      c.row.metrics[core::Metric::slowest_host] = session_.host_of(ranks.at(static_cast<std::size_t>(*slow)));
+    }
   }
 
   void learn_all(std::deque<CurvePoint>& group) {
@@ -235,7 +239,7 @@ class Sweep {
     const auto plan = session_.world().broadcast_value(
         plan_learning(options_.learn_samples, p.batch_global, control_of(p).batch_global,
                       row.metrics.number(core::Metric::time_s), control->metrics.number(core::Metric::time_s)));
-    auto& circle = circles_.of(p.ranks);
+    auto& circle = circles_.of(p);
     std::optional<runtime::Pause> sitting_out;
     if (circle.active.is_null()) {
       sitting_out.emplace(session_.activity());

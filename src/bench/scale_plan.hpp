@@ -64,7 +64,7 @@ ScalePoint baseline_of(ScalePoint);
 /// The same strategy on one rank.
 ScalePoint alone_of(ScalePoint);
 /// `independent` on the ranks of one full node.
-ScalePoint node_of(ScalePoint, int ranks_per_node);
+ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
 /// `independent` at the same factors.
 ScalePoint control_of(ScalePoint);
 

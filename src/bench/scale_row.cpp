@@ -136,17 +136,13 @@ void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& 
   m[Metric::wire_s] = c.wire.value + (measured.wait_known ? 0 : c.wait.value);
 }
 
-void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes& c, std::span<const std::string> hosts,
-                 Point& row) {
+void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes& c, Point& row) {
   auto& m = row.metrics;
   m[Metric::contention_s] = c.contention.value;
   m[Metric::straggle_s] = c.straggle.value;
   if (p.strategy->communicates()) fill_exchange(measured, c, m);
   m[Metric::other_s] = c.other;
-  if (c.straggler) {
-    m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
-    m[Metric::slowest_host] = hosts[static_cast<std::size_t>(*c.straggler)];
-  }
+  if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }
 
 bool is_disturbed(const core::Metrics& m) {
@@ -158,8 +154,7 @@ bool is_disturbed(const core::Metrics& m) {
 
 }  // namespace
 
-void compare_row(const ScalePoint& p, const References& to, const Measurement& measured,
-                 std::span<const std::string> hosts, Point& row) {
+void compare_row(const ScalePoint& p, const References& to, const Measurement& measured, Point& row) {
   auto& m = row.metrics;
   if (to.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(to.node->row);
   if (to.alone)
@@ -173,7 +168,7 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);
-  if (p.ranks > 1) fill_causes(p, measured, c, hosts, row);
+  if (p.ranks > 1) fill_causes(p, measured, c, row);
   const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
   m[Metric::bound_by] = bound_by(c, step, crowded && *crowded, is_disturbed(m));
 }

@@ -38,8 +38,7 @@ struct References {
   const Reference* alone = nullptr;    ///< the same strategy on one rank
 };
 /// Efficiency, where lost time went and what bound the point. Above 100 % in weak scaling by more than its interval it
-/// is mistrusted: no rank can be faster than one alone at the same work. `hosts`: of the first ranks, for who is named.
-void compare_row(const ScalePoint&, const References&, const Measurement&, std::span<const std::string> hosts,
-                 core::Point&);
+/// is mistrusted: no rank can be faster than one alone at the same work.
+void compare_row(const ScalePoint&, const References&, const Measurement&, core::Point&);
 
 }  // namespace gradmeter::bench

@@ -41,12 +41,10 @@ ScalePoint point(int ranks, std::optional<Scaling> scaling, const char* strategy
   return p;
 }
 
-const std::vector<std::string> hosts{"a", "b", "c", "d"};
-
 Point compared(const ScalePoint& p, const Timed& base, const Timed& control, const Timed& t) {
   Point row = t.row;
   const Reference b = base.reference(), c = control.reference();
-  compare_row(p, {.base = &b, .control = &c}, t.measured, hosts, row);
+  compare_row(p, {.base = &b, .control = &c}, t.measured, row);
   return row;
 }
 
@@ -83,7 +81,7 @@ TEST(CompareRow, RanksThatOnlyServeCountAsRanks) {
 TEST(CompareRow, WithoutABaselineThereIsNoEfficiency) {
   const Timed t = timed(2, 0.02, 100, 0.02);
   Point row = t.row;
-  compare_row(point(2, Scaling::weak), {}, t.measured, hosts, row);
+  compare_row(point(2, Scaling::weak), {}, t.measured, row);
   EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
   EXPECT_TRUE(core::is_null(row.metrics[Metric::exposed_s]));
 }
@@ -115,7 +113,7 @@ TEST(CompareRow, ItsOwnOneRankRunIsSpeedUpAndNoEfficiency) {
   const Timed alone = timed(1, 0.020, 3200, 0.010), t = timed(2, 0.020, 6400, 0.010);
   Point row = t.row;
   const Reference r = alone.reference();
-  compare_row(point(2, Scaling::weak), {.alone = &r}, t.measured, hosts, row);
+  compare_row(point(2, Scaling::weak), {.alone = &r}, t.measured, row);
   EXPECT_NEAR(row.metrics.number(Metric::self_speedup), 2, 1e-12);
   EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
 }
