@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Attacks gradmeter's own figures and says which attacks were noticed.
+
+    . scripts/environment.sh
+    scripts/truth.py build/release/gradmeter --interposed build/release/tests/interposed [--only NAME,…] [--quick]
+
+Each experiment prints one row: what was done, what was found, and whether that is what must be found. Each has its
+control, the same run with nothing done to it. Errors come from --inject and from libraries that are preloaded
+(tests/interposed), so that the program does not judge itself alone. Ends with 1 when a row says NO.
+The recorded run is results/truth.md; on 2 cores all takes about 25 minutes, --quick (as the tests run it) 2.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SMALL = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "4s", "--threads", "1")
+
+
+class Truth:
+    def __init__(self, options):
+        self.gradmeter, self.interposed, self.quick = options.gradmeter, options.interposed, options.quick
+        self.mpiexec = options.mpiexec.split()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gradmeter-truth-"))
+        self.failed = 0
+
+    # --- running
+
+    def run(self, *arguments, ranks=None, env=None, timeout=600, wrapper=()):
+        """(exit code, the last line that the program itself complained with, points of its result file)."""
+        out = self.folder / "out.jsonl"
+        out.unlink(missing_ok=True)
+        launcher = [*self.mpiexec, "-np", str(ranks)] if ranks else []
+        exported = [x for key in (env or {}) for x in ("-x", key)] if ranks else []
+        done = subprocess.run([*launcher, *exported, *wrapper, self.gradmeter, *map(str, arguments), "--out", out],
+                              capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})},
+                              check=False)
+        lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+        own = [line for line in done.stderr.splitlines() if line.startswith("gradmeter:")]
+        return done.returncode, own[-1] if own else "", [line for line in lines if line["kind"] == "point"]
+
+    def row(self, experiment, done, found, right):
+        self.failed += not right
+        print(f"| {experiment} | {done} | {found} | {'yes' if right else '**NO**'} |", flush=True)
+
+    def preload(self, name):
+        return {"LD_PRELOAD": str(pathlib.Path(self.interposed) / f"{name}.so")}
+
+    # --- intervals
+
+    def equal_points(self):
+        """One rank's independent and sync do the same work: their intervals must overlap."""
+        launches, batches = (1, "16,64") if self.quick else (5, "16,32,64,128")
+        disjoint, pairs, widths = 0, 0, []
+        for _ in range(launches):
+            budget = ("--time-budget", "8s") if self.quick else ()
+            _, _, points = self.run("scale", "--ranks", "1", "--strategy", "independent,sync", "--batch", batches,
+                                    *budget)
+            by_batch = {}
+            for p in points:
+                by_batch.setdefault(p["factors"]["batch_per_rank"], []).append(p["metrics"]["time_s"])
+            for a, b in by_batch.values():
+                pairs += 1
+                disjoint += a["ci95_low"] > b["ci95_high"] or b["ci95_low"] > a["ci95_high"]
+                widths += [(t["ci95_high"] - t["ci95_low"]) / 2 / t["median"] for t in (a, b)]
+        half = statistics.median(widths)
+        # A handful of pairs, beside other tests, cannot judge the width.
+        good = disjoint <= max(1, pairs // 20) and (self.quick or half <= 0.05)
+        self.row("equal points", f"{pairs} pairs over {launches} launches",
+                 f"{disjoint} disjoint, median half width {100 * half:.1f} %", good)
+
+    # --- causes
+
+    def slow_rank(self):
+        ways = {"nothing": ((), None), "--inject slow:rank=1,factor=2": (("--inject", "slow:rank=1,factor=2"), None)}
+        if not self.quick:
+            ways["oneDNN of rank 1 twice as slow (preloaded)"] = (
+                (), {**self.preload("slow_rank"), "SLOW_RANK": "1", "SLOW_FACTOR": "2"})
+        for way, (flags, env) in ways.items():
+            budget = "6s" if self.quick else "40s"
+            _, _, points = self.run("scale", "--ranks", "1,2", "--strategy", "sync", "--algorithm", "mpi,ring",
+                                    "--overlap", "none", "--batch", "64", "--time-budget", budget, *flags, ranks=2,
+                                    env=env)
+            for p in points:
+                f, m = p["factors"], p["metrics"]
+                if f["algorithm"] is None or f["ranks"] == 1:
+                    continue
+                found = (f"{f['algorithm']}: {m.get('bound_by')}, slowest rank {m.get('slowest_rank')}, straggle "
+                         f"{1e3 * m['straggle_s']:.2f} of {1e3 * m['time_s']['median']:.2f} ms")
+                if way == "nothing":
+                    good = m.get("bound_by") != "straggle"
+                elif self.quick:  # among other tests the verdict may be undecided, but never another
+                    good = m.get("slowest_rank") in (1, None) and m.get("bound_by") in ("straggle", "undecided")
+                else:
+                    good = m.get("slowest_rank") == 1 and m.get("bound_by") == "straggle"
+                self.row("a slow rank", way, found, good)
+
+    # --- wrong results
+
+    def judge_wrong(self, experiment, done, outcome, wanted):
+        code, own, points = outcome
+        wrong = [p for p in points if p["status"] == "wrong"]
+        found = f"exit {code}" + (f": {wrong[0]['reason']}" if wrong else f": {own}" if own else "")
+        self.row(experiment, done, found, code == wanted and (bool(wrong) or wanted == 0))
+
+    def wrong_strategies(self):
+        """An error in one element of every collective and message from the N-th on, on one rank."""
+        listed = subprocess.run([self.gradmeter, "list", "strategies", "--json"], capture_output=True, text=True,
+                                check=True).stdout
+        names = [s["name"] for s in json.loads(listed)["strategies"] if s["name"] != "independent"]
+        if self.quick:
+            names = [n for n in names if n in ("sync", "model-averaging", "ps-sync")]
+        for name in names:
+            base = ("scale", *SMALL, "--ranks", "2", "--strategy", name, "--algorithm", "ring")
+            self.judge_wrong(f"wrong data, {name}", "nothing", self.run(*base, ranks=2), 0)
+            for call in (1,) if self.quick else (1, 5, 400):
+                flip = f"flip:call={call},rank=0"
+                self.judge_wrong(f"wrong data, {name}", f"--inject {flip}",
+                                 self.run(*base, "--inject", flip, ranks=2), 4)
+
+    def wrong_sums(self):
+        """MPI_Allreduce itself is wrong, on all ranks alike: before timing, from the fifth call, in mid-run."""
+        base = ("scale", *SMALL, "--ranks", "2", "--strategy", "sync", "--algorithm", "mpi", "--overlap", "none")
+        self.judge_wrong("wrong MPI_Allreduce (preloaded)", "nothing", self.run(*base, ranks=2), 0)
+        for first in (5,) if self.quick else (1, 5, 400):
+            env = {**self.preload("wrong_sum"), "WRONG_FROM": str(first)}
+            self.judge_wrong("wrong MPI_Allreduce (preloaded)", f"all ranks alike, from call {first}",
+                             self.run(*base, ranks=2, env=env), 4)
+        if self.quick:
+            return
+        # Right again long before the end: only calls that are timed are wrong.
+        env = {**self.preload("wrong_sum"), "WRONG_FROM": "400", "WRONG_TO": "4000"}
+        self.judge_wrong("wrong MPI_Allreduce (preloaded)", "all ranks alike, calls 400 to 3999 only",
+                         self.run(*base, ranks=2, env=env), 4)
+
+    def wrong_collectives(self):
+        goals = ("allreduce",) if self.quick else ("allreduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+                                                   "sendrecv")
+        for goal in goals:
+            base = ("allreduce", "--collective", goal, "--algorithm", "ring" if goal == "allreduce" else "all", "-b",
+                    "64K", "-e", "64K", "--time-budget", "4s")
+            self.judge_wrong(f"wrong data, {goal}", "nothing", self.run(*base, ranks=2), 0)
+            for call in (1,) if self.quick else (1, 5, 1000):
+                flip = f"flip:call={call},rank=0"
+                self.judge_wrong(f"wrong data, {goal}", f"--inject {flip}",
+                                 self.run(*base, "--inject", flip, ranks=2), 4)
+        if not self.quick:
+            env = {**self.preload("wrong_sum"), "WRONG_FROM": "300", "WRONG_TO": "3000"}
+            self.judge_wrong("wrong data, allreduce", "MPI_Allreduce (preloaded), calls 300 to 2999 only",
+                             self.run("allreduce", "--algorithm", "mpi", "-b", "64K", "-e", "64K", "--time-budget", "4s",
+                                      ranks=2, env=env), 4)
+
+    # --- the machine
+
+    def drift(self):
+        """Clocks that drift apart, with the ranks as two nodes: the span of a short call must not grow with it."""
+        if self.quick:
+            return  # the unit tests of runtime hold the clock model
+        base = ("allreduce", "--fake-nodes", "0,1", "--reduction", "span", "--algorithm", "ring", "-b", "8", "-e", "8",
+                "--time-budget", "10s")
+        medians = {}
+        for ppm in (0, 20, 200):
+            flags = ("--inject", f"drift:ppm={ppm}") if ppm else ()
+            _, _, points = self.run(*base, *flags, ranks=2)
+            medians[ppm] = points[0]["metrics"]["time_s"]["median"]
+        for ppm in (20, 200):
+            grown = medians[ppm] - medians[0]
+            self.row("clock drift", f"--inject drift:ppm={ppm}, span of 8 bytes over 10 s",
+                     f"{1e6 * medians[ppm]:.2f} µs, {1e6 * medians[0]:.2f} without", abs(grown) < 5e-6)
+
+    def hog(self):
+        """Another program takes half of one rank's core."""
+        if self.quick or os.cpu_count() < 2:
+            return
+        bound = ("--bind-to", "core")
+        base = ("scale", "--ranks", "1,2", "--strategy", "sync", "--algorithm", "mpi", "--overlap", "none", "--batch", "64",
+                "--time-budget", "20s", "--threads", "1")
+        for beside in (False, True):
+            spinning = None
+            if beside:
+                spinning = subprocess.Popen(["taskset", "-c", "1", sys.executable, "-c", "while True: pass"])
+            launcher, self.mpiexec = self.mpiexec, [*self.mpiexec, *bound]
+            try:
+                _, _, points = self.run(*base, ranks=2)
+            finally:
+                self.mpiexec = launcher
+                if spinning:
+                    spinning.terminate()
+                    spinning.wait()
+            p = next(p for p in points if p["factors"]["ranks"] == 2 and p["factors"]["algorithm"])
+            m = p["metrics"]
+            delay = m.get("noise_run_delay") or 0
+            found = f"run-queue delay {100 * delay:.0f} % of the worst rank, bound by {m.get('bound_by')}"
+            self.row("a busy neighbour", "a program that spins on core 1" if beside else "nothing", found,
+                     delay > 0.2 if beside else delay < 0.2)
+
+    # --- rows against their own definitions
+
+    def rows(self):
+        """Every row of a sweep obeys its definitions."""
+        flags = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "15s") if self.quick else (
+            "--batch", "16,64,256", "--scaling", "weak,strong")
+        code, _, points = self.run("scale", "--ranks", "1,2", "--strategy", "all" if not self.quick else "sync,ps-sync",
+                                   "--algorithm", "mpi,ring", *flags, ranks=2, timeout=1800)
+        broken = [fault for p in points for fault in contradictions(p)]
+        doubted = [p for p in points if p["status"] == "mistrusted"]
+        others = [abs(p["metrics"].get("other_s", 0)) / p["metrics"]["time_s"]["median"] for p in points
+                  if p["status"] == "ok" and p["factors"]["ranks"] > 1]
+        self.row("rows", f"{len(points)} rows of a sweep",
+                 f"{len(broken)} contradict a definition{': ' + broken[0] if broken else ''}; {len(doubted)} mistrusted; "
+                 f"`other` at most {100 * max(others, default=0):.1f} % of a step", code in (0, 4) and not broken)
+
+
+PARTS = ("contention_s", "straggle_s", "interference_s", "wait_s", "wire_s", "other_s")
+
+
+def contradictions(point):
+    """What a row says that its own definitions forbid."""
+    f, m, out = point["factors"], point["metrics"], []
+    if point["status"] not in ("ok", "mistrusted") or "time_s" not in m:
+        return out
+    where = f"{f['strategy']} {f['algorithm'] or ''} at {f['ranks']} ranks, batch {f['batch_per_rank']}"
+    step, base = m["time_s"]["median"], m.get("baseline_time_s")
+    if f["ranks"] > 1 and base and m.get("other_s") is not None:
+        ideal = base / (f["ranks"] if f["scaling"] == "strong" else 1)
+        parts = sum(m.get(name) or 0 for name in PARTS)
+        if not math.isclose(parts, step - ideal, rel_tol=1e-6, abs_tol=1e-9):
+            out.append(f"{where}: parts add up to {parts}, lost were {step - ideal}")
+    if point["status"] == "mistrusted":
+        return out  # it says so itself
+    if m.get("limit_s") and m["limit_s"] > m["time_s"]["ci95_high"]:
+        out.append(f"{where}: a step of {step} under its limit {m['limit_s']}")
+    if f["scaling"] == "weak" and f["strategy"].split(":")[0] not in ("es", "population"):
+        if (m.get("efficiency_ci95_low") or 0) > 1:
+            out.append(f"{where}: efficiency {m['efficiency']} beyond its interval")
+    return out
+
+
+EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "drift", "hog", "rows")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gradmeter")
+    parser.add_argument("--interposed", required=True, help="folder of the libraries that are preloaded")
+    parser.add_argument("--mpiexec", default="mpirun")
+    parser.add_argument("--only", default=",".join(EXPERIMENTS), help="of " + ", ".join(EXPERIMENTS))
+    parser.add_argument("--quick", action="store_true", help="few and short runs, as the tests want them")
+    options = parser.parse_args()
+    unknown = [name for name in options.only.split(",") if name not in EXPERIMENTS]
+    if unknown:
+        parser.error(f"no experiment '{unknown[0]}'; there are: {', '.join(EXPERIMENTS)}")
+    truth = Truth(options)
+    print("| experiment | done to it | found | as it must be |\n| --- | --- | --- | --- |", flush=True)
+    for name in options.only.split(","):
+        getattr(truth, name)()
+    print(f"\n{truth.failed} rows are not as they must be" if truth.failed else "\nall rows are as they must be")
+    return 1 if truth.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
