@@ -195,7 +195,9 @@ class Sweep {
     for (auto& c : group) compare(c, group);
     if (options_.learn_samples > 0 && !interrupted) learn_all(group);
     for (auto& c : group) {
-      if (!c.reference) emit(c.row);
+      if (c.reference) continue;
+      emit(c.row);
+      tell_ranks(c, group);
     }
     group.clear();
     if (interrupted) std::rethrow_exception(interrupted);
@@ -219,6 +221,29 @@ class Sweep {
       const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
       c.row.metrics[core::Metric::slowest_host] = session_.host_of(ranks.at(static_cast<std::size_t>(*slow)));
     }
+  }
+
+  /// One figure of every rank: the median over blocks.
+  static double median_of(const Measurement& m, std::vector<double> StepBlock::*figure, std::size_t rank) {
+    std::vector<double> values;
+    for (const auto& b : m.blocks) values.push_back((b.*figure).at(rank));
+    return values.empty() ? 0 : core::median(values);
+  }
+
+  void tell_ranks(const CurvePoint& c, const std::deque<CurvePoint>& group) const {
+    if (!session_.is_root() || !listener_.ranks || c.point.ranks == 1 || c.measured.blocks.empty()) return;
+    const auto control = key(control_of(c.point));
+    const auto at = std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == control; });
+    const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
+    std::vector<RankTimes> times;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      times.push_back({.rank = static_cast<int>(r),
+                       .host = session_.host_of(ranks[r]),
+                       .compute = median_of(c.measured, &StepBlock::compute, r),
+                       .control_compute = at == group.end() ? 0 : median_of(at->measured, &StepBlock::compute, r),
+                       .wait = median_of(c.measured, &StepBlock::wait, r)});
+    }
+    listener_.ranks(c.row, times);
   }
 
   void learn_all(std::deque<CurvePoint>& group) {

@@ -21,11 +21,21 @@ struct ScaleOptions {
   std::size_t learn_samples = 0;  ///< after so many, and in the time the control takes for them, accuracy is taken
 };
 
+/// One rank of a point: medians over the blocks [s].
+struct RankTimes {
+  int rank = 0;
+  std::string host = {};
+  double compute = 0, control_compute = 0;
+  double wait = 0;  ///< for ranks that had not begun a call: the straggle of another, seen from this side
+};
+
 /// What becomes of points. Called on rank 0 only.
 struct ScaleListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
   std::function<void(const std::string& now)> progress;  ///< what is measured now
+  /// Of a new row with more than one rank.
+  std::function<void(const core::Point&, std::span<const RankTimes>)> ranks = {};
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured

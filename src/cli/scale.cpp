@@ -10,6 +10,7 @@
 #include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/rank_table.hpp"
 #include "cli/terminal.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
@@ -56,6 +57,7 @@ options::options_description describe() {
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_switch(d, "per-rank", "also each rank's kernels and waits: who is slow, and who waits for it");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_wide_flag(d);
   add_output_flags(d);
@@ -196,6 +198,7 @@ void print_head(const bench::Session& s) {
 struct Collected {
   std::vector<core::Point> points;
   std::size_t measured = 0, kept = 0;
+  std::string ranks = {};  ///< what each rank did, as text
 };
 
 bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress) {
@@ -211,7 +214,9 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
                 got.points.push_back(p);
                 ++got.kept;
               },
-          .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }};
+          .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); },
+          .ranks = [&got](const core::Point& p,
+                          std::span<const bench::RankTimes> ranks) { got.ranks += rank_table(p, ranks); }};
 }
 
 int run(const Flags& f, const Invocation& invocation) {
@@ -236,6 +241,7 @@ int run(const Flags& f, const Invocation& invocation) {
     const std::size_t wrong = bench::run_scale(session, options, finished, listen(got, writer.get(), progress));
     progress.finish();
     if (root) fmt::print("{}{}", report::scale_tables(got.points), report::scale_legend(got.points));
+    if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
     if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
