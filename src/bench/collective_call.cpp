@@ -44,8 +44,8 @@ std::vector<std::vector<double>> TimeTable::reduce() const {
   std::vector<double> begin(n), end(n);
   // Across hosts only what the clocks agree on may be subtracted.
   for (std::size_t i = 0; i < n; ++i) {
-    begin[i] = begin_[i] + pace_.offset.offset_s;
-    end[i] = end_[i] + pace_.offset.offset_s;
+    begin[i] = pace_.clock.model().reference(begin_[i]);
+    end[i] = pace_.clock.model().reference(end_[i]);
   }
   const auto begins = pace_.c.all_gather(std::span<const double>(begin));
   const auto ends = pace_.c.all_gather(std::span<const double>(end));

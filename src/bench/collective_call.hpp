@@ -54,7 +54,7 @@ class CollectiveCaller {
 /// How iterations are paced and their times become one. Collective over `c`.
 struct Pace {
   const runtime::Communicator& c;
-  runtime::ClockOffset offset;
+  runtime::SharedClock& clock;
   runtime::Cadence cadence;
   Reduction reduction;
 };

@@ -37,7 +37,7 @@ RunBlock blocks_of(CollectiveTask& task, std::size_t calls) {
 }  // namespace
 
 CollectiveContestant::CollectiveContestant(Session& s, CollectiveStage& stage, const NodeMap& map,
-                                           runtime::ClockOffset offset, const CollectivePoint& p,
+                                           runtime::SharedClock& clock, const CollectivePoint& p,
                                            const ContestantOptions& o, core::Point& row)
     : session_(s),
       stage_(stage),
@@ -47,7 +47,7 @@ CollectiveContestant::CollectiveContestant(Session& s, CollectiveStage& stage, c
       row_(row),
       bound_(stage.bound(p)),
       buffers_(stage.buffers(p)),
-      pace_{stage.world(), offset, p.cadence, p.reduction},
+      pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), patience_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
               p.calls) {}
 
@@ -259,9 +259,9 @@ void CollectiveContestant::finish() {
   fill_collective_row(f, map_.ranks(), row_);
 }
 
-CopyContestant::CopyContestant(Session& s, CollectiveStage& stage, runtime::ClockOffset offset,
+CopyContestant::CopyContestant(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
                                const CollectivePoint& p, const RoundOptions& o)
-    : task_(make_call_task({stage.world(), offset, p.cadence, p.reduction},
+    : task_(make_call_task({stage.world(), clock, p.cadence, p.reduction},
                            CollectiveCaller(s.activity(), runtime::patience_for(1, 1), copy_, "memcpy",
                                             call_of(p, stage.buffers(p)), p.calls))),
       rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}

@@ -20,7 +20,7 @@ struct ContestantOptions {
 /// Collective over the stage's world, all of it. Errors: Interrupted.
 class CollectiveContestant {
  public:
-  CollectiveContestant(Session&, CollectiveStage&, const NodeMap&, runtime::ClockOffset, const CollectivePoint&,
+  CollectiveContestant(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, const CollectivePoint&,
                        const ContestantOptions&, core::Point& row);
 
   /// Correctness before time: one call with exact data, one with random data. A wrong one is not timed.
@@ -67,7 +67,7 @@ class CollectiveContestant {
 /// The same rounds for a plain copy of the buffer by all ranks at once: the limit of one node.
 class CopyContestant {
  public:
-  CopyContestant(Session&, CollectiveStage&, runtime::ClockOffset, const CollectivePoint&, const RoundOptions&);
+  CopyContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up() { rounds_.warm_up(); }
   void round() { done_ = rounds_.round() != core::Stop::none; }
   bool done() const { return done_; }

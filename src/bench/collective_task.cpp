@@ -19,7 +19,7 @@ using runtime::host_clock;
 class CallTask final : public CollectiveTask {
  public:
   CallTask(const Pace& p, const CollectiveCaller& caller)
-      : pacer_(p.cadence, p.c, p.offset), caller_(caller), table_(p, 1) {}
+      : pacer_(p.cadence, p.c, p.clock), caller_(caller), table_(p, 1) {}
 
   std::vector<double> run(std::size_t iterations, bool, double window_s) override {
     table_.clear();
@@ -92,7 +92,7 @@ class OverlapTask final : public CollectiveTask {
  public:
   OverlapTask(const Pace& p, const OverlapSetup& s)
       : setup_(s),
-        pacer_(p.cadence, p.c, p.offset),
+        pacer_(p.cadence, p.c, p.clock),
         table_(p, 3),
         world_ranks_(static_cast<std::size_t>(p.c.size())),
         engine_(dataparallel::ProgressMode::thread, patience_of_thread(s.session, p.c.size(), s.threads),

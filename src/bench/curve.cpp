@@ -15,10 +15,10 @@ RankCircle& RankCircles::of(const ScalePoint& p) {
   const auto& world = session_.world();
   const auto place = std::find(ranks.begin(), ranks.end(), world.rank());
   RankCircle c{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
-               .offset = {},
+               .clock = {},
                .peak = {},
                .link = {}};
-  if (!c.active.is_null()) c.offset = runtime::measure_clock_offset(c.active);
+  if (!c.active.is_null()) c.clock.emplace(c.active);
   return circles_.emplace(std::move(ranks), std::move(c)).first->second;
 }
 
@@ -42,7 +42,7 @@ class Contestant {
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
       quiet_ = training_->quiet();
-      meter_.emplace(s, circle_.active, circle_.offset, o, source());
+      meter_.emplace(s, circle_.active, *circle_.clock, o, source());
       meter_->warm_up();
     });
     share_status();

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "bench/scale_row.hpp"
 
@@ -12,9 +13,9 @@ namespace gradmeter::bench {
 
 /// The ranks of the world that a point takes, with what is known of them. Made once a sweep.
 struct RankCircle {
-  runtime::Communicator active;  ///< null on ranks that sit out
-  runtime::ClockOffset offset;
-  std::map<int, core::FlopsPerSecond> peak;  ///< by threads
+  runtime::Communicator active;                    ///< null on ranks that sit out
+  std::optional<runtime::SharedClock> clock = {};  ///< of the active ranks
+  std::map<int, core::FlopsPerSecond> peak;        ///< by threads
   std::map<dataparallel::TransportKind, core::BytesPerSecond> link;
 };
 

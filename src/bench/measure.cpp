@@ -67,12 +67,12 @@ struct StepMeter::Taken {
   std::vector<double> late;  ///< of each sample: not 0 where this rank missed its window
 };
 
-StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::ClockOffset offset,
+StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
                      const MeasureOptions& o, Source source)
     : c_(c),
-      offset_(offset),
+      clock_(clock),
       source_(std::move(source)),
-      pacer_(o.cadence, c, offset),
+      pacer_(o.cadence, c, clock),
       // Who takes turns hears signals between them, on all ranks of the world: also on those that sit out.
       rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
               {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
@@ -87,7 +87,7 @@ void StepMeter::warm_up() {
 
 core::Stop StepMeter::round() {
   result_.stop = rounds_.round();
-  const double doubt = c_.max(offset_.uncertainty_s);
+  const double doubt = clock_.pair_uncertainty();
   const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
   result_.wait_known = doubt == 0 || doubt < wait;
   return result_.stop;
@@ -165,11 +165,11 @@ std::vector<double> StepMeter::last_starts(const Taken& t) const {
   std::vector<double> starts(t.steps.size() * calls, never);
   for (std::size_t i = 0; i < t.steps.size(); ++i) {
     for (std::size_t k = 0; k < t.steps[i].calls.size(); ++k) {
-      starts[i * calls + k] = t.steps[i].calls[k].completion.started + offset_.offset_s;
+      starts[i * calls + k] = clock_.model().reference(t.steps[i].calls[k].completion.started);
     }
   }
   c_.max(starts);
-  for (double& s : starts) s -= offset_.offset_s;
+  for (double& s : starts) s = clock_.model().local(s);
   return starts;
 }
 

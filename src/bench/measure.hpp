@@ -71,7 +71,7 @@ class StepMeter {
     bool lock_step = true;
     std::uint64_t seed = 1;  ///< of the place in each block where a step is checked
   };
-  StepMeter(Session&, const runtime::Communicator& c, runtime::ClockOffset, const MeasureOptions&, Source);
+  StepMeter(Session&, const runtime::Communicator& c, runtime::SharedClock&, const MeasureOptions&, Source);
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
@@ -93,7 +93,7 @@ class StepMeter {
   void note_ranks(std::span<const dataparallel::Decomposition>, StepBlock&) const;
 
   const runtime::Communicator& c_;
-  runtime::ClockOffset offset_;
+  runtime::SharedClock& clock_;
   Source source_;
   runtime::Pacer pacer_;
   Measurement result_;

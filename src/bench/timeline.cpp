@@ -63,10 +63,18 @@ void Timeline::add_beside(std::size_t step, const dataparallel::StepRecord& r) {
   for (const auto& c : r.calls) add_call(Kind::server_call, step, c);
 }
 
-double Timeline::begin() const {
+double Timeline::begin(const runtime::DriftModel& clock) const {
   double first = std::numeric_limits<double>::infinity();
-  for (const Event& e : events_) first = std::min(first, e.when.begin + clock_.offset_s);
+  for (const Event& e : events_) first = std::min(first, clock.reference(e.when.begin));
   return first;
+}
+
+/// The largest while the events lasted.
+double Timeline::uncertainty(const runtime::DriftModel& clock) const {
+  double most = 0;
+  for (const Event& e : events_)
+    most = std::max({most, clock.uncertainty(e.when.begin), clock.uncertainty(e.when.end)});
+  return most;
 }
 
 std::vector<int> Timeline::lanes() const {
@@ -89,11 +97,11 @@ std::vector<int> Timeline::lanes() const {
   return lanes;
 }
 
-core::Json Timeline::describe(const Event& e, int lane, double origin) const {
+core::Json Timeline::describe(const Event& e, int lane, double origin, const runtime::DriftModel& clock) const {
   constexpr const char* categories[] = {"step",          "compute",        "wait",
                                         "communication", "server compute", "server communication"};
-  const std::int64_t begin = nanoseconds(e.when.begin + clock_.offset_s - origin);
-  const std::int64_t end = nanoseconds(e.when.end + clock_.offset_s - origin);
+  const std::int64_t begin = nanoseconds(clock.reference(e.when.begin) - origin);
+  const std::int64_t end = nanoseconds(clock.reference(e.when.end) - origin);
   Json json;
   json["name"] = e.name;
   json["cat"] = categories[static_cast<std::size_t>(e.kind)];
@@ -110,20 +118,20 @@ core::Json Timeline::describe(const Event& e, int lane, double origin) const {
   return json;
 }
 
-core::Json Timeline::events(double origin) const {
+core::Json Timeline::events(double origin, const runtime::DriftModel& clock) const {
   Json out = Json::array();
   const auto tell = [&](const char* what, int lane, const char* key, const Json& value) {
     out.push_back(metadata(what, rank_, lane, key, value));
   };
   tell("process_name", 0, "name", fmt::format("rank {} on {}", rank_, host_));
-  tell("process_labels", 0, "labels", fmt::format("clock within {:.1f} us", 1e6 * clock_.uncertainty_s));
+  tell("process_labels", 0, "labels", fmt::format("clock within {:.1f} us", 1e6 * uncertainty(clock)));
   tell("process_sort_index", 0, "sort_index", rank_);
   const std::vector<int> by_event = lanes();
   for (const int lane : std::set<int>(by_event.begin(), by_event.end())) {
     tell("thread_name", lane, "name", lane_name(lane));
     tell("thread_sort_index", lane, "sort_index", lane);
   }
-  for (std::size_t i = 0; i < events_.size(); ++i) out.push_back(describe(events_[i], by_event[i], origin));
+  for (std::size_t i = 0; i < events_.size(); ++i) out.push_back(describe(events_[i], by_event[i], origin, clock));
   return out;
 }
 
@@ -165,9 +173,10 @@ void write_trace(const std::string& path, const std::string& text, bool replace)
   }
 }
 
-void gather_trace(const runtime::Communicator& c, const Timeline& mine, const std::string& path, bool replace) {
-  const double origin = -c.max(-mine.begin());
-  const auto parts = c.all_gather_text(mine.events(origin).dump(-1, ' ', false, Json::error_handler_t::replace));
+void gather_trace(const runtime::Communicator& c, const Timeline& mine, const runtime::DriftModel& clock,
+                  const std::string& path, bool replace) {
+  const double origin = -c.max(-mine.begin(clock));
+  const auto parts = c.all_gather_text(mine.events(origin, clock).dump(-1, ' ', false, Json::error_handler_t::replace));
   if (c.rank() == 0) write_trace(path, trace_text(parts), replace);
 }
 

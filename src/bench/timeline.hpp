@@ -9,7 +9,8 @@
 
 #include "core/json.hpp"
 #include "dataparallel/decomposition.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/drift_model.hpp"
+#include "runtime/mpi.hpp"
 
 namespace gradmeter::bench {
 
@@ -20,8 +21,7 @@ class Timeline {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
 
-  Timeline(int rank, std::string host, runtime::ClockOffset clock)
-      : rank_(rank), host_(std::move(host)), clock_(clock) {}
+  Timeline(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
 
   /// What the worker did in a step.
   void add(std::size_t step, const dataparallel::StepRecord&);
@@ -29,9 +29,10 @@ class Timeline {
   void add_beside(std::size_t step, const dataparallel::StepRecord&);
 
   bool empty() const { return events_.empty(); }
-  double begin() const;  ///< the first event's, in rank 0's clock [s]; infinite without events
+  /// The first event's, in rank 0's clock [s]; infinite without events. `clock`: this host's, as known at the end.
+  double begin(const runtime::DriftModel& clock) const;
   /// An array of the format's events, ts 0 at `origin` (rank 0's clock).
-  core::Json events(double origin) const;
+  core::Json events(double origin, const runtime::DriftModel& clock) const;
 
  private:
   enum class Kind : std::uint8_t { step, compute, wait, call, server_compute, server_call };
@@ -45,11 +46,11 @@ class Timeline {
   };
   void add_call(Kind, std::size_t step, const dataparallel::CallRecord&);
   std::vector<int> lanes() const;  ///< by event
-  core::Json describe(const Event&, int lane, double origin) const;
+  core::Json describe(const Event&, int lane, double origin, const runtime::DriftModel&) const;
+  double uncertainty(const runtime::DriftModel&) const;
 
   int rank_;
   std::string host_;
-  runtime::ClockOffset clock_;
   std::vector<Event> events_;
 };
 
@@ -62,6 +63,7 @@ void check_trace_path(const std::string& path, bool replace);
 void write_trace(const std::string& path, const std::string& text, bool replace);
 
 /// Collective: everybody's events to one file, by rank 0. Each rank holds all of them for a moment.
-void gather_trace(const runtime::Communicator&, const Timeline& mine, const std::string& path, bool replace);
+void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
+                  const std::string& path, bool replace);
 
 }  // namespace gradmeter::bench

@@ -31,9 +31,9 @@ void Trace::after(std::size_t step, const dataparallel::StepRecord& record, data
   if (!has(step + 1)) probe.keep_beside(false);
 }
 
-bool Trace::write(const runtime::Communicator& c) const {
+bool Trace::write(const runtime::Communicator& c, const runtime::DriftModel& clock) const {
   if (!c.any(!timeline_.empty())) return false;
-  gather_trace(c, timeline_, request_.path, request_.replace);
+  gather_trace(c, timeline_, clock, request_.path, request_.replace);
   return true;
 }
 

@@ -25,7 +25,7 @@ class Trace {
   void before(std::size_t step, dataparallel::Probe&) const;
   void after(std::size_t step, const dataparallel::StepRecord&, dataparallel::Probe&);
   /// Collective. False: no rank has seen any of its steps, and there is no file.
-  bool write(const runtime::Communicator&) const;
+  bool write(const runtime::Communicator&, const runtime::DriftModel& clock) const;
 
  private:
   bool has(std::size_t step) const { return step >= first_ && step - first_ < request_.count; }

@@ -24,7 +24,7 @@ class Run {
         options_(o),
         listener_(l),
         data_(model::make_data(o.data)),
-        clock_(o.trace ? runtime::measure_clock_offset(s.world()) : runtime::ClockOffset{}),
+        clock_(o.trace ? std::optional<runtime::SharedClock>(std::in_place, s.world()) : std::nullopt),
         training_(s, s.world(), data_, o.config),
         batch_global_(training_.batch_global()) {
     if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
@@ -35,8 +35,7 @@ class Run {
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
     if (options_.dump) dump_step_ = dump_step();
     if (options_.trace)
-      trace_.emplace(*options_.trace, total_steps_,
-                     Timeline(session_.world().rank(), session_.host().hostname, clock_));
+      trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
     while (result_.steps < total_steps_ && !result_.reached) {
       const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
       epoch(first, last);
@@ -115,7 +114,8 @@ class Run {
     result_.totals = training_.finish();
     if (!trace_) return;
     const auto quiet = training_.quiet();
-    result_.traced = trace_->write(session_.world());
+    clock_->resynchronise();
+    result_.traced = trace_->write(session_.world(), clock_->model());
   }
 
   void note(const dataparallel::StepRecord& r) {
@@ -227,7 +227,7 @@ class Run {
   const TrainOptions& options_;
   const TrainListener& listener_;
   model::DataSplit data_;
-  runtime::ClockOffset clock_;  ///< before the training, which may keep MPI to itself
+  std::optional<runtime::SharedClock> clock_;  ///< before the training, which may keep MPI to itself, and at its end
   Training training_;
   std::size_t batch_global_;
   std::size_t total_steps_ = 0;

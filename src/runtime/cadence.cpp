@@ -17,18 +17,19 @@ std::span<const Cadence> cadences() {
 }
 
 void Pacer::open(double window_s) {
+  clock_.resynchronise();
   if (cadence_ != Cadence::window) return;
   // The first window opens after the message that says so has reached everybody.
-  opens_ = communicator_.broadcast_value(host_clock() + offset_.offset_s + 1e-3);
+  opens_ = communicator_.broadcast_value(clock_.model().reference(host_clock()) + 1e-3);
   window_ = communicator_.broadcast_value(window_s);
 }
 
 bool Pacer::next() {
   if (cadence_ == Cadence::none) return true;
   if (cadence_ == Cadence::barrier) return communicator_.barrier(), true;
-  const double now = host_clock() + offset_.offset_s;
-  const bool in_time = now <= opens_;
-  while (host_clock() + offset_.offset_s < opens_) sched_yield();
+  const double opens = clock_.model().local(opens_);
+  const bool in_time = host_clock() <= opens;
+  while (host_clock() < opens) sched_yield();
   opens_ += window_;
   return in_time;
 }

@@ -17,9 +17,10 @@ std::span<const Cadence> cadences();
 /// Called before every iteration, by all ranks alike.
 class Pacer {
  public:
-  Pacer(Cadence c, const Communicator& communicator, ClockOffset offset)
-      : cadence_(c), communicator_(communicator), offset_(offset) {}
-  /// Collective. Before a block of iterations: agrees on when the first window opens and how long each lasts.
+  Pacer(Cadence c, const Communicator& communicator, SharedClock& clock)
+      : cadence_(c), communicator_(communicator), clock_(clock) {}
+  /// Collective. Before a block of iterations: synchronises the clocks again when it is time to, and agrees on when the
+  /// first window opens and how long each lasts.
   void open(double window_s);
   /// False: this rank came too late for its window, so the iteration must not count.
   bool next();
@@ -27,8 +28,8 @@ class Pacer {
  private:
   Cadence cadence_;
   const Communicator& communicator_;
-  ClockOffset offset_;
-  double opens_ = 0, window_ = 0;
+  SharedClock& clock_;
+  double opens_ = 0, window_ = 0;  ///< rank 0's clock; seconds
 };
 
 }  // namespace gradmeter::runtime

@@ -20,6 +20,7 @@ namespace {
 using core::Json;
 using dataparallel::CallRecord;
 using dataparallel::StepRecord;
+using runtime::DriftModel;
 
 CallRecord call(double posted, double started, double finished, std::uint64_t bytes = 0) {
   CallRecord c{.label = "all_reduce", .completion = {}};
@@ -77,11 +78,11 @@ int overlaps(const Json& events) {
 }
 
 TEST(Timeline, EveryEventIsThereWithItsTimesInMicroseconds) {
-  Timeline t(3, "node7", {});
+  Timeline t(3, "node7");
   EXPECT_TRUE(t.empty());
   fill(t, 100);
-  EXPECT_DOUBLE_EQ(t.begin(), 100);
-  const Json events = t.events(t.begin());
+  EXPECT_DOUBLE_EQ(t.begin({}), 100);
+  const Json events = t.events(t.begin({}), {});
   const auto complete = of(events, "X");
   ASSERT_EQ(complete.size(), 12u);
   for (const Json& e : complete) EXPECT_EQ(e.at("pid"), 3);
@@ -97,23 +98,26 @@ TEST(Timeline, EveryEventIsThereWithItsTimesInMicroseconds) {
 }
 
 TEST(Timeline, RanksAndLanesHaveNames) {
-  Timeline t(3, "node7", {.offset_s = 1, .uncertainty_s = 2e-6});
+  Timeline t(3, "node7");
   fill(t, 0);
+  DriftModel clock;  // synchronised before and after: what happened outside is twice as uncertain
+  clock.add({.at = 0, .offset = 1, .uncertainty = 2e-6});
+  clock.add({.at = 2, .offset = 1, .uncertainty = 2e-6});
   std::map<std::string, std::set<std::string>> names;
-  for (const Json& e : of(t.events(0), "M")) {
+  for (const Json& e : of(t.events(0, clock), "M")) {
     for (const auto& [key, value] : e.at("args").items()) {
       if (value.is_string()) names[e.at("name")].insert(value);
     }
   }
   EXPECT_EQ(names["process_name"], (std::set<std::string>{"rank 3 on node7"}));
-  EXPECT_EQ(names["process_labels"], (std::set<std::string>{"clock within 2.0 us"}));
+  EXPECT_EQ(names["process_labels"], (std::set<std::string>{"clock within 4.0 us"}));
   EXPECT_EQ(names["thread_name"], (std::set<std::string>{"compute", "communication 1", "communication 2"}));
 }
 
 TEST(Timeline, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
-  Timeline t(0, "a", {});
+  Timeline t(0, "a");
   fill(t, 0.1);
-  const Json events = t.events(0);
+  const Json events = t.events(0, {});
   EXPECT_EQ(overlaps(events), 0);
   const auto lanes = spans(events);
   EXPECT_EQ(lanes.size(), 3u);
@@ -127,24 +131,24 @@ TEST(Timeline, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
 }
 
 TEST(Timeline, ManyCallsNeverOverlapOnALane) {
-  Timeline t(0, "a", {});
+  Timeline t(0, "a");
   StepRecord r{.step = {0, 100}, .computations = {}, .calls = {}};
   for (int i = 0; i < 200; ++i) {
     const double begin = (i * 37 % 101) * 0.9, length = 0.1 + (i * 53 % 17);
     r.calls.push_back(call(begin, begin, begin + length));
   }
   t.add(0, r);
-  const Json events = t.events(0);
+  const Json events = t.events(0, {});
   EXPECT_EQ(of(events, "X").size(), 201u);
   EXPECT_EQ(overlaps(events), 0);
 }
 
 TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
-  Timeline t(0, "a", {});
+  Timeline t(0, "a");
   fill(t, 0);
   t.add_beside(
       1, {.step = {}, .computations = {{"apply", {0.1, 0.4}}}, .calls = {call(0.1, 0.2, 0.5), call(0.3, 0.3, 0.6)}});
-  const Json events = t.events(0);
+  const Json events = t.events(0, {});
   const auto lanes = spans(events);
   EXPECT_EQ(lanes.at(Timeline::server_lane).size(), 1u);
   EXPECT_EQ(lanes.at(Timeline::first_server_call_lane).size(), 1u);
@@ -154,47 +158,49 @@ TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
 
 // A rank that only serves has no steps: nothing of it may pretend to have been at time zero.
 TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
-  Timeline t(1, "a", {});
+  Timeline t(1, "a");
   t.add(0, {});
   EXPECT_TRUE(t.empty());
-  EXPECT_EQ(t.begin(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(t.begin({}), std::numeric_limits<double>::infinity());
   t.add_beside(0, {.step = {}, .computations = {{"apply", {5, 6}}}, .calls = {}});
-  EXPECT_DOUBLE_EQ(t.begin(), 5);
-  EXPECT_EQ(of(t.events(5), "X").size(), 1u);
+  EXPECT_DOUBLE_EQ(t.begin({}), 5);
+  EXPECT_EQ(of(t.events(5, {}), "X").size(), 1u);
 }
 
 TEST(Timeline, WaitsStandBetweenTheComputations) {
-  Timeline t(0, "a", {});
+  Timeline t(0, "a");
   t.add(4, {.step = {0, 3},
             .computations = {{"backward", {0, 1}}, {"update", {2, 3}}},
             .calls = {},
             .waits = {{"all_reduce", {1, 2}}}});
-  const auto complete = of(t.events(0), "X");
+  const auto complete = of(t.events(0, {}), "X");
   ASSERT_EQ(complete.size(), 4u);
   EXPECT_EQ(complete[3].at("name"), "wait: all_reduce");
   EXPECT_EQ(complete[3].at("cat"), "wait");
   EXPECT_EQ(complete[3].at("tid"), Timeline::compute_lane);
-  EXPECT_EQ(overlaps(t.events(0)), 0);
+  EXPECT_EQ(overlaps(t.events(0, {})), 0);
 }
 
 TEST(Timeline, ClocksAreRankZeros) {
-  Timeline ahead(0, "a", {}), behind(1, "b", {.offset_s = 40, .uncertainty_s = 0});
+  Timeline ahead(0, "a"), behind(1, "b");
+  DriftModel behind_clock;
+  behind_clock.add({.at = 60, .offset = 40, .uncertainty = 1e-6});
   fill(ahead, 100);
   fill(behind, 60);
-  EXPECT_DOUBLE_EQ(behind.begin(), ahead.begin());
-  const auto a = of(ahead.events(100), "X"), b = of(behind.events(100), "X");
+  EXPECT_DOUBLE_EQ(behind.begin(behind_clock), ahead.begin({}));
+  const auto a = of(ahead.events(100, {}), "X"), b = of(behind.events(100, behind_clock), "X");
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].at("ts"), b[i].at("ts"));
-  Timeline uncorrected(1, "b", {});
+  Timeline uncorrected(1, "b");
   fill(uncorrected, 60);
-  EXPECT_NE(of(uncorrected.events(100), "X")[0].at("ts"), a[0].at("ts"));
+  EXPECT_NE(of(uncorrected.events(100, {}), "X")[0].at("ts"), a[0].at("ts"));
 }
 
 TEST(Timeline, TheFileIsOneObjectOfJson) {
   std::vector<std::string> parts;
   for (int r = 0; r < 3; ++r) {
-    Timeline t(r, "host \"x\"", {});
+    Timeline t(r, "host \"x\"");
     if (r != 1) fill(t, r);
-    parts.push_back(t.events(0).dump());
+    parts.push_back(t.events(0, {}).dump());
   }
   const Json file = Json::parse(trace_text(parts));
   std::set<int> ranks;
