@@ -8,10 +8,11 @@
 
 namespace gradmeter::bench {
 
-/// Shares are of (elapsed × cores) on the worst node; NaN where the system does not tell.
+/// NaN where the system does not tell, and where less than 0.1 s were measured: ticks and turns of the scheduler are
+/// some milliseconds long.
 struct Noise {
-  double steal_share = 0;    ///< taken by the hypervisor
-  double foreign_share = 0;  ///< busy with other processes than this job's ranks
+  double steal_share = 0;      ///< of (elapsed x cores) on the worst node, taken by the hypervisor
+  double run_delay_share = 0;  ///< of elapsed, that a thread of the worst rank was ready to run and did not
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
 };
@@ -24,15 +25,14 @@ class NoiseTally {
   void end();
   /// Of a process that measures by itself.
   Noise alone() const;
-  /// Collective over `c`: ranks of a node add up what is theirs.
+  /// Collective over `c`: the worst of what is known.
   Noise over(const runtime::Communicator& c) const;
 
  private:
-  double foreign_share(double own_cpu_s) const;
-
   std::optional<runtime::NoiseGauge> gauge_;
-  runtime::NoiseReading sum_;
-  double stolen_s_ = 0;
+  double elapsed_s_ = 0, stolen_s_ = 0, delayed_s_ = 0;
+  std::int64_t involuntary_switches_ = 0;
+  double frequency_hz_ = 0;
 };
 
 }  // namespace gradmeter::bench

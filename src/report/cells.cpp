@@ -60,7 +60,9 @@ std::string why_not(const Point& p) {
 bool noisy(const Point& p) {
   constexpr double noticeable = 0.05;
   const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
-  return share(Metric::noise_steal) > noticeable || share(Metric::noise_run_delay) > noticeable ||
+  // Threads that outnumber the cores wait for each other: that says nothing about others.
+  const bool delayed = !oversubscribed(p) && share(Metric::noise_run_delay) > noticeable;
+  return share(Metric::noise_steal) > noticeable || delayed ||
          2 * share(Metric::disturbed_blocks) > share(Metric::blocks);
 }
 

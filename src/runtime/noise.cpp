@@ -4,9 +4,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -19,23 +22,15 @@ constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 /// Each frequency read may interrupt its CPU: a few tell the mean.
 constexpr int most_frequencies = 16;
 
-struct OwnUse {
-  double cpu_s;
-  std::int64_t involuntary_switches;
-};
-
-OwnUse own_use() {
+std::int64_t preemptions() {
   rusage use{};
   if (::getrusage(RUSAGE_SELF, &use) != 0) throw core::BackendError("libc", "getrusage", std::strerror(errno));
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return {seconds(use.ru_utime) + seconds(use.ru_stime), use.ru_nivcsw};
+  return use.ru_nivcsw;
 }
 
-std::optional<CpuTicks> read_ticks(const std::filesystem::path& root) {
+std::optional<StolenTicks> read_ticks(const std::filesystem::path& root) {
   const auto text = read_small_file(root / "proc/stat");
-  return text ? parse_cpu_ticks(*text) : std::nullopt;
+  return text ? parse_stolen_ticks(*text) : std::nullopt;
 }
 
 /// Mean of cpufreq's current frequency [kHz in the file] over the first CPUs of our affinity.
@@ -68,18 +63,24 @@ bool starts_with_cpu_number(std::string_view line) {
 }
 }  // namespace
 
-std::optional<CpuTicks> parse_cpu_ticks(std::string_view proc_stat) {
+std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat) {
   const auto total = value_of(proc_stat, "cpu ");
   if (!total) return std::nullopt;
-  // user nice system idle iowait irq softirq steal; guest time is part of user time.
+  // user nice system idle iowait irq softirq steal
   const auto fields = words(*total);
   constexpr std::size_t steal_field = 7;
   if (fields.size() <= steal_field) return std::nullopt;
-  CpuTicks ticks;
-  for (const std::size_t i : {0, 1, 2, 5, 6}) ticks.busy += leading_number<std::uint64_t>(fields[i]).value_or(0);
-  ticks.steal = leading_number<std::uint64_t>(fields[steal_field]).value_or(0);
+  StolenTicks ticks{.steal = leading_number<std::uint64_t>(fields[steal_field]).value_or(0)};
   for (const std::string_view line : lines(proc_stat)) ticks.cpus += starts_with_cpu_number(line);
   return ticks;
+}
+
+std::optional<RunTimes> parse_schedstat(std::string_view schedstat) {
+  const auto fields = words(schedstat);
+  if (fields.size() < 2) return std::nullopt;
+  const auto on_cpu = leading_number<std::uint64_t>(fields[0]), waiting = leading_number<std::uint64_t>(fields[1]);
+  if (!on_cpu || !waiting) return std::nullopt;
+  return RunTimes{*on_cpu, *waiting};
 }
 
 double parse_frequency(std::string_view cpuinfo) {
@@ -97,32 +98,52 @@ double parse_frequency(std::string_view cpuinfo) {
   return found > 0 ? sum / found : unknown;
 }
 
-NoiseGauge::NoiseGauge(std::filesystem::path root) : root_(std::move(root)) {
-  const OwnUse use = own_use();
-  own_cpu_s_ = use.cpu_s;
-  involuntary_switches_ = use.involuntary_switches;
-  ticks_ = read_ticks(root_);
+NoiseGauge::NoiseGauge(std::filesystem::path root)
+    : root_(std::move(root)),
+      ticks_(read_ticks(root_)),
+      run_delays_(read_run_delays()),
+      involuntary_switches_(preemptions()) {
   start_ = std::chrono::steady_clock::now();
+}
+
+NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
+  RunDelays out;
+  bool counted = false;  // where nothing has ever run, the kernel leaves zeros
+  std::error_code ended;
+  for (const auto& thread : std::filesystem::directory_iterator(root_ / "proc/self/task", ended)) {
+    const auto text = read_small_file(thread.path() / "schedstat");
+    const auto times = text ? parse_schedstat(*text) : std::nullopt;
+    const auto id = leading_number<long>(thread.path().filename().native());
+    if (!times || !id) continue;  // a thread that has just ended
+    out[*id] = times->waiting_ns;
+    counted |= times->on_cpu_ns > 0;
+  }
+  return counted ? out : RunDelays{};
+}
+
+double NoiseGauge::longest_run_delay() const {
+  const RunDelays now = read_run_delays();
+  if (now.empty() || run_delays_.empty()) return unknown;
+  std::uint64_t longest = 0;
+  for (const auto& [thread, waiting] : now) {
+    const auto before = run_delays_.find(thread);
+    const std::uint64_t had = before == run_delays_.end() ? 0 : before->second;
+    if (waiting > had) longest = std::max(longest, waiting - had);
+  }
+  return 1e-9 * static_cast<double>(longest);
 }
 
 NoiseReading NoiseGauge::read() const {
   NoiseReading reading;
   reading.elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const auto ticks = read_ticks(root_);
-  const OwnUse use = own_use();
-  reading.own_cpu_s = use.cpu_s - own_cpu_s_;
-  reading.involuntary_switches = use.involuntary_switches - involuntary_switches_;
-  reading.steal_share = reading.busy_cpu_s = unknown;
-  if (ticks && ticks_) {
-    const double tick_s = 1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
-    reading.cpus = ticks->cpus;
-    // The kernel's counters may step back a little when CPUs go idle: then nothing was used.
-    const auto spent = [&](std::uint64_t before, std::uint64_t after) {
-      return after > before ? static_cast<double>(after - before) * tick_s : 0.0;
-    };
-    reading.busy_cpu_s = spent(ticks_->busy, ticks->busy);
+  reading.run_delay_s = longest_run_delay();
+  reading.involuntary_switches = preemptions() - involuntary_switches_;
+  reading.steal_share = unknown;
+  if (const auto ticks = read_ticks(root_); ticks && ticks_) {
+    // The kernel's counters may step back a little when CPUs go idle: then nothing was taken.
+    const auto stolen = ticks->steal > ticks_->steal ? static_cast<double>(ticks->steal - ticks_->steal) : 0.0;
     const double whole = reading.elapsed_s * static_cast<double>(ticks->cpus);
-    reading.steal_share = whole > 0 ? spent(ticks_->steal, ticks->steal) / whole : unknown;
+    if (whole > 0) reading.steal_share = stolen / static_cast<double>(::sysconf(_SC_CLK_TCK)) / whole;
   }
   reading.frequency_hz = read_frequency(root_);
   return reading;

@@ -1,37 +1,50 @@
-// What else ran during a measurement: stolen time, foreign load, preemptions, clock frequency.
+// What else ran during a measurement: stolen time, time spent waiting for a core, preemptions, clock frequency.
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
 
 namespace gradmeter::runtime {
 
-/// What could not be read is NaN, never 0. The kernel counts CPU time in ticks (10 ms): a short point says little.
+/// What could not be read is NaN, never 0.
 struct NoiseReading {
   double elapsed_s = 0;
-  double steal_share = 0;  ///< time that the hypervisor took, of (elapsed x CPUs)
-  double busy_cpu_s = 0;   ///< CPU seconds of all processes on this node, idle, I/O wait and stolen time apart
-  double own_cpu_s = 0;    ///< of those, this process with all its threads; ranks on the node add theirs up
+  /// Time that the hypervisor took, of (elapsed x CPUs). The kernel counts it in ticks of 10 ms.
+  double steal_share = 0;
+  /// How long that thread of this process was ready to run and did not which waited longest for a core: work that is
+  /// cut into equal parts ends with its slowest thread, and a sum over threads would exceed the time. It does not say
+  /// for whom the thread waited: threads of our own on too few cores wait for each other, so where ranks and their
+  /// threads outnumber the cores it tells nothing about others.
+  double run_delay_s = 0;
   std::int64_t involuntary_switches = 0;  ///< how often this process was preempted
   double frequency_hz = 0;                ///< mean over the CPUs that we may use, at the moment of reading
-  std::size_t cpus = 0;                   ///< that the node's counters cover; 0: unknown
 };
 
-/// The counters of /proc/stat's first line, in ticks, and the number of CPUs below it.
-struct CpuTicks {
-  std::uint64_t busy = 0, steal = 0;
+/// The stolen time of /proc/stat's first line, in ticks, and the number of CPUs below it.
+struct StolenTicks {
+  std::uint64_t steal = 0;
   std::size_t cpus = 0;
 };
 /// Source: proc(5). Nothing where the line is missing or too short to hold stolen time.
-std::optional<CpuTicks> parse_cpu_ticks(std::string_view proc_stat);
+std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
+
+/// Of a thread, in nanoseconds since it began.
+struct RunTimes {
+  std::uint64_t on_cpu_ns = 0, waiting_ns = 0;
+};
+/// Source: kernel document sched-stats, /proc/PID/schedstat. Nothing where there are no two numbers.
+std::optional<RunTimes> parse_schedstat(std::string_view schedstat);
+
 /// Mean of "cpu MHz" in Hz; NaN where there is none or 0.
 double parse_frequency(std::string_view cpuinfo);
 
 /// Starts when made; `read` may be called more than once, each from the start.
-/// Cost: two small files; `read` also asks for the frequency, which can take milliseconds on large nodes.
+/// Cost: a small file and one for each thread of the process, some 10 us each; `read` also asks for the frequency,
+/// which can take milliseconds on large nodes.
 class NoiseGauge {
  public:
   /// `root`: where proc and sys are looked for.
@@ -39,10 +52,15 @@ class NoiseGauge {
   NoiseReading read() const;
 
  private:
+  /// By thread [ns]; empty where the kernel does not count it.
+  using RunDelays = std::map<long, std::uint64_t>;
+  RunDelays read_run_delays() const;
+  double longest_run_delay() const;
+
   std::filesystem::path root_;
   std::chrono::steady_clock::time_point start_;
-  std::optional<CpuTicks> ticks_;
-  double own_cpu_s_ = 0;
+  std::optional<StolenTicks> ticks_;
+  RunDelays run_delays_;
   std::int64_t involuntary_switches_ = 0;
 };
 

@@ -60,9 +60,13 @@ TEST(ScaleTable, NoiseAndCrowdingAreMarked) {
   Point quiet = point(1, "sync", 0.05), noisy = quiet;
   EXPECT_THAT(scale_tables(std::vector{quiet}), Not(HasSubstr("~")));
   noisy.metrics[Metric::noise_run_delay] = 0.2;
-  noisy.metrics[Metric::oversubscribed] = true;
   EXPECT_THAT(scale_tables(std::vector{noisy}), HasSubstr("50.0~"));
-  EXPECT_THAT(scale_tables(std::vector{noisy}), HasSubstr("1*"));
+  Point crowded = noisy;  // its threads wait for each other
+  crowded.metrics[Metric::oversubscribed] = true;
+  EXPECT_THAT(scale_tables(std::vector{crowded}), HasSubstr("1*"));
+  EXPECT_THAT(scale_tables(std::vector{crowded}), Not(HasSubstr("50.0~")));
+  crowded.metrics[Metric::noise_steal] = 0.2;
+  EXPECT_THAT(scale_tables(std::vector{crowded}), HasSubstr("50.0~"));
 }
 
 TEST(ScaleTable, ARowThatWasNotMeasuredShowsWhy) {

@@ -1,0 +1,47 @@
+// What ranks find out about the machine that they share: who waits for a core.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "bench/noise_tally.hpp"
+#include "mpi/ranks.hpp"
+#include "support/hog.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using runtime::Communicator;
+
+/// Of all ranks, while each computes on a core of its own for a while.
+Noise noise_of(const Communicator& world, double seconds) {
+  NoiseTally tally;
+  tally.begin();
+  test::burn(seconds);
+  tally.end();
+  return tally.over(world);
+}
+
+TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
+  const Communicator world = Communicator::world();
+  const test::Pinned pinned(world.rank());
+  const Noise quick = noise_of(world, 0.02);
+  EXPECT_TRUE(std::isnan(quick.run_delay_share) && std::isnan(quick.steal_share)) << "less than the counters can tell";
+  std::optional<test::Hog> hog;
+  if (world.rank() == world.size() - 1) hog.emplace();
+  const Noise with = noise_of(world, 0.2);
+  hog.reset();
+  world.barrier();
+  double without = 1;  // one quiet moment of the machine will do
+  for (int tries = 0; tries < 10 && without > 0.15; ++tries) {
+    without = std::min(without, noise_of(world, 0.12).run_delay_share);
+  }
+  if (std::isnan(with.run_delay_share)) GTEST_SKIP() << "this kernel does not count run delays";
+  EXPECT_GT(with.run_delay_share, 0.25) << "rank " << world.rank();
+  EXPECT_EQ(world.max(with.run_delay_share), -world.max(-with.run_delay_share)) << "the worst rank's, on all";
+  if (without > 0.15) GTEST_SKIP() << "this machine is busy: without a hog the delay is " << without;
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
