@@ -1,5 +1,7 @@
 #include "bench/checkup.hpp"
 
+#include <sched.h>
+
 #include <cstdlib>
 #include <functional>
 #include <set>
@@ -17,11 +19,22 @@ namespace {
 
 constexpr core::Seconds each{0.25};
 
-Crowding crowd(int workers) {
+/// The CPUs of all ranks of this node: a launcher may bind each to a few, and workers there would share these.
+cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
+  cpu_set_t mine, all;
+  CPU_ZERO(&mine);
+  CPU_ZERO(&all);
+  ::sched_getaffinity(0, sizeof mine, &mine);  // refused, over 1024 CPUs: nobody's are named, and workers stay
+  for (const cpu_set_t& one : world.split_by_node().all_gather_value(mine)) CPU_OR(&all, &all, &one);
+  return all;
+}
+
+Crowding crowd(int workers, const cpu_set_t& cpus) {
   std::vector<double> rates(static_cast<std::size_t>(workers));
   std::vector<std::thread> threads;
   for (auto& rate : rates) {
-    threads.emplace_back([&rate] {
+    threads.emplace_back([&rate, &cpus] {
+      ::sched_setaffinity(0, sizeof cpus, &cpus);
       kernels::set_compute_threads(1);
       rate = kernels::measure_gemm_throughput(each).value;
     });
@@ -30,10 +43,21 @@ Crowding crowd(int workers) {
   return {workers, core::median(rates), 0};
 }
 
-std::vector<Crowding> measure_crowding(int cores) {
+std::vector<Crowding> measure_crowding(int cores, const cpu_set_t& cpus) {
   std::vector<Crowding> out;
-  for (int workers : std::set<int>{1, cores, 2 * cores}) out.push_back(crowd(workers));
+  for (int workers : std::set<int>{1, cores, 2 * cores}) out.push_back(crowd(workers, cpus));
   for (auto& c : out) c.share_of_alone = c.flops_per_s_each / out.front().flops_per_s_each;
+  return out;
+}
+
+Steadiness measure_steadiness(Session& s) {
+  constexpr double long_enough = 1;  // [s]
+  Canary canary(s, s.world());
+  const double begin = runtime::host_clock();
+  while (s.world().broadcast_value(runtime::host_clock() - begin < long_enough)) canary.round();
+  const CanaryTimes& times = canary.times();
+  Steadiness out{.value = times.steadiness(), .rounds = times.rounds()};
+  for (std::size_t i = 0; i < times.rounds(); ++i) out.disturbed += times.disturbed(i);
   return out;
 }
 
@@ -59,6 +83,8 @@ class Findings {
     binding();
     host();
     gpu();
+    for (auto& f : crowding_findings(c_.crowding, s_.cores_per_node())) out_.push_back(std::move(f));
+    for (auto& f : steadiness_findings(c_.steadiness)) out_.push_back(std::move(f));
     return std::move(out_);
   }
 
@@ -124,13 +150,44 @@ class Findings {
 
 }  // namespace
 
+std::vector<Finding> crowding_findings(const std::vector<Crowding>& crowding, int cores) {
+  constexpr double least = 0.75;  // clocks fall by less when all cores compute
+  std::vector<Finding> out;
+  for (const Crowding& c : crowding) {
+    if (c.workers == 1 || c.workers > cores || c.share_of_alone >= least) continue;
+    const double percent = 100 * c.share_of_alone;
+    out.push_back(
+        {fmt::format("{} workers on {} cores reach {:.0f} % each of what one alone does", c.workers, cores, percent),
+         fmt::format("the cores are shared with others or are threads of one core; an efficiency reads {:.0f} "
+                     "% before any byte is exchanged",
+                     percent),
+         "end what else runs (on a virtual machine: dedicated cores), and start one rank for each core that "
+         "lscpu -e names"});
+  }
+  return out;
+}
+
+std::vector<Finding> steadiness_findings(const Steadiness& s) {
+  constexpr double steady = 0.9, often = 0.2;
+  if (s.rounds == 0) return {};
+  const double disturbed = static_cast<double>(s.disturbed) / static_cast<double>(s.rounds);
+  if (s.value >= steady && disturbed <= often) return {};
+  return {{fmt::format("the same work takes {:.2f} times its best in the median, and over {:.1f} times in {:.0f} % of "
+                       "the rounds",
+                       1 / s.value, CanaryTimes::disturbance, 100 * disturbed),
+           "others on this host take time, caches, memory bandwidth or clock, so two runs of one point will differ",
+           "measure when the machine is quiet, and compare only what was measured in turn"}};
+}
+
 Checkup check_up(Session& s) {
   Checkup c;
+  const cpu_set_t cpus = cpus_of_the_job(s.world());
   if (s.is_root()) {
-    c.crowding = measure_crowding(s.cores_per_node());
+    c.crowding = measure_crowding(s.cores_per_node(), cpus);
     c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, each).value;
   }
   s.world().patient_barrier();
+  c.steadiness = measure_steadiness(s);
   if (s.world().size() > 1) {
     const runtime::Reduction sum(core::Element::f32, runtime::Combine::sum);
     c.small_all_reduce_s = median_time(s.world(), [&] {

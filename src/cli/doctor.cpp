@@ -52,6 +52,10 @@ void print_speed(const bench::Session& s, const bench::Checkup& c) {
       crowded.workers, s.cores_per_node(), 100 * crowded.share_of_alone, 1 / crowded.share_of_alone,
       100 * crowded.share_of_alone);
   fmt::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
+  fmt::print(
+      "steadiness  {:.2f}: best over median time of a small product and a copy on all ranks at once; {} of {} "
+      "rounds over {:.1f} times the best\n",
+      c.steadiness.value, c.steadiness.disturbed, c.steadiness.rounds, bench::CanaryTimes::disturbance);
   if (s.world().size() > 1) {
     fmt::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
                core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}),

@@ -1,10 +1,11 @@
-// What ranks find out about the machine that they share: who waits for a core.
+// What ranks find out about the machine that they share: who waits for a core, and how long the same work takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <memory>
 
+#include "bench/canary.hpp"
 #include "bench/noise_tally.hpp"
 #include "mpi/ranks.hpp"
 #include "support/hog.hpp"
@@ -26,10 +27,10 @@ Noise noise_of(const Communicator& world, double seconds) {
 TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
   const Communicator world = Communicator::world();
   const test::Pinned pinned(world.rank());
-  const Noise quick = noise_of(world, 0.02);
+  const Noise quick = noise_of(world, 0);
   EXPECT_TRUE(std::isnan(quick.run_delay_share) && std::isnan(quick.steal_share)) << "less than the counters can tell";
-  std::optional<test::Hog> hog;
-  if (world.rank() == world.size() - 1) hog.emplace();
+  std::unique_ptr<test::Hog> hog;
+  if (world.rank() == world.size() - 1) hog = std::make_unique<test::Hog>();
   const Noise with = noise_of(world, 0.2);
   hog.reset();
   world.barrier();
@@ -41,6 +42,34 @@ TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
   EXPECT_GT(with.run_delay_share, 0.25) << "rank " << world.rank();
   EXPECT_EQ(world.max(with.run_delay_share), -world.max(-with.run_delay_share)) << "the worst rank's, on all";
   if (without > 0.15) GTEST_SKIP() << "this machine is busy: without a hog the delay is " << without;
+}
+
+class CanaryCheck : public ::testing::Test {
+ protected:
+  runtime::SignalWatch signals_;
+  Session session_{signals_, core::Seconds{60}, "machine_check"};
+};
+
+TEST_F(CanaryCheck, EachRoundIsKeptAndTheSameOnAllRanks) {
+  const Communicator& world = session_.world();
+  Canary canary(session_, world);
+  EXPECT_EQ(canary.times().rounds(), 0u) << "the first touch of its memory is not a round";
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double time = canary.round();
+    EXPECT_GT(time, 0);
+    EXPECT_EQ(world.max(time), -world.max(-time));
+    EXPECT_EQ(canary.times().rounds(), i + 1);
+    EXPECT_GE(canary.times().ratio(i), 1);
+  }
+}
+
+TEST_F(CanaryCheck, FewerRanksThanTheWorldMayRunIt) {
+  const Communicator& world = session_.world();
+  const Communicator first = world.split(world.rank() == 0 ? 0 : -1, world.rank());
+  if (!first.is_null()) {
+    EXPECT_GT(Canary(session_, first).round(), 0);
+  }
+  world.barrier();
 }
 
 }  // namespace
