@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <new>
 #include <vector>
@@ -48,6 +49,25 @@ void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
   hwy::FlushStream();
 }
 
+// Eight sums, so that no addition waits for the one before.
+float Sum(const float* HWY_RESTRICT x, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+  std::size_t i = 0;
+  for (; i + 8 * lanes <= n; i += 8 * lanes) {
+    const float* const at = x + i;
+    s0 = hn::Add(s0, hn::LoadU(d, at)), s1 = hn::Add(s1, hn::LoadU(d, at + lanes));
+    s2 = hn::Add(s2, hn::LoadU(d, at + 2 * lanes)), s3 = hn::Add(s3, hn::LoadU(d, at + 3 * lanes));
+    s4 = hn::Add(s4, hn::LoadU(d, at + 4 * lanes)), s5 = hn::Add(s5, hn::LoadU(d, at + 5 * lanes));
+    s6 = hn::Add(s6, hn::LoadU(d, at + 6 * lanes)), s7 = hn::Add(s7, hn::LoadU(d, at + 7 * lanes));
+  }
+  const auto low = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), high = hn::Add(hn::Add(s4, s5), hn::Add(s6, s7));
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(low, high)));
+  for (; i < n; ++i) sum += x[i];
+  return sum;
+}
+
 }  // namespace gradmeter::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -60,6 +80,7 @@ namespace gradmeter::kernels {
 HWY_EXPORT(Chains);
 HWY_EXPORT(LanesOfChains);
 HWY_EXPORT(Triad);
+HWY_EXPORT(Sum);
 
 namespace {
 
@@ -116,6 +137,14 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
   if (!(sums[0] > 0)) throw core::WrongResult("measure_fma_peak: the chains did not run");
   const auto lanes = static_cast<double>(HWY_DYNAMIC_DISPATCH(LanesOfChains)() * rounds * threads);
   return core::Flops{2 * lanes} / core::Seconds{took};
+}
+
+float read_once(std::span<const float> values) {
+  std::atomic<float> sum{0};
+  split(values.size(), grain, [&](std::size_t first, std::size_t count) {
+    sum.fetch_add(HWY_DYNAMIC_DISPATCH(Sum)(values.data() + first, count), std::memory_order_relaxed);
+  });
+  return sum;
 }
 
 std::size_t triad_array_bytes() {

@@ -2,6 +2,7 @@
 // what memory brings. No library between: peak.hpp has what oneDNN and memcpy make of them.
 #pragma once
 #include <cstddef>
+#include <span>
 
 #include "core/units.hpp"
 
@@ -21,6 +22,10 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 /// Errors: WrongResult when a sum is wrong.
 /// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
 core::BytesPerSecond measure_triad(core::Seconds budget, std::size_t array_bytes = 0);
+
+/// The sum of all values, loaded once by compute_threads() threads on the widest vectors: what anybody takes at least
+/// who looks at each of them. Lines that are written count as well: they are loaded first, or stored no faster.
+float read_once(std::span<const float> values);
 
 /// Four times the last-level cache that the system reports, as STREAM's rules ask; within [64, 512] MiB.
 std::size_t triad_array_bytes();

@@ -45,7 +45,7 @@ class Trial {
 /// What can be done. `refusal`: why a problem of this operation and precision cannot be had here; empty: it can.
 /// `resident_bytes`: of one operand set.
 struct TrialInfo {
-  std::string_view backend;
+  std::string_view backend, source;
   Operation operation;
   Precision precision;
   std::string (*refusal)(const Problem&);

@@ -26,11 +26,9 @@ DataSplit make_data(const DataOptions& options) {
   refuse_none(options.validation_samples, "validation");
   if (!options.directory.empty())
     return read_idx_directory(options.directory, options.train_samples, options.validation_samples);
-  return {.train = make_digits({.samples = options.train_samples, .seed = options.seed, .threads = options.threads}),
-          .validation = make_digits({.samples = options.validation_samples,
-                                     .seed = options.seed,
-                                     .offset = kValidationOffset,
-                                     .threads = options.threads})};
+  return {.train = make_digits({.samples = options.train_samples, .seed = options.seed}),
+          .validation =
+              make_digits({.samples = options.validation_samples, .seed = options.seed, .offset = kValidationOffset})};
 }
 
 }  // namespace gradmeter::model

@@ -13,12 +13,11 @@ struct DataOptions {
   std::size_t train_samples = 60'000;       ///< drawn; of files, at most the first so many
   std::size_t validation_samples = 10'000;  ///< as above
   std::uint64_t seed = 1;                   ///< of the built-in digits
-  std::size_t threads = 1;                  ///< that draw the built-in digits
 };
 
 /// Both parts have equal features and classes and share no sample. Equal options give equal bytes on every rank.
-/// Cost:   see make_digits: 60,000 samples in about 0.7 s on one thread.
-/// Errors: UsageError of one line, see make_digits and read_idx_directory.
+/// Cost:   of the built-in digits, see make_digits: what is asked for is drawn, and nothing else; of files, all of
+/// them. Errors: UsageError of one line, see make_digits and read_idx_directory.
 DataSplit make_data(const DataOptions&);
 
 }  // namespace gradmeter::model

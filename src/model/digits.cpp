@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <new>
-#include <stdexcept>
+#include <mutex>
 #include <string>
-#include <thread>
+#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -31,6 +29,8 @@ constexpr double kPixelNoise = 0.08;         // standard deviation, of full ink,
 constexpr double kWandering = 1.0;           // largest shift of the centre [pixels]
 constexpr double kWidth = 16, kHeight = 20;  // of the unit box [pixels], as MNIST fits its digits into 20 × 20
 constexpr int kPiecesPerArc = 6;             // straight pieces between two knots
+
+constexpr std::size_t kMostKept = std::size_t{1} << 16;  // samples: 53 MB
 
 // Keeps these streams apart from others that start from the same seed.
 constexpr std::uint64_t kDomain = 0x6469'6769'7473'0000;  // "digits"
@@ -171,38 +171,36 @@ void write(Stroke stroke, const Hand& hand, Draws& draws, Sheet& sheet) {
 class Digits final : public Dataset {
  public:
   explicit Digits(const DigitsSpec& spec)
-      : name_(fmt::format("digits:seed={},samples={}", spec.seed, spec.samples)),
-        pixels_(spec.samples * kDigitPixels),
-        labels_(spec.samples) {
+      : spec_(spec), name_(fmt::format("digits:seed={},samples={}", spec.seed, spec.samples)) {
     if (spec.offset != 0) name_ += fmt::format(",offset={}", spec.offset);
-    const std::size_t parts = std::clamp<std::size_t>(spec.threads, 1, spec.samples);
-    std::vector<std::jthread> helpers;
-    for (std::size_t part = 1; part < parts; ++part)
-      helpers.emplace_back([this, &spec, part, parts] { draw_part(spec, part, parts); });
-    draw_part(spec, 0, parts);
   }
 
   const std::string& name() const override { return name_; }
-  std::size_t size() const override { return labels_.size(); }
+  std::size_t size() const override { return spec_.samples; }
   std::size_t features() const override { return kDigitPixels; }
   std::size_t classes() const override { return kDigits; }
-  std::span<const std::uint8_t> image(std::size_t i) const override {
-    return std::span(pixels_).subspan(i * kDigitPixels, kDigitPixels);
-  }
-  std::int32_t label(std::size_t i) const override { return labels_[i]; }
+  std::span<const std::uint8_t> image(std::size_t i) const override { return sample(i).pixels; }
+  std::int32_t label(std::size_t i) const override { return sample(i).label; }
 
  private:
-  void draw_part(const DigitsSpec& spec, std::size_t part, std::size_t parts) {
-    const std::size_t end = spec.samples * (part + 1) / parts;
-    for (std::size_t i = spec.samples * part / parts; i < end; ++i) {
-      const std::span<std::uint8_t, kDigitPixels> image(&pixels_[i * kDigitPixels], kDigitPixels);
-      labels_[i] = draw_digit(spec.seed, spec.offset + i, image);
-    }
+  struct Sample {
+    std::array<std::uint8_t, kDigitPixels> pixels;
+    std::uint8_t label;
+  };
+
+  const Sample& sample(std::size_t i) const {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = kept_.find(i); it != kept_.end()) return it->second;
+    if (kept_.size() >= kMostKept) kept_.clear();
+    Sample& s = kept_[i];  // its place stays when others come
+    s.label = static_cast<std::uint8_t>(draw_digit(spec_.seed, spec_.offset + i, s.pixels));
+    return s;
   }
 
+  DigitsSpec spec_;
   std::string name_;
-  std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+  mutable std::mutex mutex_;  // ranks may be threads
+  mutable std::unordered_map<std::size_t, Sample> kept_;
 };
 
 }  // namespace
@@ -221,15 +219,10 @@ std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::
 
 std::shared_ptr<const Dataset> make_digits(const DigitsSpec& spec) {
   if (spec.samples == 0) throw core::UsageError("0 samples asked for: a data set needs at least 1");
-  constexpr std::size_t kMost = std::size_t{1} << 31;  // 1.6 TB of pixels; keeps the products below from wrapping
+  constexpr std::size_t kMost = std::size_t{1} << 39;  // so that sets a large offset apart share no sample
   if (spec.samples > kMost)
     throw core::UsageError(fmt::format("{} samples asked for: at most {} are possible", spec.samples, kMost));
-  try {
-    return std::make_shared<Digits>(spec);
-  } catch (const std::bad_alloc&) {
-    throw core::UsageError(fmt::format("{} samples need {} bytes, more memory than there is: ask for fewer",
-                                       spec.samples, spec.samples * (kDigitPixels + 1)));
-  }
+  return std::make_shared<Digits>(spec);
 }
 
 }  // namespace gradmeter::model

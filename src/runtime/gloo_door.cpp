@@ -9,6 +9,7 @@
 
 #ifdef GRADMETER_HAS_GLOO
 #include <gloo/allreduce.h>
+#include <gloo/config.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -129,6 +130,10 @@ struct GlooGroup::State {
 
 std::string gloo_refusal() { return {}; }
 
+std::string gloo_version() {
+  return fmt::format("gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
+}
+
 GlooGroup::GlooGroup(const Communicator& c) : state_(std::make_unique<State>()) {
   const bool one_host = c.split_by_node().size() == c.size();
   naming_gloo("connect", [&] {
@@ -162,6 +167,8 @@ void GlooGroup::all_reduce(const std::byte* in, std::byte* out, std::size_t coun
 struct GlooGroup::State {};
 
 std::string gloo_refusal() { return "built without gloo: install libgloo-dev and configure again, or use mpi"; }
+
+std::string gloo_version() { return {}; }
 
 GlooGroup::GlooGroup(const Communicator&) { throw core::UsageError(gloo_refusal()); }
 

@@ -13,6 +13,8 @@ enum class GlooAlgorithm { ring, bcube };
 
 /// Why there is no gloo here, with what to do; empty: there is.
 std::string gloo_refusal();
+/// "gloo 0.5.0", of the headers that the program was built with; empty: there is none.
+std::string gloo_version();
 /// Has gloo its own operators for this type? fp64, fp32, fp16, int64, int32 and int8.
 bool gloo_has(core::Element);
 

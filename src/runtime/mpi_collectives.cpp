@@ -11,6 +11,14 @@ std::size_t begin_bytes(const MpiCuts& cuts, const Communicator& c, const Reduct
   return static_cast<std::size_t>(cuts.begins[static_cast<std::size_t>(c.rank())]) * r.bytes();
 }
 
+int block_of(const MpiBuffers& b, const Communicator& c) {
+  return mpi_count(b.count / static_cast<std::size_t>(c.size()));
+}
+
+std::size_t begin_bytes(int block, const Communicator& c, const Reduction& r) {
+  return static_cast<std::size_t>(block) * static_cast<std::size_t>(c.rank()) * r.bytes();
+}
+
 }  // namespace
 
 bool MpiRequests::done() {
@@ -54,6 +62,28 @@ void mpi_all_gather(const Communicator& c, MpiBuffers b, const MpiCuts& cuts, co
   check_mpi(MPI_Allgatherv(in, mine, r.type(), b.out, counts, begins, r.type(), c.get()), "MPI_Allgatherv");
 }
 
+void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
+  const int block = block_of(b, c);
+  std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(block, c, r);
+  if (later) {
+    return check_mpi(
+        MPI_Ireduce_scatter_block(source_of(b), out, block, r.type(), r.operation(), c.get(), later->next()),
+        "MPI_Ireduce_scatter_block");
+  }
+  check_mpi(MPI_Reduce_scatter_block(source_of(b), out, block, r.type(), r.operation(), c.get()),
+            "MPI_Reduce_scatter_block");
+}
+
+void mpi_all_gather(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
+  const int block = block_of(b, c);
+  const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(block, c, r);
+  if (later) {
+    return check_mpi(MPI_Iallgather(in, block, r.type(), b.out, block, r.type(), c.get(), later->next()),
+                     "MPI_Iallgather");
+  }
+  check_mpi(MPI_Allgather(in, block, r.type(), b.out, block, r.type(), c.get()), "MPI_Allgather");
+}
+
 void mpi_broadcast(const Communicator& c, MpiBuffers b, int root, const Reduction& r, MpiRequests* later) {
   const int n = mpi_count(b.count);
   if (later) return check_mpi(MPI_Ibcast(b.out, n, r.type(), root, c.get(), later->next()), "MPI_Ibcast");
@@ -61,7 +91,7 @@ void mpi_broadcast(const Communicator& c, MpiBuffers b, int root, const Reductio
 }
 
 void mpi_all_to_all(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
-  const int n = mpi_count(b.count / static_cast<std::size_t>(c.size()));
+  const int n = block_of(b, c);
   if (later) {
     return check_mpi(MPI_Ialltoall(source_of(b), n, r.type(), b.out, n, r.type(), c.get(), later->next()),
                      "MPI_Ialltoall");

@@ -37,6 +37,9 @@ void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiReques
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// The rank gives its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
+/// The same two for equal blocks, as most callers have them: the count is a multiple of the ranks.
+void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
+void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 /// In place only: `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
 /// The count must be a multiple of the ranks.

@@ -32,6 +32,17 @@ TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {
   });
 }
 
+TEST(Roofline, ReadingOnceMissesNothing) {
+  tests::on_every_target([] {
+    for (const std::size_t n : {0u, 1u, 15u, 129u, 100'000u, 1'000'001u}) {
+      std::vector<float> values(n);
+      double sum = 0;
+      for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 7) - 3, sum += values[i];
+      EXPECT_EQ(read_once(values), sum) << n;  // small whole numbers: exact
+    }
+  });
+}
+
 TEST(Roofline, MemoryHasARateThatMemoriesHave) {
   const double rate = measure_triad(core::Seconds{0.02}, std::size_t{1} << 24).value;
   EXPECT_GT(rate, 1e8);

@@ -1,0 +1,29 @@
+#include "runtime/agreement.hpp"
+
+#include <array>
+#include <limits>
+
+#include "runtime/mpi_collectives.hpp"
+
+namespace gradmeter::runtime {
+
+bool same_on_all(const Communicator& c, std::optional<std::uint64_t> mine) {
+  constexpr auto none = std::numeric_limits<std::int64_t>::min();
+  // ~x falls as x grows: the largest of both are one number's only where all are equal.
+  std::array<std::int64_t, 2> most{none, none};
+  if (mine) most = {static_cast<std::int64_t>(*mine), ~static_cast<std::int64_t>(*mine)};
+  auto* bytes = reinterpret_cast<std::byte*>(most.data());
+  mpi_all_reduce(c, {bytes, bytes, most.size()}, Reduction(core::Element::i64, Combine::max), nullptr);
+  const bool nobody = most[0] == none && most[1] == none;
+  return nobody || most[0] == ~most[1];
+}
+
+Said first_said(const Communicator& c, const std::string& mine) {
+  const bool says = !mine.empty();
+  if (!c.any(says)) return {};
+  Said said{.text = {}, .rank = static_cast<int>(-c.max(says ? -c.rank() : -c.size())), .by_all = c.all(says)};
+  said.text = c.broadcast_text(mine, said.rank);
+  return said;
+}
+
+}  // namespace gradmeter::runtime

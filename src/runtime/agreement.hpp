@@ -1,0 +1,25 @@
+// What ranks must know of each other, without anybody holding all ranks' answers.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::runtime {
+
+/// Collective: do all ranks that have an opinion have the same?
+/// Cost: one all-reduce of 16 bytes.
+bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
+
+/// What one rank said, and whether all others said something too.
+struct Said {
+  std::string text = {};  ///< empty: nobody said anything
+  int rank = -1;
+  bool by_all = false;
+};
+/// Collective: the text of the lowest rank that has one.
+/// Cost: three small all-reduces, and a broadcast where there is one.
+Said first_said(const Communicator&, const std::string& mine);
+
+}  // namespace gradmeter::runtime
