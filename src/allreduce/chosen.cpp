@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "allreduce/known_data.hpp"
 #include "allreduce/shipped_table.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -64,8 +66,7 @@ namespace {
 
 /// Ranks on other nodes may have read another file of the same name.
 void check_same_on_all(const Chooser& chooser, const runtime::Communicator& c) {
-  const auto names = c.all_gather_text(chooser.name());
-  if (std::any_of(names.begin(), names.end(), [&](const auto& n) { return n != names.front(); })) {
+  if (!runtime::same_on_all(c, hash_of(std::as_bytes(std::span(chooser.name()))))) {
     throw core::UsageError("the ranks have different tables of algorithms; give all of them the same file");
   }
 }

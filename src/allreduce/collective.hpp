@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,6 +64,15 @@ struct Waiting {
   std::uint32_t round = 0, rounds = 0;
 };
 
+/// What a codec keeps from call to call: error feedback, momentum, bases, the count of calls. Of one collective.
+class CodecState {
+ public:
+  CodecState() = default;
+  CodecState(const CodecState&) = delete;
+  CodecState& operator=(const CodecState&) = delete;
+  virtual ~CodecState() = default;
+};
+
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -81,8 +91,12 @@ class Collective {
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
   /// Null: nothing is encoded.
   virtual std::optional<CodingTime> coding() const { return std::nullopt; }
-  /// Drops what a codec keeps from call to call: error feedback, momentum, bases.
-  virtual void forget() {}
+  /// Begins anew, as if nothing had been called, and hands over what a codec has kept so far; null: nothing is kept.
+  /// Between calls only. Moves memory, copies none.
+  virtual std::unique_ptr<CodecState> take_state() { return nullptr; }
+  /// Puts back what `take_state` of this collective has handed over.
+  virtual void restore_state(std::unique_ptr<CodecState>) {}
+  void forget() { (void)take_state(); }
 };
 
 }  // namespace gradmeter::allreduce

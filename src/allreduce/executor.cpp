@@ -26,14 +26,16 @@ bool takes_whole_tensors(const ExecutorOptions& o) { return o.codec && o.codec->
 /// What a slice is cut at [elements].
 std::size_t grain_of(const ExecutorOptions& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->grain() : 1; }
 
-/// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side.
+/// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side. Where the goal says who owns
+/// which block, all ranks send equally long runs in some round or other (a test holds schedules to it): one rank's
+/// steps are looked at.
 bool spans_blocks(const Algorithm& a) {
   Steps steps;
   for (const auto& s : a.schedules) {
     if (cut_for(s->goal()) == Cut::run) continue;
     for (std::uint32_t k = 0; k < s->rounds(); ++k) {
       steps.clear();
-      for (std::uint32_t r = 0; r < s->ranks(); ++r) s->steps(k, r, steps);
+      s->steps(k, 0, steps);
       if (std::any_of(steps.begin(), steps.end(), [](const Step& x) { return x.blocks.count > 1; })) return true;
     }
   }
@@ -57,20 +59,22 @@ std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOp
 Slices cut(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width, bool whole,
            std::size_t message) {
   const Schedule& s = *a.schedules.front();
-  return {cut_for(s.goal()), elements, width, s.blocks(), message, whole, grain_of(o)};
+  const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
+  return {cut_for(s.goal()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
 }
 
 }  // namespace
 
 std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o) {
   const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+  const std::size_t lanes = lanes_for(a.schedules);
   if (o.codec) {
     const bool whole = takes_whole_tensors(o) || spans_blocks(a);
-    return collective_channels * (wire_bytes(a, message, o, whole) + 4096);
+    return lanes * (wire_bytes(a, message, o, whole) + 4096);
   }
   const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
-                                      [&](const auto& s) { return compile(*s, rank, o.placement).uses_alternate; });
-  return alternates ? collective_channels * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
+                                      [&](const auto& s) { return uses_alternate(*s, rank, o.placement); });
+  return alternates ? lanes * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
 }
 
 Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExecutorOptions o)
@@ -90,8 +94,9 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
   const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
   const std::uint32_t blocks = algorithm_.schedules.front()->blocks();
   const std::size_t landing = reads_all(t) ? 0 : ((wire ? wire : slice) / blocks + 2048) * landing_blocks;
-  if (landing) landings_.emplace(static_cast<std::size_t>(t.channels()) * (landing + 4096));
-  for (int c = 0; c < t.channels(); ++c) {
+  const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
+  if (landing) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  for (int c = 0; c < lanes; ++c) {
     const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
                             .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
     std::optional<CodedSlice> coded;
@@ -194,13 +199,14 @@ Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
   return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
 }
 
-std::uint64_t Executor::due(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o, const Slices& slices,
-                            std::size_t width) {
+std::uint64_t Executor::buffer_bytes(const ExecutorOptions& o, const Slices& slices, std::size_t width) {
   std::uint64_t sum = 0;
-  for (std::size_t s = 0; s < slices.count(); ++s) {
-    const Schedule& schedule = *a.schedules[s % a.schedules.size()];
-    sum += o.codec ? coded_bytes_sent(schedule, rank, slices[s], [&](std::size_t n) { return o.codec->wire_bytes(n); })
-                   : elements_sent(schedule, rank, slices[s]) * width;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Slice slice = slices[i];
+    for (std::uint32_t b = 0; b < slice.blocks; ++b) {
+      const std::size_t n = slice.extent({b, 1}).elements;
+      sum += o.codec ? o.codec->wire_bytes(n) : n * width;
+    }
   }
   return sum;
 }
@@ -209,7 +215,14 @@ std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slice
   for (const Due& d : known_due_) {
     if (d.elements == elements && d.width == width) return d.bytes;
   }
-  const std::uint64_t sum = due(algorithm_, static_cast<std::uint32_t>(transport_.rank()), options_, slices, width);
+  const auto rank = static_cast<std::uint32_t>(transport_.rank());
+  const auto coded = [&](std::size_t n) { return options_.codec->wire_bytes(n); };
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Schedule& schedule = *algorithm_.schedules[i % algorithm_.schedules.size()];
+    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
+                          : elements_sent(schedule, rank, slices[i]) * width;
+  }
   known_due_.push_back({elements, width, sum});
   return sum;
 }

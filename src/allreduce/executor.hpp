@@ -23,11 +23,10 @@ struct ExecutorOptions {
   std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
 };
-/// Pipelines that run side by side; a transport for collectives has so many channels.
-inline constexpr int collective_channels = 4;
 
 /// Scratch, kept for good: what peers may read of it (values summed beside their block) is taken from `scratch`, at
-/// most the slices under way; what lands for a reduction goes to private memory.
+/// most the slices under way; what lands for a reduction goes to private memory. The transport should have
+/// most_lanes() channels: a lane has one for itself, and with fewer there are fewer lanes.
 /// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps a slice as encoded.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
 class Executor final : public Collective {
@@ -43,10 +42,9 @@ class Executor final : public Collective {
 
   /// What the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
-  /// How a buffer is cut; and what this rank sends of it [bytes]. message_bytes must be said.
+  /// How a buffer is cut; and what all of it is on the wire [bytes]. message_bytes must be said.
   static Slices slices(const Algorithm&, const ExecutorOptions&, std::size_t elements, std::size_t element_bytes);
-  static std::uint64_t due(const Algorithm&, std::uint32_t rank, const ExecutorOptions&, const Slices&,
-                           std::size_t element_bytes);
+  static std::uint64_t buffer_bytes(const ExecutorOptions&, const Slices&, std::size_t element_bytes);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.

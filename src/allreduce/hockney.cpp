@@ -11,6 +11,9 @@ class Walk {
   Walk(std::size_t slices, std::size_t element_bytes, const std::vector<double>& begin, Link link)
       : element_bytes_(element_bytes), link_(link), done_(slices, begin), port_(begin), core_(begin), next_(begin) {}
 
+  /// A slice begins when `before` is done, which had its lane.
+  void follow(std::size_t number, std::size_t before) { done_[number] = done_[before]; }
+
   void round(const Schedule& s, std::uint32_t k, std::size_t number, const Slice& slice) {
     std::vector<double>& now = done_[number];
     for (std::uint32_t r = 0; r < s.ranks(); ++r) {
@@ -59,17 +62,23 @@ std::vector<double> hockney_finish_times(const Schedule& s, std::size_t elements
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules, const Slices& slices,
                                          std::size_t element_bytes, const std::vector<double>& begin, Link link) {
   Walk walk(slices.count(), element_bytes, begin, link);
-  std::uint32_t rounds = 0;
-  for (const auto& s : schedules) rounds = std::max(rounds, s->rounds());
+  const std::size_t lanes = lanes_for(schedules);
+  const auto schedule_of = [&](std::size_t slice) -> const Schedule& { return *schedules[slice % schedules.size()]; };
   // Slices follow each other one round apart; those of different schedules go side by side.
-  const std::size_t waves = rounds + (slices.count() - 1) / schedules.size();
-  for (std::size_t wave = 0; wave < waves; ++wave) {
-    for (std::size_t i = 0; i < slices.count(); ++i) {
-      const std::size_t behind = i / schedules.size();
-      const Schedule& s = *schedules[i % schedules.size()];
-      if (behind > wave || wave - behind >= s.rounds()) continue;
-      walk.round(s, static_cast<std::uint32_t>(wave - behind), i, slices[i]);
+  std::vector<std::size_t> first;  // by slice: the wave of its first round
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const std::size_t free = i < lanes ? 0 : first[i - lanes] + schedule_of(i - lanes).rounds();
+    first.push_back(std::max(i / schedules.size(), free));
+  }
+  const std::size_t waves = first.back() + schedule_of(slices.count() - 1).rounds();
+  for (std::size_t wave = 0, done = 0; wave < waves; ++wave) {
+    for (std::size_t i = done; i < slices.count() && first[i] <= wave; ++i) {
+      const Schedule& s = schedule_of(i);
+      const std::size_t round = wave - first[i];
+      if (round == 0 && i >= lanes) walk.follow(i, i - lanes);
+      if (round < s.rounds()) walk.round(s, static_cast<std::uint32_t>(round), i, slices[i]);
     }
+    while (done < slices.count() && first[done] + schedule_of(done).rounds() <= wave) ++done;
   }
   return walk.end();
 }

@@ -18,8 +18,9 @@ struct Link {
 std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
                                          const std::vector<double>& begin, Link);
 
-/// The same for a buffer in slices, each a pipeline of its own: a slice's round begins when its own round before and
-/// the rank's port and core are done with what came earlier. Slice s runs schedule s mod count. One slice: as above.
+/// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes: a slice begins when the one
+/// before it on its lane is done, and a slice's round when its own round before and the rank's port and core are done
+/// with what came earlier. Slice s runs schedule s mod count. One slice: as above.
 /// Cost: O(steps · slices).
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
                                          const std::vector<double>& begin, Link);

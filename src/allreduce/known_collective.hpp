@@ -20,6 +20,9 @@ Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byt
 /// The same of one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can check it together.
 /// Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
+/// The same of an all-reduce's result that other ranks do not hold: all of it where that takes at most 2^26 of the
+/// ranks' elements, else so many, in runs spread over it and elsewhere on every rank. Cost: O(count), bounded.
+Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void damage(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
 /// Do all ranks end with the same data?

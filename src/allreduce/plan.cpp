@@ -23,6 +23,7 @@ class Compiler {
     plan_.blocks = s.blocks();
     place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
     for (auto& l : last_send_) l.assign(s.blocks(), 0);
+    read_in_.assign(s.blocks(), 0);
     if (placement == Placement::out_of_place && s.goal() == Goal::all_gather && sends_runs()) {
       plan_.first_copies.push_back({{rank, 1}, Place::in});
       place_[rank] = Place::out;
@@ -36,6 +37,12 @@ class Compiler {
     }
     note_forwarded();
     return std::move(plan_);
+  }
+
+  /// Is anything put beside its block? Known from the first round in which it is.
+  bool alternates() {
+    for (u32 k = 0; k < s_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
+    return plan_.uses_alternate;
   }
 
  private:
@@ -62,11 +69,13 @@ class Compiler {
                     .reductions = {size(plan_.reductions), 0},
                     .finishes = {size(plan_.finishes), 0}};
     for (const Step& x : steps_) {
-      if (x.kind == StepKind::send) add_send(x);
+      if (x.kind != StepKind::send) continue;
+      add_send(x);
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) read_in_[b] = k + 1;
     }
     round.sends.count = size(plan_.sends) - round.sends.first;
     round.encodes.count = size(plan_.encodes) - round.encodes.first;
-    add_receives(round);
+    add_receives(k, round);
     for (const Step& x : steps_) {
       if (x.kind == StepKind::finish) add_finish(x);
     }
@@ -89,13 +98,13 @@ class Compiler {
     }
   }
 
-  void add_receives(PlanRound& round) {
+  void add_receives(u32 k, PlanRound& round) {
     // Decide every destination from the places before the round, then move the values.
     u32 landing = 0;
     for (const Step& x : steps_) {
       if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
       const bool direct = x.kind == StepKind::recv;
-      const Place to = destination(x);
+      const Place to = destination(k, x);
       plan_.receives.push_back({x.peer, x.blocks, direct, to, direct ? fence(to, x.blocks) : 0});
       if (!direct) landing += x.blocks.count;
     }
@@ -171,12 +180,10 @@ class Compiler {
   }
 
   /// `out`, unless a peer reads this block there in this very round.
-  Place destination(const Step& x) const {
+  Place destination(u32 k, const Step& x) const {
     if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
-    const bool read_now = std::any_of(steps_.begin(), steps_.end(), [&](const Step& y) {
-      return y.kind == StepKind::send && y.blocks.overlaps(x.blocks);
-    });
-    if (!read_now) return Place::out;
+    const auto first = read_in_.begin() + x.blocks.first;
+    if (std::find(first, first + x.blocks.count, k + 1) == first + x.blocks.count) return Place::out;
     const Place now = place_[x.blocks.first];
     if (now == Place::in) return first_alternative_;
     return now == Place::out ? Place::alternate : Place::out;
@@ -208,6 +215,7 @@ class Compiler {
   Plan plan_;
   Steps steps_;
   std::vector<Place> place_;
+  std::vector<u32> read_in_;                   ///< by block: the last round in which a peer reads it, from 1 on
   std::vector<bool> on_wire_;                  ///< by block: is `wire` what a peer would get now?
   std::array<std::vector<u32>, 4> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
 };
@@ -223,19 +231,13 @@ std::size_t copied_blocks(const Plan& p) {
 
 std::string coded_refusal(const Schedule& s) {
   if (s.goal() != Goal::all_reduce) return fmt::format("{} has no codec", name(s.goal()));
-  if (s.rounds() <= 1) return {};
-  std::vector<u32> finished(s.blocks(), 0);
-  Steps steps;
-  for (u32 k = 0; k < s.rounds(); ++k) {
-    steps.clear();
-    for (u32 r = 0; r < s.ranks(); ++r) s.steps(k, r, steps);
-    for (const Step& x : steps) {
-      if (x.kind != StepKind::finish) continue;
-      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) ++finished[b];
-    }
-  }
-  if (std::ranges::all_of(finished, [](u32 n) { return n == 1; })) return {};
+  if (s.rounds() <= 1 || !s.finishes_everywhere()) return {};
   return "several ranks finish the same sum, each from other encodings, and would end with different values";
+}
+
+bool uses_alternate(const Schedule& s, u32 rank, Placement placement) {
+  if (placement == Placement::out_of_place) return compile(s, rank, placement).uses_alternate;
+  return Compiler(s, rank, placement, Form::plain, Place::out).alternates();
 }
 
 Plan compile(const Schedule& s, u32 rank, Placement placement, Form form) {

@@ -86,10 +86,12 @@ struct Plan {
 /// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a codec
 /// cannot be had (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
+/// What the plain plan says, without the plan: in place, where the answer is yes, after a round or two.
+bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// Why ranks would not end with equal values if messages were encoded; empty: they do. That is so where one rank
 /// finishes each block, encodes it once and all others get those bytes, and where there is one round, so that all
-/// decode the same contributions. Cost: O(steps) of all ranks.
+/// decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

@@ -1,5 +1,6 @@
 #include "allreduce/schedule.hpp"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 
@@ -20,6 +21,9 @@ class Sequence final : public Schedule {
   std::uint32_t ranks() const override { return parts_.front()->ranks(); }
   std::uint32_t blocks() const override { return parts_.front()->blocks(); }
   std::uint32_t rounds() const override { return rounds_; }
+  bool finishes_everywhere() const override {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part->finishes_everywhere(); });
+  }
   void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const override {
     for (const auto& part : parts_) {
       if (round < part->rounds()) return part->steps(round, rank, out);

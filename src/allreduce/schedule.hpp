@@ -54,6 +54,8 @@ class Schedule {
   virtual std::uint32_t rounds() const = 0;
   /// Who gives, in a broadcast.
   virtual std::uint32_t root() const { return 0; }
+  /// Does every rank finish every sum that it takes part in? Else each sum is finished once.
+  virtual bool finishes_everywhere() const { return false; }
   /// Appends this rank's steps of this round. Cost: O(steps).
   virtual void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const = 0;
 };
@@ -89,6 +91,7 @@ struct StatedCost {
   std::uint32_t rounds = 0;      ///< communication rounds on the longest chain of messages
   std::uint64_t messages = 0;    ///< by all ranks together, for one slice
   double sent_per_rank_max = 0;  ///< in buffers: 2(p-1)/p for the ring
+  std::uint64_t sent = 0;        ///< in buffers, by all ranks together: so often is every block sent
   bool operator==(const StatedCost&) const = default;
 };
 

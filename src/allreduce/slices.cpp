@@ -1,6 +1,7 @@
 #include "allreduce/slices.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace gradmeter::allreduce {
 namespace {
@@ -64,6 +65,25 @@ Slice Slices::operator[](std::size_t number) const {
 std::size_t Slices::scratch_elements() const {
   if (cut_ == Cut::run || count_ == 1) return count_ == 1 ? total_ : length_;
   return blocks_ * longest_share(total_, blocks_, count_);
+}
+
+int most_lanes(int ranks) {
+  constexpr int least = 4, most = 16;
+  return std::clamp(4 * static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1)), least, most);
+}
+
+std::size_t lanes_for(std::span<const SchedulePtr> schedules) {
+  constexpr std::size_t least = 4;
+  std::size_t rounds = 0;
+  for (const auto& s : schedules) rounds += s->rounds();
+  const auto most = static_cast<std::size_t>(most_lanes(static_cast<int>(schedules.front()->ranks())));
+  return schedules.size() == 1 ? least : std::clamp(rounds, least, most);
+}
+
+std::size_t message_bytes_for(std::span<const SchedulePtr> schedules, std::size_t bytes, std::size_t message_bytes) {
+  constexpr std::size_t worth_it = std::size_t{128} << 10, slices_a_lane = 8;
+  if (schedules.size() == 1) return message_bytes;
+  return std::min(message_bytes, std::max(worth_it, bytes / (slices_a_lane * lanes_for(schedules))));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "allreduce/schedule.hpp"
 
@@ -55,6 +56,18 @@ class Slices {
   std::size_t total_ = 0, count_ = 1, grain_ = 1;
   std::size_t length_ = 0;  ///< run: of all slices but the last
 };
+
+/// Slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the other. A slice is
+/// in one round at a time. One schedule has every rank that matters busy in each round, so that four lanes fill the
+/// links. In several trees a rank has something to do in a few rounds only: it is busy when about as many slices are
+/// under way as all trees have rounds; at P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times as long.
+std::size_t lanes_for(std::span<const SchedulePtr>);
+/// The most lanes that an algorithm takes on so many ranks: 4 to 16, by the depth of a binary tree.
+int most_lanes(int ranks);
+
+/// How long a block's messages should be, `message_bytes` at most: several trees want short slices, since the first one
+/// goes up and down before the pipeline is full; not shorter than what is worth a message.
+std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// Elements that `rank` sends when the schedule runs over one slice: the sum over its messages; and what it sends when
 /// each block is encoded by itself, given the bytes of a block of so many elements.

@@ -228,6 +228,14 @@ std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::
   return std::nullopt;
 }
 
+Arrives arrives(const core::ParsedName& codec) {
+  constexpr std::array<std::string_view, 3> deterministic{"dgc", "onebit", "topk"};
+  if (codec.base == "randomk") return Arrives::chosen;
+  if (codec.base == "powersgd") return Arrives::projected;
+  const bool drawn = std::ranges::find(deterministic, codec.base) == deterministic.end();
+  return drawn && !is(codec, "rounding", "nearest") ? Arrives::all : Arrives::encoded;
+}
+
 bool agrees(const ExpectedError& e, double measured, std::size_t draws) {
   constexpr double allowed = 1e-3;
   if (e.is_bound) return measured <= e.mean * (1 + allowed);

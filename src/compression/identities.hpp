@@ -1,5 +1,6 @@
 // What the error of a codec must be, worked out from the numbers that it is given: to hold beside what it is.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -21,6 +22,16 @@ struct ExpectedError {
 /// over x in double; top-k besides orders it. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et
 /// al., NIPS 2017 (TernGrad); Horváth et al., 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
+
+/// What of x arrives where it is decoded, but for an error that is drawn or is within the format's rounding.
+enum class Arrives : std::uint8_t {
+  all,        ///< x itself: on average over the draws, or rounded to the nearest number of a format
+  encoded,    ///< what any encoding of x decodes to: nothing is drawn
+  chosen,     ///< x at places that all ranks choose alike, times a factor; 0 elsewhere
+  projected,  ///< of a sum: its projection onto a space of few dimensions
+};
+/// `codec`: as above.
+Arrives arrives(const core::ParsedName& codec);
 
 /// Is the mean error measured over `draws` encodings what is expected? Six standard deviations and 0.1 % are allowed:
 /// random bits are few, and sums are in fp32.

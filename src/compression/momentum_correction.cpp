@@ -54,6 +54,10 @@ void check_dgc(const core::ParsedName& name) {
   }
 }
 
+double momentum_of(const CodecChoice& c) {
+  return c.info->name == "dgc" ? detail::number_between(c.parsed, "momentum", 0, 1, false) : 0;
+}
+
 double l2_of_gradient(std::span<const float> g) {
   std::array<double, 8> partial{};
   for (std::size_t i = 0; i < g.size(); ++i) partial[i % 8] += double{g[i]} * double{g[i]};

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "compression/registry.hpp"
 #include "compression/topk.hpp"
 #include "core/name.hpp"
 
@@ -39,6 +40,8 @@ class MomentumCorrection {
   std::unique_ptr<const TopK> encoding_;
 };
 void check_dgc(const core::ParsedName&);
+/// The momentum that a codec brings, in an optimizer's place; 0: none.
+double momentum_of(const CodecChoice&);
 
 /// Root of the sum of squares, in doubles and one fixed order.
 double l2_of_gradient(std::span<const float> g);

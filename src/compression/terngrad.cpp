@@ -162,7 +162,7 @@ class TernGrad final : public detail::Vectorised {
 }  // namespace
 
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName& name) {
-  static constexpr std::array<std::string_view, 2> exchanges{"sum", "sra"};
+  static constexpr std::array<std::string_view, 3> exchanges{"gather", "sum", "sra"};
   one_of(name, "exchange", exchanges);
   return std::make_unique<TernGrad>(name.canonical(), ternary_clip(name), TernGrad::Loops::fast);
 }

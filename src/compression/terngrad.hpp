@@ -15,9 +15,9 @@ namespace gradmeter::compression {
 /// clipped; clipping adds a bias whose square is Σ (|x| - clip·σ)₊².
 /// Grain 1, but each call has its own scale: codes depend on how a span is cut.
 /// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
-/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is sum (integers with one scale for all
-/// ranks, see below) or sra (a schedule's, of encoded parts).
-/// Source: Wen et al., NeurIPS 2017.
+/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is gather (these bytes, to everybody),
+/// sra (a schedule's, of encoded parts) or sum (whole bytes with one scale for all ranks, see below: sums of P such
+/// codes need log2(2P + 1) bits). Source: Wen et al., NeurIPS 2017.
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 
 /// The parts of it, for a sum of integers with one scale for all ranks (the largest of their M).

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "allreduce/compressed/compressed.hpp"
 #include "allreduce/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
@@ -86,7 +87,7 @@ struct Outcome {
 Outcome run(const Case& c) {
   const auto ranks = static_cast<std::size_t>(c.ranks);
   const auto algorithm = find_algorithm(c.algorithm);
-  ThreadGroup group(c.ranks, collective_channels);
+  ThreadGroup group(c.ranks, most_lanes(c.ranks));
   Outcome o{.out = std::vector<std::vector<float>>(ranks), .total = {}, .worker = {}, .owner = {}};
   o.total.assign(ranks, std::vector<double>(c.count));
   o.worker = o.owner = o.total;
@@ -215,7 +216,7 @@ TEST(CodedRefusal, IsForSchedulesInWhichSeveralRanksFinishASum) {
 }
 
 TEST(CodedExecutor, RefusesWhatIsNoSumOfFp32) {
-  ThreadGroup group(1, collective_channels);
+  ThreadGroup group(1, most_lanes(1));
   auto transport = group.transport(0);
   HeapArena arena(std::size_t{1} << 20);
   Executor executor({"ring", find_algorithm("ring")->make({1, 1})}, *transport, arena,
@@ -223,6 +224,24 @@ TEST(CodedExecutor, RefusesWhatIsNoSumOfFp32) {
   std::array<std::byte, 64> memory{};
   EXPECT_THROW(executor.start({memory.data(), memory.data(), 8, core::Element::f64}), core::BackendError);
   EXPECT_THROW(executor.start({memory.data(), memory.data(), 8, core::Element::f32, Op::max}), core::BackendError);
+}
+
+TEST(TernGrad, SendsTwoBitsANumberUnlessItsCodesAreSummed) {
+  constexpr std::size_t n = 1 << 16;
+  const TensorPart whole{.offset = 0, .count = n, .rows = 1, .columns = n};
+  const auto parts_of = [&](std::string_view name) {
+    const auto codec = compression::find_codec(name);
+    const auto ring = find_algorithm("ring");
+    const CodedRequest r{*codec, *ring, {4, 1}, {.max_bytes = n * sizeof(float)}};
+    return coded_call_parts(r, n, {&whole, 1});
+  };
+  const auto gathered = parts_of("terngrad"), summed = parts_of("terngrad:exchange=sum");
+  ASSERT_EQ(gathered.size(), 1u);
+  EXPECT_EQ(gathered[0].goal, Goal::all_gather);
+  EXPECT_EQ(gathered[0].count * gathered[0].element_bytes, 4 * (16 + n / 4)) << "all ranks' codes and scales";
+  ASSERT_EQ(summed.size(), 2u);
+  EXPECT_EQ(summed[1].goal, Goal::all_reduce);
+  EXPECT_EQ(summed[1].count * summed[1].element_bytes, n) << "a byte each";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <span>
 
 #include "allreduce/interpret.hpp"
@@ -181,6 +182,62 @@ TEST(Executor, AlternatesBetweenCallsOfDifferentLengths) {
       }
     }
   });
+}
+
+/// Messages go and never come: what is posted is what is under way at once.
+class Silent final : public runtime::Transport {
+ public:
+  Silent(int rank, int size) : rank_(rank), size_(size) {}
+  std::string_view name() const override { return "silent"; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int channels() const override { return most_lanes(size_); }
+  bool reads(int) const override { return true; }
+  std::size_t message_bytes() const override { return 64; }
+  runtime::Ticket send(int, int channel, std::span<const std::byte>) override { return used(channel); }
+  runtime::Ticket receive(int, int channel, std::span<std::byte>) override { return used(channel); }
+  bool left(runtime::Ticket&) override { return false; }
+  const std::byte* arrived(runtime::Ticket&) override { return nullptr; }
+  std::size_t channels_used() const { return used_.size(); }
+
+ private:
+  runtime::Ticket used(int channel) {
+    used_.insert(channel);
+    return {1, nullptr};
+  }
+  int rank_, size_;
+  std::set<int> used_;
+};
+
+TEST(Executor, HasAsManySlicesUnderWayAsTheSchedulesAreDeep) {
+  const auto under_way = [](std::string_view algorithm, std::uint32_t p, std::uint32_t rank) {
+    Silent transport(static_cast<int>(rank), static_cast<int>(p));
+    HeapArena arena(std::size_t{1} << 20);
+    std::vector<float> v(std::size_t{1} << 14);
+    auto* bytes = reinterpret_cast<std::byte*>(v.data());
+    Executor e({"", find_algorithm(algorithm)->make({p, 1})}, transport, arena, {Placement::in_place, v.size() * 4, 0});
+    e.start({bytes, bytes, v.size()});
+    EXPECT_FALSE(e.advance());
+    return transport.channels_used();
+  };
+  for (std::uint32_t rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(under_way("double-tree", 8, rank), 12u) << "two trees of six rounds";
+    EXPECT_EQ(under_way("ring", 8, rank), 4u) << "every rank is busy in every round";
+  }
+  EXPECT_EQ(under_way("double-tree", 2, 1), 4u);
+  EXPECT_EQ(under_way("double-tree", 64, 5), 16u) << "no more channels than that";
+}
+
+TEST(Executor, NoAlgorithmWantsMoreLanesThanTransportsHaveChannels) {
+  for (const auto& a : algorithms()) {
+    const auto algorithm = find_algorithm(a.name);
+    for (std::uint32_t p : {1u, 2u, 3u, 4u, 6u, 9u, 16u, 31u, 64u, 1000u}) {
+      if (!algorithm->has_schedule() || !algorithm->refusal({p, 1}, Goal::all_reduce).empty()) continue;
+      const auto lanes = static_cast<int>(lanes_for(algorithm->make({p, 1})));
+      EXPECT_LE(lanes, most_lanes(static_cast<int>(p))) << a.name << " p " << p;
+      EXPECT_GE(lanes, 4) << a.name;
+    }
+  }
 }
 
 TEST(Executor, RefusesABufferLongerThanItWasMadeFor) {

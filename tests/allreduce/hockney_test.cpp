@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "allreduce/registry.hpp"
 
 namespace gradmeter::allreduce {
@@ -86,6 +89,21 @@ TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
   const auto alone = hockney_finish_times(std::span(&first_tree, 1), slices, 4, std::vector<double>(4, 0.0), link);
   EXPECT_LT(sliced("double-tree", n, n / 16, link), *std::max_element(alone.begin(), alone.end()))
       << "leaves of one are nodes of the other";
+}
+
+// With four lanes, which a slice holds while it goes up and down, it is 1.5 to 2.3 buffers more from p = 8 on.
+TEST(Hockney, ADoubleTreeTakesTwoBuffersTimeWhateverItsDepth) {
+  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const std::size_t n = 1 << 24, bytes = n * sizeof(float);
+  const double transfer = static_cast<double>(bytes) / link.bytes_per_s;
+  for (std::uint32_t p : {4u, 5u, 7u, 8u, 10u, 12u, 14u, 16u, 23u, 32u}) {
+    const auto trees = find_algorithm("double-tree")->make({p, 1});
+    const auto message = message_bytes_for(trees, bytes, std::size_t{1} << 20);
+    const Slices slices(Cut::run, n, sizeof(float), 1, message, false);
+    const auto end = hockney_finish_times(trees, slices, sizeof(float), std::vector<double>(p, 0.0), link);
+    const double levels = std::bit_width(p - 1);
+    EXPECT_LT(*std::max_element(end.begin(), end.end()), 4 * levels * link.latency_s + 1.06 * 2 * transfer) << p;
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "allreduce/compressed/gathered.hpp"
 #include "allreduce/compressed/jobs.hpp"
+#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/power_sgd.hpp"
 #include "allreduce/compressed/random_k.hpp"
 #include "allreduce/compressed/shared_scale.hpp"
@@ -78,10 +79,10 @@ constexpr std::array linear{
 };
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
-  if (c.info->exchange == Exchange::gather) return by_gather;
-  const auto asked = c.parsed.parameters.find("exchange");
-  const bool by_parts = asked != c.parsed.parameters.end() && asked->second == "sra";
-  if (c.info->exchange == Exchange::schedule || by_parts) return by_schedule;
+  const auto named = c.parsed.parameters.find("exchange");
+  const std::string_view asked = named == c.parsed.parameters.end() ? "" : std::string_view(named->second);
+  if (c.info->exchange == Exchange::schedule || asked == "sra") return by_schedule;
+  if (c.info->exchange == Exchange::gather && asked != "sum") return by_gather;
   return *std::ranges::find(linear, c.info->name, &CodedExchange::codec);
 }
 
@@ -90,10 +91,13 @@ std::string tensor_refusal(const CodedRequest& r, const TensorPart& t) {
   return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
 }
 
+bool goes_encoded(const CodedRequest& r, const TensorPart& t) {
+  return r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
+}
+
 std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
-  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), [&](const TensorPart& t) {
-    return r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
-  });
+  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float),
+                       [&](const TensorPart& t) { return goes_encoded(r, t); });
 }
 
 class Compressed final : public Staged {
@@ -112,25 +116,33 @@ class Compressed final : public Staged {
   const std::string& serves(std::uint64_t bytes) const override {
     return bytes / sizeof(float) < codec_.min_elements ? dense_text_ : coded_.name();
   }
-  void forget() override {
-    worker_residual_.clear();
-    owner_residual_.clear();
-    calls_ = 0;
-    coded_.forget();
+  std::unique_ptr<CodecState> take_state() override {
+    feedback_.inner = coded_.take_state();
+    return take_kept(feedback_);
+  }
+  void restore_state(std::unique_ptr<CodecState> state) override {
+    restore_kept(std::move(state), feedback_);
+    if (feedback_.inner) coded_.restore_state(std::move(feedback_.inner));
   }
 
  private:
+  struct Feedback {
+    std::uint64_t calls = 0;
+    std::vector<float> worker = {}, owner = {};  ///< residuals, by place in all that is exchanged
+    std::unique_ptr<CodecState> inner = {};      ///< of what goes encoded; null while it is at work
+  };
+
   void begin(const Call& call) override {
     if (call.element != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
       throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
     }
     call_ = call;
-    ++calls_;
+    ++feedback_.calls;
     done_ = 0;
     jobs_ = jobs_of(request_, call.count, call.contents.tensors);
     if (codec_.feedback) {
       const std::size_t end = call.contents.first + call.count;
-      if (worker_residual_.size() < end) worker_residual_.resize(end), owner_residual_.resize(end);
+      if (feedback_.worker.size() < end) feedback_.worker.resize(end), feedback_.owner.resize(end);
     }
   }
 
@@ -149,10 +161,10 @@ class Compressed final : public Staged {
     const std::size_t place = call_.contents.first + t.offset;
     tensor_ = {.offset = 0, .count = t.count, .rows = t.rows, .columns = t.columns};
     c.contents = {.first = place, .tensors = {&tensor_, 1}};
-    c.encoding = {.seed = seed_, .step = calls_, .tensor = static_cast<std::uint32_t>(place)};
+    c.encoding = {.seed = seed_, .step = feedback_.calls, .tensor = static_cast<std::uint32_t>(place)};
     if (codec_.feedback) {
-      c.encoding.worker_residual = worker_residual_.data() + place;
-      c.encoding.owner_residual = owner_residual_.data() + place;
+      c.encoding.worker_residual = feedback_.worker.data() + place;
+      c.encoding.owner_residual = feedback_.owner.data() + place;
     }
     return {&coded_, c};
   }
@@ -185,8 +197,7 @@ class Compressed final : public Staged {
   TensorPart tensor_;
   std::vector<Job> jobs_;
   std::size_t done_ = 0;
-  std::uint64_t calls_ = 0;
-  std::vector<float> worker_residual_, owner_residual_;  ///< by place in all that is exchanged
+  Feedback feedback_;
 };
 
 }  // namespace
@@ -223,6 +234,14 @@ CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<c
     all.insert(all.end(), parts.begin(), parts.end());
   }
   return all;
+}
+
+std::uint32_t encodings_on_the_way(const CodedRequest& r, const TensorPart& t) {
+  if (!goes_encoded(r, t)) return 0;
+  if (&exchange_of(r.codec) != &by_schedule) return 1;
+  // Rounds that add up and rounds that spread are equally many: partial sums are encoded in each of the former, and
+  // what is finished once more.
+  return carrier_of(r)->cost(r.shape).rounds / 2 + 1;
 }
 
 std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {

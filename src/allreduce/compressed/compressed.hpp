@@ -14,6 +14,9 @@ std::string contents_refusal(const CodedRequest&, std::span<const TensorPart>);
 /// What a call on a buffer of these tensors comes down to, in order, for a forecast of its bytes; it must not be
 /// refused. No tensors: the buffer is one.
 CallParts coded_call_parts(const CodedRequest&, std::size_t count, std::span<const TensorPart>);
+/// How often numbers are encoded one after another on their way from a rank's contribution to the sum, at most; 0: this
+/// tensor goes dense. It must not be refused.
+std::uint32_t encodings_on_the_way(const CodedRequest&, const TensorPart&);
 /// What `bind_coded` takes from the network's arena on this rank, at most.
 std::size_t coded_arena_bytes(const CodedRequest&, std::uint32_t rank);
 /// Collective over the site's ranks. Calls say of their `contents` which tensors there are, and where the buffer lies

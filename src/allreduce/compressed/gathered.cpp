@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/momentum_correction.hpp"
 #include "core/format.hpp"
@@ -18,7 +19,9 @@ class Encoder {
   virtual const compression::Codec& codec() const = 0;
   /// Returns the bytes written.
   virtual std::size_t encode(const Call&, std::byte* wire) = 0;
-  virtual void forget() {}
+  /// As the collective's own.
+  virtual std::unique_ptr<CodecState> take_state() { return nullptr; }
+  virtual void restore_state(std::unique_ptr<CodecState>) {}
 };
 
 class PlainEncoder final : public Encoder {
@@ -51,15 +54,16 @@ class DgcEncoder final : public Encoder {
     kept.v.resize(call.count);
     return correction_.encode({reinterpret_cast<const float*>(call.in), call.count}, ranks_, kept.u, kept.v, wire);
   }
-  void forget() override { kept_.clear(); }
+  std::unique_ptr<CodecState> take_state() override { return take_kept(kept_); }
+  void restore_state(std::unique_ptr<CodecState> state) override { restore_kept(std::move(state), kept_); }
 
  private:
-  struct Kept {
+  struct Momentum {
     std::vector<float> u, v;
   };
   compression::MomentumCorrection correction_;
   std::size_t ranks_;
-  std::map<std::size_t, Kept> kept_;
+  std::map<std::size_t, Momentum> kept_;
 };
 
 bool has_momentum(const CodedRequest& r) { return !r.codec.codec; }
@@ -95,7 +99,8 @@ class Gathered final : public Staged {
         slots_(site.network.arena().take(all_slots(r))),
         lengths_(site.network.arena().take(lengths_bytes(r))),
         gather_(own(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))), Goal::all_gather))) {}
-  void forget() override { encoder_->forget(); }
+  std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
+  void restore_state(std::unique_ptr<CodecState> state) override { encoder_->restore_state(std::move(state)); }
 
  private:
   enum class Step : std::uint8_t { encode, gather, add };
@@ -180,7 +185,8 @@ class SummedDensely final : public Staged {
         wire_(slot_bytes(r)),
         values_(site.network.arena().take(r.options.max_bytes)),
         sum_(own(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
-  void forget() override { encoder_->forget(); }
+  std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
+  void restore_state(std::unique_ptr<CodecState> state) override { encoder_->restore_state(std::move(state)); }
 
  private:
   void begin(const Call& call) override {

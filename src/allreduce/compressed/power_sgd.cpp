@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/low_rank.hpp"
 #include "core/format.hpp"
@@ -28,7 +29,8 @@ class PowerSgd final : public Staged {
         factor_(site.network.arena().take(factor_bytes(r))),
         sum_(own(r.algorithm.bind(site, r.inner(factor_bytes(r))))) {}
 
-  void forget() override { bases_.clear(); }
+  std::unique_ptr<CodecState> take_state() override { return take_kept(bases_); }
+  void restore_state(std::unique_ptr<CodecState> state) override { restore_kept(std::move(state), bases_); }
 
  private:
   enum class Step : std::uint8_t { p, q, done };

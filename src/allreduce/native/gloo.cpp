@@ -39,6 +39,8 @@ bool GlooCollective::advance() {
   return true;
 }
 
+std::string library_of(const AlgorithmInfo& a) { return a.bind == bind_gloo ? runtime::gloo_version() : ""; }
+
 std::string gloo_row_refusal(const Request& r) {
   (void)algorithm_of(r);
   if (auto why = only_goals(r, {Goal::all_reduce}); !why.empty()) return why;

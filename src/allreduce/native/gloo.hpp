@@ -26,6 +26,9 @@ class GlooCollective final : public Collective {
   bool running_ = false;
 };
 
+/// Who stands behind a vendor's row, where it is not the MPI library: "gloo 0.5.0"; empty: the MPI library.
+std::string library_of(const AlgorithmInfo&);
+
 /// The row `gloo:algorithm=ring` or bcube: all-reduce, any ranks. Refused where the program was built without gloo.
 std::string gloo_row_refusal(const Request&);
 std::unique_ptr<Collective> bind_gloo(const Request&, const Site&, const ExecutorOptions&);

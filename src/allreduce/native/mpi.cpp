@@ -22,8 +22,14 @@ bool has_cuts(Goal g) { return g == Goal::reduce_scatter || g == Goal::all_gathe
 
 }  // namespace
 
-MpiCollective::MpiCollective(std::string name, runtime::Communicator c, MpiMode mode, Goal goal, std::uint32_t root)
-    : name_(std::move(name)), communicator_(std::move(c)), mode_(mode), goal_(goal), root_(runtime::mpi_count(root)) {}
+MpiCollective::MpiCollective(std::string name, runtime::Communicator c, MpiMode mode, Goal goal, std::uint32_t root,
+                             MpiBlocks blocks)
+    : name_(std::move(name)),
+      communicator_(std::move(c)),
+      mode_(mode),
+      goal_(goal),
+      root_(runtime::mpi_count(root)),
+      blocks_(blocks) {}
 
 const runtime::Reduction& MpiCollective::reduction_for(core::Element e, Op op) {
   for (const KnownReduction& k : reductions_) {
@@ -96,13 +102,16 @@ void MpiCollective::post() {
 void MpiCollective::post(runtime::MpiBuffers b) {
   const runtime::Reduction& r = reduction_for(call_.element, call_.op);
   runtime::MpiRequests* later = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
+  const bool equal = blocks_ == MpiBlocks::by_count && b.count % static_cast<std::size_t>(communicator_.size()) == 0;
   switch (goal_) {
     case Goal::all_reduce:
       return runtime::mpi_all_reduce(communicator_, b, r, later);
     case Goal::reduce_scatter:
-      return runtime::mpi_reduce_scatter(communicator_, b, cuts_, r, later);
+      return equal ? runtime::mpi_reduce_scatter(communicator_, b, r, later)
+                   : runtime::mpi_reduce_scatter(communicator_, b, cuts_, r, later);
     case Goal::all_gather:
-      return runtime::mpi_all_gather(communicator_, b, cuts_, r, later);
+      return equal ? runtime::mpi_all_gather(communicator_, b, r, later)
+                   : runtime::mpi_all_gather(communicator_, b, cuts_, r, later);
     case Goal::broadcast:
       return runtime::mpi_broadcast(communicator_, b, root_, r, later);
     case Goal::all_to_all:
@@ -152,6 +161,13 @@ std::unique_ptr<Collective> bind_mpi(const Request& r, const Site& site, const E
 std::unique_ptr<Collective> bind_mpi_nonblocking(const Request& r, const Site& site, const ExecutorOptions&) {
   return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::nonblocking,
                                          r.goal, r.root);
+}
+
+std::string mpi_vector_refusal(const Request& r) { return only_goals(r, {Goal::reduce_scatter, Goal::all_gather}); }
+
+std::unique_ptr<Collective> bind_mpi_vector(const Request& r, const Site& site, const ExecutorOptions&) {
+  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking, r.goal,
+                                         r.root, MpiBlocks::vector);
 }
 
 }  // namespace gradmeter::allreduce

@@ -14,6 +14,13 @@ enum class MpiMode : std::uint8_t {
   nonblocking  ///< begun by `start`, moved on by MPI_Test in `advance`
 };
 
+/// Which call cuts a buffer into blocks: for equal ones the one that a user would make, or always the one for blocks of
+/// any lengths.
+enum class MpiBlocks : std::uint8_t {
+  by_count,  ///< MPI_Allgather, MPI_Reduce_scatter_block where the ranks divide the count, else as `vector`
+  vector     ///< MPI_Allgatherv, MPI_Reduce_scatter
+};
+
 /// Any goal. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass that divides. Types
 /// that MPI lacks go through operators made from our own `reduce`, which round after every operation. With MPI's own
 /// operators, min and max of NaN, and of zeros of both signs, are as the vendor made them; so are
@@ -25,7 +32,7 @@ class MpiCollective final : public Collective {
  public:
   /// `communicator` is this one's alone.
   MpiCollective(std::string name, runtime::Communicator communicator, MpiMode, Goal = Goal::all_reduce,
-                std::uint32_t root = 0);
+                std::uint32_t root = 0, MpiBlocks = MpiBlocks::by_count);
   const std::string& name() const override { return name_; }
   void start(const Call& call) override;
   bool advance() override;
@@ -49,6 +56,7 @@ class MpiCollective final : public Collective {
   MpiMode mode_;
   Goal goal_;
   int root_;
+  MpiBlocks blocks_;
   std::vector<KnownReduction> reductions_;
   runtime::MpiCuts cuts_;
   std::size_t cut_count_ = 0;
@@ -62,5 +70,8 @@ class MpiCollective final : public Collective {
 /// The rows `mpi` and `mpi-nonblocking`: every goal, any ranks.
 std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExecutorOptions&);
 std::unique_ptr<Collective> bind_mpi_nonblocking(const Request&, const Site&, const ExecutorOptions&);
+/// The row `mpi-v`: reduce-scatter and all-gather, by the calls for blocks of any lengths.
+std::string mpi_vector_refusal(const Request&);
+std::unique_ptr<Collective> bind_mpi_vector(const Request&, const Site&, const ExecutorOptions&);
 
 }  // namespace gradmeter::allreduce

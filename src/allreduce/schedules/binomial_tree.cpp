@@ -59,7 +59,8 @@ StatedCost binomial_tree_cost(const Request& r) {
   const u32 p = r.shape.ranks, reduction = r.goal == Goal::broadcast ? 0 : 1;
   return {.rounds = floor_log2(p) + reduction * ceil_log2(p),
           .messages = (std::uint64_t{1} + reduction) * (p - 1),
-          .sent_per_rank_max = static_cast<double>(ceil_log2(p))};
+          .sent_per_rank_max = static_cast<double>(ceil_log2(p)),
+          .sent = (std::uint64_t{1} + reduction) * (p - 1)};
 }
 
 }  // namespace gradmeter::allreduce

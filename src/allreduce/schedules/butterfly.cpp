@@ -79,7 +79,8 @@ StatedCost butterfly_cost(Goal goal, u32 base, u32 levels) {
   const std::uint64_t p = power(base, levels);
   return {.rounds = p > 1 ? phases * levels : 0,
           .messages = p * phases * levels * (base - 1),
-          .sent_per_rank_max = phases * static_cast<double>(p - 1) / static_cast<double>(p)};
+          .sent_per_rank_max = phases * static_cast<double>(p - 1) / static_cast<double>(p),
+          .sent = phases * (p - 1)};
 }
 
 }  // namespace gradmeter::allreduce

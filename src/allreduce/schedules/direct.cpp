@@ -46,7 +46,7 @@ std::vector<SchedulePtr> make_direct(const Request& r) {
 StatedCost direct_cost(const Request& r) {
   const u32 p = r.shape.ranks;
   if (r.goal != Goal::broadcast) return butterfly_cost(r.goal, p, 1);
-  return {.rounds = p > 1 ? 1u : 0u, .messages = p - 1, .sent_per_rank_max = static_cast<double>(p - 1)};
+  return {.rounds = p > 1 ? 1u : 0u, .messages = p - 1, .sent_per_rank_max = static_cast<double>(p - 1), .sent = p - 1};
 }
 
 }  // namespace gradmeter::allreduce

@@ -94,7 +94,8 @@ StatedCost double_tree_cost(const Request& r) {
   const u32 p = r.shape.ranks;
   return {.rounds = 2 * height(p),
           .messages = std::uint64_t{2} * (p - 1),
-          .sent_per_rank_max = std::min(2.0, (p - 1) * (p == 3 ? 0.75 : 1.0))};
+          .sent_per_rank_max = std::min(2.0, (p - 1) * (p == 3 ? 0.75 : 1.0)),
+          .sent = std::uint64_t{2} * (p - 1)};
 }
 
 }  // namespace gradmeter::allreduce

@@ -14,6 +14,7 @@ class Embedded final : public Schedule {
   u32 ranks() const override { return e_.ranks; }
   u32 blocks() const override { return e_.blocks; }
   u32 rounds() const override { return inner_->rounds(); }
+  bool finishes_everywhere() const override { return e_.finishes && inner_->finishes_everywhere(); }
   void steps(u32 round, u32 rank, Steps& out) const override {
     const auto seat = e_.groups.seat(rank);
     if (!seat) return;

@@ -52,7 +52,8 @@ StatedCost folded(StatedCost c, u32 ranks) {
   if (fold.extra == 0) return c;
   return {.rounds = c.rounds + 2,
           .messages = c.messages + std::uint64_t{2} * fold.extra,
-          .sent_per_rank_max = c.sent_per_rank_max + 1};
+          .sent_per_rank_max = c.sent_per_rank_max + 1,
+          .sent = c.sent + std::uint64_t{2} * fold.extra};
 }
 
 }  // namespace gradmeter::allreduce

@@ -23,7 +23,8 @@ StatedCost ring_grid_cost(u32 ranks, u32 width) {
   const std::uint64_t hops = std::uint64_t{2} * (width + ranks / width - 2);
   return {.rounds = static_cast<u32>(hops),
           .messages = hops * ranks,
-          .sent_per_rank_max = 2.0 * static_cast<double>(ranks - 1) / ranks};
+          .sent_per_rank_max = 2.0 * static_cast<double>(ranks - 1) / ranks,
+          .sent = std::uint64_t{2} * (ranks - 1)};
 }
 
 std::string hierarchical_lane_refusal(const Request& r) {

@@ -29,7 +29,8 @@ StatedCost hierarchical_leader_cost(const Request& r) {
   const StatedCost between = ring_cost(on(nodes)), inside = binomial_tree_cost(on(g));
   return {.rounds = between.rounds + inside.rounds,
           .messages = between.messages + nodes * inside.messages,
-          .sent_per_rank_max = between.sent_per_rank_max + inside.sent_per_rank_max};
+          .sent_per_rank_max = between.sent_per_rank_max + inside.sent_per_rank_max,
+          .sent = between.sent + nodes * inside.sent};
 }
 
 }  // namespace gradmeter::allreduce

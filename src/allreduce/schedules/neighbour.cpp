@@ -23,7 +23,7 @@ std::vector<SchedulePtr> make_neighbour(const Request& r) { return {std::make_sh
 StatedCost neighbour_cost(const Request& r) {
   const u32 p = r.shape.ranks;
   if (p == 1) return {};
-  return {.rounds = 1, .messages = p, .sent_per_rank_max = 1};
+  return {.rounds = 1, .messages = p, .sent_per_rank_max = 1, .sent = p};
 }
 
 }  // namespace gradmeter::allreduce

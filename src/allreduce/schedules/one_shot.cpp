@@ -8,6 +8,7 @@ using u32 = std::uint32_t;
 class OneShot final : public FixedSchedule {
  public:
   explicit OneShot(u32 p) : FixedSchedule(Goal::all_reduce, p, 1, 1) {}
+  bool finishes_everywhere() const override { return true; }
   void steps(u32, u32 rank, Steps& out) const override {
     const u32 p = ranks();
     // Every rank begins with its own successor, so that no receiver is everybody's first.
@@ -25,7 +26,10 @@ std::vector<SchedulePtr> make_one_shot(const Request& r) { return {std::make_sha
 
 StatedCost one_shot_cost(const Request& r) {
   const std::uint64_t p = r.shape.ranks;
-  return {.rounds = p > 1 ? 1u : 0u, .messages = p * (p - 1), .sent_per_rank_max = static_cast<double>(p - 1)};
+  return {.rounds = p > 1 ? 1u : 0u,
+          .messages = p * (p - 1),
+          .sent_per_rank_max = static_cast<double>(p - 1),
+          .sent = p * (p - 1)};
 }
 
 }  // namespace gradmeter::allreduce

@@ -26,7 +26,8 @@ StatedCost pairwise_cost(const Request& r) {
   const u32 p = r.shape.ranks;
   return {.rounds = p <= 2 ? p - 1 : p,
           .messages = std::uint64_t{p} * (p - 1),
-          .sent_per_rank_max = static_cast<double>(p - 1) / p};
+          .sent_per_rank_max = static_cast<double>(p - 1) / p,
+          .sent = p - 1};
 }
 
 }  // namespace gradmeter::allreduce

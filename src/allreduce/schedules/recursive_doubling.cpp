@@ -13,6 +13,7 @@ class PowerOfTwo final : public FixedSchedule {
  public:
   // A single rank still has one round: its value has to be finished.
   explicit PowerOfTwo(Fold f) : FixedSchedule(Goal::all_reduce, f.power, 1, std::max(1u, f.levels)) {}
+  bool finishes_everywhere() const override { return true; }
   void steps(u32 round, u32 rank, Steps& out) const override {
     if (ranks() > 1) {
       const u32 peer = rank ^ (1u << round);
@@ -35,7 +36,8 @@ StatedCost recursive_doubling_cost(const Request& r) {
   const Fold f(r.shape.ranks);
   const StatedCost inner{.rounds = f.levels,
                          .messages = std::uint64_t{f.power} * f.levels,
-                         .sent_per_rank_max = static_cast<double>(f.levels)};
+                         .sent_per_rank_max = static_cast<double>(f.levels),
+                         .sent = std::uint64_t{f.power} * f.levels};
   return folded(inner, r.shape.ranks);
 }
 

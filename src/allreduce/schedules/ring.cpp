@@ -51,7 +51,8 @@ StatedCost ring_cost(const Request& r) {
   const std::uint64_t p = r.shape.ranks, hops = (r.goal == Goal::all_reduce ? 2 : 1) * (p - 1);
   return {.rounds = static_cast<u32>(hops),
           .messages = hops * p,
-          .sent_per_rank_max = static_cast<double>(hops) / static_cast<double>(p)};
+          .sent_per_rank_max = static_cast<double>(hops) / static_cast<double>(p),
+          .sent = hops};
 }
 
 }  // namespace gradmeter::allreduce

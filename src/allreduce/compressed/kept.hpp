@@ -1,0 +1,28 @@
+// What a collective with a codec keeps from call to call, as a value that can be taken out and put back.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "allreduce/collective.hpp"
+
+namespace gradmeter::allreduce {
+
+template <class T>
+class Kept final : public CodecState {
+ public:
+  explicit Kept(T v) : value(std::move(v)) {}
+  T value;
+};
+
+/// `from` is as new afterwards.
+template <class T>
+std::unique_ptr<CodecState> take_kept(T& from) {
+  return std::make_unique<Kept<T>>(std::exchange(from, T{}));
+}
+/// `state`: of `take_kept` of the same.
+template <class T>
+void restore_kept(std::unique_ptr<CodecState> state, T& to) {
+  to = std::move(static_cast<Kept<T>&>(*state).value);
+}
+
+}  // namespace gradmeter::allreduce
