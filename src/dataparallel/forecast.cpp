@@ -58,6 +58,14 @@ Forecast least_of(const Scene& s, allreduce::Goal goal, std::uint64_t bytes) {
   return {.least = all, .least_of_one = all / shape.ranks, .least_between_nodes = least_sent(goal, nodes, bytes)};
 }
 
+/// A buffer of so many bytes in so many slices.
+void add_calls(Forecast& f, const allreduce::StatedCost& cost, std::uint64_t slices, std::uint64_t bytes,
+               allreduce::Link link) {
+  f.bytes += cost.sent * bytes;
+  f.messages += cost.messages * slices;
+  f.seconds += cost.sent_per_rank_max * static_cast<double>(bytes) / link.bytes_per_s;
+}
+
 }  // namespace
 
 Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
@@ -66,18 +74,7 @@ Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t e
   const auto algorithm = algorithm_for(s, shape, goal);
   Forecast out = least_of(s, goal, elements * sizeof(float));
   out.known = algorithm->has_schedule();
-  if (!out.known) return out;
-  const auto schedule = algorithm->make(shape, goal).front();
-  const auto layout = allreduce::Slice{
-      .cut = allreduce::cut_for(goal), .blocks = schedule->blocks(), .total = elements, .begin = 0, .length = elements};
-  out.messages = algorithm->cost(shape, goal).messages;
-  std::uint64_t most = 0;
-  for (std::uint32_t r = 0; r < s.ranks; ++r) {
-    const std::uint64_t sent = sizeof(float) * allreduce::elements_sent(*schedule, r, layout);
-    out.bytes += sent;
-    most = std::max(most, sent);
-  }
-  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  if (out.known) add_calls(out, algorithm->cost(shape, goal), 1, elements * sizeof(float), s.link);
   return out;
 }
 
@@ -101,15 +98,9 @@ Forecast forecast_part(const Scene& s, const allreduce::CallPart& part) {
   allreduce::ExecutorOptions o = calls_of(s);
   o.codec = part.codec;
   const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
-  out.messages = slices.count() * part.algorithm->cost(shape, part.goal).messages;
   out.most = part.most;
-  std::uint64_t most = 0;
-  for (std::uint32_t r = 0; r < s.ranks; ++r) {
-    const std::uint64_t sent = allreduce::Executor::due(a, r, o, slices, part.element_bytes);
-    out.bytes += sent;
-    most = std::max(most, sent);
-  }
-  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  add_calls(out, part.algorithm->cost(shape, part.goal), slices.count(),
+            allreduce::Executor::buffer_bytes(o, slices, part.element_bytes), s.link);
   return out;
 }
 

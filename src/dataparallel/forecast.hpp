@@ -51,7 +51,7 @@ allreduce::Shape shape_of(const Scene&);
 /// part, or that sums over all of them are somewhere: (P-1)·bytes; for an all-reduce, which is both, twice that.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::Goal, std::uint64_t parties, std::uint64_t bytes);
-/// One collective over all ranks of the scene's axis, from the messages of its schedule. Codecs do not apply.
+/// One collective over all ranks of the scene's axis, by its algorithm's stated cost. Codecs do not apply.
 Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
 /// One all-reduce with the scene's codec, if there is one, by what it comes down to.
 Forecast forecast_all_reduce(const Scene&, std::size_t elements, const allreduce::Contents&);

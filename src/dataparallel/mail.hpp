@@ -25,8 +25,9 @@ struct MailHeader {
   std::uint64_t first = 0, count = 0;  ///< elements of the shard
   std::uint64_t bytes = 0;             ///< of payload behind the header
   double value = 0;
+  std::uint64_t check = 0;  ///< of header and payload, where messages are verified (see verified_mail.hpp); 0: none
 };
-static_assert(std::is_trivially_copyable_v<MailHeader> && sizeof(MailHeader) == 64);
+static_assert(std::is_trivially_copyable_v<MailHeader> && sizeof(MailHeader) == 72);
 
 /// Whom a port belongs to. Workers write to servers and servers to workers.
 enum class Role : std::uint8_t { worker, server };

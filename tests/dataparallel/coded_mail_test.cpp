@@ -5,9 +5,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "support/served.hpp"
+#include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -17,6 +19,7 @@ using test::sanitized;
 using test::Seen;
 using test::serve;
 using test::Served;
+using test::uneven;
 
 /// Every codec there is, with parameters that suit short chunks.
 std::vector<std::string> every_codec() {
@@ -99,13 +102,34 @@ TEST(CodedMail, EveryCodecTrainsAndItsBytesAreTheForecast) {
   }
 }
 
-TEST(CodedMail, ElasticAveragingTakesEveryCodec) {
-  for (const auto& codec : every_codec()) {
+TEST(CodedMail, ElasticAveragingTakesEveryCodecButOneWithMomentum) {
+  for (auto codec : every_codec()) {
+    if (codec.starts_with("dgc")) {
+      EXPECT_THROW(serve(resting("easgd:every=2", 1, codec, 1)), core::UsageError);
+      codec += ",momentum=0";
+    }
     const Served s = resting("easgd:every=2", 1, codec, sanitized ? 4 : 60);
     const auto seen = serve(s);
     expect_forecast(s, seen);
     for (const float w : seen[0].weights) ASSERT_TRUE(std::isfinite(w)) << codec;
   }
+}
+
+TEST(CodedMail, MomentumIsAppliedOnce) {
+  const auto refuses = [](const char* optimizer, const char* codec) {
+    Served s = resting("ps-sync", 1, codec, 1);
+    s.optimizer = optimizer;
+    try {
+      serve(s);
+      return false;
+    } catch (const core::UsageError&) {
+      return true;
+    }
+  };
+  for (const auto* optimizer : {"momentum", "nesterov:mu=0.5", "adam"}) EXPECT_TRUE(refuses(optimizer, "dgc:min=1"));
+  EXPECT_FALSE(refuses("sgd", "dgc:min=1"));
+  EXPECT_FALSE(refuses("momentum", "dgc:min=1,momentum=0"));
+  EXPECT_FALSE(refuses("momentum", "topk:min=1"));
 }
 
 TEST(CodedMail, WithFeedbackTrainingEndsWhereItDoesWithoutACodec) {
@@ -214,16 +238,82 @@ TEST(CodedMail, ChunksOfALongShardAreEncodedOneByOne) {
   EXPECT_EQ(changes_of("powersgd").wire_bytes(262'144), 4 * 4 * (512 + 512u)) << "rank 4, 512 x 512";
 }
 
-TEST(CodedMail, WeightsTravelDenseWhereWhatIsLostWouldStayLost) {
-  for (const auto* codec :
-       {"bf16", "fp16", "qsgd8", "qsgd4", "natural8", "fp8-e4m3", "lns4", "qsgd-elias:bucket=128"}) {
+TEST(CodedMail, WeightsTravelDenseWhereAChangeMayLoseMoreThanThereIs) {
+  for (const auto* codec : {"bf16", "fp16", "qsgd8", "qsgd4", "natural8", "fp8-e4m3", "lns4", "qsgd-elias:bucket=128",
+                            "topk", "topk:ef=off", "powersgd", "randomk", "onebit", "onebit:ef=off", "bf16:ef=on"}) {
     EXPECT_TRUE(weights_of(codec).encodes(4096)) << codec;
   }
-  for (const auto* codec : {"topk", "topk:ef=off", "dgc", "powersgd", "powersgd:ef=off", "randomk", "onebit",
-                            "onebit:ef=off", "qsgd1", "qsgd2", "qsgd-elias", "terngrad", "bf16:ef=on"}) {
+  for (const auto* codec : {"dgc", "qsgd1", "qsgd2", "qsgd-elias", "terngrad", "randomk:ef=off,scale=on"}) {
     EXPECT_FALSE(weights_of(codec).encodes(4096)) << codec;
     EXPECT_TRUE(changes_of(codec).encodes(4096)) << codec;
+    EXPECT_NE(Coding::why_dense_weights(*compression::find_codec(codec)), "") << codec;
   }
+}
+
+/// |a - b|^2 / |b|^2.
+double relative(std::span<const float> a, std::span<const float> b) {
+  std::vector<float> off(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) off[i] = a[i] - b[i];
+  return squared(off) / squared(b);
+}
+
+TEST(CodedMail, WhatAnAnswerLosesComesWithTheNextWhateverTheAdmission) {
+  for (const auto* strategy : {"ps-sync", "ps-ssp", "ps-async", "ps-async:fetch=2,push=3"}) {
+    Served s = resting(strategy, 1, "none", sanitized ? 10 : 120);
+    s.machine = uneven(3);
+    s.judge = true;
+    const auto plain = serve(s);
+    for (const auto* codec : {"natural8:bucket=64,min=1", "lns4:bucket=64,min=1", "qsgd4:bucket=64,min=1",
+                              "onebit:bucket=64,min=1", "topk:density=0.25,min=1", "bf16:min=1"}) {
+      s.codec = codec;
+      const auto seen = serve(s);
+      if (sanitized) continue;
+      // The control: what encoding the weights themselves would lose.
+      const Coding coding = weights_of(codec);
+      const auto& weights = seen[0].judged.back();
+      std::vector<std::byte> wire(coding.wire_bytes(weights.size()));
+      std::vector<float> got(weights.size());
+      coding.encoder(weights.size())->encode(weights, wire.data(), draw_of_weights(7, 0, 1, 0));
+      coding.decode(wire, got, draw_of_weights(7, 0, 1, 0));
+      for (std::size_t r = 0; r < 3; ++r) {
+        const double stale = relative(plain[r].weights, plain[r].judged.back());  // what it has not read yet
+        EXPECT_LT(relative(seen[r].weights, weights), 5 * stale + 0.05 * relative(got, weights))
+            << strategy << " " << codec;
+      }
+    }
+  }
+}
+
+TEST(CodedMail, WorkersThatReadTheSameVersionsHoldTheSameBits) {
+  for (const auto* codec : {"natural8:bucket=64,min=1", "topk:density=0.25,min=1", "powersgd:rank=2,min=1"}) {
+    Served s = resting("ps-sync", 2, codec, 12);
+    s.machine = uneven(3);
+    const auto seen = serve(s);
+    EXPECT_EQ(seen[1].weights, seen[0].weights) << codec;
+    EXPECT_EQ(seen[2].weights, seen[0].weights) << codec;
+    s.strategy = "ps-async";
+    EXPECT_NE(serve(s)[2].weights, seen[0].weights) << "the control";
+  }
+}
+
+/// Mean loss of the last steps on the digits.
+double digits_loss(const std::string& codec, std::uint64_t tail = 16) {
+  const test::StrategyRun run{.strategy = "ps-sync", .codec = codec, .steps = 80, .batch_per_rank = 16};
+  double loss = 0, samples = 0;
+  for (const auto& end : test::run_workers(3, run)) {
+    for (std::size_t i = end.outcomes.size() - tail; i < end.outcomes.size(); ++i) {
+      loss += end.outcomes[i].loss_sum;
+      samples += static_cast<double>(end.outcomes[i].samples);
+    }
+  }
+  return loss / samples;
+}
+
+TEST(CodedMail, TheDigitsAreLearntAsWellAsWithoutACodec) {
+  if (sanitized) return;
+  const double none = digits_loss("none");
+  for (const auto* codec : {"natural8", "lns4", "qsgd8"}) EXPECT_LT(digits_loss(codec), 1.05 * none) << codec;
+  EXPECT_GT(digits_loss("topk:density=0.002,ef=off"), 1.2 * none) << "the control";
 }
 
 TEST(CodedMail, BucketsLongerThanAChunkEndWithIt) {

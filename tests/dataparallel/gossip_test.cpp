@@ -21,6 +21,7 @@ struct Mass {
   double weight = 0;
   std::vector<double> x = {};  ///< element by element: what one loses another must not make up for
   std::vector<int> hops = {};
+  std::map<int, std::pair<std::vector<float>, float>> sent = {};  ///< by rank: x and its weight
 };
 
 /// Looks at every message, and can drop the weight that travels in it.
@@ -35,6 +36,7 @@ class Watch final : public Forwarding {
     m.weight += values[n];
     m.x.resize(n, 0.0);
     for (std::size_t i = 0; i < n; ++i) m.x[i] += values[i];
+    m.sent[rank(g)] = {{values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n)}, values[n]};
     m.hops.push_back((peer - rank(g) + size(g)) % size(g));
     sent_.assign(values.begin(), values.end());  // in virtual time a message is copied when it is posted
     if (weightless_) sent_[n] = 0;
@@ -107,10 +109,11 @@ TEST_P(PushSum, BringsAllWorkersToTheMean) {
 
 INSTANTIATE_TEST_SUITE_P(Graphs, PushSum,
                          ::testing::Values("gossip:graph=exponential,overlap=0", "gossip:graph=exponential,overlap=1",
-                                           "gossip:graph=ring,overlap=0", "gossip:graph=ring,overlap=1"),
+                                           "gossip:graph=ring,overlap=0", "gossip:graph=ring,overlap=1",
+                                           "gossip:graph=random,overlap=0", "gossip:graph=random,overlap=1"),
                          [](const auto& param) {
                            const std::string& n = param.param;
-                           return std::string(n.find("ring") == n.npos ? "exponential" : "ring") +
+                           return n.substr(n.find('=') + 1, n.find(',') - n.find('=') - 1) +
                                   (n.back() == '1' ? "_overlapped" : "");
                          });
 
@@ -136,8 +139,40 @@ TEST(Gossip, GoesRoundTheHopsOfItsGraph) {
   EXPECT_THAT(hops(watch(5, "gossip:graph=ring", 3)), ::testing::ElementsAre(1, 1, 1));
 }
 
+/// How far what rank 0 sent is from what the others did: x divided by its weight, and x alone, twice what was sent.
+struct Apart {
+  double divided = 0, alone = 0, weights = 0;
+};
+Apart apart(const Mass& m) {
+  Apart out;
+  const auto& [x0, w0] = m.sent.at(0);
+  for (const auto& [rank, message] : m.sent) {
+    const auto& [x, w] = message;
+    out.weights = std::max(out.weights, std::fabs(double(w) - double(w0)));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      out.divided = std::max(out.divided, std::fabs(double(x[i]) / double(w) - double(x0[i]) / double(w0)));
+      out.alone = std::max(out.alone, 2 * std::fabs(double(x[i]) - double(x0[i])));
+    }
+  }
+  return out;
+}
+
+TEST(Gossip, WhereWeightsDifferXOverItsWeightComesToTheMeanAndXAloneDoesNot) {
+  for (const int p : {3, 4, 8}) {
+    const auto seen = watch(p, "gossip:graph=random", 60);
+    const Apart early = apart(seen.masses.at(3)), late = apart(seen.masses.at(59));
+    EXPECT_GT(late.weights, 0.05) << p;
+    EXPECT_LT(late.divided, 1e-2 * early.divided) << p;
+    EXPECT_GT(late.alone, early.divided) << p << ": the control";
+    const Mass& all = seen.masses.at(59);
+    const auto& [x, w] = all.sent.at(0);
+    for (std::size_t i = 0; i < x.size(); i += 97) EXPECT_NEAR(x[i] / w, all.x[i] / all.weight, 1e-5) << "of the mean";
+    EXPECT_EQ(apart(watch(p, "gossip:graph=ring", 5).masses.at(4)).weights, 0) << "the control: a regular graph";
+  }
+}
+
 TEST(Gossip, LearnsWithAndWithoutOverlap) {
-  for (const auto* name : {"gossip", "gossip:overlap=1", "gossip:graph=ring"}) {
+  for (const auto* name : {"gossip", "gossip:overlap=1", "gossip:graph=ring", "gossip:graph=random"}) {
     const auto ends = run_workers(4, {.strategy = name, .steps = 24});
     for (const auto& e : ends) EXPECT_LT(e.outcomes.back().loss_sum, 0.8 * e.outcomes.front().loss_sum) << name;
   }

@@ -159,6 +159,7 @@ const std::vector<std::string> promising{
     "diloco:every=2",
     "gossip",
     "gossip:overlap=1",
+    "gossip:graph=random,overlap=1",
     "gossip:graph=ring",
     "es",
     "es:pairs=9",

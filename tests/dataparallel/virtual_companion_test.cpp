@@ -118,7 +118,7 @@ TEST(VirtualCompanion, EndsWhenItsMailHasLeft) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) return;
     Ticket last;
-    const auto beside = f.launch([&](Fabric&) { last = write(*ports.server, 1, {.bytes = 36}); });
+    const auto beside = f.launch([&](Fabric&) { last = write(*ports.server, 1, {.bytes = 28}); });
     EXPECT_FALSE(last && last->done());
     beside->join();
     EXPECT_TRUE(last->done());

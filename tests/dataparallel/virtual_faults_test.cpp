@@ -33,13 +33,13 @@ std::vector<std::pair<std::uint64_t, double>> fates(const std::function<Fate(con
     EXPECT_EQ(ports.worker->lossy(), fate != nullptr);
     if (f.rank() == 1) {
       for (std::uint64_t i = 0; i < 4; ++i) {
-        const auto t = write(*ports.worker, 0, {.sequence = i, .bytes = 36}, int(i));
-        EXPECT_EQ(t->completion().bytes_sent, 36u) << "lost ones were sent as well";
+        const auto t = write(*ports.worker, 0, {.sequence = i, .bytes = 28}, int(i));
+        EXPECT_EQ(t->completion().bytes_sent, 28u) << "lost ones were sent as well";
       }
       return;
     }
     while (const auto mail = ports.server->next("a push", 5000)) {
-      EXPECT_EQ(got(*mail), written(int(mail->header.sequence), 36));
+      EXPECT_EQ(got(*mail), written(int(mail->header.sequence), 28));
       came.emplace_back(mail->header.sequence, f.now());
     }
   });
@@ -166,8 +166,8 @@ TEST(VirtualDeath, WhatHadLeftStillComesAndWhatHadNotDoesNot) {
     VirtualWorld(2, machine_where({{.rank = 1, .at_s = death}})).run([&](Fabric& f) {
       const Ports ports = f.open(everybody, {});
       if (f.rank() == 1) {
-        write(*ports.worker, 0, {.bytes = 36});
-        write(*ports.worker, 0, {.bytes = 36});
+        write(*ports.worker, 0, {.bytes = 28});
+        write(*ports.worker, 0, {.bytes = 28});
         (void)ports.worker->next("an answer");
         return;
       }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "compression/momentum_correction.hpp"
+#include "core/format.hpp"
 #include "dataparallel/rules/adam.hpp"
 #include "dataparallel/rules/lamb.hpp"
 #include "dataparallel/rules/lars.hpp"
@@ -40,6 +42,12 @@ std::unique_ptr<Rule> make_optimizer(std::string_view text, const RuleScope& sco
     known.emplace_back(o.name);
   }
   core::refuse_unknown("optimizer", given.base, known);
+}
+
+std::string codec_refusal(const compression::CodecChoicePtr& c, std::string_view optimizer) {
+  if (!c || compression::momentum_of(*c) == 0 || core::parse_name(optimizer).base == "sgd") return {};
+  return fmt::format("codec {} has momentum {} of its own, beside which {} would apply momentum twice; use sgd",
+                     c->info->name, compression::momentum_of(*c), optimizer);
 }
 
 float rule_parameter(const core::ParsedName& name, std::string_view key, float least, float below) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "compression/registry.hpp"
 #include "core/name.hpp"
 #include "dataparallel/rule.hpp"
 #include "model/model.hpp"
@@ -28,6 +29,10 @@ std::span<const OptimizerInfo> optimizers();
 /// "sgd", "momentum", "momentum:mu=0.8", "adamw:decay=0.05".
 /// Errors: UsageError for an unknown name or parameter.
 std::unique_ptr<Rule> make_optimizer(std::string_view name, const RuleScope&);
+
+/// Why gradients that travel by this codec cannot be given to that optimizer; empty: they can. A codec that corrects
+/// momentum sends what momentum SGD would step by: another optimizer's momentum would apply it twice.
+std::string codec_refusal(const compression::CodecChoicePtr&, std::string_view optimizer);
 
 /// A parameter's value in [least, below). Errors: UsageError that says so.
 float rule_parameter(const core::ParsedName&, std::string_view key, float least, float below);

@@ -25,7 +25,8 @@ std::uint16_t number(Word w) { return static_cast<std::uint16_t>(w); }
 
 }  // namespace
 
-Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding, const CourierPlan& plan)
+Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding, const CourierPlan& plan,
+                 std::span<const float> first)
     : fabric_(fabric),
       port_(std::move(port)),
       sharding_(sharding),
@@ -33,7 +34,7 @@ Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sha
       line_of_(sharding.servers(), 0),
       encoders_(sharding.servers()),
       change_(std::span<const float>()),
-      landing_(sharding.elements()) {
+      weights_(first.begin(), first.end()) {
   for (std::uint32_t s = 0; s < sharding.servers(); ++s) {
     if (sharding.shard(s).count == 0) continue;
     line_of_[s] = lines_.size();
@@ -100,14 +101,14 @@ void Courier::expect(Line& line, Word word, std::uint64_t clock, std::uint64_t o
       .again = std::numeric_limits<double>::infinity()};
 }
 
-void Courier::receive(Buffer to) {
+void Courier::receive() {
   wait_for("weights from servers", [](const Line& l) { return l.missing == 0; });
-  const auto out = to.values<float>();
-  fabric_.compute("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(landing_, out.begin()); });
 }
 
 void Courier::fetch(Buffer to) {
-  receive(to);
+  receive();
+  const auto out = to.values<float>();
+  fabric_.compute("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(weights_, out.begin()); });
   for (Line& line : lines_) {
     line.base = line.incoming;
     line.reached = line.incoming_reached;
@@ -121,8 +122,9 @@ std::uint64_t Courier::reached() const {
 }
 
 void Courier::look(Buffer to) {
+  looked_ = to.values<float>();
   ask(Word::look, 0, clock_);
-  receive(to);
+  receive();
 }
 
 void Courier::settle() {
@@ -163,18 +165,20 @@ void Courier::take_acknowledgement(Line& line, const MailHeader& h) {
 }
 
 void Courier::take_weights(Line& line, const MailHeader& h, std::span<const std::byte> payload) {
-  if (h.sequence != sequence_ || line.missing == 0 || h.version < line.incoming) return;
-  if (h.version > line.incoming) {  // asked again, and the server has gone on: all chunks must be of one version
-    line.incoming = h.version;
-    line.here.assign(line.chunks, false);
-    line.missing = line.chunks;
-  }
+  if (h.sequence != sequence_ || line.missing == 0) return;
   const std::size_t chunk = sharding_.chunk_of(line.shard, h.first);
   if (line.here.at(chunk)) return;
+  line.incoming = h.version;
   line.incoming_reached = h.clock;
-  const auto out = std::span(landing_).subspan(h.first, h.count);
-  plan_.weights.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
-    plan_.weights.decode(payload, out, draw_of_weights(plan_.seed, h.shard, h.version, h.first));
+  const bool looks = line.request.header.operation == number(Word::look);
+  const auto out = (looks ? looked_ : std::span(weights_)).subspan(h.first, h.count);
+  const Coding coding = looks ? Coding() : plan_.weights;
+  const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
+  coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
+    if (!coding.encodes(h.count)) return coding.decode(payload, out, draw);
+    decoded_.resize(h.count);
+    coding.decode(payload, decoded_, draw);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += decoded_[i];
   });
   line.here[chunk] = true;
   --line.missing;

@@ -18,10 +18,12 @@ struct CourierPlan {
   std::uint64_t seed = 1;
 };
 
-/// One thread: the worker's. Memory: the weights once, and what the codec keeps of each chunk (feedback: once more).
+/// One thread: the worker's. Memory: the weights as servers know that it has them, once, and what the codec keeps of
+/// each chunk (feedback: once more).
 class Courier {
  public:
-  Courier(Fabric&, std::unique_ptr<Port>, const Sharding&, const CourierPlan&);
+  /// first: the weights, equal on all workers.
+  Courier(Fabric&, std::unique_ptr<Port>, const Sharding&, const CourierPlan&, std::span<const float> first);
 
   /// Begins to push the next update. Its first `ready` elements may be sent as far as `ready` was called; they must
   /// stay as they are until `finish_push`. fetch: the servers send weights as soon as they have applied it.
@@ -84,7 +86,7 @@ class Courier {
   double next_time() const;
   void ask(Word, std::uint64_t clock, std::uint64_t own);
   void expect(Line&, Word, std::uint64_t clock, std::uint64_t own);
-  void receive(Buffer to);
+  void receive();
 
   Fabric& fabric_;
   std::unique_ptr<Port> port_;
@@ -98,7 +100,9 @@ class Courier {
   float size_ = 0;
   bool fetch_ = false, leaving_ = false;
   std::size_t ready_ = 0;
-  std::vector<float> landing_;
+  std::vector<float> weights_;  ///< as the answers so far make them
+  std::vector<float> decoded_;  ///< of a chunk
+  std::span<float> looked_;     ///< where a look's answer goes
 };
 
 }  // namespace gradmeter::dataparallel

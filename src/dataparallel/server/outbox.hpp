@@ -21,16 +21,24 @@ struct Request {
 };
 
 /// Never waits: what has no room stays here, so that a slow worker holds up nobody.
-/// Memory: a copy of the shard for every version that somebody still reads.
+/// With a codec weights travel as changes of what the worker has, and what encoding one loses is part of the next
+/// (DoubleSqueeze). A server knows what each worker has: the same as all others whose reads were of the same versions,
+/// as in `ps-sync`, so that each change is encoded once for all of them; its own where workers read at different ones.
+/// Memory: a copy of the shard for every version that somebody still reads; with a codec, one for every difference in
+/// what workers have (1 with BSP, up to the workers with SSP and ASP).
+/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1, with the server's residual kept as weights - copy.
 class Outbox {
  public:
-  Outbox(const Sharding&, std::uint32_t shard, const Coding&, std::uint64_t seed, int workers);
+  /// first: the shard as all workers have it.
+  Outbox(const Sharding&, std::uint32_t shard, const Coding&, std::uint64_t seed, int workers,
+         std::span<const float> first);
 
   void acknowledge(int worker, const MailHeader& h) { line(worker).acknowledgements.push_back(h); }
   /// slowest: so many updates of every worker are in the weights. held: how long the request had to wait [s].
   void answer(Fabric&, int worker, const Request&, std::span<const float> weights, std::uint64_t version,
               std::uint64_t slowest, double held);
-  bool answers(int worker) const { return lines_[static_cast<std::size_t>(worker)].reply.has_value(); }
+  /// The last answer once more, if it may have got lost and has left altogether.
+  void repeat(int worker);
   /// No more weights to that worker, or nothing at all.
   void drop_reply(int worker) { line(worker).reply.reset(); }
   void drop_all(int worker) { line(worker) = {}; }
@@ -39,13 +47,16 @@ class Outbox {
   void send(Fabric&, Port&);
 
  private:
+  /// base: what it is encoded as a change of, until it is; base_id 0: of nothing.
   struct Version {
-    std::uint64_t number = 0;
-    std::vector<float> values = {};
+    std::uint64_t number = 0, id = 0, base_id = 0;
+    std::shared_ptr<const Version> base = {};
+    std::vector<float> values = {};  ///< the server's; of chunks that are encoded, those of who has decoded them
+    std::vector<std::vector<std::byte>> wire = {};  ///< by chunk; empty: not encoded
   };
   struct Reply {
     Request request = {};
-    std::shared_ptr<const Version> weights = {};
+    std::shared_ptr<Version> weights = {};
     std::uint64_t slowest = 0;
     double held = 0;
     std::size_t next = 0;  ///< chunk
@@ -53,21 +64,27 @@ class Outbox {
   struct Line {
     std::deque<MailHeader> acknowledgements = {};
     std::optional<Reply> reply = {};
+    std::shared_ptr<const Version> has = {};  ///< what the worker has when all that was sent is there
   };
   Line& line(int worker) { return lines_[static_cast<std::size_t>(worker)]; }
-  std::shared_ptr<const Version> snapshot(Fabric&, std::span<const float> weights, std::uint64_t version);
+  std::shared_ptr<Version> snapshot(Fabric&, std::span<const float> weights, std::uint64_t version,
+                                    std::shared_ptr<const Version> base);
   bool send_acknowledgement(Port&, int worker);
   bool send_weights(Fabric&, Port&, int worker);
+  bool encodes(const Version& v, std::size_t n) const { return v.base_id != 0 && coding_.encodes(n); }
+  void encode(Fabric&, Version&, std::size_t i);
   /// Chunk i. Returns the bytes written.
-  std::size_t encode(Fabric&, const Version&, std::size_t i, std::byte* wire);
+  std::size_t write(Fabric&, Version&, std::size_t i, std::byte* wire);
 
   const Sharding sharding_;
   const std::uint32_t shard_;
   const Coding coding_;
   const std::uint64_t seed_;
-  std::vector<std::unique_ptr<ChunkEncoder>> encoders_;  ///< by chunk; weights leave nothing for the next version
+  std::vector<std::unique_ptr<ChunkEncoder>> encoders_;  ///< by chunk
   std::vector<Line> lines_;
   std::vector<std::shared_ptr<Version>> versions_;
+  std::uint64_t last_id_ = 0;
+  std::vector<float> change_;  ///< of a chunk
 };
 
 }  // namespace gradmeter::dataparallel

@@ -57,9 +57,18 @@ Coding Coding::of_changes(const compression::CodecChoicePtr& c, std::size_t send
 }
 
 Coding Coding::of_weights(const compression::CodecChoicePtr& c) {
-  if (!c || !c->codec || c->feedback || c->info->feedback) return Coding();
-  if (c->info->expands && c->info->expands(c->parsed)) return Coding();
-  return Coding(make_chunk_codec(*c, 1), c->min_elements);
+  if (!c || !refusal(c).empty() || !why_dense_weights(*c).empty()) return Coding();
+  compression::CodecChoice without_feedback = *c;
+  without_feedback.feedback = false;
+  return Coding(make_chunk_codec(without_feedback, 1), c->min_elements);
+}
+
+std::string Coding::why_dense_weights(const compression::CodecChoice& c) {
+  if (c.info->name == "dgc") return "momentum is corrected where gradients are";
+  const auto scale = c.parsed.parameters.find("scale");
+  const bool scaled = scale != c.parsed.parameters.end() && scale->second == "on";
+  if (!scaled && !(c.info->expands && c.info->expands(c.parsed))) return {};
+  return "what a change loses may be more than the change";
 }
 
 std::string Coding::refusal(const compression::CodecChoicePtr& c) { return c ? chunk_codec_refusal(*c) : ""; }

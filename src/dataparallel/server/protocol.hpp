@@ -3,8 +3,9 @@
 // A worker sends the change of a shard in chunks (`push`); the server acknowledges each when it has taken it (`ack`).
 // A worker has few unacknowledged chunks at a server: one that sends what it likes exhausts the server's memory, as in
 // ps-lite. Weights are asked for with the change (its `sequence`: answer when this is applied) or alone (`pull`), and
-// come in chunks of one version (`weights`). A worker that has finished says `bye`. Between steps all workers may
-// `look` at the weights: a pull that is answered when all have asked, so that all see the same.
+// come in chunks of one version (`weights`): what changed since the worker's last answer where the codec encodes it,
+// otherwise, and for whoever looks, the weights as they are. A worker that has finished says `bye`. Between steps all
+// workers may `look` at the weights: a pull that is answered when all have asked, so that all see the same.
 //
 // The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
 //
@@ -16,8 +17,8 @@
 // | weights   | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
 // | bye       | -                 | -                  | -                      | -            | -             |
 //
-// Where messages get lost (Port::lossy), whoever waits for an answer asks again. All messages may come twice: a chunk
-// is known by its clock and place, a request by its sequence.
+// Where messages get lost (Port::lossy), whoever waits for an answer asks again and gets the same. All messages may
+// come twice: a chunk is known by its clock and place, a request by its sequence.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -73,9 +74,11 @@ class Coding {
       : codec_(std::move(codec)), min_elements_(min_elements) {}
   /// senders: how many send changes of the same chunk.
   static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
-  /// Weights travel dense with a codec that usually has error feedback, sends a part of the elements only, or may lose
-  /// more than there is: what it loses comes with the next change, but weights have no next.
+  /// Of changes of the weights, from a server to a worker. What one of them loses comes with the next, whatever the
+  /// codec's `ef` says, since a server takes the next from what the worker has.
   static Coding of_weights(const compression::CodecChoicePtr&);
+  /// Why weights go dense, from a server to a worker, where changes do not; empty: they do not.
+  static std::string why_dense_weights(const compression::CodecChoice&);
   /// Why chunks cannot travel so; empty: they can.
   static std::string refusal(const compression::CodecChoicePtr&);
 

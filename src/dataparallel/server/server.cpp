@@ -43,7 +43,8 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
       port_(std::move(port)),
       tensors_(clipped(tensors, sharding.shard(shard))),
       inbox_(sharding, shard, plan.changes, plan.seed, plan.workers),
-      outbox_(sharding, shard, plan.weights, plan.seed, plan.workers),
+      outbox_(sharding, shard, plan.weights, plan.seed, plan.workers,
+              weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count)),
       clients_(static_cast<std::size_t>(plan.workers)),
       admission_(plan.workers, plan.staleness),
       staleness_(plan.workers) {
@@ -196,11 +197,12 @@ void Server::note_gap(std::uint64_t clock) {
 void Server::ask(int from, const Request& r) {
   Client& c = client(from);
   if (admission_.is_gone(from) || r.sequence < c.last_request) return;
-  const bool again = r.sequence == c.last_request;
-  if (again && (c.held || outbox_.answers(from))) return;  // it is coming
+  if (r.sequence == c.last_request) {
+    if (!c.held) outbox_.repeat(from);
+    return;
+  }
   c.last_request = r.sequence;
-  if (again && r.looks) return answer(from, r);  // the others have had their look, and may be gone
-  if (!again && !r.looks) note_gap(r.clock);
+  if (!r.looks) note_gap(r.clock);
   c.held = r;
   let_through();
 }

@@ -30,7 +30,7 @@ struct ServerPlan {
 };
 
 /// Memory: with n workers and a shard of m bytes m + what the rule keeps; up to n·m of changes that are on their way,
-/// and as much of replies, where workers read at different versions.
+/// and as much of replies, where workers read at different versions; with a codec as much again of what workers have.
 class Server {
  public:
   /// weights: the whole flat buffer, of which it copies its shard.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "compression/momentum_correction.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -18,6 +19,14 @@ std::string Service::refusal(int ranks) const {
     if (rule->needs_whole_tensors()) {
       return fmt::format("{} needs whole tensors, but a server holds parts of them; use sgd or momentum", rule->name());
     }
+  }
+  if (options_.rule == "add") {
+    if (options_.codec && compression::momentum_of(*options_.codec) > 0) {
+      return fmt::format("{} gathers gradients with their momentum, and what is sent here are none; use topk",
+                         options_.codec->info->name);
+    }
+  } else if (auto why = codec_refusal(options_.codec, options_.rule); !why.empty()) {
+    return why;
   }
   return Coding::refusal(options_.codec);
 }
@@ -60,7 +69,8 @@ void Service::begin(Worker& w) {
   if (w.rank() < workers) {
     const CourierPlan plan{
         .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
-    courier_ = std::make_unique<Courier>(w.fabric(), std::move(ports.worker), cut, plan);
+    courier_ =
+        std::make_unique<Courier>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters().values<float>());
   }
 }
 

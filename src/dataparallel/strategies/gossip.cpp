@@ -1,6 +1,7 @@
 #include "dataparallel/strategies/gossip.hpp"
 
 #include <bit>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -8,24 +9,59 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-enum class Graph : std::uint8_t { exponential, ring };
+enum class Graph : std::uint8_t { exponential, ring, random };
 
 Graph graph_of(const core::ParsedName& n) {
   const std::string& text = n.parameters.at("graph");
   if (text == "exponential") return Graph::exponential;
   if (text == "ring") return Graph::ring;
-  throw core::UsageError(fmt::format("gossip: graph is '{}'; it must be exponential or ring", text));
+  if (text == "random") return Graph::random;
+  throw core::UsageError(fmt::format("gossip: graph is '{}'; it must be exponential, ring or random", text));
 }
 
 /// Behind x in every message: its weight, and room up to a whole cache line.
 constexpr std::size_t tail = 16;
 
+/// Whom the ranks send to in step `number`, from 1.
+class Peers {
+ public:
+  Peers(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
+
+  int of(int rank, int ranks, std::uint64_t number) const {
+    if (graph_ == Graph::random) {
+      const compression::Draw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+      const auto others = static_cast<std::uint64_t>(ranks) - 1;
+      return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
+    }
+    return (rank + hop(ranks, number)) % ranks;
+  }
+  /// Who sends to `rank`.
+  std::vector<int> to(int rank, int ranks, std::uint64_t number) const {
+    if (graph_ != Graph::random) return {(rank + ranks - hop(ranks, number)) % ranks};
+    std::vector<int> out;
+    for (int r = 0; r < ranks; ++r) {
+      if (r != rank && of(r, ranks, number) == rank) out.push_back(r);
+    }
+    return out;
+  }
+  bool regular() const { return graph_ != Graph::random; }
+
+ private:
+  int hop(int ranks, std::uint64_t number) const {
+    if (graph_ == Graph::ring) return 1;
+    const auto levels = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(ranks) - 1));
+    return 1 << (number - 1) % levels;
+  }
+  Graph graph_;
+  std::uint64_t seed_;
+};
+
 class Gossip final : public Strategy {
  public:
-  Gossip(Graph graph, bool overlap) : graph_(graph), overlap_(overlap) {}
+  Gossip(Peers peers, bool overlap) : peers_(peers), overlap_(overlap) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return ranks == 1 ? 0 : 2 * ((m.element_count() + tail) * sizeof(float) + memory_page_bytes);
+    return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail) * sizeof(float) + memory_page_bytes);
   }
 
   void begin(Worker& w) override {
@@ -34,6 +70,7 @@ class Gossip final : public Strategy {
     elements_ = w.model().element_count();
     mine_ = w.fabric().memory(elements_ + tail);
     theirs_ = w.fabric().memory(elements_ + tail);
+    if (!peers_.regular()) next_ = w.fabric().memory(elements_ + tail);
     const auto p = w.parameters().values<float>();
     std::copy(p.begin(), p.end(), mine_.begin());
     mine_[elements_] = 1;
@@ -44,29 +81,30 @@ class Gossip final : public Strategy {
     if (w.ranks() == 1) return w.update(step), outcome;
     take_in(w);  // before x changes: it may still be on its way to the peer
     w.optimizer().update(w, mine_.first(elements_), w.gradients(), 0, step);
-    push(w, hop(step.number, w.ranks()));
+    push(w, step.number);
     if (!overlap_) take_in(w);
     w.compute("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
               [&] { divide(mine_, w.parameters().values<float>()); });
     return outcome;
   }
 
+  /// What it takes in is added in the next step, whether or not somebody asked to settle.
   void settle(Worker& w) override {
-    if (!arriving_) return;
-    w.fabric().wait(leaving_);
-    w.fabric().wait(arriving_);  // it is added in the next step, whether or not somebody asked to settle
+    if (!leaving_) return;
+    if (arriving_) w.fabric().wait(arriving_);
+    for (const int peer : more_) {
+      w.fabric().wait(w.fabric().receive(w.axis(), peer, next_));
+      add(w, next_, theirs_);
+    }
+    more_.clear();
+    w.fabric().wait(leaving_);  // last: who receives it may be waiting for others first
   }
   void end(Worker& w) override { settle(w); }
 
   void judged(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::judged(w, to);
-    const auto z = to.values<float>();
-    if (arriving_) {
-      const float whole = 1.0f / (mine_[elements_] + theirs_[elements_]);
-      for (std::size_t i = 0; i < elements_; ++i) z[i] = (mine_[i] + theirs_[i]) * whole;
-    } else {
-      divide(mine_, z);
-    }
+    const auto x = to.values<float>();
+    for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine_[i] + theirs_[i] : mine_[i];
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
@@ -76,47 +114,55 @@ class Gossip final : public Strategy {
   }
 
  private:
-  int hop(std::uint64_t number, int ranks) const {
-    if (graph_ == Graph::ring) return 1;
-    const auto levels = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(ranks) - 1));
-    return 1 << (number - 1) % levels;
-  }
+  std::size_t buffers() const { return peers_.regular() ? 2 : 3; }
 
   /// Half is sent, the same half is kept.
-  void push(Worker& w, int hop) {
+  void push(Worker& w, std::uint64_t number) {
     const int ranks = w.ranks(), rank = w.rank();
     w.compute("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [&] {
       for (float& v : mine_) v *= 0.5f;
     });
-    arriving_ = w.fabric().receive(w.axis(), (rank + ranks - hop) % ranks, theirs_);
-    leaving_ = w.fabric().send(w.axis(), (rank + hop) % ranks, mine_, w.fabric().record());
+    more_ = peers_.to(rank, ranks, number);
+    if (more_.empty()) {
+      std::ranges::fill(theirs_, 0.0f);
+    } else {
+      arriving_ = w.fabric().receive(w.axis(), more_.front(), theirs_);
+      more_.erase(more_.begin());
+    }
+    leaving_ = w.fabric().send(w.axis(), peers_.of(rank, ranks, number), mine_, w.fabric().record());
   }
 
   void take_in(Worker& w) {
-    if (!arriving_) return;
+    if (!leaving_) return;
     settle(w);
-    w.compute("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [&] {
-      for (std::size_t i = 0; i < mine_.size(); ++i) mine_[i] += theirs_[i];
-    });
+    add(w, theirs_, mine_);
     arriving_ = leaving_ = nullptr;
   }
 
+  void add(Worker& w, std::span<const float> from, std::span<float> to) const {
+    w.compute("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [&] {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+    });
+  }
+
   void divide(std::span<const float> x, std::span<float> z) const {
-    const float inverse = 1.0f / x[elements_];  // weights are powers of two on these graphs: nothing rounds
+    const float inverse = 1.0f / x[elements_];  // a power of two on regular graphs, where nothing rounds
     for (std::size_t i = 0; i < elements_; ++i) z[i] = x[i] * inverse;
   }
 
-  Graph graph_;
+  Peers peers_;
   bool overlap_;
   std::size_t elements_ = 0;
-  std::span<float> mine_, theirs_;  ///< x, its weight, zeros; the last message
-  Ticket arriving_, leaving_;       ///< both or none
+  std::span<float> mine_, theirs_;  ///< x, its weight, zeros; the sum of what others sent in the last step
+  std::span<float> next_;           ///< where several send: a message that is yet to be added to theirs
+  Ticket arriving_, leaving_;       ///< leaving: a step's messages have not been taken in yet
+  std::vector<int> more_;           ///< who else sends in that step
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_gossip(const core::ParsedName& n, const StrategyOptions&) {
-  return std::make_unique<Gossip>(graph_of(n), core::count_parameter(n, "overlap", {0, 1}) == 1);
+std::unique_ptr<Strategy> make_gossip(const core::ParsedName& n, const StrategyOptions& o) {
+  return std::make_unique<Gossip>(Peers(graph_of(n), o.seed), core::count_parameter(n, "overlap", {0, 1}) == 1);
 }
 
 }  // namespace gradmeter::dataparallel

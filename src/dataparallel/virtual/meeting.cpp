@@ -34,9 +34,11 @@ std::string_view noun(Goal g) {
 
 /// Slices as the executor cuts them. Where a rank owns a block, one slice gives the same bits: each element has the
 /// same way through the only schedule, whichever slice takes it along.
-allreduce::Slices cut(Goal goal, std::size_t elements, std::uint32_t blocks, std::size_t message_bytes) {
+allreduce::Slices cut(Goal goal, std::size_t elements, std::span<const allreduce::SchedulePtr> schedules,
+                      std::size_t message_bytes) {
   const auto how = allreduce::cut_for(goal);
-  return {how, elements, sizeof(float), blocks, message_bytes, how == allreduce::Cut::of_each_block};
+  const std::size_t bytes = allreduce::message_bytes_for(schedules, elements * sizeof(float), message_bytes);
+  return {how, elements, sizeof(float), schedules.front()->blocks(), bytes, how == allreduce::Cut::of_each_block};
 }
 
 /// What the others' blocks hold after a reduce-scatter is undefined: whoever reads it shall notice.
@@ -100,7 +102,7 @@ void Meetings::hold(Meeting& meeting) {
     }
     begin.push_back(std::max(meeting.tickets[i]->posted(), free_[static_cast<std::size_t>(meeting.members[i])]));
   }
-  const auto slices = cut(meeting.agenda.goal, n, schedules.front()->blocks(), g_.machine.message_bytes);
+  const auto slices = cut(meeting.agenda.goal, n, schedules, g_.machine.message_bytes);
   const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine.link);
   if (breaks(meeting, end)) return;
   const auto bytes = allreduce::interpret(schedules, slices, meeting.buffers, meeting.agenda.op);

@@ -16,7 +16,7 @@ namespace gradmeter::dataparallel {
 struct WorldFabric::Circle {
   Circle(runtime::Communicator c, const runtime::Network& n)
       : communicator(std::move(c)),
-        collectives(n.connect(communicator, allreduce::collective_channels)),
+        collectives(n.connect(communicator, allreduce::most_lanes(communicator.size()))),
         messages(n.connect(communicator, 1)) {}
   runtime::Communicator communicator;
   std::vector<int> world_ranks;
@@ -78,7 +78,7 @@ std::size_t WorldFabric::resident_bytes(const WorldFabricOptions& o, int ranks) 
   const auto p = static_cast<std::uint32_t>(ranks);
   // Ranks beyond the first few play the same parts again.
   std::size_t most = 0;
-  for (int r = 0; r < std::min(ranks, 64); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
+  for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
   return o.memory_bytes + most;
 }
 

@@ -1,0 +1,136 @@
+#include "dataparallel/injecting.hpp"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "allreduce/slices.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// Spreads numbers that follow each other (Knuth's multiplicative hash).
+std::size_t place_of(std::uint64_t number, std::size_t places) {
+  return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
+}
+
+void spoil(std::byte* value, core::Element element) {
+  if (element == core::Element::f32) {
+    float v;
+    std::memcpy(&v, value, sizeof v);
+    const float w = v + 1;
+    if (std::bit_cast<std::uint32_t>(v) != std::bit_cast<std::uint32_t>(w))
+      return void(std::memcpy(value, &w, sizeof w));
+  }
+  *value ^= std::byte{1};
+}
+
+void spoil(const Buffer& b, std::uint64_t number) {
+  const std::size_t width = b.bytes() / b.count();
+  spoil(b.host() + place_of(number, b.count()) * width, b.element());
+}
+
+class FaultyPort final : public Port {
+ public:
+  FaultyPort(std::unique_ptr<Port> inner, std::shared_ptr<FaultyCalls> calls)
+      : inner_(std::move(inner)), calls_(std::move(calls)) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    const auto room = inner_->draft(to, bytes);
+    if (room) drafts_[to] = *room;
+    return room;
+  }
+  Ticket post(int to, const MailHeader& h, const char* label) override {
+    if (h.bytes > 0) {
+      if (const auto number = calls_->next()) spoil_payload(drafts_[to].first(h.bytes), h, *number);
+    }
+    return inner_->post(to, h, label);
+  }
+  std::optional<Mail> next(const char* why, double deadline, int of) override {
+    return inner_->next(why, deadline, of);
+  }
+  bool lossy() const override { return inner_->lossy(); }
+
+ private:
+  /// Of what is encoded the last byte, which holds a value, or nothing, and never a length.
+  static void spoil_payload(std::span<std::byte> payload, const MailHeader& h, std::uint64_t number) {
+    if (payload.size() == h.count * sizeof(float)) {
+      spoil(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);
+    } else {
+      payload.back() ^= std::byte{1};
+    }
+  }
+
+  std::unique_ptr<Port> inner_;
+  std::shared_ptr<FaultyCalls> calls_;
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
+};
+
+std::optional<std::uint64_t> first_faulty(const core::Injection& i, int rank) {
+  return i.flip && i.flip->rank == rank ? std::optional(i.flip->call) : std::nullopt;
+}
+
+}  // namespace
+
+Injecting::Injecting(Fabric& inner, const core::Injection& i, int rank)
+    : Injecting(inner, i.slow ? i.slow->of(rank) : 1.0, std::make_shared<FaultyCalls>(first_faulty(i, rank))) {}
+
+Ticket Injecting::watch(Ticket t, Buffer result) {
+  if (result.count() == 0) return t;
+  if (const auto number = calls_->next()) faults_.insert_or_assign(t.get(), Fault{result, *number});
+  return t;
+}
+
+Ticket Injecting::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) {
+  return watch(inner_.all_reduce(g, b, op, std::move(r), contents), b);
+}
+
+Ticket Injecting::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
+  const auto ranks = static_cast<std::uint32_t>(size(g)), rank = static_cast<std::uint32_t>(this->rank(g));
+  const std::size_t first = allreduce::block_begin(b.count(), ranks, rank);
+  const Buffer own = b.part(first, allreduce::block_begin(b.count(), ranks, rank + 1) - first);
+  return watch(inner_.reduce_scatter(g, b, op, std::move(r)), own);
+}
+
+Ticket Injecting::all_gather(Group g, Buffer b, Ready r) { return watch(inner_.all_gather(g, b, std::move(r)), b); }
+
+Ticket Injecting::broadcast(Group g, Buffer b, int root, Ready r) {
+  return watch(inner_.broadcast(g, b, root, std::move(r)), b);
+}
+
+Ticket Injecting::receive(Group g, int peer, Buffer b) { return watch(inner_.receive(g, peer, b), b); }
+
+void Injecting::wait(const Ticket& t) {
+  inner_.wait(t);
+  const auto it = faults_.find(t.get());
+  if (it == faults_.end()) return;
+  spoil(it->second.result, it->second.number);
+  faults_.erase(it);
+}
+
+Ports Injecting::open(Group g, const MailOptions& o) {
+  Ports p = inner_.open(g, o);
+  p.worker = std::make_unique<FaultyPort>(std::move(p.worker), calls_);
+  p.server = std::make_unique<FaultyPort>(std::move(p.server), calls_);
+  return p;
+}
+
+std::unique_ptr<Companion> Injecting::launch(std::function<void(Fabric&)> program) {
+  return inner_.launch([slow = slow_, calls = calls_, program = std::move(program)](Fabric& f) {
+    Injecting beside(f, slow, calls);
+    program(beside);
+  });
+}
+
+void Injecting::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
+  if (slow_ == 1) return inner_.compute(label, cost, work);
+  inner_.compute(label, cost, [&] {
+    const double begin = inner_.now();
+    work();
+    const double end = begin + slow_ * (inner_.now() - begin);
+    while (inner_.now() < end) {
+    }
+  });
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,321 @@
+#include "dataparallel/verifier.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "allreduce/slices.hpp"
+#include "core/format.hpp"
+#include "dataparallel/projection.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr double unit_roundoff = 0x1p-24;
+constexpr double deviations = 16;
+constexpr double underflow = 1e-30;  ///< what summands too small for fp32 may have been
+constexpr std::size_t halves = 2;    ///< numbers that a hash is added up as
+constexpr std::size_t word_bytes = sizeof(std::uint32_t);
+
+/// As two whole numbers: their sums over 2^21 ranks are exact in fp64, and give the sum of the hashes modulo 2^64.
+void add_hash(std::span<double> to, std::uint64_t hash) {
+  to[0] += static_cast<double>(hash & 0xffffffffu);
+  to[1] += static_cast<double>(hash >> 32);
+}
+std::uint64_t hash_in(std::span<const double> sums) {
+  return static_cast<std::uint64_t>(sums[0]) + (static_cast<std::uint64_t>(sums[1]) << 32);
+}
+
+std::uint64_t hash_of(const ConstBuffer& b, std::uint64_t seed, std::size_t first_element = 0) {
+  return linear_hash({b.host(), b.bytes()}, seed, first_element * (b.count() ? b.bytes() / b.count() : 0) / word_bytes);
+}
+
+/// Elements [begin, end) of a buffer.
+struct Block {
+  std::size_t begin, end;
+};
+Block block_of(std::size_t count, int ranks, int rank) {
+  const auto p = static_cast<std::uint32_t>(ranks), r = static_cast<std::uint32_t>(rank);
+  return {allreduce::block_begin(count, p, r), allreduce::block_begin(count, p, r + 1)};
+}
+
+}  // namespace
+
+/// sum: within rounding; copy: the bits of what was given; equal: the bits that rank 0 got.
+enum class Relation : std::uint8_t { sum, copy, equal };
+
+/// A collective, or a message on its way in.
+struct Verifier::Call {
+  const char* name;
+  Group group;
+  Relation relation;
+  Buffer result;                     ///< what this rank gets
+  std::size_t first = 0, count = 0;  ///< where it lies in all that the call is about
+  std::uint64_t number = 0, step = 0;
+  std::optional<int> from = {};    ///< of a message
+  double share = 1;                ///< of the sum that the result is
+  std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or a hash
+  std::size_t own = 0;             ///< the projection that is this rank's to find
+  double product = 0;              ///< found
+  std::uint64_t hash = 0;          ///< found
+  Ticket ticket = {};              ///< its address stays its own
+};
+
+/// Hashes of what this rank has sent to each, and of all that it has got.
+struct Verifier::Messages {
+  std::vector<double> sent;
+  std::uint64_t got = 0;
+  std::map<int, std::uint64_t> posted_to, posted_from;  ///< how many, by peer
+};
+
+struct Verifier::Circle {
+  explicit Circle(runtime::Communicator c) : communicator(std::move(c)) {}
+  runtime::Communicator communicator;
+  std::uint64_t calls = 0;
+  std::map<std::uint64_t, Call> done;  ///< by number: collectives, in the order in which all ranks post them
+  Messages messages;
+};
+
+Verifier::Verifier(Fabric& inner, const runtime::Communicator& world, bool coded)
+    : Forwarding(inner), world_(world), coded_(coded), armed_(1), called_(1) {
+  circles_.push_back(std::make_unique<Circle>(world.duplicate()));
+}
+Verifier::~Verifier() = default;
+
+void Verifier::arm() { std::fill(armed_.begin(), armed_.end(), 1); }
+void Verifier::disarm() { std::fill(armed_.begin(), armed_.end(), 0); }
+
+void Verifier::begin_step(std::uint64_t number) {
+  in_step_ = true;
+  step_ = number;
+  std::fill(called_.begin(), called_.end(), 0);
+  mail_before_ = mail_.posted() + mail_.received();
+}
+
+void Verifier::end_step() {
+  in_step_ = false;
+  verified_last_ = false;
+  if (mail_.posted() + mail_.received() != mail_before_) called_[static_cast<std::size_t>(mail_group_.id)] = 1;
+  for (std::size_t g = 0; g < armed_.size(); ++g) {
+    if (!armed_[g] || !called_[g]) continue;
+    armed_[g] = 0;
+    verified_last_ = true;
+  }
+}
+
+bool Verifier::takes(Group g) {
+  const auto i = static_cast<std::size_t>(g.id);
+  if (!in_step_ || !armed_[i]) return false;
+  called_[i] = 1;
+  inner_.settle();  // the data that will be looked at is written
+  return true;
+}
+
+Group Verifier::split(int color, int key) {
+  const Group g = inner_.split(color, key);
+  circles_.push_back(std::make_unique<Circle>(world_.split(color, key)));
+  armed_.push_back(0);
+  called_.push_back(0);
+  return g;
+}
+
+Ticket Verifier::note(Ticket t, Call c) {
+  c.step = step_;
+  c.ticket = t;
+  const Operation* key = t.get();
+  under_way_.insert_or_assign(key, std::move(c));
+  return t;
+}
+
+std::uint64_t Verifier::next_number(Group g) { return circle(g).calls++; }
+
+Ticket Verifier::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) {
+  if (!takes(g)) return inner_.all_reduce(g, b, op, std::move(r), contents);
+  Call c{.name = "all-reduce", .group = g, .relation = Relation::sum, .result = b, .count = b.count()};
+  c.number = next_number(g);
+  if (coded_ && !contents.tensors.empty()) {
+    c.relation = Relation::equal;
+    c.given.assign(halves, 0.0);
+  } else {
+    check_summable(b, op);
+    const Projection mine = project(b.values<float>(), c.number);
+    c.given = {mine.product, std::sqrt(mine.square)};
+    if (op == allreduce::Op::average) c.share = 1.0 / size(g);
+  }
+  return note(inner_.all_reduce(g, b, op, std::move(r), contents), std::move(c));
+}
+
+Ticket Verifier::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
+  if (!takes(g)) return inner_.reduce_scatter(g, b, op, std::move(r));
+  check_summable(b, op);
+  const int ranks = size(g);
+  const Block own = block_of(b.count(), ranks, rank(g));
+  Call c{.name = "reduce-scatter",
+         .group = g,
+         .relation = Relation::sum,
+         .result = b.part(own.begin, own.end - own.begin),
+         .first = own.begin,
+         .count = b.count()};
+  c.number = next_number(g);
+  c.own = static_cast<std::size_t>(rank(g));
+  if (op == allreduce::Op::average) c.share = 1.0 / ranks;
+  double square = 0;
+  for (int q = 0; q < ranks; ++q) {
+    const Block block = block_of(b.count(), ranks, q);
+    const Projection p =
+        project(b.values<float>().subspan(block.begin, block.end - block.begin), c.number, block.begin);
+    c.given.push_back(p.product);
+    square += p.square;
+  }
+  c.given.push_back(std::sqrt(square));
+  return note(inner_.reduce_scatter(g, b, op, std::move(r)), std::move(c));
+}
+
+Ticket Verifier::all_gather(Group g, Buffer b, Ready r) {
+  if (!takes(g)) return inner_.all_gather(g, b, std::move(r));
+  Call c{.name = "all-gather", .group = g, .relation = Relation::copy, .result = b, .count = b.count()};
+  c.number = next_number(g);
+  c.given.assign(halves, 0.0);
+  const Block own = block_of(b.count(), size(g), rank(g));
+  add_hash(c.given, hash_of(b.part(own.begin, own.end - own.begin), c.number, own.begin));
+  return note(inner_.all_gather(g, b, std::move(r)), std::move(c));
+}
+
+Ticket Verifier::broadcast(Group g, Buffer b, int root, Ready r) {
+  if (!takes(g)) return inner_.broadcast(g, b, root, std::move(r));
+  Call c{.name = "broadcast", .group = g, .relation = Relation::copy, .result = b, .count = b.count()};
+  c.number = next_number(g);
+  c.given.assign(halves, 0.0);
+  if (rank(g) == root) add_hash(c.given, hash_of(b, c.number));
+  return note(inner_.broadcast(g, b, root, std::move(r)), std::move(c));
+}
+
+namespace {
+
+/// Each message between two ranks has keys of its own, so that none passes for another.
+std::uint64_t message_seed(int from, int to, std::uint64_t number) {
+  return (static_cast<std::uint64_t>(from) << 40) ^ (static_cast<std::uint64_t>(to) << 20) ^ (number + 1);
+}
+
+}  // namespace
+
+Ticket Verifier::send(Group g, int peer, ConstBuffer b, Ready r) {
+  if (takes(g)) {
+    Messages& m = circle(g).messages;
+    m.sent.resize(halves * static_cast<std::size_t>(size(g)));
+    const auto seed = message_seed(rank(g), peer, m.posted_to[peer]++);
+    add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(peer), halves), hash_of(b, seed));
+  }
+  return inner_.send(g, peer, b, std::move(r));
+}
+
+Ticket Verifier::receive(Group g, int peer, Buffer b) {
+  if (!takes(g)) return inner_.receive(g, peer, b);
+  Messages& m = circle(g).messages;
+  m.sent.resize(halves * static_cast<std::size_t>(size(g)));
+  Call c{.name = "message", .group = g, .relation = Relation::copy, .result = b, .count = b.count(), .from = peer};
+  c.number = m.posted_from[peer]++;
+  return note(inner_.receive(g, peer, b), std::move(c));
+}
+
+void Verifier::wait(const Ticket& t) {
+  inner_.wait(t);
+  const auto it = under_way_.find(t.get());
+  if (it == under_way_.end()) return;
+  Call c = std::move(it->second);
+  under_way_.erase(it);
+  Circle& circle = this->circle(c.group);
+  if (c.from) {
+    circle.messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+    return;
+  }
+  if (c.relation == Relation::sum) {
+    c.product = project(c.result.values<float>(), c.number, c.first).product;
+  } else {
+    c.hash = hash_of(c.result, c.number);
+    if (c.relation == Relation::equal && rank(c.group) == 0) add_hash(c.given, c.hash);
+  }
+  c.ticket.reset();
+  const std::uint64_t number = c.number;
+  circle.done.insert_or_assign(number, std::move(c));
+}
+
+Ports Verifier::open(Group g, const MailOptions& o) {
+  mail_group_ = g;
+  return mail_.wrap(inner_.open(g, o), [this, g] { return in_step_ && armed_[static_cast<std::size_t>(g.id)] != 0; });
+}
+
+void Verifier::check_summable(const Buffer& b, allreduce::Op op) {
+  const bool sums = op == allreduce::Op::sum || op == allreduce::Op::average;
+  if (b.element() != core::Element::f32 || !sums) {
+    throw std::logic_error("a verified step made a reduction of another kind than a sum of fp32, which nothing judges");
+  }
+}
+
+void Verifier::accuse(std::string what) {
+  if (fault_.empty()) fault_ = std::move(what);
+}
+
+/// Calls and messages of one group. All its ranks must have made the same.
+void Verifier::judge(Circle& c) {
+  const runtime::Communicator& comm = c.communicator;
+  std::vector<double> all;
+  for (const auto& [number, call] : c.done) all.insert(all.end(), call.given.begin(), call.given.end());
+  const auto n = static_cast<double>(all.size());
+  std::array<double, 3> counts{n, n * n, c.messages.sent.empty() ? 0.0 : 1.0};
+  comm.sum(std::span<double>(counts));
+  if (counts[0] * counts[0] != counts[1] * comm.size()) {
+    accuse("ranks have made different calls in one verified step");
+  } else if (n > 0) {
+    comm.sum(std::span<double>(all));
+    std::span<const double> rest = all;
+    for (const auto& [number, call] : c.done) {
+      judge_call(call, rest.first(call.given.size()));
+      rest = rest.subspan(call.given.size());
+    }
+  }
+  if (counts[2] > 0) {
+    std::vector<double>& sent = c.messages.sent;
+    sent.resize(halves * static_cast<std::size_t>(comm.size()));
+    comm.sum(std::span<double>(sent));
+    const auto mine = std::span<const double>(sent).subspan(halves * static_cast<std::size_t>(comm.rank()), halves);
+    if (hash_in(mine) != c.messages.got) accuse("the messages that came are not those that were sent");
+  }
+  c.done.clear();
+  c.messages = {};
+}
+
+void Verifier::judge_call(const Call& c, std::span<const double> given) {
+  const std::string what = fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
+  if (c.relation != Relation::sum) {
+    if (hash_in(given) == c.hash) return;
+    return accuse(fmt::format(
+        "{} {}", what,
+        c.relation == Relation::copy ? "did not bring what was given" : "has other bits than on the first rank"));
+  }
+  const double norm = given.back(), right = given[c.own] * c.share, off = std::fabs(c.product - right);
+  if (!std::isfinite(norm)) return accuse(what + " cannot be judged: it was given numbers that are not finite");
+  const double ranks = std::round(static_cast<double>(size(c.group)));
+  const double allowed = deviations * std::sqrt(ranks) * unit_roundoff * norm * c.share + underflow;
+  if (!(off <= allowed)) {
+    accuse(fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", what, off, allowed));
+  }
+}
+
+std::string Verifier::verdict() {
+  for (auto& c : circles_) judge(*c);
+  if (std::string mail = mail_.take_fault(); !mail.empty()) accuse(std::move(mail));
+  if (!under_way_.empty()) accuse("a verified call was never waited for, so nothing judges it");
+  under_way_.clear();
+  const int first = world_.size() - static_cast<int>(world_.max(fault_.empty() ? 0 : world_.size() - world_.rank()));
+  if (first == world_.size()) return {};
+  const std::string mine = fault_.empty() ? "" : fmt::format("on rank {} {}", world_.rank(), fault_);
+  fault_.clear();
+  return world_.broadcast_text(mine, first);
+}
+
+}  // namespace gradmeter::dataparallel
