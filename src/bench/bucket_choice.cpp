@@ -25,6 +25,7 @@ void time_steps(Session& s, const runtime::Communicator& c, const model::DataSpl
   Training training(s, c, data, config);
   training.step(0);  // what is done once
   for (std::size_t step = 1; step <= steps_of_visit; ++step) {
+    training.prepare(step % training.steps_per_epoch());
     c.barrier();
     training.step(step % training.steps_per_epoch());
     times.push_back(c.max(training.record().step.length()));
@@ -63,7 +64,7 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   if (!refusal(config, facts, runtime::Network::nodes_of(c, {})).empty()) return config;  // said by who trains it
   // Of the first rank's part, whichever part is mine: all must try the same.
   const Layout layout = layout_of(config, c.size(), 0);
-  if (!exchanges(config, layout) || !factors_of(config.strategy->info().speech).bucket) return config;
+  if (!factors_of(config, layout).bucket) return config;
   const auto model = sized_model(config, layout, facts);
   const auto candidates = bucket_candidates(model->tensors(), model->element_count());
   if (candidates.size() < 2) return config;

@@ -12,9 +12,14 @@ namespace {
 
 constexpr std::size_t alignment = 4096;  // of the arena's pieces
 
-std::size_t arena_bytes(const CodecPoint& p, std::size_t parts) {
-  const std::size_t wire = p.codec->codec->wire_bytes(p.elements());
+std::size_t arena_bytes(const CodecPoint& p, const compression::Codec& codec, std::size_t parts) {
+  const std::size_t wire = codec.wire_bytes(p.elements());
   return p.size_bytes + (parts + 1) * wire + (parts + 2) * alignment;
+}
+
+std::unique_ptr<CodecSteps> steps_of(const CodecPoint& p, int senders) {
+  if (p.codec->codec) return nullptr;
+  return std::make_unique<CodecSteps>(*p.codec, p.elements(), static_cast<std::size_t>(senders));
 }
 
 /// Sums as a reduction does; the compiler's own loop is as fast as memory.
@@ -28,13 +33,14 @@ CodecContest::CodecContest(const CodecPoint& point, const CodecFactors& factors,
                            std::uint64_t seed)
     : point_(point),
       factors_(factors),
-      codec_(*point.codec->codec),
+      steps_(steps_of(point, factors.ranks)),
+      codec_(steps_ ? *steps_ : *point.codec->codec),
       x_(gradient),
       seed_(seed),
-      memory_(arena_bytes(point, factors.parts)),
+      memory_(arena_bytes(point, codec_, factors.parts)),
       y_(memory_.take_of<float>(gradient.size())),
       reducer_(codec_, gradient.size()),
-      findings_{.point = point, .error = {}, .encode_times = {}, .noise = {}} {
+      findings_{.point = point, .codec = codec_, .error = {}, .encode_times = {}, .noise = {}} {
   const std::size_t bytes = codec_.wire_bytes(gradient.size());
   wire_ = memory_.take(bytes);
   for (std::size_t p = 0; p < factors.parts; ++p) {
@@ -52,6 +58,7 @@ void CodecContest::measure_error() {
   e.draws = std::clamp<std::size_t>(enough / x_.size(), 1, most);
   e.squared_error = 0;
   for (std::size_t i = 0; i < e.draws; ++i) {
+    if (steps_) steps_->forget();  // of one encoding: what it keeps for the next does not count
     findings_.wire_bytes = codec_.encode(x_, wire_.data(), draw(i));
     codec_.decode(wire_.first(findings_.wire_bytes), y_);
     e.squared_error += compression::squared_error(y_, x_) / static_cast<double>(e.draws);
@@ -70,9 +77,14 @@ bool CodecContest::sums_like_decode() {
   return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
 }
 
+/// Steps have no sum of encoded gradients: what they send is summed as numbers, or decoded one by one.
+bool CodecContest::has(CodecCall c) const {
+  return !steps_ || (c != CodecCall::decode_add && c != CodecCall::reduce_encode);
+}
+
 bool CodecContest::check(core::Point& row) {
   measure_error();
-  findings_.error.same_sum = sums_like_decode();
+  findings_.error.same_sum = !has(CodecCall::decode_add) || sums_like_decode();
   fill_codec_check(findings_, row);
   return row.status == core::Status::ok;
 }
@@ -116,18 +128,22 @@ void CodecContest::measure(const RoundPeers& peers, const RoundOptions& options,
       return times;
     });
   }
-  for (auto& c : calls) c.warm_up();
+  const auto mine = [this](std::size_t call) { return has(static_cast<CodecCall>(call)); };
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    if (mine(i)) calls[i].warm_up();
+  }
   NoiseTally tally;
   tally.begin();
   for (bool more = true; more;) {
     more = false;
-    for (auto& c : calls) {
-      more |= c.round() == core::Stop::none;
+    for (std::size_t i = 0; i < codec_call_count; ++i) {
+      if (mine(i)) more |= calls[i].round() == core::Stop::none;
     }
   }
   tally.end();
   findings_.noise = tally.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {
+    if (!mine(i)) continue;
     findings_.times[i] = core::summarise(calls[i].blocks());
     findings_.times[i].stop = calls[i].stop();
   }

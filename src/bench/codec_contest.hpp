@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/codec_row.hpp"
+#include "bench/codec_steps.hpp"
 #include "bench/rounds.hpp"
 #include "compression/reducer.hpp"
 #include "runtime/arena.hpp"
@@ -26,10 +27,12 @@ class CodecContest {
   compression::Draw draw(std::uint64_t step) const { return {.seed = seed_, .step = step}; }
   void measure_error();
   bool sums_like_decode();
+  bool has(CodecCall) const;
   void call(CodecCall);
 
   const CodecPoint& point_;
   const CodecFactors& factors_;
+  std::unique_ptr<CodecSteps> steps_;  ///< of a codec that is made of collectives; null for others
   const compression::Codec& codec_;
   std::span<const float> x_;
   std::uint64_t seed_;

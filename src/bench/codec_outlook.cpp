@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "bench/coded_sum.hpp"
-#include "bench/limits.hpp"
+#include "core/statistics.hpp"
+#include "dataparallel/world/fabric.hpp"
 #include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
@@ -26,12 +27,40 @@ core::BytesPerSecond rate(const runtime::Communicator& c, const Work& work) {
   return core::Bytes{chunk * sizeof(float)} / core::Seconds{c.max(core::median(times))};
 }
 
+/// What a rank sends to its neighbour while all do.
+core::BytesPerSecond measure_link(Session& session, runtime::TransportKind kind) {
+  const auto& c = session.world();
+  constexpr std::size_t bytes = std::size_t{4} << 20;
+  constexpr int rounds = 9;
+  const bool crowded = session.ranks_per_node(c.size()) > session.cores_per_node();
+  dataparallel::WorldFabric fabric(
+      c, {.transport = kind, .patience = runtime::patience_for(crowded ? 2 : 1, 1), .memory_bytes = 2 * (bytes + 4096)},
+      session.activity());
+  const auto out = fabric.arena().take_of<float>(bytes / sizeof(float));
+  const auto in = fabric.arena().take_of<float>(bytes / sizeof(float));
+  std::fill(out.begin(), out.end(), 1.0f);
+  std::fill(in.begin(), in.end(), 0.0f);
+  const int next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) {
+    c.barrier();
+    const double begin = fabric.now();
+    const auto sent = fabric.send(dataparallel::everybody, next, std::span<const float>(out), {});
+    const auto received = fabric.receive(dataparallel::everybody, previous, in);
+    fabric.wait(received);
+    fabric.wait(sent);
+    times.push_back(c.max(fabric.now() - begin));
+  }
+  // The first touches memory and opens connections.
+  return core::Bytes{bytes} / core::Seconds{core::median(std::span(times).subspan(1))};
+}
+
 }  // namespace
 
 core::BytesPerSecond CodecOutlooks::link(runtime::TransportKind kind) {
   const auto it = links_.find(kind);
   if (it != links_.end()) return it->second;
-  return links_[kind] = measure_link(session_, session_.world(), kind);
+  return links_[kind] = measure_link(session_, kind);
 }
 
 compression::CodecSpeeds CodecOutlooks::speeds(const compression::CodecChoice& choice) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <set>
 
+#include "bench/codec_steps.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
@@ -45,8 +46,7 @@ std::vector<CodecPoint> plan_codecs(const CodecFactors& f) {
         CodecPoint p{codec, distribution, size, {}, {}};
         p.factors = factors_of(f, p);
         if (!codec->codec) {
-          p.unsupported = fmt::format("{} is made of collectives: measure it by allreduce --codec {}",
-                                      codec->info->name, codec->label);
+          p.unsupported = codec_steps_refusal(*codec, p.elements(), static_cast<std::size_t>(f.ranks));
         }
         if (known.insert(p.factors.key()).second) out.push_back(std::move(p));
       }
@@ -66,8 +66,9 @@ std::string short_of_memory(std::size_t needs, std::size_t free) {
 }
 
 std::size_t codec_memory(const CodecPoint& p, std::size_t parts) {
-  const std::size_t wire = p.codec->codec ? p.codec->codec->wire_bytes(p.elements()) : 0;
-  return 3 * p.size_bytes + (parts + 1) * wire;  // a codec of whole tensors adds up in memory of its own
+  // A codec of whole tensors adds up in memory of its own; one with steps keeps up to two gradients and makes a third.
+  const std::size_t wire = p.codec->codec ? p.codec->codec->wire_bytes(p.elements()) : p.size_bytes;
+  return (p.codec->codec ? 3 : 5) * p.size_bytes + (parts + 1) * wire;
 }
 
 }  // namespace gradmeter::bench

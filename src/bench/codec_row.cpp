@@ -50,7 +50,7 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
   const CodecError& e = f.error;
   m[Metric::wire_bits] = bits_of(f);
   m[Metric::error] = relative(e.squared_error, e.squared_norm);
-  const auto& codec = *f.point.codec->codec;
+  const auto& codec = f.codec;
   const std::size_t declared = codec.wire_bytes(f.point.elements());
   if (codec.variable() ? f.wire_bytes > declared : f.wire_bytes != declared) {
     return refuse(row, fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
@@ -66,7 +66,7 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
 
 void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point& row) {
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    row.metrics[metric_of(static_cast<CodecCall>(i))] = f.times[i];
+    if (f.times[i].n > 0) row.metrics[metric_of(static_cast<CodecCall>(i))] = f.times[i];
   }
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
   fill_noise(f.noise, row);

@@ -25,10 +25,11 @@ struct CodecError {
 
 struct CodecFindings {
   const CodecPoint& point;
-  std::size_t wire_bytes = 0;  ///< that the encoding took
+  const compression::Codec& codec;  ///< the point's, or its steps
+  std::size_t wire_bytes = 0;       ///< that the encoding took
   CodecError error;
-  std::array<core::Summary, codec_call_count> times{};
-  std::span<const double> encode_times;  ///< kept raw
+  std::array<core::Summary, codec_call_count> times{};  ///< of no samples: not a call of this codec
+  std::span<const double> encode_times;                 ///< kept raw
   Noise noise;
 };
 

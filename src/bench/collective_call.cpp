@@ -1,21 +1,8 @@
 #include "bench/collective_call.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace gradmeter::bench {
-
-void ConcurrentCopy::start(const allreduce::Call& call) {
-  const std::size_t bytes = call.count * core::size_of(call.element);
-  if (bytes == 0) return;
-  if (call.in != call.out) {
-    std::memcpy(call.out, call.in, bytes);
-    return;
-  }
-  const std::size_t half = bytes / 2;
-  std::memcpy(call.out + half, call.in, bytes - half > half ? half : bytes - half);
-  std::memcpy(call.out, call.in + half, half);
-}
 
 void CollectiveCaller::wait() {
   constexpr unsigned polls_a_note = 64;  // a note costs more than a poll
@@ -40,55 +27,53 @@ void TimeTable::reserve(std::size_t iterations) {
 }
 
 std::vector<std::vector<double>> TimeTable::reduce() const {
-  const std::size_t n = begin_.size();
-  std::vector<double> begin(n), end(n);
-  // Across hosts only what the clocks agree on may be subtracted.
-  for (std::size_t i = 0; i < n; ++i) {
-    begin[i] = pace_.clock.model().reference(begin_[i]);
-    end[i] = pace_.clock.model().reference(end_[i]);
-  }
-  const auto begins = pace_.c.all_gather(std::span<const double>(begin));
-  const auto ends = pace_.c.all_gather(std::span<const double>(end));
-  const auto in_time = pace_.c.all_gather(std::span<const char>(in_time_));
+  const std::vector<double> times = reduced_times();
+  std::vector<double> late(in_time_.size());
+  for (std::size_t i = 0; i < late.size(); ++i) late[i] = in_time_[i] ? 0 : 1;
+  pace_.c.max(late);
   std::vector<std::vector<double>> out;
-  for (std::size_t i = 0; i < n; i += parts_) {
-    bool counts = true;
-    std::vector<double> times;
-    for (std::size_t part = 0; part < parts_; ++part) {
-      for (std::size_t r = 0; r < static_cast<std::size_t>(pace_.c.size()); ++r)
-        counts &= in_time[r * n + i + part] != 0;
-      times.push_back(reduce_one(begins, ends, i + part));
+  for (std::size_t i = 0; i < times.size(); i += parts_) {
+    const auto parts = static_cast<std::ptrdiff_t>(parts_), at = static_cast<std::ptrdiff_t>(i);
+    if (std::all_of(late.begin() + at, late.begin() + at + parts, [](double l) { return l == 0; })) {
+      out.emplace_back(times.begin() + at, times.begin() + at + parts);
     }
-    if (counts) out.push_back(std::move(times));
   }
   return out;
 }
 
-double TimeTable::reduce_one(const std::vector<double>& begin, const std::vector<double>& end, std::size_t at) const {
+/// Element by element over the ranks: nobody holds the times of all.
+std::vector<double> TimeTable::reduced_times() const {
   const std::size_t n = begin_.size();
-  const auto ranks = static_cast<std::size_t>(pace_.c.size());
-  double least = end[at] - begin[at], most = least, sum = 0, first = begin[at], last = end[at];
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const double time = end[r * n + at] - begin[r * n + at];
-    least = std::min(least, time);
-    most = std::max(most, time);
-    sum += time;
-    first = std::min(first, begin[r * n + at]);
-    last = std::max(last, end[r * n + at]);
-  }
+  std::vector<double> out(n), first(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = end_[i] - begin_[i];
   switch (pace_.reduction) {
     case Reduction::rank0:
-      return end[at] - begin[at];
+      pace_.c.broadcast(std::span<double>(out));
+      break;
     case Reduction::average:
-      return sum / static_cast<double>(ranks);
+      pace_.c.sum(out);
+      for (double& t : out) t /= pace_.c.size();
+      break;
     case Reduction::min:
-      return least;
+      for (double& t : out) t = -t;
+      pace_.c.max(out);
+      for (double& t : out) t = -t;
+      break;
     case Reduction::max:
-      return most;
+      pace_.c.max(out);
+      break;
     case Reduction::span:
+      // Across hosts only what the clocks agree on may be subtracted.
+      for (std::size_t i = 0; i < n; ++i) {
+        out[i] = pace_.clock.model().reference(end_[i]);
+        first[i] = -pace_.clock.model().reference(begin_[i]);
+      }
+      pace_.c.max(out);
+      pace_.c.max(first);
+      for (std::size_t i = 0; i < n; ++i) out[i] += first[i];
       break;
   }
-  return last - first;
+  return out;
 }
 
 }  // namespace gradmeter::bench

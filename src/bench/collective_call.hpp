@@ -10,18 +10,6 @@
 
 namespace gradmeter::bench {
 
-/// Copies `in` to `out` on each rank at once: what the memory of one node allows. In place: half onto the other half
-/// and back, so that as many bytes move.
-class ConcurrentCopy final : public allreduce::Collective {
- public:
-  const std::string& name() const override { return name_; }
-  void start(const allreduce::Call&) override;
-  bool advance() override { return true; }
-
- private:
-  std::string name_ = "memcpy";
-};
-
 class CollectiveCaller {
  public:
   CollectiveCaller(runtime::Activity& activity, runtime::Patience patience, allreduce::Collective& c, const char* label,
@@ -30,10 +18,11 @@ class CollectiveCaller {
 
   /// `calls` calls, one after another.
   void run() {
-    for (std::size_t i = 0; i < calls_; ++i) {
-      collective_.start(call_);
-      if (!collective_.advance()) wait();
-    }
+    for (std::size_t i = 0; i < calls_; ++i) run_one();
+  }
+  void run_one() {
+    collective_.start(call_);
+    if (!collective_.advance()) wait();
   }
   std::size_t calls() const { return calls_; }
   /// The watchdog is told once a block that a vendor's call may be where this rank is stuck.
@@ -75,7 +64,7 @@ class TimeTable {
   std::vector<std::vector<double>> reduce() const;
 
  private:
-  double reduce_one(const std::vector<double>& begin, const std::vector<double>& end, std::size_t at) const;
+  std::vector<double> reduced_times() const;
 
   Pace pace_;
   std::size_t parts_;

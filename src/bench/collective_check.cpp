@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bench/coded_sum.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -32,6 +33,13 @@ std::span<float> floats_of(std::span<std::byte> b) {
 
 }  // namespace
 
+void CheckFinding::add(const CheckFinding& other) {
+  wrong = std::max(wrong, other.wrong);
+  error = std::max(error, other.error);
+  same_bits &= other.same_bits;
+  if (fault.empty()) fault = other.fault;
+}
+
 allreduce::KnownCollective known_call(const CollectivePoint& p, allreduce::Pattern pattern, std::uint64_t seed,
                                       int ranks) {
   return {.goal = p.collective->goal,
@@ -54,14 +62,18 @@ CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Com
                          std::span<const std::byte> result) {
   CheckFinding f;
   if (allreduce::same_on_all_ranks(k.goal)) {
-    const auto hashes = c.all_gather_value(allreduce::hash_of(result));
-    f.same_bits = std::all_of(hashes.begin(), hashes.end(), [&](auto h) { return h == hashes.front(); });
+    f.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
   }
-  // Where all hold the same bits each checks a share for all of them: a sum over many ranks is slow to work out.
-  const bool together = f.same_bits && k.goal == allreduce::Goal::all_reduce;
   const auto rank = static_cast<std::size_t>(c.rank());
-  const auto mine = together ? allreduce::check_share(k, rank, result) : allreduce::check(k, rank, result);
-  f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong))) * (together ? k.data.ranks : 1);
+  const bool whole = k.goal != allreduce::Goal::all_reduce;
+  // A sum over many ranks is slow to work out: where all hold the same bits each checks a share for all of them.
+  const auto mine = whole         ? allreduce::check(k, rank, result)
+                    : f.same_bits ? allreduce::check_share(k, rank, result)
+                                  : allreduce::check_some(k, rank, result);
+  f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
+  if (!whole && f.same_bits) f.wrong *= k.data.ranks;
+  // Of exact data there is one right answer, whether or not the element at which ranks differ was looked at.
+  if (!f.same_bits && k.data.pattern == allreduce::Pattern::exact) f.wrong = std::max<std::uint64_t>(f.wrong, 1);
   f.error = c.max(mine.error);
   return f;
 }
@@ -70,15 +82,15 @@ void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers b) {
   draw_worker_gradient(seed, rank, floats_of(b.in));
 }
 
-CheckFinding check_coded(const CollectivePoint& p, std::uint64_t seed, const runtime::Communicator& c,
-                         std::span<const std::byte> result) {
-  std::vector<float> mine(p.count);
-  draw_worker_gradient(seed, c.rank(), mine);
+CheckFinding check_coded(const CollectivePoint& p, std::uint32_t encodings, std::uint64_t seed,
+                         const runtime::Communicator& c, std::span<const std::byte> result) {
   const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), p.count};
-  const CodedSum found = compare_coded_sum(c, mine, sum, p.call_op());
-  CheckFinding f{.wrong = found.differing, .error = found.error, .same_bits = found.same_bits};
-  if (!std::isfinite(found.error)) f.wrong += p.count;
-  return f;
+  const CodedSum found =
+      judge_coded_sum(c, {.codec = *p.codec, .encodings = encodings, .seed = seed, .op = p.call_op()}, sum);
+  return {.wrong = found.fault.empty() ? found.differing : p.count,
+          .error = found.error,
+          .same_bits = found.same_bits,
+          .fault = found.fault};
 }
 
 void fill_for_timing(const CollectivePoint& p, CollectiveBuffers b) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "allreduce/native/gloo.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -23,6 +25,16 @@ allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
           .element = p.element,
           .op = p.call_op(),
           .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
+}
+
+/// Points draw independently.
+std::uint64_t point_hash(const core::Point& row) {
+  const std::string key = row.factors.key();
+  return allreduce::hash_of(std::as_bytes(std::span(key)));
+}
+
+LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c, bool is_root) {
+  return least_traffic(p.collective->goal, p.count, static_cast<std::size_t>(c.size()), p.in_place, is_root);
 }
 
 RunBlock blocks_of(CollectiveTask& task, std::size_t calls) {
@@ -49,7 +61,8 @@ CollectiveContestant::CollectiveContestant(Session& s, CollectiveStage& stage, c
       buffers_(stage.buffers(p)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), patience_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
-              p.calls) {}
+              p.calls),
+      checked_calls_(o.run_seed, point_hash(row)) {}
 
 void CollectiveContestant::end(core::Status status, std::string reason) {
   row_.status = status;
@@ -57,12 +70,12 @@ void CollectiveContestant::end(core::Status status, std::string reason) {
   done_ = true;
 }
 
+/// As the timed ones are made, once there are such.
 void CollectiveContestant::call_once() {
-  CollectiveCaller once(session_.activity(), patience_of(session_, map_), *bound_.collective, bound_.label.c_str(),
-                        call_of(point_, buffers_), 1);
-  once.announce();
-  once.run();
-  once.retire();
+  if (task_) return task_->call_once();
+  caller_.announce();
+  caller_.run_one();
+  caller_.retire();
 }
 
 /// Own code on shared memory judges its buffers when it is called.
@@ -77,59 +90,59 @@ bool CollectiveContestant::first_call() {
   } catch (const core::BackendError& e) {
     mine = e.what();
   }
-  for (const auto& why : stage_.world().all_gather_text(mine)) {
-    if (!why.empty()) return end(core::Status::unsupported, why), false;
+  if (auto why = runtime::first_said(stage_.world(), mine).text; !why.empty()) {
+    return end(core::Status::unsupported, std::move(why)), false;
   }
   count_bytes(before, due_before);
   return true;
 }
 
-void CollectiveContestant::check(allreduce::Pattern pattern) {
+void CollectiveContestant::check(allreduce::Pattern pattern, std::uint64_t seed) {
   const auto& c = stage_.world();
-  const auto known = known_call(point_, pattern, options_.seed, c.size());
+  const auto known = known_call(point_, pattern, seed, c.size());
   {
     const runtime::Computing note(session_.activity(), "known data");
     give_known(known, c.rank(), buffers_);
   }
   c.barrier();
   call_once();
-  c.barrier();  // nobody damages or refills what a peer may still read
-  if (options_.damage_rank == c.rank()) {
-    allreduce::damage(known, static_cast<std::size_t>(c.rank()), buffers_.out);
-  }
+  c.barrier();  // nobody refills what a peer may still read
   const runtime::Computing note(session_.activity(), "check");
-  const auto found = check_known(known, c, buffers_.out);
-  found_.wrong = std::max(found_.wrong, found.wrong);
-  found_.error = std::max(found_.error, found.error);
+  auto found = check_known(known, c, buffers_.out);
   // Whether a vendor's ranks agree on rounding is the vendor's business.
-  found_.same_bits &= found.same_bits || point_.algorithm->is_vendor();
+  found.same_bits |= point_.algorithm->is_vendor();
+  found_.add(found);
 }
 
 /// From a fresh start: what error feedback has kept would be in the sum.
-void CollectiveContestant::check_codec() {
+void CollectiveContestant::check_codec(std::uint64_t seed) {
   const auto& c = stage_.world();
-  bound_.collective->forget();
+  auto state = bound_.collective->take_state();
   {
     const runtime::Computing note(session_.activity(), "gradients");
-    give_gradient(options_.seed, c.rank(), buffers_);
+    give_gradient(seed, c.rank(), buffers_);
   }
   c.barrier();
   call_once();
   c.barrier();
-  if (options_.damage_rank == c.rank() && !buffers_.out.empty()) {
-    allreduce::damage(point_.element, buffers_.out.data());
-  }
+  if (state) bound_.collective->restore_state(std::move(state));
   const runtime::Computing note(session_.activity(), "check");
-  const auto found = check_coded(point_, options_.seed, c, buffers_.out);
-  found_.wrong = std::max(found_.wrong, found.wrong);
-  found_.error = std::max(found_.error, found.error);
-  found_.same_bits &= found.same_bits;
+  const auto encodings = allreduce::encodings_on_the_way(coded_request(point_, stage_.shape(), point_.bytes()),
+                                                         {.offset = 0, .count = point_.count});
+  found_.add(check_coded(point_, encodings, seed, c, buffers_.out));
 }
 
 void CollectiveContestant::check_all() {
-  if (point_.codec) return check_codec();
-  check(allreduce::Pattern::exact);
-  check(allreduce::Pattern::random);
+  if (point_.codec) return check_codec(options_.seed);
+  check(allreduce::Pattern::exact, options_.seed);
+  check(allreduce::Pattern::random, options_.seed);
+}
+
+/// With other data each time: what came out before would not pass.
+void CollectiveContestant::check_within_block() {
+  const std::uint64_t seed = options_.seed + ++blocks_;
+  point_.codec ? check_codec(seed) : check(allreduce::Pattern::exact, seed);
+  fill();
 }
 
 /// How long encoding takes may depend on the numbers: they are a gradient's.
@@ -143,7 +156,7 @@ void CollectiveContestant::fill() {
 }
 
 /// A codec's sums in place are drawn anew before they leave the range of fp32.
-RunBlock CollectiveContestant::blocks() {
+RunBlock CollectiveContestant::stretches() {
   RunBlock plain = blocks_of(*task_, point_.calls);
   const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
   if (!point_.grows()) return plain;
@@ -161,11 +174,28 @@ RunBlock CollectiveContestant::blocks() {
   };
 }
 
+RunBlock CollectiveContestant::blocks() {
+  RunBlock run = stretches();
+  if (!options_.check) return run;
+  return [this, run](std::size_t iterations, bool keep) {
+    if (!keep) return run(iterations, keep);
+    const auto before = static_cast<std::size_t>(checked_calls_.below(blocks_, iterations + 1));
+    std::vector<double> times;
+    if (before > 0) times = run(before, keep);
+    check_within_block();
+    if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);  // the check had the caches
+    if (before == iterations) return times;
+    const auto rest = run(iterations - before, keep);
+    times.insert(times.end(), rest.begin(), rest.end());
+    return times;
+  };
+}
+
 void CollectiveContestant::prepare() {
   if (!first_call()) return;
   if (options_.check) check_all();
   session_.stop_if_interrupted(stage_.world());
-  if (found_.wrong > 0 || !found_.same_bits) {
+  if (!found_.is_right()) {
     done_ = true;
     return finish();
   }
@@ -185,10 +215,14 @@ void CollectiveContestant::warm_up() {
   rounds_->warm_up();
 }
 
-void CollectiveContestant::round() {
+bool CollectiveContestant::round() {
+  const bool exactly = options_.rounds.exact_samples > 0;
+  if (exactly && rounds_->stop() == core::Stop::samples) return true;
   tally_.begin();
-  done_ = rounds_->round() != core::Stop::none;
+  const auto stop = rounds_->round();
   tally_.end();
+  done_ = !found_.is_right();
+  return done_ || stop != core::Stop::none;
 }
 
 /// What one call sent, over all ranks.
@@ -236,14 +270,21 @@ bool CollectiveContestant::crowded() const {
 void CollectiveContestant::finish() {
   const bool timed = rounds_.has_value();
   auto overlap = timed ? task_->overlap() : std::nullopt;
-  std::string implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
-                                                             : fmt::format("gradmeter {}", session_.run_info().version);
+  core::Blocks own_times;
+  std::string implementation = allreduce::library_of(point_.algorithm->info());
+  if (implementation.empty()) {
+    implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
+                                                   : fmt::format("gradmeter {}", session_.run_info().version);
+  }
   const auto& serving = bound_.collective->serves(point_.bytes());
   if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
   if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
+  if (timed) own_times = task_->own_times();
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
+  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_times);
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
-  if (timed && options_.check) point_.codec ? check_codec() : check(allreduce::Pattern::exact);
+  if (timed && options_.check)
+    point_.codec ? check_codec(options_.seed) : check(allreduce::Pattern::exact, options_.seed);
   const CollectiveFindings f{.point = point_,
                              .times = timed ? rounds_->blocks() : core::Blocks{},
                              .stop = timed ? rounds_->stop() : core::Stop::none,
@@ -259,11 +300,41 @@ void CollectiveContestant::finish() {
   fill_collective_row(f, map_.ranks(), row_);
 }
 
-CopyContestant::CopyContestant(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
-                               const CollectivePoint& p, const RoundOptions& o)
-    : task_(make_call_task({stage.world(), clock, p.cadence, p.reduction},
-                           CollectiveCaller(s.activity(), runtime::patience_for(1, 1), copy_, "memcpy",
+LimitContestant::LimitContestant(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
+                                 const CollectivePoint& p, const RoundOptions& o)
+    : stage_(stage),
+      point_(p),
+      most_(traffic_of(p, stage.world(), false)),
+      work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
+                                                     static_cast<std::size_t>(stage.world().size())))),
+      task_(make_call_task({stage.world(), clock, p.cadence, p.reduction},
+                           CollectiveCaller(s.activity(), runtime::patience_for(1, 1), *work_, "limit",
                                             call_of(p, stage.buffers(p)), p.calls))),
       rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
+
+void LimitContestant::warm_up() {
+  rounds_.warm_up();
+  refill();
+}
+
+bool LimitContestant::round() {
+  const auto stop = rounds_.round();
+  refill();
+  return stop != core::Stop::none;
+}
+
+/// What it leaves behind are other numbers than the contestants are timed on.
+void LimitContestant::refill() {
+  if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
+}
+
+CollectiveLimit LimitContestant::limit() const {
+  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return {};
+  const auto time = core::summarise(rounds_.blocks());
+  return {.seconds = time.median,
+          .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
+          .name = std::string(name(most_.kind)),
+          .link = {}};
+}
 
 }  // namespace gradmeter::bench

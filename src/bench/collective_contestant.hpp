@@ -5,16 +5,19 @@
 
 #include "bench/collective_row.hpp"
 #include "bench/collective_task.hpp"
+#include "bench/collective_traffic.hpp"
 #include "bench/noise_tally.hpp"
+#include "bench/own_times.hpp"
 #include "bench/rounds.hpp"
+#include "core/random.hpp"
 
 namespace gradmeter::bench {
 
 struct ContestantOptions {
   RoundOptions rounds;
   bool check = true;
-  int damage_rank = -1;  ///< test hook: this rank's results get an error
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 1;      ///< of the data that is checked
+  std::uint64_t run_seed = 0;  ///< of which calls are checked while timing; the same on every rank
 };
 
 /// Collective over the stage's world, all of it. Errors: Interrupted.
@@ -26,17 +29,25 @@ class CollectiveContestant {
   /// Correctness before time: one call with exact data, one with random data. A wrong one is not timed.
   void prepare();
   void warm_up();
-  void round();
+  /// A block, with one call at a place drawn at random that gets known data, is checked and is no sample. A wrong one
+  /// ends the point.
+  /// Gives whether the point has enough; it may go on.
+  bool round();
+  /// There is nothing to time: refused, or wrong.
   bool done() const { return done_; }
   /// Checks again and fills the row.
   void finish();
+  /// Of calls; after `finish`. Empty where nothing was timed.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
   bool first_call();
-  void check(allreduce::Pattern);
-  void check_codec();
+  void check(allreduce::Pattern, std::uint64_t seed);
+  void check_codec(std::uint64_t seed);
   void check_all();
+  void check_within_block();
   void fill();
+  RunBlock stretches();
   RunBlock blocks();
   void call_once();
   void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
@@ -59,25 +70,33 @@ class CollectiveContestant {
   std::optional<Rounds> rounds_;
   NoiseTally tally_;
   CheckFinding found_;
+  std::vector<OwnTime> by_rank_;
+  core::Random checked_calls_;
+  std::uint64_t blocks_ = 0;           ///< that had a call checked
   std::optional<SentBytes> one_call_;  ///< empty: a vendor's
   allreduce::CodingTime coding_before_;
   bool done_ = false;
 };
 
-/// The same rounds for a plain copy of the buffer by all ranks at once: the limit of one node.
-class CopyContestant {
+/// The same rounds for the least that all ranks must do to their memory at once: the limit of one node.
+class LimitContestant {
  public:
-  CopyContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
-  void warm_up() { rounds_.warm_up(); }
-  void round() { done_ = rounds_.round() != core::Stop::none; }
-  bool done() const { return done_; }
-  double median() const { return rounds_.times().empty() ? 0 : core::median(rounds_.times()); }
+  LimitContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
+  void warm_up();
+  bool round();
+  CollectiveLimit limit() const;
+  /// Of the work, in which no rank waits for another. Collective.
+  std::vector<OwnTime> by_rank() const { return own_times_by_rank(stage_.world(), task_->own_times()); }
 
  private:
-  ConcurrentCopy copy_;
+  void refill();
+
+  CollectiveStage& stage_;
+  const CollectivePoint& point_;
+  LeastTraffic most_;  ///< of the rank that has most to do
+  std::unique_ptr<allreduce::Collective> work_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
-  bool done_ = false;
 };
 
 }  // namespace gradmeter::bench

@@ -232,14 +232,15 @@ std::vector<std::size_t> deepbench_sizes() {
   return out;
 }
 
-core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const std::string& interconnect) {
+core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveFactors& all) {
   using core::Factor;
   core::Factors f;
   f[Factor::ranks] = std::int64_t{map.ranks()};
   f[Factor::nodes] = std::int64_t{map.nodes()};
   f[Factor::ranks_per_node] = std::int64_t{map.ranks_per_node()};
   if (map.fake) f[Factor::mapping] = map.mapping();
-  if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
+  if (!all.interconnect.empty()) f[Factor::interconnect] = all.interconnect;
+  if (!all.inject.empty()) f[Factor::inject] = all.inject;
   f[Factor::collective] = std::string(p.collective->name);
   f[Factor::algorithm] = p.algorithm->name;
   f[Factor::codec] = p.codec ? p.codec->name : "none";
@@ -261,13 +262,27 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const std
   return f;
 }
 
-double wire_bound(Goal goal, std::size_t bytes, int nodes, core::BytesPerSecond of_a_node) {
+double wire_bound(Goal goal, double bytes, const NodeMap& map, core::BytesPerSecond of_a_node) {
+  const int nodes = map.nodes();
   if (nodes < 2 || !(of_a_node.value > 0)) return 0;
   const double others = static_cast<double>(nodes - 1) / nodes;
+  const double ranks_of_a_node = static_cast<double>(map.ranks()) / nodes;
   const double share = goal == Goal::all_reduce                                ? 2 * others
+                       : goal == Goal::all_to_all                              ? ranks_of_a_node * others
                        : goal == Goal::broadcast || goal == Goal::send_receive ? 1
                                                                                : others;
-  return share * static_cast<double>(bytes) / of_a_node.value;
+  return share * bytes / of_a_node.value;
+}
+
+double wire_bound(const CollectivePoint& p, const NodeMap& map, core::BytesPerSecond of_a_node) {
+  if (!p.codec) return wire_bound(p.collective->goal, static_cast<double>(p.bytes()), map, of_a_node);
+  double sum = 0;
+  for (const auto& part :
+       allreduce::coded_call_parts(coded_request(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
+    const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
+    if (!part.most) sum += wire_bound(part.goal, static_cast<double>(bytes), map, of_a_node);
+  }
+  return sum;
 }
 
 }  // namespace gradmeter::bench

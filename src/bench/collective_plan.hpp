@@ -56,6 +56,7 @@ struct CollectiveFactors {
   std::size_t calls = 1;  ///< back to back inside one timed iteration
   int threads = 1;        ///< of the matrix product that overlaps
   std::string interconnect;
+  std::string inject = {};  ///< what is injected on purpose; empty: nothing
 };
 
 struct CollectivePoint {
@@ -98,10 +99,14 @@ std::vector<std::size_t> deepbench_sizes();
 /// The point's codec over its algorithm, for calls of up to so many bytes. Errors: a codec of none is a fault.
 allreduce::CodedRequest coded_request(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
 
-core::Factors to_factors(const CollectivePoint&, const NodeMap&, const std::string& interconnect);
+/// What a row says of the point and of what all points share.
+core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveFactors&);
 
 /// No implementation over several nodes can be faster: what a node must send at least, at the rate that all its ranks
-/// together reach towards another node [s].
-double wire_bound(allreduce::Goal, std::size_t bytes, int nodes, core::BytesPerSecond of_a_node);
+/// together reach towards another node [s]. In an all-to-all each of its ranks has something for all others.
+double wire_bound(allreduce::Goal, double bytes, const NodeMap&, core::BytesPerSecond of_a_node);
+/// The same of a point; with a codec, of the calls that it comes down to, as encoded, but those whose length depends on
+/// the data.
+double wire_bound(const CollectivePoint&, const NodeMap&, core::BytesPerSecond of_a_node);
 
 }  // namespace gradmeter::bench

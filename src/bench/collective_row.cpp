@@ -47,8 +47,12 @@ void fill_bytes(const SentBytes& sent, Point& row) {
 void fill_check(const CheckFinding& check, Point& row) {
   row.metrics[Metric::wrong] = static_cast<std::int64_t>(check.wrong);
   row.metrics[Metric::error] = check.error;
-  if (check.wrong == 0 && check.same_bits) return;
+  if (check.is_right()) return;
   row.status = core::Status::wrong;
+  if (!check.fault.empty()) {
+    row.reason = check.fault;
+    return;
+  }
   row.reason = check.wrong ? fmt::format("{} element{} outside the tolerance, over all ranks", check.wrong,
                                          check.wrong == 1 ? " is" : "s are")
                            : "ranks hold different bits";
@@ -74,6 +78,12 @@ void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
   row.metrics[Metric::limit_s] = limit.seconds;
   row.metrics[Metric::limit] = limit.name;
   if (limit.link.value > 0) row.metrics[Metric::link_bytes_per_s] = limit.link.value;
+  const auto* time = std::get_if<core::Summary>(&row.metrics[Metric::time_s]);
+  if (row.status != core::Status::ok || !time || !(time->ci95_high < limit.low)) return;
+  row.status = core::Status::mistrusted;
+  row.reason =
+      fmt::format("faster than can be: {} where its {} alone takes {}", core::to_text(core::Seconds{time->median}),
+                  limit.name, core::to_text(core::Seconds{limit.seconds}));
 }
 
 }  // namespace gradmeter::bench

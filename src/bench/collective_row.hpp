@@ -21,7 +21,8 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: none is known
-  std::string name;    ///< "memcpy" or "wire"
+  double low = 0;      ///< of its interval; 0: nothing is held against it
+  std::string name;    ///< as `Traffic`, or "wire"
   core::BytesPerSecond link{};
 };
 
@@ -42,7 +43,7 @@ struct CollectiveFindings {
 
 /// Status wrong when elements, bits or bytes are.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
-/// Once the limit of the group is known.
+/// Once the limit of the group is known. A row whose time is below it, beyond both intervals, is mistrusted.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

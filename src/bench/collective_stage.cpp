@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -79,14 +80,15 @@ std::size_t StageNeeds::resident_bytes() const {
 
 struct CollectiveStage::Net {
   Net(const runtime::Communicator& world, const runtime::NetworkOptions& o)
-      : network(world, o), link(network.connect(world, allreduce::collective_channels)) {}
+      : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
   runtime::Network network;
   runtime::Link link;
   CollectiveBuffers buffers;
 };
 
-CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n)
-    : session_(s), needs_(n), shape_(allreduce::shape_of(map.node_of)) {
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n, InjectedFaults& faults)
+    : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
+  only_slow_.injection.flip.reset();
   for (const auto kind : n.buffers) {
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
@@ -120,6 +122,11 @@ CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
   return {in, p.in_place ? in : all.out.first(p.bytes())};
 }
 
+std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
+  if (!only_slow_.concerns_calls()) return work;
+  return std::make_unique<InjectedCollective>(std::move(work), allreduce::Goal::all_reduce, only_slow_);
+}
+
 BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
 
 std::string CollectiveStage::bind_one(const CollectivePoint& p) {
@@ -135,13 +142,14 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
     b.collective = p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
                            : p.algorithm->bind(site, executor_options(p, needs_.max_bytes), p.collective->goal,
                                                static_cast<std::uint32_t>(p.root));
+    if (faults_.concerns_calls()) {
+      b.collective = std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->goal, faults_);
+    }
   } catch (const core::BackendError& e) {
     mine = e.what();
   }
   // Scratch may differ between ranks: a tree's leaf needs none.
-  for (const auto& text : world().all_gather_text(mine)) {
-    if (!text.empty()) return text;
-  }
+  if (auto why = runtime::first_said(world(), mine).text; !why.empty()) return why;
   bound_.emplace(key_of(p), std::move(b));
   return {};
 }

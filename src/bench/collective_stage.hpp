@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/collective_plan.hpp"
+#include "bench/injected_collective.hpp"
 #include "bench/session.hpp"
 #include "runtime/arena.hpp"
 
@@ -42,7 +43,8 @@ struct StageNeeds {
 /// Errors: BackendError when memory is short.
 class CollectiveStage {
  public:
-  CollectiveStage(Session&, const NodeMap&, const StageNeeds&);
+  /// `faults` outlives it.
+  CollectiveStage(Session&, const NodeMap&, const StageNeeds&, InjectedFaults& faults);
   ~CollectiveStage();
   CollectiveStage(const CollectiveStage&) = delete;
   CollectiveStage& operator=(const CollectiveStage&) = delete;
@@ -55,6 +57,9 @@ class CollectiveStage {
   /// enough the scratch grows.
   std::vector<std::string> bind(std::span<const CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
+  /// Work of no collective, slowed where that is injected on this rank.
+  std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
+  const allreduce::Shape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }
 
  private:
@@ -65,6 +70,8 @@ class CollectiveStage {
 
   Session& session_;
   StageNeeds needs_;
+  InjectedFaults& faults_;
+  InjectedFaults only_slow_;
   allreduce::Shape shape_;
   struct Private {
     Private(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}

@@ -21,21 +21,32 @@ class CallTask final : public CollectiveTask {
   CallTask(const Pace& p, const CollectiveCaller& caller)
       : pacer_(p.cadence, p.c, p.clock), caller_(caller), table_(p, 1) {}
 
-  std::vector<double> run(std::size_t iterations, bool, double window_s) override {
+  std::vector<double> run(std::size_t iterations, bool keep, double window_s) override {
     table_.clear();
     table_.reserve(iterations);
     pacer_.open(window_s);
     caller_.announce();
+    std::vector<double> own;
+    own.reserve(iterations);
     for (std::size_t i = 0; i < iterations; ++i) {
       const bool in_time = pacer_.next();
       const double begin = host_clock();
       caller_.run();
-      table_.add(in_time, begin, host_clock());
+      const double end = host_clock();
+      table_.add(in_time, begin, end);
+      if (in_time) own.push_back((end - begin) / static_cast<double>(caller_.calls()));
     }
     caller_.retire();
+    if (keep) own_times_.add(own);
     std::vector<double> times;
     for (const auto& t : table_.reduce()) times.push_back(t.front() / static_cast<double>(caller_.calls()));
     return times;
+  }
+
+  void call_once() override {
+    caller_.announce();
+    caller_.run_one();
+    caller_.retire();
   }
 
  private:
@@ -103,6 +114,7 @@ class OverlapTask final : public CollectiveTask {
   }
 
   std::vector<double> run(std::size_t iterations, bool keep, double window_s) override {
+    std::vector<double> own;
     table_.clear();
     pacer_.open(window_s);
     for (std::size_t i = 0; i < iterations; ++i) {
@@ -113,13 +125,21 @@ class OverlapTask final : public CollectiveTask {
         compute();
         wait(ticket);
       });
+      own.push_back(last_s_);
     }
+    if (keep) own_times_.add(own);
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
       times.push_back(t[2]);
       if (keep) exchange_.push_back(t[0]), compute_.push_back(t[1]);
     }
     return times;
+  }
+
+  void call_once() override {
+    const auto ticket = submit();
+    compute();
+    wait(ticket);
   }
 
   std::optional<OverlapTimes> overlap() const override {
@@ -134,7 +154,9 @@ class OverlapTask final : public CollectiveTask {
     const bool in_time = pacer_.next();
     const double begin = host_clock();
     part();
-    table_.add(in_time, begin, host_clock());
+    const double end = host_clock();
+    table_.add(in_time, begin, end);
+    last_s_ = end - begin;
   }
 
   dataparallel::EngineTicket submit() {
@@ -168,6 +190,7 @@ class OverlapTask final : public CollectiveTask {
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
   std::vector<double> exchange_, compute_;
+  double last_s_ = 0;            ///< of the last part on this rank
   dataparallel::Engine engine_;  ///< last: its thread ends before what it moves
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,15 @@ class CollectiveTask {
   virtual ~CollectiveTask() = default;
   /// Times of the iterations that count, equal on all ranks. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
+  /// Of the iterations that were kept, for a call of this rank alone [s]: with what it waited for the others.
+  const core::Blocks& own_times() const { return own_times_; }
+  /// One call, made as the timed ones are. Collective.
+  virtual void call_once() = 0;
   virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
   virtual std::string implementation() const { return {}; }
+
+ protected:
+  core::Blocks own_times_;
 };
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);

@@ -6,6 +6,7 @@
 
 #include "bench/codec_outlook.hpp"
 #include "bench/collective_limit.hpp"
+#include "bench/kernel_row.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -16,8 +17,8 @@ using core::Status;
 
 constexpr double usual_point_budget = 1;
 
-/// By buffers and place: a copy in place writes lines that it has read, so it is the faster one.
-using Copies = std::map<std::pair<BufferKind, bool>, CopyContestant>;
+/// By buffers and place: in place there is less to do, and lines are written that have been read.
+using Limits = std::map<std::pair<BufferKind, bool>, LimitContestant>;
 
 /// A point and what becomes of it.
 struct Entry {
@@ -30,12 +31,19 @@ class Sweep {
  public:
   Sweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const std::map<std::string, Point>& finished,
         const CollectiveListener& listener)
-      : session_(s), map_(map), options_(o), finished_(finished), listener_(listener), outlooks_(s) {}
+      : session_(s),
+        map_(map),
+        options_(o),
+        finished_(finished),
+        listener_(listener),
+        outlooks_(s),
+        faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()} {}
 
   std::size_t run() {
     const auto points = plan_collectives(options_.factors, map_);
     left_ = points.size();
     begin_ = runtime::host_clock();
+    hosts_ = session_.world().all_gather_text(session_.host().hostname);
     // Nodes that are played have clocks of their own too.
     const auto me = static_cast<std::size_t>(session_.world().rank());
     clock_.emplace(session_.world(), map_.fake ? std::optional(map_.node_of[me]) : std::nullopt);
@@ -57,7 +65,7 @@ class Sweep {
     for (const auto& p : points) {
       Entry e{p, {}};
       e.row.experiment = "allreduce";
-      e.row.factors = to_factors(p, map_, options_.factors.interconnect);
+      e.row.factors = to_factors(p, map_, options_.factors);
       if (!p.unsupported.empty()) refuse(e, Status::unsupported, p.unsupported);
       if (is_kept(e)) {
         e.point.unsupported = "kept";
@@ -68,7 +76,7 @@ class Sweep {
     }
     skip_what_does_not_fit(entries, wanted);
     std::unique_ptr<CollectiveStage> stage;
-    if (!wanted.empty()) stage = std::make_unique<CollectiveStage>(session_, map_, needs_of(wanted));
+    if (!wanted.empty()) stage = std::make_unique<CollectiveStage>(session_, map_, needs_of(wanted), faults_);
     for (auto first = entries.begin(); first != entries.end();) {
       const auto last =
           std::find_if(first, entries.end(), [&](const auto& e) { return e.point.group != first->point.group; });
@@ -128,38 +136,42 @@ class Sweep {
       contestants.emplace_back(session_, stage, map_, *clock_, e->point, options, e->row);
       contestants.back().prepare();
     }
-    Copies copies;
-    if (map_.nodes() == 1 && !options_.exact_samples) add_copies(stage, active, options, copies);
+    Limits limits;
+    if (!options_.exact_samples) add_limits(stage, active, options, limits);
     for (auto& c : contestants) {
       if (!c.done()) c.warm_up();
     }
-    for (auto& [place, copy] : copies) copy.warm_up();
-    take_turns(contestants, copies);
+    for (auto& [place, limit] : limits) limit.warm_up();
+    take_turns(contestants, limits);
     for (std::size_t i = 0; i < active.size(); ++i) {
       if (active[i]->row.status == Status::ok) contestants[i].finish();
-      fill_limit(*active[i], copies);
+      fill_limit(*active[i], limits);
+      name_slowest(*active[i], contestants[i].by_rank(), limits);
       fill_outlook(*active[i]);
     }
     session_.stop_if_interrupted(session_.world());
   }
 
-  static void take_turns(std::deque<CollectiveContestant>& contestants, Copies& copies) {
-    for (bool more = true; more;) {
-      more = false;
+  /// All stay until the last has enough; what is wrong leaves.
+  static void take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits) {
+    for (bool enough = false; !enough;) {
+      enough = true;
+      bool any = false;
       for (auto& c : contestants) {
-        if (!c.done()) c.round(), more = true;
+        if (c.done()) continue;
+        any = true;
+        enough &= c.round();
       }
-      for (auto& [place, copy] : copies) {
-        if (!copy.done()) copy.round(), more = true;
-      }
+      if (!any) return;
+      for (auto& [place, limit] : limits) enough &= limit.round();
     }
   }
 
-  void add_copies(CollectiveStage& stage, const std::vector<Entry*>& active, const ContestantOptions& o,
-                  Copies& copies) {
+  void add_limits(CollectiveStage& stage, const std::vector<Entry*>& active, const ContestantOptions& o,
+                  Limits& limits) {
     for (const auto* e : active) {
       if (e->point.bytes() == 0 || e->row.status != Status::ok) continue;
-      copies.try_emplace({e->point.buffers, e->point.in_place}, session_, stage, *clock_, e->point, o.rounds);
+      limits.try_emplace({e->point.buffers, e->point.in_place}, session_, stage, *clock_, e->point, o.rounds);
     }
   }
 
@@ -173,14 +185,28 @@ class Sweep {
     std::erase_if(active, [](const Entry* e) { return e->row.status != Status::ok; });
   }
 
-  void fill_limit(Entry& e, const Copies& copies) const {
+  /// What a node must move in its memory, and over several nodes what it must send: the longer of both.
+  void fill_limit(Entry& e, const Limits& limits) const {
     if (e.row.status != Status::ok) return;
-    if (map_.nodes() > 1) {
-      fill_collective_limit({wire_bound(e.point.collective->goal, e.point.bytes(), map_.nodes(), wire_), "wire", wire_},
-                            e.row);
-    } else if (const auto it = copies.find({e.point.buffers, e.point.in_place}); it != copies.end()) {
-      fill_collective_limit({it->second.median(), "memcpy"}, e.row);
-    }
+    CollectiveLimit wire{.seconds = wire_bound(e.point, map_, wire_.usual),
+                         .low = wire_bound(e.point, map_, wire_.best),
+                         .name = "wire",
+                         .link = wire_.usual};
+    const auto it = limits.find({e.point.buffers, e.point.in_place});
+    const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit();
+    fill_collective_limit(memory.seconds > wire.seconds ? memory : wire, e.row);
+  }
+
+  /// In a collective all wait for the slowest, so that times of calls may be alike on all ranks: then the rank that the
+  /// limit's work takes longest by itself.
+  void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits) {
+    if (calls.empty()) return;
+    const auto it = limits.find({e.point.buffers, e.point.in_place});
+    const auto alone = it == limits.end() ? std::vector<OwnTime>{} : it->second.by_rank();
+    auto slowest = standing_out(calls);
+    if (!slowest) slowest = standing_out(alone);
+    if (slowest) fill_slowest(*slowest, hosts_[static_cast<std::size_t>(*slowest)], e.row.metrics);
+    if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone, hosts_});
   }
 
   void fill_outlook(Entry& e) {
@@ -207,8 +233,8 @@ class Sweep {
                                    .block = core::Seconds{0.075},
                                    .longest_block = 250},
                         .check = options_.check,
-                        .damage_rank = options_.damage_rank,
-                        .seed = options_.seed};
+                        .seed = options_.seed,
+                        .run_seed = session_.run_seed()};
     // A fifth of the time at most goes into warm-up.
     o.rounds.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.02, 1.0)};
     o.rounds.rule.budget = core::Seconds{std::max(0.0, budget - o.rounds.warmup_budget.value)};
@@ -238,8 +264,10 @@ class Sweep {
   const std::map<std::string, Point>& finished_;
   const CollectiveListener& listener_;
   CodecOutlooks outlooks_;
+  InjectedFaults faults_;
+  std::vector<std::string> hosts_;  ///< by rank
   std::optional<runtime::SharedClock> clock_;
-  core::BytesPerSecond wire_{};
+  WireRate wire_;
   std::size_t left_ = 0, wrong_ = 0;
   double begin_ = 0;
 };

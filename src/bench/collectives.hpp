@@ -17,8 +17,15 @@ struct CollectiveOptions {
   std::size_t exact_samples = 0, exact_warmup = 0;  ///< -n and -w; 0: as many as it takes
   std::optional<core::Seconds> time_budget;         ///< for all points together, shared out evenly
   bool check = true;
-  int damage_rank = -1;  ///< test hook
+  core::Injection injection;
   std::uint64_t seed = 1;
+};
+
+/// Of one point by rank: its calls, with what they waited for others, and the work of its limit, in which no rank waits
+/// for another (empty: it has none).
+struct PointRanks {
+  std::span<const OwnTime> calls, alone;
+  std::span<const std::string> hosts;
 };
 
 /// What becomes of points. Called on rank 0 only.
@@ -26,6 +33,8 @@ struct CollectiveListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
   std::function<void(const std::string& now)> progress;  ///< what is measured now
+  /// By rank, of a point that was timed; may be null.
+  std::function<void(const core::Point&, const PointRanks&)> ranks = {};
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(); the same on every rank.

@@ -16,20 +16,28 @@ RankCircle& RankCircles::of(const ScalePoint& p) {
   const auto place = std::find(ranks.begin(), ranks.end(), world.rank());
   RankCircle c{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
                .clock = {},
-               .peak = {},
-               .link = {}};
+               .limits = {}};
   if (!c.active.is_null()) c.clock.emplace(c.active);
   return circles_.emplace(std::move(ranks), std::move(c)).first->second;
 }
 
-Limits RankCircles::limits(RankCircle& c, int threads, const TrainingConfig& config) {
-  if (!c.peak.contains(threads)) c.peak[threads] = measure_peak(session_, c.active, threads);
-  if (!config.algorithm) return {c.peak[threads], {}};
-  if (!c.link.contains(config.transport)) c.link[config.transport] = measure_link(session_, c.active, config.transport);
-  return {c.peak[threads], c.link[config.transport]};
+StepLimits& RankCircles::limits(RankCircle& c, int threads) {
+  return c.limits.try_emplace(threads, session_, c.active, threads).first->second;
 }
 
 namespace {
+
+struct MachineState {
+  std::vector<std::size_t> disturbed;  ///< turns
+  std::size_t turns = 0;
+  double steadiness = 1;
+};
+
+/// Without the blocks of disturbed turns, where others are enough: of all points alike, so that none is favoured.
+Measurement undisturbed(const Measurement& m, const MachineState& s) {
+  Measurement out = m.without(s.disturbed);
+  return out.blocks.size() < core::fewest_blocks ? m : out;
+}
 
 /// One point while it takes its turns. On ranks that sit out it only keeps step with the others.
 class Contestant {
@@ -37,11 +45,13 @@ class Contestant {
   Contestant(Session& s, RankCircles& circles, const model::DataSplit& data, CurvePoint& p, const MeasureOptions& o)
       : session_(s), circle_(circles.of(p.point)), point_(p) {
     take_turn([&] {
-      limits_ = circles.limits(circle_, p.point.threads, p.config);
       training_.emplace(s, circle_.active, data, p.config);
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
       quiet_ = training_->quiet();
+      limits_ = &circles.limits(circle_, p.point.threads);
+      demand_ = training_->demand();
+      limits_->round(demand_);
       meter_.emplace(s, circle_.active, *circle_.clock, o, source());
       meter_->warm_up();
     });
@@ -54,6 +64,7 @@ class Contestant {
   bool round() {
     int stop = 0;
     take_turn([&] {
+      limits_->round(demand_);
       tally_.begin();
       stop = static_cast<int>(meter_->round());
       tally_.end();
@@ -64,8 +75,8 @@ class Contestant {
   }
 
   /// Collective over the world: ends the training and fills the row, if it has blocks enough.
-  void finish() {
-    take_turn([&] { finish_active(); }, false);
+  void finish(const MachineState& state) {
+    take_turn([&] { finish_active(state); }, false);
     share_status();
   }
 
@@ -74,7 +85,7 @@ class Contestant {
 
   /// Between blocks nobody's mail is looked at, so that other points are measured undisturbed.
   StepMeter::Source source() {
-    return {.prepare = [] {},
+    return {.prepare = [this] { training_->prepare(step_ % training_->steps_per_epoch()); },
             .step = [this]() -> const dataparallel::StepRecord& {
               training_->step(step_++ % training_->steps_per_epoch());
               tally_steps();
@@ -82,8 +93,11 @@ class Contestant {
             },
             .begin_block = [this] { quiet_.reset(); },
             .end_block = [this] { quiet_ = training_->quiet(); },
+            .verify_next = [this] { training_->verify_next(); },
+            .verdict = [this] { return training_->verdict(); },
             .period = training_->period(),
-            .lock_step = !training_->has_mail()};
+            .lock_step = !training_->has_mail(),
+            .seed = session_.run_seed()};
   }
 
   void tally_steps() {
@@ -105,12 +119,14 @@ class Contestant {
     if (heeds_signals) session_.stop_if_interrupted(session_.world());
   }
 
+  /// The first reason stays: what comes after may be its consequence.
   void wrong(std::string reason) {
+    if (is_wrong()) return;
     point_.row.status = core::Status::wrong;
     point_.row.reason = std::move(reason);
   }
 
-  void finish_active() {
+  void finish_active(const MachineState& state) {
     const Noise noise = tally_.over(circle_.active);
     const bool crowded =
         session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
@@ -120,22 +136,35 @@ class Contestant {
     const bool agree = training_->weights_agree();
     const TrainingTotals totals = training_->finish();
     if (meter_) {
-      point_.measured = meter_->result();
+      point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = core::Stop::interrupted;
+      count_between_nodes(totals);
       fill_row({.point = point_.point,
                 .training = *training_,
                 .measurement = point_.measured,
-                .limits = limits_,
+                .bound = limits_->bound(demand_),
                 .noise = noise,
                 .totals = totals,
                 .tally = steps_,
                 .oversubscribed = crowded,
+                .disturbed = state.disturbed.size(),
+                .steadiness = state.steadiness,
                 .error = check_.error},
                point_.row);
     }
     if (!agree) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();
     training_.reset();  // its memory is for those still measuring
+  }
+
+  /// Who sends what to whom is fixed where no algorithm chooses it: then what crossed the nodes had to.
+  void count_between_nodes(const TrainingTotals& totals) {
+    const auto speech = point_.point.strategy->info().speech;
+    const bool is_fixed = speech == dataparallel::Speech::mail || speech == dataparallel::Speech::messages;
+    if (!is_fixed || !totals.bytes_known || totals.steps == 0) return;
+    const auto placement = point_.point.placement.value_or(Placement::packed);
+    const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals.steps);
+    demand_.least.node = static_cast<double>(totals.bytes_between_nodes) / nodes / steps;
   }
 
   void share_status() {
@@ -146,7 +175,8 @@ class Contestant {
   Session& session_;
   RankCircle& circle_;
   CurvePoint& point_;
-  Limits limits_{};
+  StepLimits* limits_ = nullptr;
+  StepDemand demand_;
   ExchangeCheck check_;
   std::optional<Training> training_;
   Training::Quiet quiet_;
@@ -156,12 +186,65 @@ class Contestant {
   std::size_t step_ = 0;
 };
 
-void take_turns(std::deque<Contestant>& contestants) {
+/// How steady the machine was while a curve was measured: the canary stands in every turn, on all ranks that any point
+/// of the curve takes.
+class Watch {
+ public:
+  /// budget: for all points, after which disturbed turns are no reason to go on.
+  Watch(Session& s, RankCircles& circles, const std::deque<CurvePoint>& points, core::Seconds budget)
+      : session_(s), circle_(circles.of(widest(points))), end_(runtime::host_clock() + budget.value) {
+    if (circle_.active.is_null()) return;
+    if (!circle_.canary) circle_.canary = std::make_unique<Canary>(s, circle_.active);
+    first_ = circle_.canary->times().rounds();
+  }
+
+  /// Collective over the world.
+  void round() {
+    if (!circle_.active.is_null()) circle_.canary->round();
+  }
+
+  MachineState state() const {
+    MachineState out;
+    if (circle_.active.is_null()) return out;
+    const CanaryTimes& times = circle_.canary->times();
+    for (std::size_t i = first_; i < times.rounds(); ++i) {
+      if (times.disturbed(i)) out.disturbed.push_back(i - first_);
+    }
+    out.turns = times.rounds() - first_;
+    out.steadiness = times.steadiness(first_);
+    return out;
+  }
+
+  /// Collective over the world: are there undisturbed turns enough, or is it hopeless?
+  bool has_enough(std::size_t blocks) const {
+    const auto s = state();
+    constexpr std::size_t patience = 3;
+    const bool over = s.turns >= patience * blocks || runtime::host_clock() > end_;
+    const bool enough = s.turns - s.disturbed.size() >= blocks || over;
+    return session_.world().broadcast_value(enough);
+  }
+
+ private:
+  static const ScalePoint& widest(const std::deque<CurvePoint>& points) {
+    return std::max_element(points.begin(), points.end(),
+                            [](const auto& a, const auto& b) { return a.point.ranks < b.point.ranks; })
+        ->point;
+  }
+
+  Session& session_;
+  RankCircle& circle_;
+  double end_;
+  std::size_t first_ = 0;
+};
+
+void take_turns(std::deque<Contestant>& contestants, Watch& watch, std::size_t least_blocks) {
   for (bool all_have_enough = false; !all_have_enough;) {
     all_have_enough = true;
     for (auto& c : contestants) {
       if (!c.is_wrong() && !c.round()) all_have_enough = false;
     }
+    watch.round();
+    all_have_enough = all_have_enough && watch.has_enough(least_blocks);
   }
 }
 
@@ -170,15 +253,16 @@ void take_turns(std::deque<Contestant>& contestants) {
 void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& data, std::deque<CurvePoint>& points,
                    const MeasureOptions& o) {
   std::deque<Contestant> contestants;
+  Watch watch(s, circles, points, {o.rule.budget.value * static_cast<double>(points.size())});
   std::exception_ptr interrupted;
   try {
     for (auto& p : points) contestants.emplace_back(s, circles, data, p, o);
-    take_turns(contestants);
+    take_turns(contestants, watch, o.rule.min_blocks);
   } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
     interrupted = std::current_exception();
     if (contestants.size() < points.size()) throw;
   }
-  for (auto& c : contestants) c.finish();
+  for (auto& c : contestants) c.finish(watch.state());
   if (interrupted) std::rethrow_exception(interrupted);
 }
 

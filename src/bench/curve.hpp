@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench/canary.hpp"
 #include "bench/scale_row.hpp"
 
 namespace gradmeter::bench {
@@ -15,8 +16,8 @@ namespace gradmeter::bench {
 struct RankCircle {
   runtime::Communicator active;                    ///< null on ranks that sit out
   std::optional<runtime::SharedClock> clock = {};  ///< of the active ranks
-  std::map<int, core::FlopsPerSecond> peak;        ///< by threads
-  std::map<dataparallel::TransportKind, core::BytesPerSecond> link;
+  std::map<int, StepLimits> limits;                ///< by threads
+  std::unique_ptr<Canary> canary = {};             ///< null until it is first asked
 };
 
 class RankCircles {
@@ -24,8 +25,8 @@ class RankCircles {
   explicit RankCircles(Session& s) : session_(s) {}
   /// Collective over the world.
   RankCircle& of(const ScalePoint&);
-  /// Collective over the circle's active ranks.
-  Limits limits(RankCircle&, int threads, const TrainingConfig&);
+  /// On the circle's active ranks.
+  StepLimits& limits(RankCircle&, int threads);
 
  private:
   Session& session_;

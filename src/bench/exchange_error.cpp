@@ -52,6 +52,9 @@ std::string refusal(const ExchangeErrorPoint& p) {
   return {};
 }
 
+/// Few, since up to 256 ranks have cells for each pair of them here: the order of sums is the same with any number.
+constexpr int channels = 4;
+
 /// The threads of one exchange, each a rank with the sum in place of what it gave.
 class ThreadRanks {
  public:
@@ -60,7 +63,7 @@ class ThreadRanks {
         cores_(cores),
         seed_(seed),
         values_(values),
-        cells_(runtime::mailbox_cell_count(p.ranks, allreduce::collective_channels)) {}
+        cells_(runtime::mailbox_cell_count(p.ranks, channels)) {}
 
   /// Errors: those of the first rank that had one.
   void run() {
@@ -83,7 +86,7 @@ class ThreadRanks {
     auto& mine = values_[static_cast<std::size_t>(rank)];
     const allreduce::ExecutorOptions options{.max_bytes = mine.size() * sizeof(float), .codec = point_.codec->codec};
     const allreduce::Algorithm algorithm{point_.algorithm->name, point_.algorithm->make(one_node(point_.ranks))};
-    runtime::MailboxTransport transport("thread", rank, point_.ranks, allreduce::collective_channels, cells_, {});
+    runtime::MailboxTransport transport("thread", rank, point_.ranks, channels, cells_, {});
     runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, static_cast<std::uint32_t>(rank), options) +
                                 4096);
     allreduce::Executor executor(algorithm, transport, arena, options);

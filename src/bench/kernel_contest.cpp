@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
@@ -38,9 +39,8 @@ KernelContest::KernelContest(Session& s, const runtime::Communicator& c, const K
 
 std::string KernelContest::everywhere(const std::string& mine) const {
   if (c_.size() == 1) return mine;
-  const auto all = c_.all_gather_text(mine);
-  const auto first = std::ranges::find_if(all, [](const std::string& text) { return !text.empty(); });
-  return first == all.end() ? "" : fmt::format("rank {}: {}", first - all.begin(), *first);
+  const auto first = runtime::first_said(c_, mine);
+  return first.text.empty() ? "" : fmt::format("rank {}: {}", first.rank, first.text);
 }
 
 std::string KernelContest::prepare() {
@@ -92,9 +92,7 @@ std::vector<double> KernelContest::run_block(std::size_t samples, bool keep) {
   c_.barrier();  // the ranks' blocks begin together, so that they share what they share
   for (double& t : mine) t = sample();
   if (keep) times_.add(mine);
-  if (c_.size() == 1) return mine;
-  const auto all = c_.all_gather(std::span<const double>(mine));
-  for (std::size_t at = 0; at < all.size(); ++at) mine[at % samples] = std::max(mine[at % samples], all[at]);
+  c_.max(mine);
   return mine;
 }
 

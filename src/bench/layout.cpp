@@ -1,6 +1,7 @@
 #include "bench/layout.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -19,6 +20,7 @@ constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena m
 std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
   if (!c.algorithm) return {};
   if (!c.codec || c.strategy->info().speech != Speech::all_reduce) return c.algorithm->refusal(shape);
+  if (auto why = dataparallel::codec_refusal(c.codec, c.optimizer); !why.empty()) return why;
   const allreduce::CodedRequest request{.codec = *c.codec,
                                         .algorithm = *c.algorithm,
                                         .shape = shape,
@@ -40,7 +42,16 @@ allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
   return allreduce::shape_of(nodes);
 }
 
-std::string_view name(Overlap o) { return o == Overlap::none ? "none" : "bucketed"; }
+std::string_view name(Overlap o) {
+  constexpr std::array<std::string_view, 3> names{"none", "bucketed", "auto"};
+  return names.at(static_cast<std::size_t>(o));
+}
+
+Overlap resolve(Overlap o, Speech s, const Occupancy& at) {
+  if (o != Overlap::automatic) return o;
+  // A thread without a core takes one from a computation, and all ranks wait for the rank that lost it.
+  return s == Speech::mail || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+}
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
   return {.bucket_bytes = bucket_bytes,
@@ -73,6 +84,15 @@ Applies factors_of(Speech s) {
           .bucket = buckets};
 }
 
+Applies factors_of(const TrainingConfig& c, const Layout& l) {
+  return exchanges(c, l) ? factors_of(c.strategy->info().speech) : Applies{};
+}
+
+Applies& Applies::operator|=(const Applies& o) {
+  algorithm |= o.algorithm, codec |= o.codec, overlap |= o.overlap, bucket |= o.bucket;
+  return *this;
+}
+
 core::Value bucket_factor(std::size_t bytes) {
   if (bytes == automatic_bucket) return std::string("auto");
   return static_cast<std::int64_t>(bytes);
@@ -86,7 +106,7 @@ bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->co
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
   if (c.strategy->info().speech == Speech::mail) return true;
-  return c.overlap == Overlap::bucketed && exchanges(c, l) && factors_of(c.strategy->info().speech).overlap;
+  return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
 }
 
 std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> node_of) {
@@ -148,15 +168,14 @@ dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const L
 }
 
 std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
+  const auto fabric = dataparallel::WorldFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
-    const auto m = sized_model(c, l, d);
-    most = std::max(most, dataparallel::WorldFabric::resident_bytes(fabric_options(c, l, d), ranks) +
-                              m->workspace_bytes(c.batch_per_rank) + c.batch_per_rank * d.features * sizeof(float));
+    most = std::max(most, sized_model(c, l, d)->workspace_bytes(c.batch_per_rank));
     if (l.mesh.copy_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }
-  return most;
+  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
 }
 
 }  // namespace gradmeter::bench

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/injection.hpp"
 #include "core/result.hpp"
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/strategy.hpp"
@@ -12,8 +13,17 @@
 namespace gradmeter::bench {
 
 /// Overlap of communication with computation. bucketed: a progress thread moves what has been posted meanwhile.
-enum class Overlap { none, bucketed };
+/// automatic: bucketed where each rank has a core for that thread besides those that compute.
+enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
+
+/// Where a configuration's ranks compute: compute threads of a rank, ranks and cores of the fullest node.
+struct Occupancy {
+  int threads = 1, ranks_per_node = 1, cores_per_node = 1;
+  bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
+};
+/// What automatic comes to; the others stay. Strategies with mail have that thread in any case.
+Overlap resolve(Overlap, dataparallel::Speech, const Occupancy&);
 
 /// A bucket size: the fastest of some, found by trial when a training is made.
 inline constexpr std::size_t automatic_bucket = SIZE_MAX;
@@ -33,6 +43,7 @@ struct TrainingConfig {
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
   float step_size = 0.05f;
+  core::Injection injection = {};  ///< played on purpose, to see whether it is found
 
   dataparallel::StrategyOptions strategy_options() const;
 };
@@ -72,8 +83,11 @@ std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
 /// Which factors mean something to who speaks so.
 struct Applies {
   bool algorithm = false, codec = false, overlap = false, bucket = false;
+  Applies& operator|=(const Applies&);
 };
 Applies factors_of(dataparallel::Speech);
+/// None where nothing is exchanged.
+Applies factors_of(const TrainingConfig&, const Layout&);
 /// As a factor: the bytes, or "auto".
 core::Value bucket_factor(std::size_t bucket_bytes);
 /// Does the optimizer take norms of tensors that tensor ranks hold parts of?

@@ -2,51 +2,69 @@
 
 #include <algorithm>
 
-#include "kernels/peak.hpp"
-#include "kernels/threads.hpp"
+#include "core/format.hpp"
+#include "core/statistics.hpp"
 
 namespace gradmeter::bench {
+namespace {
 
-core::FlopsPerSecond measure_peak(Session& session, const runtime::Communicator& c, int threads) {
-  kernels::set_compute_threads(threads);
-  c.barrier();
-  const runtime::Computing note(session.activity(), "peak GEMM");
-  const auto mine = kernels::measure_gemm_peak(core::Seconds{0.15});
-  return {-c.max(-mine.value)};
+using core::Metric;
+
+constexpr core::Seconds products_budget{3e-3};
+
+/// Of what each rank takes at least: what all together take.
+double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
+  if (lock_step) return c.max(mine);
+  const double workers = c.sum(mine > 0 ? 1 : 0), rate = c.sum(mine > 0 ? 1 / mine : 0);
+  return workers > 0 ? workers / rate : 0;
 }
 
-core::BytesPerSecond measure_link(Session& session, const runtime::Communicator& c, dataparallel::TransportKind kind) {
-  if (c.size() == 1) return {0};
-  constexpr std::size_t bytes = std::size_t{4} << 20;
-  constexpr int rounds = 9;
-  const bool crowded = session.ranks_per_node(c.size()) > session.cores_per_node();
-  dataparallel::WorldFabric fabric(
-      c, {.transport = kind, .patience = runtime::patience_for(crowded ? 2 : 1, 1), .memory_bytes = 2 * (bytes + 4096)},
-      session.activity());
-  const auto out = fabric.arena().take_of<float>(bytes / sizeof(float));
-  const auto in = fabric.arena().take_of<float>(bytes / sizeof(float));
-  std::fill(out.begin(), out.end(), 1.0f);
-  std::fill(in.begin(), in.end(), 0.0f);
-  const int next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();
-  std::vector<double> times;
-  for (int i = 0; i < rounds; ++i) {
-    c.barrier();
-    const double begin = fabric.now();
-    const auto sent = fabric.send(dataparallel::everybody, next, std::span<const float>(out), {});
-    const auto received = fabric.receive(dataparallel::everybody, previous, in);
-    fabric.wait(received);
-    fabric.wait(sent);
-    times.push_back(c.max(fabric.now() - begin));
+}  // namespace
+
+void StepLimits::round(const StepDemand& d) {
+  c_.barrier();
+  {
+    const runtime::Computing note(session_.activity(), "a step's products");
+    products_.round(d.products, products_budget);
   }
-  // The first touches memory and opens connections.
-  return core::Bytes{bytes} / core::Seconds{core::median(std::span(times).subspan(1))};
+  if (!d.exchanges()) return;
+  if (!link_) link_.emplace(session_, c_, threads_);
+  link_->round();
 }
 
-LowerBound lower_bound(const Limits& l, double flops, double bytes) {
-  LowerBound b;
-  if (l.peak.value > 0) b.compute_s = (core::Flops{flops} / l.peak).value;
-  if (l.link.value > 0) b.exchange_s = bytes / l.link.value;
+StepBound StepLimits::bound(const StepDemand& d) const {
+  const ProductTimes mine = products_.times(d.products);
+  StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)},
+              .roofline = {of_all(c_, mine.roofline, d.lock_step)},
+              .peak = {-c_.max(-products_.peak().value)}};
+  if (!d.exchanges()) return b;
+  b.link = link_->rates();
+  b.exchange = least_exchange_time(d.least, b.link);
   return b;
+}
+
+void fill_bound(const StepBound& b, core::Point& row) {
+  auto& m = row.metrics;
+  const double limit = b.seconds().value;
+  m[Metric::limit_s] = limit;
+  m[Metric::limit] = std::string(b.name());
+  m[Metric::limit_compute_s] = b.compute.value;
+  m[Metric::limit_roofline_s] = b.roofline.value;
+  m[Metric::peak_flops_per_s] = b.peak.value;
+  m[Metric::roofline] = limit / m.number(Metric::time_s);
+  if (b.exchange.value > 0) {
+    m[Metric::limit_exchange_s] = b.exchange.value;
+    m[Metric::link_bytes_per_s] = (b.link.port.value > 0 ? b.link.port : b.link.memory).value;
+  }
+  const auto* time = std::get_if<core::Summary>(&m[Metric::time_s]);
+  const double highest = time == nullptr ? m.number(Metric::time_s) : std::max(time->median, time->ci95_high);
+  if (row.status != core::Status::ok || !(highest < limit)) return;
+  row.status = core::Status::mistrusted;
+  row.reason = fmt::format(
+      "a step of {} (at most {}) is below its limit of {} ({}): the machine was in another state "
+      "while it was measured; measure again",
+      core::to_text(core::Seconds{m.number(Metric::time_s)}), core::to_text(core::Seconds{highest}),
+      core::to_text(b.seconds()), b.name());
 }
 
 }  // namespace gradmeter::bench

@@ -1,26 +1,54 @@
-// The physical limits that a step is held against, measured in the same run, on the same ranks at once.
+// The physical limits that steps are held against, measured in turn with them, on the same ranks at once.
 #pragma once
-#include "bench/session.hpp"
-#include "dataparallel/world/fabric.hpp"
+#include <optional>
+#include <span>
+
+#include "bench/link_probe.hpp"
+#include "bench/product_probe.hpp"
+#include "core/result.hpp"
 
 namespace gradmeter::bench {
 
-struct Limits {
-  core::FlopsPerSecond peak;  ///< of one rank while all compute: the slowest rank's best GEMM
-  core::BytesPerSecond link;  ///< sent by one rank while all send to their neighbour; 0 for one rank
+/// No implementation can take less than the longer of its products and its exchange: perfect overlap hides the other.
+struct StepBound {
+  core::Seconds compute{};   ///< the step's products at the library's best
+  core::Seconds roofline{};  ///< and at the machine's: never more than `compute`
+  core::Seconds exchange{};
+  core::FlopsPerSecond peak{};  ///< of one rank: the slowest rank's best
+  LinkRates link{};
+
+  core::Seconds seconds() const { return std::max(compute, exchange); }
+  std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
+};
+/// Limits, roofline and rates. Status mistrusted where the row's time and its whole interval are below its limit.
+void fill_bound(const StepBound&, core::Point&);
+
+/// What a point asks of the machine: of this rank.
+struct StepDemand {
+  std::vector<model::RepeatedProduct> products = {};  ///< empty on ranks that only serve
+  LeastSent least = {};                               ///< alike on all ranks; nothing where nothing is exchanged
+  bool lock_step = true;  ///< a step lasts as long as its slowest rank's; else: as the harmonic mean of the ranks'
+  bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };
 
-/// Collective over `c`. Costs about a quarter of a second.
-core::FlopsPerSecond measure_peak(Session&, const runtime::Communicator& c, int threads);
-core::BytesPerSecond measure_link(Session&, const runtime::Communicator& c, dataparallel::TransportKind);
+/// All limits on one circle of ranks with so many threads each.
+class StepLimits {
+ public:
+  /// Collective over `c`, which must outlive it, as are all calls.
+  StepLimits(Session& s, const runtime::Communicator& c, int threads)
+      : session_(s), c_(c), threads_(threads), products_(threads) {}
+  /// A few milliseconds, but for products that were never run or take longer: all ranks compute, then all use the link.
+  /// While no other thread uses MPI.
+  void round(const StepDemand&);
+  /// From all rounds so far, of which the demand must have been in one.
+  StepBound bound(const StepDemand&) const;
 
-/// No implementation of this exchange can take less: all floating-point work at the peak, or what a rank must send, at
-/// the link's rate. Perfect overlap makes it their maximum.
-struct LowerBound {
-  double compute_s = 0, exchange_s = 0;
-  double seconds() const { return compute_s > exchange_s ? compute_s : exchange_s; }
-  const char* name() const { return compute_s >= exchange_s ? "compute" : "link"; }
+ private:
+  Session& session_;
+  const runtime::Communicator& c_;
+  int threads_;
+  ProductProbe products_;
+  std::optional<LinkProbe> link_;  ///< once somebody exchanges something
 };
-LowerBound lower_bound(const Limits&, double flops_per_rank, double bytes_per_rank);
 
 }  // namespace gradmeter::bench

@@ -42,6 +42,12 @@ StepParts median_parts(std::span<const StepParts> samples) {
   return out;
 }
 
+/// Of 100 ms, and shorter where a small budget has to hold the blocks that an interval needs.
+core::Seconds block_of(const core::StoppingRule& rule) {
+  constexpr double usual = 0.1, least = 0.01;
+  return core::Seconds{std::clamp(rule.budget.value / static_cast<double>(2 * rule.min_blocks), least, usual)};
+}
+
 /// The mean step of one sample.
 Decomposition mean(std::span<const Decomposition> steps) {
   Decomposition sum;
@@ -75,7 +81,7 @@ StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::
       pacer_(o.cadence, c, clock),
       // Who takes turns hears signals between them, on all ranks of the world: also on those that sit out.
       rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
-              {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
+              {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget, .block = block_of(o.rule)},
               [this](std::size_t samples, bool keep) { return run_block(samples, keep); }) {}
 
 void StepMeter::warm_up() {
@@ -238,6 +244,18 @@ StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector
   }
   b.parts = median_parts(samples);
   return b;
+}
+
+Measurement Measurement::without(std::span<const std::size_t> rounds) const {
+  Measurement kept = *this;
+  kept.times = {};
+  kept.blocks.clear();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (std::binary_search(rounds.begin(), rounds.end(), blocks[i].round)) continue;
+    kept.times.add(times.block(i));
+    kept.blocks.push_back(blocks[i]);
+  }
+  return kept;
 }
 
 }  // namespace gradmeter::bench

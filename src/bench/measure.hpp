@@ -31,9 +31,9 @@ struct StepBlock {
   std::size_t round = 0;  ///< kept blocks and those without samples, counted
   double step = 0;  ///< median over the samples of the slowest rank's time; without lock step the harmonic mean [s]
   StepParts parts = {};
-  int longest = 0;              ///< the rank that computed longest
+  int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
-  std::vector<double> wait = {};     ///< by rank, likewise: what the others wait for a slow one, and no part of the step
+  std::vector<double> wait = {};  ///< by rank, likewise: what the others wait for a slow one, and no part of the step
 };
 
 struct Measurement {
@@ -47,6 +47,9 @@ struct Measurement {
   bool wait_known = true;    ///< false: clocks are less sure of each other than the wait is long
   bool bytes_right = true;   ///< every rank sent what its schedule's messages add up to
   std::string fault;         ///< what a check found wrong; empty: nothing
+
+  /// Without the blocks of these rounds, in growing order.
+  Measurement without(std::span<const std::size_t> rounds) const;
 };
 
 /// Measures one kind of step in rounds, so that several kinds can take turns: what the machine does to one of them for

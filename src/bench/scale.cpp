@@ -4,9 +4,9 @@
 
 #include "bench/curve.hpp"
 #include "bench/learning.hpp"
+#include "bench/node_data.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "model/data.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -42,6 +42,7 @@ TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
                    .seed = o.seed};
   if (p.algorithm && p.algorithm->is_vendor()) c.transport = dataparallel::TransportKind::mpi;
   if (p.bucket_bytes) c.bucket_bytes = *p.bucket_bytes;
+  c.injection = o.injection;
   return c;
 }
 
@@ -67,7 +68,12 @@ class Sweep {
   }
 
  private:
-  std::string key(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect).key(); }
+  core::Factors factors(const ScalePoint& p) const {
+    auto f = to_factors(p, session_, options_.factors.interconnect);
+    if (options_.injection.any()) f[core::Factor::inject] = options_.injection.text();
+    return f;
+  }
+  std::string key(const ScalePoint& p) const { return factors(p).key(); }
 
   void run_curve(std::span<const ScalePoint> points) {
     std::deque<CurvePoint> group;
@@ -112,7 +118,7 @@ class Sweep {
   CurvePoint made(const ScalePoint& p) const {
     CurvePoint c{.point = p, .config = config_of(p, options_), .row = {}, .measured = {}};
     c.row.experiment = "scale";
-    c.row.factors = to_factors(p, session_, options_.factors.interconnect);
+    c.row.factors = factors(p);
     return c;
   }
 
@@ -308,10 +314,10 @@ class Sweep {
 
   const model::DataSplit& data() {
     if (!data_.train) {
-      data_ = model::make_data({.directory = options_.data_directory,
-                                .train_samples = std::max(samples_needed(points_), learning_set()),
-                                .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
-                                .seed = options_.seed});
+      data_ = load_data(session_.world(), {.directory = options_.data_directory,
+                                           .train_samples = std::max(samples_needed(points_), learning_set()),
+                                           .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
+                                           .seed = options_.seed});
     }
     return data_;
   }

@@ -7,6 +7,7 @@
 
 #include "bench/measure.hpp"
 #include "bench/scale_plan.hpp"
+#include "core/injection.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::bench {
@@ -17,8 +18,9 @@ struct ScaleOptions {
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
-  std::string data_directory;     ///< empty: the built-in digits
-  std::size_t learn_samples = 0;  ///< after so many, and in the time the control takes for them, accuracy is taken
+  core::Injection injection = {};  ///< played in every point, and in its factors
+  std::string data_directory;      ///< empty: the built-in digits
+  std::size_t learn_samples = 0;   ///< after so many, and in the time the control takes for them, accuracy is taken
 };
 
 /// One rank of a point: medians over the blocks [s].

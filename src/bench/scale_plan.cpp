@@ -119,9 +119,22 @@ class Planner {
     std::vector<ScalePoint> all{p};
     if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
     if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = v; });
-    if (applies.overlap) all = cross(all, f_.overlaps, [](auto& q, auto v) { q.overlap = v; });
+    if (applies.overlap) all = cross(all, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
     if (applies.bucket) all = cross(all, f_.buckets, [](auto& q, auto v) { q.bucket_bytes = v; });
     return with_transports(all);
+  }
+
+  /// Automatic ones as what they come to, each once.
+  std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
+    const bool known = p.ranks <= f_.map.ranks();
+    const auto placement = p.placement.value_or(Placement::packed);
+    const int packed = known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
+    std::vector<Overlap> out;
+    for (const Overlap asked : f_.overlaps) {
+      const auto o = resolve(asked, p.strategy->info().speech, {p.threads, packed, f_.cores_per_node});
+      if (std::find(out.begin(), out.end(), o) == out.end()) out.push_back(o);
+    }
+    return out;
   }
 
   std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
@@ -197,6 +210,14 @@ ScalePoint control_of(ScalePoint p) {
   return with_batches(without_exchange(p));  // ranks that serve train under the control
 }
 
+Applies factors_of(const ScalePoint& p) {
+  const bool codec = p.overlap && factors_of(p.strategy->info().speech).codec;  // who has codecs has overlap
+  return {.algorithm = p.algorithm != nullptr,
+          .codec = codec,
+          .overlap = p.overlap.has_value(),
+          .bucket = p.bucket_bytes.has_value()};
+}
+
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }
 
 core::Factors to_factors(const ScalePoint& p, const Session& session, const std::string& interconnect) {
@@ -224,9 +245,9 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.algorithm) {
     f[Factor::algorithm] = p.algorithm->name;
-    f[Factor::codec] = p.codec ? p.codec->name : "none";
     f[Factor::op] = std::string("avg");
   }
+  if (factors_of(p).codec) f[Factor::codec] = p.codec ? p.codec->name : "none";
   if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
   if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
   if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, map.nodes() == 1));

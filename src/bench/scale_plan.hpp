@@ -33,7 +33,8 @@ struct ScaleFactors {
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
   std::string interconnect;  ///< a label for what the ranks are joined by; may be empty
-  NodeMap map = {};          ///< of the world: where placements differ; empty: they do nowhere
+  NodeMap map = {};          ///< of the world: where placements differ; empty: all ranks are on one node
+  int cores_per_node = 1;    ///< what automatic overlap goes by
 };
 
 /// One point. A factor that does not apply is empty.
@@ -58,6 +59,9 @@ struct ScalePoint {
   std::size_t curve = 0;        ///< points of one curve are measured in turn
   std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
 };
+
+/// Which factors mean something at this point; the others' values are null in its row.
+Applies factors_of(const ScalePoint&);
 
 /// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
 ScalePoint baseline_of(ScalePoint);

@@ -36,6 +36,8 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::warmup_s] = f.measurement.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_samples);
   m[Metric::blocks] = static_cast<std::int64_t>(f.measurement.blocks.size());
+  m[Metric::disturbed_blocks] = static_cast<std::int64_t>(f.disturbed);
+  m[Metric::steadiness] = f.steadiness;
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
   if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
@@ -58,26 +60,6 @@ void fill_bytes(const ScaleFindings& f, Point& row) {
   row.reason = "bytes sent differ from the schedule's messages";
 }
 
-/// What a rank must send in a step at least, on average over ranks: an all-reduce by its bound without help from the
-/// network, whatever the algorithm; anything else by its own forecast.
-double least_sent(const ScaleFindings& f) {
-  if (!communicates(f.point)) return 0;
-  const double ranks = f.point.ranks;
-  const bool all_reduces = f.point.strategy->info().speech == dataparallel::Speech::all_reduce;
-  if (!all_reduces && f.totals.forecast.known && f.totals.steps > 0) {
-    return static_cast<double>(f.totals.forecast.bytes) / static_cast<double>(f.totals.steps) / ranks;
-  }
-  return 2 * (ranks - 1) / ranks * static_cast<double>(f.training.parameter_bytes());
-}
-
-void fill_limit(const ScaleFindings& f, Point& row) {
-  const auto bound = lower_bound(f.limits, f.training.model().step_flops(f.point.batch_per_rank), least_sent(f));
-  row.metrics[Metric::limit_s] = bound.seconds();
-  row.metrics[Metric::peak_flops_per_s] = f.limits.peak.value;
-  if (communicates(f.point)) row.metrics[Metric::link_bytes_per_s] = f.limits.link.value;
-  row.metrics[Metric::roofline] = bound.seconds() / row.metrics.number(Metric::time_s);
-}
-
 }  // namespace
 
 void fill_row(const ScaleFindings& f, Point& row) {
@@ -90,8 +72,8 @@ void fill_row(const ScaleFindings& f, Point& row) {
   fill_bytes(f, row);
   fill_waits(f.tally, row.metrics);
   fill_observations(f.totals.observed, f.totals.seconds, row.metrics);
-  fill_limit(f, row);
   fill_noise(f.noise, row);
+  fill_bound(f.bound, row);
 }
 
 namespace {
@@ -116,7 +98,9 @@ void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Po
   const double share = efficiency / c.speed.value;
   m[Metric::efficiency_ci95_low] = c.speed.low * share;
   m[Metric::efficiency_ci95_high] = c.speed.high * share;
-  if (!(c.speed.low * share > 1) || p.strategy->info().other_work || row.status != core::Status::ok) return;
+  // On one rank nothing is exchanged: only the order of the updates differs, and may well be the faster one.
+  const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
+  if (!comparable || !(c.speed.low * share > 1)) return;
   if (p.scaling == Scaling::strong) {
     row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
     return;

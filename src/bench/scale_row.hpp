@@ -14,11 +14,14 @@ struct ScaleFindings {
   const ScalePoint& point;
   const Training& training;
   const Measurement& measurement;
-  const Limits& limits;
+  const StepBound& bound;
   const Noise& noise;
   const TrainingTotals& totals;
   const StepTally& tally;
   bool oversubscribed;
+  std::size_t disturbed =
+      0;  ///< turns in which the machine was; their blocks are in `measurement` only where few others are
+  double steadiness = 1;
   std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "allreduce/known_data.hpp"
 #include "bench/run_info.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -68,6 +69,8 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   i.mapping = mapping_text(map_.node_of);
   i.cores_per_node = cores_per_node_;
 }
+
+std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
 
 const std::string& Session::host_of(int rank) const {
   // Hosts stand in the order of their nodes' lowest ranks, which is what nodes are called.

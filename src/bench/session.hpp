@@ -30,6 +30,8 @@ class Session {
   const runtime::HostFacts& host() const { return host_; }
   /// What heads this run in the result file. The same on every rank but for the host.
   const core::RunInfo& run_info() const { return run_info_; }
+  /// Of what is drawn at random once a run, such as the calls that are checked while timing: the same on every rank.
+  std::uint64_t run_seed() const;
   bool is_root() const { return world_.rank() == 0; }
   /// Cores that this rank's node gives to the job (the least of all nodes).
   int cores_per_node() const { return cores_per_node_; }

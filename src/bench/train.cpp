@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "bench/gradient_noise.hpp"
+#include "bench/node_data.hpp"
 #include "bench/strategy_row.hpp"
 #include "compression/gradient_file.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
 #include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
@@ -23,11 +25,11 @@ class Run {
       : session_(s),
         options_(o),
         listener_(l),
-        data_(model::make_data(o.data)),
+        data_(load_data(s.world(), o.data)),
         clock_(o.trace ? std::optional<runtime::SharedClock>(std::in_place, s.world()) : std::nullopt),
         training_(s, s.world(), data_, o.config),
         batch_global_(training_.batch_global()) {
-    if (const auto check = training_.check_exchange(); !check.fault.empty()) throw core::WrongResult(check.fault);
+    if (const auto check = training_.check_sums(); !check.fault.empty()) throw core::WrongResult(check.fault);
   }
 
   TrainResult run() {
@@ -48,9 +50,12 @@ class Run {
     double loss = 0;
     of_epoch_ = {};
     if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
+    training_.draw_epoch(first);
+    const std::size_t verified = first + place_of_verified(first, last - first);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
       if (step == dump_step_) dump(step);
+      if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
       if (options_.noise_every && step % *options_.noise_every == 0) look_at_noise(step);
       if (trace_) trace_->before(step, training_.probe());
       const double step_loss = training_.step(step, step_size(step)).loss_sum;
@@ -75,6 +80,13 @@ class Run {
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
   }
 
+  /// Of an epoch with so many steps, which is verified besides the first: the same on all ranks.
+  std::size_t place_of_verified(std::size_t first, std::size_t steps) const {
+    constexpr std::uint64_t stream = 0x7e51f1;
+    return static_cast<std::size_t>(core::Random(options_.config.seed, stream).uniform(first) *
+                                    static_cast<double>(steps));
+  }
+
   /// The row stays, so that a sweep of step sizes knows where it ended.
   [[noreturn]] void diverged(std::size_t step, double loss) {
     const std::string why = fmt::format("the loss is {} after step {}: the step size {} is too large", loss, step,
@@ -94,6 +106,7 @@ class Run {
   /// Collective: what was logged goes out, and signals are heard.
   void meet() {
     const auto quiet = training_.quiet();
+    if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
     for (const auto& [step, mine] : logged_) {
       const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
       if (session_.is_root()) listener_.row(row(step, loss));
@@ -208,6 +221,7 @@ class Run {
     f[Factor::precision] = std::string("fp32");
     f[Factor::strategy] = c.strategy->name;
     f[Factor::device] = std::string("cpu");
+    if (c.injection.any()) f[Factor::inject] = c.injection.text();
     if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
     if (c.mesh.copy_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
     if (!exchanges(c, training_.layout())) return f;

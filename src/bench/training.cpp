@@ -10,6 +10,7 @@
 #include "dataparallel/part_sums.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
@@ -37,8 +38,8 @@ runtime::Patience patience(const Session& s, const runtime::Communicator& comm, 
 }
 
 /// The configuration, once it is known to be possible.
-Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm) {
-  if (const auto why = refusal(c, d, runtime::Network::nodes_of(comm, {})); !why.empty()) throw core::UsageError(why);
+Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm, std::span<const int> nodes) {
+  if (const auto why = refusal(c, d, nodes); !why.empty()) throw core::UsageError(why);
   return layout_of(c, comm.size(), comm.rank());
 }
 
@@ -69,9 +70,13 @@ std::unique_ptr<dataparallel::Rule> worker_rule(const TrainingConfig& c, const m
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
-  const bool matters = exchanges(got, l) && factors_of(got.strategy->info().speech).bucket;
-  if (asked.bucket_bytes != automatic_bucket || !matters) return std::nullopt;
+  if (asked.bucket_bytes != automatic_bucket || !factors_of(got, l).bucket) return std::nullopt;
   return got.bucket_bytes;
+}
+
+std::unique_ptr<dataparallel::Injecting> injecting(dataparallel::Fabric& fabric, const Session& s,
+                                                   const core::Injection& i) {
+  return i.any() ? std::make_unique<dataparallel::Injecting>(fabric, i, s.world().rank()) : nullptr;
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
@@ -89,11 +94,14 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       data_(data),
       config_(with_chosen_bucket(session, comm, data, config)),
       nodes_(runtime::Network::nodes_of(comm, {})),
-      layout_(accepted(config_, facts_of(data), comm)),
+      layout_(accepted(config_, facts_of(data), comm, nodes_)),
       chosen_bucket_(chosen(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
       fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data)), session.activity()),
-      probe_(fabric_),
+      injecting_(injecting(fabric_, session, config_.injection)),
+      verifier_(under_test(), comm,
+                config_.codec && config_.strategy->info().speech == dataparallel::Speech::all_reduce),
+      probe_(verifier_),
       mesh_(probe_, layout_.mesh),
       peers_(probe_, mesh_),
       model_(make_model(config_, layout_, facts_of(data), peers_)),
@@ -111,7 +119,12 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       labels_(config_.batch_per_rank) {
   kernels::set_compute_threads(config_.threads);
   model_->initialise(buffers_, config_.seed);
+  verifier_.arm();
+  verifier_.begin_step(0);
   strategy_->begin(worker_);
+  verifier_.end_step();
+  verifier_.disarm();
+  draw_epoch(0);
 }
 
 std::string TrainingTotals::fault() const {
@@ -126,26 +139,37 @@ Training::~Training() = default;
 
 int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
 
-void Training::load(std::size_t step) {
-  if (loaded_ == step) return;
+void Training::prepare(std::size_t step) {
+  if (!layout_.trains() || loaded_ == step) return;
   sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
   model::gather(*data_.train, indices_, inputs_, labels_);
   loaded_ = step;
 }
 
+void Training::draw_epoch(std::size_t first_step) {
+  if (!layout_.trains()) return;
+  for (std::size_t step = first_step; step < first_step + steps_per_epoch(); ++step) {
+    sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
+    for (const std::uint64_t i : indices_) (void)data_.train->label(i);  // a sample is drawn when it is first asked for
+    session_.activity().beat();
+  }
+}
+
 model::Outcome Training::step(std::size_t step, float step_size) {
   ++steps_;
   if (!layout_.trains()) return {};
-  load(step);
+  prepare(step);
+  verifier_.begin_step(steps_);
   probe_.begin_step();
   const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = steps_});
   record_ = probe_.end_step();
   seconds_ += record_.step.length();
+  verifier_.end_step();
   return outcome;
 }
 
 std::span<const float> Training::local_gradient(std::size_t step) {
-  load(step);
+  prepare(step);
   model::PlainComputer computer;
   model_->pass(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
   return buffers_.gradients.values<float>();
@@ -200,48 +224,75 @@ double Training::validation_accuracy() {
 bool Training::weights_agree() {
   if (!config_.strategy->info().keeps_equal) return true;
   const auto silence = quiet();
-  const auto hashes = communicator_.all_gather_value(hash_bits(buffers_.parameters.values<float>()));
+  const auto mine = hash_bits(buffers_.parameters.values<float>());
   bool equal = true;
-  for (int r = 0; r < communicator_.size(); ++r) {
-    auto like = layout_.mesh.place(r);
-    if (like.data >= layout_.workers) continue;
-    like.data = 0;
-    equal &= hashes[static_cast<std::size_t>(r)] == hashes[static_cast<std::size_t>(layout_.mesh.rank(like))];
+  for (int part = 0; part < layout_.mesh.copy_ranks(); ++part) {
+    const auto place = layout_.mesh.place(part);
+    const bool holds = layout_.trains() && place.stage == layout_.place.stage && place.tensor == layout_.place.tensor;
+    equal &= runtime::same_on_all(communicator_, holds ? std::optional(mine) : std::nullopt);
   }
   return equal;
 }
 
-/// What this rank has to say of the whole: of its axis, as the first on it, and of the traffic within its copy's stage.
-Forecast Training::forecast() const {
+dataparallel::Scene Training::scene(std::uint64_t first_step, std::uint64_t steps) const {
   const bool codec_on_mail = has_mail();
-  dataparallel::Scene scene{.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
-                            .tensors = model_->tensors(),
-                            .elements = model_->element_count(),
-                            .steps = steps_,
-                            .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
-                            .algorithm = config_.algorithm,
-                            .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr,
-                            .message_bytes = fabric_.message_bytes(mesh_.data()),
-                            .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
+  return {.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
+          .tensors = model_->tensors(),
+          .elements = model_->element_count(),
+          .steps = steps,
+          .first_step = first_step,
+          .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
+          .algorithm = config_.algorithm,
+          .codec = codec_on_mail || exchanges(config_, layout_) ? config_.codec : nullptr,
+          .message_bytes = fabric_.message_bytes(mesh_.data()),
+          .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
+}
+
+/// What this rank has to say of the whole: of its axis, as the first on it, and of the traffic within its copy's stage.
+Forecast Training::forecast(const dataparallel::Scene& scene) const {
   Forecast mine;
   if (layout_.place.data == 0) mine += strategy_->predict(scene);
   if (layout_.trains() && layout_.place.tensor == 0) {
     auto work = strategy_->copy_work(scene);
     work.shares_norms = shares_norms(config_, layout_);
     const std::size_t batch = config_.batch_per_rank;
-    mine += dataparallel::forecast_copy(scene, layout_.mesh, layout_.place.stage, *model_, batch, work).times(steps_);
+    Forecast copy = dataparallel::forecast_copy(scene, layout_.mesh, layout_.place.stage, *model_, batch, work);
+    copy.least_of_one = 0;  // the busiest of a copy need not be that of an axis
+    mine += copy.times(scene.steps);
   }
   return mine;
+}
+
+StepDemand Training::demand() const {
+  // Far behind what some strategies do otherwise in the beginning.
+  const std::uint64_t period = strategy_->period(), first = period * (std::uint64_t{1} << 30) + 1;
+  const dataparallel::Scene like_all = scene(first, period);
+  StepDemand d{.products = {}, .least = {}, .lock_step = !has_mail()};
+  if (layout_.trains()) {
+    const auto work = strategy_->copy_work(like_all);
+    const auto take = [&](std::vector<model::RepeatedProduct> products, std::size_t times) {
+      for (auto& p : products) p.times *= times;
+      if (times > 0) d.products.insert(d.products.end(), products.begin(), products.end());
+    };
+    take(model_->pass_products(config_.batch_per_rank), work.passes);
+    take(model_->forward_products(config_.batch_per_rank), work.forwards);
+  }
+  const Forecast mine = forecast(like_all);
+  const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
+  const double mean = communicator_.sum(static_cast<double>(mine.least)) / ranks;
+  d.least.rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
+  const double nodes = NodeMap{.node_of = nodes_}.nodes();
+  d.least.node = communicator_.sum(static_cast<double>(mine.least_between_nodes)) / nodes / steps;
+  return d;
 }
 
 Observations Training::observed() {
   const auto silence = quiet();
   Observations all = strategy_->observed();
-  const auto longest = static_cast<std::size_t>(communicator_.max(static_cast<double>(all.staleness.size())));
-  all.staleness.resize(longest);
-  const auto counts = communicator_.all_gather(std::span<const std::uint64_t>(all.staleness));
-  std::ranges::fill(all.staleness, 0);
-  for (std::size_t i = 0; i < counts.size(); ++i) all.staleness[i % std::max<std::size_t>(1, longest)] += counts[i];
+  std::vector<double> counts(all.staleness.begin(), all.staleness.end());
+  counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
+  communicator_.sum(counts);
+  all.staleness.assign(counts.begin(), counts.end());
   const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // whose updates are one
   all.updates = static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(all.updates) : 0.0));
   all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
@@ -253,7 +304,7 @@ Observations Training::observed() {
 
 TrainingTotals Training::finish() {
   TrainingTotals t{.steps = steps_};
-  const Forecast mine = forecast();
+  const Forecast mine = forecast(scene(1, steps_));
   strategy_->end(worker_);
   finished_ = true;
   await_departures();

@@ -5,8 +5,11 @@
 #include <string>
 
 #include "bench/layout.hpp"
+#include "bench/limits.hpp"
 #include "bench/session.hpp"
+#include "dataparallel/injecting.hpp"
 #include "dataparallel/probe.hpp"
+#include "dataparallel/verifier.hpp"
 #include "model/dataset.hpp"
 
 namespace gradmeter::bench {
@@ -24,7 +27,8 @@ struct TrainingTotals {
   dataparallel::Forecast forecast = {};  ///< what strategy and model said that they would send
   dataparallel::Observations observed = {};
   bool bytes_known = true;
-  double seconds = 0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
+  double seconds =
+      0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
   /// Sent is what was forecast, or, where nobody could, what the calls' own messages add up to, and no more than the
   /// forecast's most where it has one.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
@@ -42,6 +46,11 @@ class Training {
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
+  /// Takes this worker's part of batch `step` from the data, so that the step itself need not. Not collective.
+  void prepare(std::size_t step);
+  /// Draws what this worker's part of an epoch needs and has not: of the built-in digits each sample takes 11 us. Made
+  /// for the first epoch; of others without it, by the steps. Not collective.
+  void draw_epoch(std::size_t first_step);
   /// Trains on this worker's part of global batch number `step`. What it did stands in `record()`.
   model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::Outcome step(std::size_t step, float step_size);
@@ -68,9 +77,22 @@ class Training {
   double validation_accuracy();
   /// Collective: do all workers hold the same bits, where the strategy promises it?
   bool weights_agree();
-  /// Collective: one all-reduce of the gradient buffer, with data that differs on every rank and at every place.
-  /// Leaves the gradients zero.
+  /// Collective, before the first step: what the strategy's all-reduces make of known data, in training's own buckets,
+  /// operation and codec. Leaves the gradients zero. Nothing of a run changes by it.
+  ExchangeCheck check_sums();
+  /// Collective, before the first step: `check_sums`, then verified steps, from batch 0 on, until the workers have
+  /// exchanged something (64 at most), and the weights that the run would hand over.
   ExchangeCheck check_exchange();
+  /// Collective: what a step asks of the machine at least, on average over a period.
+  StepDemand demand() const;
+  /// The next step in which anything is exchanged is verified, call by call and message by message. On all ranks before
+  /// the same step. It gives the bits that it would have given, only later. Cost: see dataparallel::Verifier.
+  void verify_next() { verifier_.arm(); }
+  /// Was the last step verified on this rank, if only in parts? Then its time is not that of a step.
+  bool verified_last_step() const { return verifier_.verified_last_step(); }
+  /// Collective, in a `quiet`: what was wrong in the steps verified since the last time, in a line that is the same on
+  /// all ranks; empty: nothing. Cost: a few small collectives.
+  std::string verdict() { return verifier_.verdict(); }
   /// Collective: ends the strategy; afterwards there are no more steps. What it all came to is then known.
   TrainingTotals finish();
   /// Collective: so far. Servers may still be answering, so bytes are not held against any forecast.
@@ -87,12 +109,15 @@ class Training {
   dataparallel::Probe& probe() { return probe_; }
 
  private:
-  void load(std::size_t step);
   void meet();
   void await_departures();
+  dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
   bool sums_are_exact();
   ExchangeCheck check_coded_exchange();
-  dataparallel::Forecast forecast() const;
+  dataparallel::Scene scene(std::uint64_t first_step, std::uint64_t steps) const;
+  dataparallel::Forecast forecast(const dataparallel::Scene&) const;
+  void exchange_gradients();
+  bool has_verified() const;
   model::Buffers judged();
 
   Session& session_;
@@ -104,6 +129,8 @@ class Training {
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
   dataparallel::WorldFabric fabric_;
+  std::unique_ptr<dataparallel::Injecting> injecting_;  ///< null: nothing is injected
+  dataparallel::Verifier verifier_;
   dataparallel::Probe probe_;
   dataparallel::Mesh mesh_;
   dataparallel::FabricPeers peers_;

@@ -1,5 +1,7 @@
-// A trial of the exchange before anything is measured: with known data, on every rank.
+// Trials of the exchange before anything is measured, with known data and with training's own, on every rank.
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "bench/coded_sum.hpp"
 #include "bench/training.hpp"
@@ -7,13 +9,48 @@
 #include "dataparallel/buckets.hpp"
 
 namespace gradmeter::bench {
+namespace {
 
 using dataparallel::Speech;
 
-ExchangeCheck Training::check_exchange() {
+/// Small whole numbers that differ by rank and by place: (7 i + 13 rank) mod 101 - 50. Their sums over up to 300,000
+/// ranks are exact in fp32, whatever the order.
+class KnownSums {
+ public:
+  explicit KnownSums(int ranks) : ranks_(ranks) {
+    for (std::size_t c = 0; c < period; ++c) {
+      double sum = 0;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(ranks) % period; ++k) sum += residue(c + k);
+      of_rest_[c] = sum;
+    }
+  }
+  static float value(int rank, std::size_t i) {
+    return static_cast<float>(residue(turn(i) + static_cast<std::size_t>(rank)) - middle);
+  }
+  /// Whole turns over the residues, each with the sum 0 + 1 + … + 100, and what is left. Cost: O(1).
+  double sum(std::size_t i) const {
+    const std::size_t turns = static_cast<std::size_t>(ranks_) / period;
+    return static_cast<double>(turns) * (period * middle) + of_rest_[turn(i)] - middle * ranks_;
+  }
+
+ private:
+  static constexpr std::size_t period = 101;
+  static constexpr double middle = 50;
+  static double residue(std::size_t n) { return static_cast<double>(13 * n % period); }
+  /// 7 i as a multiple of 13: 13 · 86 = 7 modulo 101.
+  static std::size_t turn(std::size_t i) { return 86 * (i % period) % period; }
+  int ranks_;
+  std::array<double, period> of_rest_{};  ///< sums of the residues behind the last whole turn
+};
+
+constexpr double unit_roundoff = 0x1p-24;
+
+}  // namespace
+
+ExchangeCheck Training::check_sums() {
   ExchangeCheck found;
   const auto speech = config_.strategy->info().speech;
-  if (speech != Speech::all_reduce || !exchanges(config_, layout_)) return found;
+  if (!exchanges(config_, layout_) || speech != Speech::all_reduce) return found;
   if (config_.codec) {
     found = check_coded_exchange();
   } else if (!sums_are_exact()) {
@@ -23,19 +60,27 @@ ExchangeCheck Training::check_exchange() {
   return found;
 }
 
+/// All of training's buckets at once, as under a backward pass.
+void Training::exchange_gradients() {
+  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes);
+  std::vector<dataparallel::Ticket> tickets;
+  for (const auto& b : buckets) {
+    tickets.push_back(verifier_.all_reduce(worker_.axis(), worker_.gradients(b.offset, b.count), allreduce::Op::average,
+                                           verifier_.record(), b.contents()));
+  }
+  for (const auto& t : tickets) verifier_.wait(t);
+}
+
 bool Training::sums_are_exact() {
-  const auto value = [](int rank, std::size_t i) {
-    return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50.0f;
-  };
+  const KnownSums known(worker_.ranks());
   const auto g = buffers_.gradients.values<float>();
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = value(worker_.rank(), i);
-  fabric_.wait(fabric_.all_reduce(worker_.axis(), g, allreduce::Op::sum, {}, {}));
-  // Small whole numbers: their sums are exact in fp32 whatever the order, so any difference is an error.
+  for (std::size_t i = 0; i < g.size(); ++i) g[i] = KnownSums::value(worker_.rank(), i);
+  exchange_gradients();
   bool right = true;
   for (std::size_t i = 0; i < g.size(); ++i) {
-    float sum = 0;
-    for (int r = 0; r < worker_.ranks(); ++r) sum += value(r, i);
-    right &= g[i] == sum;
+    // The sum is exact; to divide it, or to multiply by a rounded 1/P, rounds.
+    const double mean = known.sum(i) / worker_.ranks();
+    right &= std::fabs(static_cast<double>(g[i]) - mean) <= 2 * unit_roundoff * std::fabs(mean);
   }
   return communicator_.all(right);
 }
@@ -43,13 +88,12 @@ bool Training::sums_are_exact() {
 /// Encoded gradients lose some: how much is the answer, but all ranks must hold the same.
 ExchangeCheck Training::check_coded_exchange() {
   const auto g = buffers_.gradients.values<float>();
-  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), 0);
   std::ranges::fill(g, 0.0f);  // as between tensors in training
-  for (const auto& t : buckets.front().parts) {
+  for (const auto& t : model_->tensors()) {
     draw_worker_gradient(config_.seed + t.offset, worker_.rank(), g.subspan(t.offset, t.count));
   }
   const std::vector<float> mine(g.begin(), g.end());
-  fabric_.wait(fabric_.all_reduce(worker_.axis(), g, allreduce::Op::average, {}, buckets.front().contents()));
+  exchange_gradients();
   fabric_.forget();
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
@@ -59,6 +103,31 @@ ExchangeCheck Training::check_coded_exchange() {
     found.fault =
         fmt::format("ranks hold different sums after {} with codec {}", config_.algorithm->name, config_.codec->label);
   }
+  return found;
+}
+
+/// Where nobody exchanges but the ranks of one copy of the model, a step has all there is.
+bool Training::has_verified() const {
+  if (has_mail()) return verifier_.verified_mail();
+  return !exchanges(config_, layout_) || verifier_.verified(worker_.axis());
+}
+
+ExchangeCheck Training::check_exchange() {
+  ExchangeCheck found = check_sums();
+  if (!found.fault.empty() || (communicator_.size() == 1 && !has_mail())) return found;
+  constexpr std::size_t most_steps = 64;  // the longest usual block has 32
+  for (std::size_t n = 0; layout_.trains() && n < most_steps && (n == 0 || !has_verified()); ++n) {
+    verify_next();
+    step(n % steps_per_epoch());
+  }
+  verify_next();
+  meet();
+  verifier_.begin_step(steps_);
+  judged();
+  verifier_.end_step();
+  verifier_.disarm();
+  const auto silence = quiet();
+  found.fault = verdict();
   return found;
 }
 

@@ -67,7 +67,8 @@ class CodecRow : public testing::Test {
   }
   CodecFactors factors_;
   std::vector<CodecPoint> points_;
-  CodecFindings findings_{.point = points_[0], .error = {}, .encode_times = {}, .noise = {}};
+  CodecFindings findings_{
+      .point = points_[0], .codec = *points_[0].codec->codec, .error = {}, .encode_times = {}, .noise = {}};
   core::Point row_;
 };
 

@@ -68,10 +68,14 @@ TEST(BusBandwidth, HasTheFactorOfItsCollective) {
 
 TEST(WireBound, IsWhatANodeMustSend) {
   const core::BytesPerSecond rate{1e9};
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1'000'000'000, 4, rate), 1.5);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_gather, 1'000'000'000, 4, rate), 0.75);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::broadcast, 1'000'000'000, 4, rate), 1);
-  EXPECT_EQ(wire_bound(allreduce::Goal::all_reduce, 1'000'000'000, 1, rate), 0);
+  const auto four = nodes({0, 1, 2, 3}), pairs = nodes({0, 1, 2, 3, 0, 1, 2, 3}), one = nodes({0, 0});
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, four, rate), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, pairs, rate), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_gather, 1e9, four, rate), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::broadcast, 1e9, four, rate), 1);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_to_all, 1e9, four, rate), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_to_all, 1e9, pairs, rate), 1.5) << "each rank of a node has its own";
+  EXPECT_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, one, rate), 0);
 }
 
 TEST(CollectivePlan, PointsOfOneSizeTakeTurnsTogether) {
@@ -95,7 +99,7 @@ TEST(CollectivePlan, EveryPointHasAKeyOfItsOwn) {
   const auto map = nodes({0, 0});
   std::set<std::string> keys;
   const auto points = plan_collectives(f, map);
-  for (const auto& p : points) keys.insert(to_factors(p, map, "").key());
+  for (const auto& p : points) keys.insert(to_factors(p, map, f).key());
   EXPECT_EQ(keys.size(), points.size());
 }
 
@@ -123,7 +127,7 @@ TEST(CollectivePlan, SharedMemoryOverSeveralNodesIsUnsupported) {
     }
   }
   EXPECT_EQ(refused, 4);
-  const auto row = to_factors(plan_collectives(f, map).front(), map, "");
+  const auto row = to_factors(plan_collectives(f, map).front(), map, f);
   EXPECT_EQ(core::to_text(row[core::Factor::mapping]), "fake:0,0,1,1");
   EXPECT_EQ(core::to_text(row[core::Factor::nodes]), "2");
   EXPECT_EQ(core::to_text(row[core::Factor::ranks_per_node]), "2");
@@ -162,7 +166,7 @@ TEST(CollectivePlan, CallsAndRootAreToldApartByTheirProblem) {
   f.roots = {1};
   f.calls = 20;
   const auto map = nodes({0, 0});
-  const auto row = to_factors(plan_collectives(f, map).front(), map, "");
+  const auto row = to_factors(plan_collectives(f, map).front(), map, f);
   EXPECT_EQ(core::to_text(row[core::Factor::problem]), "root=1,calls=20");
 }
 

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
-
-#include "bench/collective_call.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -86,14 +83,20 @@ TEST(CollectiveRow, OverlapIsWhatTheExchangeDidNotAdd) {
   EXPECT_NEAR(row.metrics.number(Metric::overlap_s), 0.3e-3, 1e-12);
 }
 
-TEST(ConcurrentCopy, MovesTheWholeBufferAlsoInPlace) {
-  std::array<char, 9> in{"abcdefgh"}, out{};
-  ConcurrentCopy copy;
-  const auto* from = reinterpret_cast<const std::byte*>(in.data());
-  copy.start({.in = from, .out = reinterpret_cast<std::byte*>(out.data()), .count = 2});
-  EXPECT_STREQ(out.data(), "abcdefgh");
-  copy.start({.in = from, .out = reinterpret_cast<std::byte*>(in.data()), .count = 2});
-  EXPECT_STREQ(in.data(), "abcdabcd");
+TEST(CollectiveRow, ATimeBelowItsLimitBeyondBothIntervalsIsMistrusted) {
+  const auto p = point();
+  constexpr std::array many{0.9e-3, 0.95e-3, 0.98e-3, 1e-3, 1.02e-3, 1.05e-3, 1.1e-3};
+  auto f = findings(p);
+  f.times = {};
+  for (const double& t : many) f.times.add({&t, 1});
+  for (const auto& [low, status] : {std::pair{1.2e-3, Status::mistrusted}, {1.05e-3, Status::ok}, {0.0, Status::ok}}) {
+    core::Point row;
+    fill_collective_row(f, 4, row);
+    fill_collective_limit({.seconds = 1.3e-3, .low = low, .name = "write", .link = {}}, row);
+    EXPECT_EQ(row.status, status) << low;
+    EXPECT_DOUBLE_EQ(row.metrics.number(Metric::limit_s), 1.3e-3);
+    EXPECT_EQ(row.reason.find("write") != std::string::npos, status == Status::mistrusted) << row.reason;
+  }
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Instant final : public runtime::Transport {
   std::string_view name() const override { return "alone"; }
   int rank() const override { return 0; }
   int size() const override { return ranks_; }
-  int channels() const override { return allreduce::collective_channels; }
+  int channels() const override { return allreduce::most_lanes(size()); }
   bool reads(int) const override { return true; }
   std::size_t message_bytes() const override { return message; }
   runtime::Ticket send(int, int, std::span<const std::byte>) override { return {1, nullptr}; }
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
     for (const auto kind : {runtime::TransportKind::shm, runtime::TransportKind::mpi}) {
       if (world.size() == 1) continue;
       runtime::Network network(world, {.transport = kind, .memory_bytes = std::size_t{1} << 20});
-      const auto link = network.connect(world, allreduce::collective_channels);
+      const auto link = network.connect(world, allreduce::most_lanes(world.size()));
       measure(*a, *link, network.arena(), network.arena().take_of<float>(elements));
     }
   }

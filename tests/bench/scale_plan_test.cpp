@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "core/format.hpp"
+
 namespace gradmeter::bench {
 namespace {
 
@@ -104,6 +106,7 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
   auto f = on_four({"gossip", "ps-async", "model-averaging", "sync"});
   f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("mpi")};
   f.overlaps = {Overlap::none, Overlap::bucketed};
+  f.codecs = {compression::find_codec("qsgd4")};
   std::map<std::string, int> rows;
   for (const auto& p : plan_scale(f)) {
     if (p.ranks == 1) continue;
@@ -111,6 +114,9 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
     ++rows[base];
     EXPECT_EQ(p.algorithm != nullptr, base == "sync" || base == "model-averaging") << base;
     EXPECT_EQ(p.overlap.has_value(), base == "sync" || base == "ps-async") << base;
+    EXPECT_EQ(factors_of(p).codec, base == "sync" || base == "ps-async") << base;
+    EXPECT_EQ(p.codec != nullptr, factors_of(p).codec) << base;
+    EXPECT_EQ(factors_of(p).bucket, base == "sync") << base;
     EXPECT_EQ(p.cadence == runtime::Cadence::none, base == "ps-async") << "a barrier would make workers keep step";
   }
   EXPECT_EQ(rows, (std::map<std::string, int>{
@@ -172,6 +178,32 @@ TEST(ScalePlan, APlacementIsAFactorOnlyWhereItTakesOtherRanks) {
   EXPECT_EQ(placements[8], neither) << "all ranks are taken";
   f.map = {.node_of = std::vector<int>(16, 0)};
   for (const auto& p : plan_scale(f)) EXPECT_FALSE(p.placement) << "one node";
+}
+
+TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
+  ScaleFactors f = factors();
+  f.ranks = {2, 3};
+  f.strategies = {dataparallel::find_strategy("sync"), dataparallel::find_strategy("ps-async")};
+  f.overlaps = {Overlap::automatic, Overlap::none};
+  f.threads = {1};
+  f.cores_per_node = 4;
+  std::set<std::string> planned;
+  for (const auto& p : plan_scale(f)) {
+    if (p.overlap) planned.insert(fmt::format("{} {} {}", p.ranks, p.strategy->info().name, name(*p.overlap)));
+  }
+  EXPECT_EQ(planned, (std::set<std::string>{"2 sync bucketed", "2 sync none", "3 sync none", "2 ps-async bucketed",
+                                            "2 ps-async none", "3 ps-async bucketed", "3 ps-async none"}))
+      << "three ranks with a thread each for the exchange are six, on four cores; mail has that thread in any case";
+}
+
+TEST(ScalePlan, AutomaticOverlapGoesByTheFullestNodeAndTheThreads) {
+  using enum Overlap;
+  const auto speech = dataparallel::find_strategy("sync")->info().speech;
+  EXPECT_EQ(resolve(automatic, speech, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 4}), bucketed);
+  EXPECT_EQ(resolve(automatic, speech, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 3}), none);
+  EXPECT_EQ(resolve(automatic, speech, {.threads = 3, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
+  EXPECT_EQ(resolve(automatic, speech, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), none);
+  EXPECT_EQ(resolve(bucketed, speech, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
 }
 
 }  // namespace

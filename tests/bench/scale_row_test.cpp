@@ -118,16 +118,5 @@ TEST(CompareRow, ItsOwnOneRankRunIsSpeedUpAndNoEfficiency) {
   EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
 }
 
-TEST(LowerBound, IsTheLongerOfComputeAndExchange) {
-  const Limits limits{{1e11}, {1e9}};
-  const auto compute = lower_bound(limits, 1e10, 1000);
-  EXPECT_NEAR(compute.seconds(), 0.1, 1e-12);
-  EXPECT_STREQ(compute.name(), "compute");
-  const auto wire = lower_bound(limits, 1e6, 1.2e9);
-  EXPECT_NEAR(wire.seconds(), 2.0 * 3 / 4 * 0.8, 1e-12);
-  EXPECT_STREQ(wire.name(), "link");
-  EXPECT_EQ(lower_bound(limits, 0, 0).seconds(), 0);
-}
-
 }  // namespace
 }  // namespace gradmeter::bench

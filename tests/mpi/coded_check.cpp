@@ -51,7 +51,7 @@ class Place {
                           .memory_bytes = std::size_t{48} << 20,
                           .fake_nodes = kind == TransportKind::hybrid ? test::pairs_on_nodes(world_.size())
                                                                       : std::vector<int>{}}),
-        link_(network_.connect(world_, collective_channels)),
+        link_(network_.connect(world_, most_lanes(world_.size()))),
         mark_(network_.arena().mark()) {}
 
   CodedRequest request(const compression::CodecChoice& codec, const AlgorithmChoice& algorithm) const {
@@ -147,6 +147,13 @@ void CodedContract::expect_right(Place& here, const compression::CodecChoice& co
   }
   bound->forget();
   EXPECT_EQ(here.average(*bound), first) << where << ": after forget() the first call comes again";
+  const auto second = here.average(*bound);
+  bound->forget();
+  (void)here.average(*bound);
+  auto kept = bound->take_state();
+  EXPECT_EQ(here.average(*bound), first) << where << ": with its state taken out it is as new";
+  bound->restore_state(std::move(kept));
+  EXPECT_EQ(here.average(*bound), second) << where << ": with its state put back it goes on";
 }
 
 TEST_P(CodedContract, RanksAgreeBytesAreAsStatedShortTensorsAreExactAndLossesEvenOut) {
@@ -174,7 +181,9 @@ std::vector<std::string> all_codecs() {
   }
   // From four ranks on the sum of so many is dense, and summed so.
   out.push_back(fmt::format("topk:density=0.5,min={}", shortest));
-  out.push_back(fmt::format("terngrad:exchange=sra,min={}", shortest));
+  for (const auto* exchange : {"sra", "sum"}) {
+    out.push_back(fmt::format("terngrad:exchange={},min={}", exchange, shortest));
+  }
   return out;
 }
 

@@ -25,7 +25,7 @@ class Place {
                           .memory_bytes = std::size_t{48} << 20,
                           .fake_nodes = kind == TransportKind::hybrid ? test::pairs_on_nodes(world_.size())
                                                                       : std::vector<int>{}}),
-        link_(network_.connect(world_, collective_channels)),
+        link_(network_.connect(world_, most_lanes(world_.size()))),
         memory_(network_.arena().take(2 * longest)),
         mark_(network_.arena().mark()) {}
 

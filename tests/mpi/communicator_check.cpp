@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/mpi_collectives.hpp"
 
 namespace gradmeter::runtime {
@@ -30,6 +31,29 @@ TEST_F(CommunicatorCheck, AnArrayIsSummedElementByElement) {
   std::array<double, 3> values{1, 10.0 * rank_, -0.5};
   world_.sum(values);
   EXPECT_EQ(values, (std::array<double, 3>{double(size_), 5.0 * size_ * (size_ - 1), -0.5 * size_}));
+}
+
+TEST_F(CommunicatorCheck, OneBitThatDiffersOnOneRankIsADisagreement) {
+  constexpr std::uint64_t bits = 0x8000'0000'0000'0000;  // the least of the signed numbers
+  const int last = size_ - 1;
+  for (const std::uint64_t other : {bits ^ 1, ~bits, std::uint64_t{0}}) {
+    EXPECT_EQ(same_on_all(world_, rank_ == last ? other : bits), size_ == 1) << other;
+    EXPECT_EQ(same_on_all(world_, rank_ == last ? bits : other), size_ == 1) << other;
+    EXPECT_TRUE(same_on_all(world_, other));
+    EXPECT_TRUE(same_on_all(world_, rank_ == last ? std::optional(other) : std::nullopt)) << "others have no opinion";
+  }
+  EXPECT_TRUE(same_on_all(world_, bits));
+  EXPECT_TRUE(same_on_all(world_, std::nullopt));
+}
+
+TEST_F(CommunicatorCheck, TheLowestRankThatComplainsIsHeardByAll) {
+  EXPECT_EQ(first_said(world_, "").text, "");
+  const int first = size_ / 2;
+  const Said some = first_said(world_, rank_ >= first ? "rank " + std::to_string(rank_) : "");
+  EXPECT_EQ(some.text, "rank " + std::to_string(first));
+  EXPECT_EQ(some.rank, first);
+  EXPECT_EQ(some.by_all, first == 0);
+  EXPECT_TRUE(first_said(world_, "all").by_all);
 }
 
 TEST_F(CommunicatorCheck, ASplitGroupsByColourAndOrdersByKey) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "allreduce/native/gloo.hpp"
 #include "allreduce/native/mpi.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/slices.hpp"
@@ -14,6 +15,30 @@
 #include "runtime/mpi_tuning.hpp"
 #include "runtime/network.hpp"
 
+namespace {
+int plain_calls = 0, vector_calls = 0;
+}  // namespace
+
+// Who calls these calls them here.
+extern "C" int MPI_Allgather(const void* in, int n, MPI_Datatype t, void* out, int m, MPI_Datatype u, MPI_Comm c) {
+  ++plain_calls;
+  return PMPI_Allgather(in, n, t, out, m, u, c);
+}
+extern "C" int MPI_Allgatherv(const void* in, int n, MPI_Datatype t, void* out, const int counts[], const int begins[],
+                              MPI_Datatype u, MPI_Comm c) {
+  ++vector_calls;
+  return PMPI_Allgatherv(in, n, t, out, counts, begins, u, c);
+}
+extern "C" int MPI_Reduce_scatter_block(const void* in, void* out, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c) {
+  ++plain_calls;
+  return PMPI_Reduce_scatter_block(in, out, n, t, op, c);
+}
+extern "C" int MPI_Reduce_scatter(const void* in, void* out, const int counts[], MPI_Datatype t, MPI_Op op,
+                                  MPI_Comm c) {
+  ++vector_calls;
+  return PMPI_Reduce_scatter(in, out, counts, t, op, c);
+}
+
 namespace gradmeter::allreduce {
 namespace {
 
@@ -23,7 +48,7 @@ std::vector<std::string> vendors() {
   std::vector<std::string> names;
   for (const auto& a : algorithms()) {
     const bool built = a.name != "gloo" || runtime::gloo_refusal().empty();
-    if (a.carrier == Carrier::vendor && built) names.emplace_back(a.name);
+    if (a.carrier == Carrier::vendor && built && a.refusal != mpi_vector_refusal) names.emplace_back(a.name);
   }
   names.emplace_back("ompi-segmented-ring:segment=64");
   if (runtime::gloo_refusal().empty()) names.emplace_back("gloo:algorithm=bcube");
@@ -204,6 +229,36 @@ TEST(ForcedAlgorithms, RefuseSegmentsThatOpenMpiWouldDivideByAsZero) {
   EXPECT_THROW(find_algorithm("ompi-segmented-ring:segment=1G")->refusal({4, 4}), core::UsageError);
   EXPECT_EQ(find_algorithm("ompi-segmented-ring:segment=1M")->refusal({4, 4}), "");
   EXPECT_EQ(find_algorithm("ompi-segmented-ring")->name, "ompi-segmented-ring:segment=1M");
+}
+
+class EveryBlocked : public EveryNative {};
+
+TEST_P(EveryBlocked, TakesThePlainCallForEqualBlocksAndIsRightForAll) {
+  const auto p = static_cast<std::size_t>(size_);
+  for (const Goal goal : {Goal::reduce_scatter, Goal::all_gather}) {
+    ASSERT_TRUE(has(goal));
+    for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
+      const auto c = bind(goal, placement);
+      for (const std::size_t n : {p, 100 * p, 100 * p + 1, std::size_t{0}, p - 1}) {
+        plain_calls = vector_calls = 0;
+        run<float>(*c, goal, placement, n, 0, core::Element::f32);
+        if (algorithm_->name == "mpi-nonblocking") continue;
+        const bool plain = n % p == 0 && algorithm_->name == "mpi";
+        EXPECT_EQ(plain_calls, plain ? 1 : 0) << n;
+        EXPECT_EQ(vector_calls, plain ? 0 : 1) << n;
+      }
+    }
+  }
+  EXPECT_EQ(has(Goal::all_reduce), algorithm_->name != "mpi-v");
+}
+
+INSTANTIATE_TEST_SUITE_P(Vendors, EveryBlocked, ::testing::Values("mpi", "mpi-v", "mpi-nonblocking"));
+
+TEST(Vendors, SayWhoStandsBehindThem) {
+  EXPECT_EQ(library_of(find_algorithm("mpi")->info()), "");
+  if (runtime::gloo_refusal().empty()) {
+    EXPECT_EQ(library_of(find_algorithm("gloo")->info()).rfind("gloo ", 0), 0u);
+  }
 }
 
 TEST(MpiCollective, RefusesUnequalBlocksAndCountsThatDoNotFit) {

@@ -1,0 +1,48 @@
+#include "bench/injected_collective.hpp"
+
+#include "allreduce/known_collective.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+
+InjectedCollective::InjectedCollective(std::unique_ptr<allreduce::Collective> inner, allreduce::Goal goal,
+                                       InjectedFaults& faults)
+    : inner_(std::move(inner)), goal_(goal), faults_(faults) {
+  if (faults.injection.slow) slower_ = faults.injection.slow->of(faults.rank);
+}
+
+void InjectedCollective::start(const allreduce::Call& call) {
+  const std::size_t bytes = call.count * core::size_of(call.element);
+  if (slower_ > 1 && bytes == last_bytes_) {
+    const double until = runtime::host_clock() + (slower_ - 1) * last_s_;
+    while (runtime::host_clock() < until) {
+    }
+  }
+  last_bytes_ = bytes;
+  call_ = call;
+  running_ = true;
+  begin_ = runtime::host_clock();
+  inner_->start(call);
+}
+
+bool InjectedCollective::advance() {
+  if (!running_) return true;
+  if (!inner_->advance()) return false;
+  running_ = false;
+  last_s_ = runtime::host_clock() - begin_;
+  const std::uint64_t number = faults_.calls++;
+  const auto& wanted = faults_.injection.flip;
+  if (wanted && wanted->rank == faults_.rank && number >= wanted->call) flip();
+  return true;
+}
+
+void InjectedCollective::flip() {
+  const allreduce::KnownCollective whole{
+      .goal = goal_,
+      .data = {.element = call_.element, .ranks = static_cast<std::size_t>(faults_.ranks)},
+      .count = call_.count};
+  allreduce::damage(whole, static_cast<std::size_t>(faults_.rank),
+                    {call_.out, call_.count * core::size_of(call_.element)});
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,13 @@
+// The data set of a job: drawn by every rank for itself, or read from files once a node.
+#pragma once
+#include "model/data.hpp"
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::bench {
+
+/// Collective over `world`, as is the end of the last copy of what it gives. Equal bytes on every rank of a node.
+/// Cost:   of files, one reading and their bytes a node; of the built-in digits see model::make_data.
+/// Errors: UsageError, on all ranks of a node whose files are at fault.
+model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,51 @@
+// How long a step's matrix products take at best, at their own shapes: measured over and over beside the steps.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/units.hpp"
+#include "kernels/aligned.hpp"
+#include "model/model.hpp"
+
+namespace gradmeter::bench {
+
+/// All that is computed in a step: each product so many times [s].
+struct ProductTimes {
+  double library = 0;   ///< the fastest run of each
+  double roofline = 0;  ///< its FLOP at the peak, or a load of each operand: whichever is longer
+};
+
+/// Of the calling rank, with `threads` threads. Times are the fastest of all rounds and of operands that stand in the
+/// caches as far as these hold them: training's are colder, and a bound may not be above any step. Products of one
+/// shape are one, whoever asks for them.
+class ProductProbe {
+ public:
+  explicit ProductProbe(int threads) : threads_(threads) {}
+  /// Those of these products that were run least come first, until `budget` is over; what has never been run is run
+  /// whatever it takes. Errors: BackendError of the library.
+  void round(std::span<const model::RepeatedProduct>, core::Seconds budget);
+  /// They must have been in a round.
+  ProductTimes times(std::span<const model::RepeatedProduct>) const;
+  /// The best rate of bare multiply-adds, or of a product that was faster.
+  core::FlopsPerSecond peak() const { return peak_; }
+
+ private:
+  struct Entry {
+    kernels::GemmProblem problem;
+    std::unique_ptr<kernels::Gemm> gemm;
+    std::uint64_t rounds = 0;
+    double run_s = 0, read_s = 0;  ///< the shortest
+  };
+  Entry& entry(const kernels::GemmProblem&);
+  void run(Entry&);
+
+  int threads_;
+  std::deque<Entry> entries_;
+  kernels::AlignedVector<float> inputs_, outputs_;
+  core::FlopsPerSecond peak_{0};
+};
+
+}  // namespace gradmeter::bench

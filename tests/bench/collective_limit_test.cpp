@@ -1,0 +1,92 @@
+// What bounds a collective on one node and over several: the least that ranks must move, and whom the wire is measured
+// with.
+#include "bench/collective_limit.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "bench/collective_traffic.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using allreduce::Goal;
+
+LeastTraffic least(Goal goal, std::size_t ranks, bool in_place, bool is_root = false) {
+  return least_traffic(goal, 12, ranks, in_place, is_root);
+}
+
+TEST(LeastTraffic, IsWhatNoRankCanDoWithout) {
+  for (const bool in_place : {false, true}) {
+    EXPECT_EQ(least(Goal::all_reduce, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
+    EXPECT_EQ(least(Goal::send_receive, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
+    EXPECT_EQ(least(Goal::reduce_scatter, 4, in_place), (LeastTraffic{Traffic::reduce, 12}));
+    EXPECT_EQ(least(Goal::broadcast, 4, in_place), (LeastTraffic{Traffic::write, 12}));
+    EXPECT_EQ(least(Goal::all_gather, 4, in_place), (LeastTraffic{Traffic::write, in_place ? 9u : 12u}));
+    EXPECT_EQ(least(Goal::all_to_all, 4, in_place), (LeastTraffic{Traffic::copy, in_place ? 9u : 12u}));
+  }
+  EXPECT_EQ(least(Goal::broadcast, 4, true, true), LeastTraffic{}) << "a root has it already";
+  EXPECT_EQ(least(Goal::broadcast, 4, false, true), (LeastTraffic{Traffic::write, 12}));
+  EXPECT_EQ(least(Goal::reduce_scatter, 13, false), LeastTraffic{}) << "some ranks have no block";
+}
+
+TEST(LeastTraffic, OfOneRankIsNothingInPlace) {
+  for (const auto goal : {Goal::all_reduce, Goal::reduce_scatter, Goal::all_gather, Goal::broadcast, Goal::all_to_all,
+                          Goal::send_receive}) {
+    EXPECT_EQ(least(goal, 1, true), LeastTraffic{});
+    EXPECT_EQ(least(goal, 1, false), (LeastTraffic{Traffic::copy, 12}));
+  }
+}
+
+/// How many of the elements of `out`, which was -1 all over, are other numbers now.
+std::size_t changed(LeastTraffic t, std::size_t ranks, std::vector<float>& in, std::vector<float>& out) {
+  const auto before = out;
+  LeastWork work(t, ranks);
+  work.start({.in = reinterpret_cast<const std::byte*>(in.data()),
+              .out = reinterpret_cast<std::byte*>(out.data()),
+              .count = out.size()});
+  EXPECT_TRUE(work.advance());
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) n += out[i] != before[i] ? 1 : 0;
+  return n;
+}
+
+TEST(LeastWork, TouchesWhatItSays) {
+  std::vector<float> in{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, out(12, -1.0f);
+  EXPECT_EQ(changed({Traffic::copy, 9}, 4, in, out), 9u);
+  EXPECT_EQ(out[8], 9);
+  out.assign(12, -1.0f);
+  EXPECT_EQ(changed({Traffic::write, 7}, 4, in, out), 7u);
+  out.assign(12, -1.0f);
+  EXPECT_EQ(changed({Traffic::reduce, 12}, 4, in, out), 3u);
+  EXPECT_EQ(out[0], 1 + 4 + 7 + 10) << "every number is read";
+  EXPECT_EQ(changed({}, 4, in, out), 0u);
+  EXPECT_EQ(changed({Traffic::copy, 12}, 4, in, in), 6u) << "in place: one half onto the other";
+}
+
+TEST(WirePartners, AreCounterpartsOnTheNextNodeWhereverRanksLie) {
+  const std::vector<std::vector<int>> maps{
+      {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 2, 2, 1, 0}, {5, 5, 7, 7, 7}, {0, 1, 1, 1, 2, 2}};
+  for (const auto& node_of : maps) {
+    const NodeMap map{.node_of = node_of};
+    int senders = 0;
+    for (int r = 0; r < map.ranks(); ++r) {
+      const auto [to, from] = wire_partners(map, r);
+      EXPECT_EQ(to < 0, from < 0);
+      if (to < 0) continue;
+      ++senders;
+      EXPECT_NE(map.node_of[static_cast<std::size_t>(to)], map.node_of[static_cast<std::size_t>(r)]) << r;
+      EXPECT_EQ(wire_partners(map, to).from, r) << "who is sent to expects it";
+      EXPECT_EQ(wire_partners(map, from).to, r);
+    }
+    EXPECT_GE(senders, map.nodes()) << "every node sends";
+    EXPECT_EQ(senders % map.nodes(), 0) << "equally much";
+  }
+  EXPECT_EQ(wire_partners({.node_of = {3, 3}}, 0).to, -1) << "one node";
+}
+
+}  // namespace
+}  // namespace gradmeter::bench

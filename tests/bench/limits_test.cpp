@@ -1,0 +1,117 @@
+#include "bench/limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/threads.hpp"
+#include "model/mlp.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(LeastExchangeTime, OnANodeIsARanksBytesAtTheRateOfMemory) {
+  EXPECT_NEAR(least_exchange_time({.rank = 3e6, .node = 0}, {.memory = {1e9}, .port = {0}}).value, 3e-3, 1e-12);
+  EXPECT_EQ(least_exchange_time({}, {.memory = {1e9}, .port = {0}}).value, 0);
+  EXPECT_EQ(least_exchange_time({.rank = 3e6, .node = 0}, {}).value, 0) << "no rate is known";
+}
+
+TEST(LeastExchangeTime, BetweenNodesThePortIsShared) {
+  const LinkRates rates{.memory = {9e9}, .port = {1e9}};
+  EXPECT_NEAR(least_exchange_time({.rank = 1e6, .node = 4e6}, rates).value, 4e-3, 1e-12);
+  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, rates).value, 1e-2, 1e-12) << "both ways at once at best";
+}
+
+TEST(PartnersOnNextNode, AreNeverOnTheSameNode) {
+  EXPECT_THAT(partners_on_next_node(std::vector{0, 0, 1, 1}), ElementsAre(2, 3, 0, 1));
+  EXPECT_THAT(partners_on_next_node(std::vector{0, 1, 0, 1}), ElementsAre(1, 0, 3, 2));
+  EXPECT_THAT(partners_on_next_node(std::vector{0, 0, 2}), ElementsAre(2, 2, 0)) << "named by their lowest ranks";
+  EXPECT_THAT(partners_on_next_node(std::vector{0, 1, 2}), ElementsAre(1, 2, 0));
+}
+
+core::Point step_of(double median, double high) {
+  core::Point p;
+  p.metrics[Metric::time_s] = core::Summary{.median = median, .ci95_low = median / 2, .ci95_high = high};
+  return p;
+}
+
+const StepBound bound{
+    .compute = {0.010}, .roofline = {0.008}, .exchange = {0.004}, .peak = {1e11}, .link = {{2e9}, {0}}};
+
+TEST(FillBound, TheLimitIsTheLongerPart) {
+  core::Point row = step_of(0.020, 0.021);
+  fill_bound(bound, row);
+  EXPECT_EQ(row.metrics.number(Metric::limit_s), 0.010);
+  EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "compute");
+  EXPECT_EQ(row.metrics.number(Metric::limit_exchange_s), 0.004);
+  EXPECT_EQ(row.metrics.number(Metric::limit_roofline_s), 0.008);
+  EXPECT_EQ(row.metrics.number(Metric::roofline), 0.5);
+  EXPECT_EQ(row.metrics.number(Metric::link_bytes_per_s), 2e9);
+  EXPECT_EQ(row.status, core::Status::ok);
+
+  StepBound wire = bound;
+  wire.exchange = {0.015};
+  fill_bound(wire, row);
+  EXPECT_EQ(row.metrics.number(Metric::limit_s), 0.015);
+  EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "link");
+}
+
+TEST(FillBound, WithoutAnExchangeThereIsNoLink) {
+  core::Point row = step_of(0.020, 0.021);
+  StepBound alone = bound;
+  alone.exchange = {};
+  fill_bound(alone, row);
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::limit_exchange_s]));
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::link_bytes_per_s]));
+}
+
+TEST(FillBound, AStepBelowItsLimitBeyondItsIntervalIsMistrusted) {
+  core::Point within = step_of(0.0099, 0.0101), below = step_of(0.0080, 0.0090), wrong = step_of(0.0080, 0.0090);
+  core::Point unsure = step_of(0.0080, std::nan(""));
+  wrong.status = core::Status::wrong;
+  for (core::Point* p : {&within, &below, &wrong, &unsure}) fill_bound(bound, *p);
+  EXPECT_EQ(within.status, core::Status::ok);
+  EXPECT_EQ(below.status, core::Status::mistrusted);
+  EXPECT_THAT(below.reason, HasSubstr("8.00 ms (at most 9.00 ms) is below its limit of 10.0 ms (compute)"));
+  EXPECT_EQ(wrong.status, core::Status::wrong) << "what is wrong stays wrong";
+  EXPECT_EQ(unsure.status, core::Status::mistrusted) << "without an interval the median speaks";
+}
+
+TEST(ProductProbe, AddsUpWhatTheStepRuns) {
+  const model::Mlp model({64, 48, 10});
+  const auto pass = model.pass_products(8);
+  ProductProbe probe(1);
+  EXPECT_THROW((void)probe.times(pass), std::logic_error);
+  probe.round(pass, core::Seconds{0});
+  const ProductTimes once = probe.times(pass);
+  EXPECT_GT(once.roofline, 0);
+  EXPECT_LE(once.roofline, once.library);
+  auto often = pass;
+  for (auto& p : often) p.times *= 3;
+  EXPECT_NEAR(probe.times(often).library, 3 * once.library, 1e-9 * once.library);
+  EXPECT_NEAR(probe.times(often).roofline, 3 * once.roofline, 1e-9 * once.library);
+  const auto forward = model.forward_products(8);  // of the same shapes: need no round of their own
+  EXPECT_LT(probe.times(forward).library, once.library);
+  EXPECT_EQ(probe.times({}).library, 0);
+}
+
+TEST(ProductProbe, MoreRoundsOnlyLowerTheBound) {
+  const auto pass = model::Mlp({64, 48, 10}).pass_products(8);
+  ProductProbe probe(1);
+  probe.round(pass, core::Seconds{0});
+  double before = probe.times(pass).library, rate = probe.peak().value;
+  for (int i = 0; i < 5; ++i) {
+    probe.round(pass, core::Seconds{1});
+    EXPECT_LE(probe.times(pass).library, before);
+    EXPECT_GE(probe.peak().value, rate);
+    before = probe.times(pass).library, rate = probe.peak().value;
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::bench

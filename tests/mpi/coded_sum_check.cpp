@@ -1,0 +1,85 @@
+// Coded sums on real ranks are held to what their codec may lose, by every codec over every kind of way: right ones
+// pass, and one that lacks a contribution does not.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "allreduce/compressed/compressed.hpp"
+#include "bench/coded_sum.hpp"
+#include "core/error.hpp"
+#include "mpi/ranks.hpp"
+#include "runtime/network.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr std::size_t length = 40'000;
+constexpr std::uint64_t seed = 7;
+
+struct Place {
+  runtime::Communicator world = runtime::Communicator::world();
+  runtime::Network network{world, {.transport = runtime::TransportKind::shm, .memory_bytes = std::size_t{32} << 20}};
+  runtime::Link link{network.connect(world, allreduce::most_lanes(world.size()))};
+  runtime::Arena::Mark mark{network.arena().mark()};
+};
+
+/// What each rank gives, times `factor` on the last one.
+CodedSum judged(Place& here, const allreduce::CodedRequest& r, allreduce::Op op, float factor) {
+  here.network.arena().rewind(here.mark);
+  const auto bound = allreduce::bind_coded(r, {here.world, here.network, *here.link});
+  std::vector<float> v(length);
+  draw_worker_gradient(seed, here.world.rank(), v);
+  if (here.world.rank() == here.world.size() - 1) {
+    for (float& x : v) x *= factor;
+  }
+  auto* bytes = reinterpret_cast<std::byte*>(v.data());
+  bound->start({.in = bytes, .out = bytes, .count = length, .op = op});
+  runtime::Backoff backoff(test::patience_of(here.world, 1));
+  while (!bound->advance()) backoff.wait();
+  const auto encodings = allreduce::encodings_on_the_way(r, {.offset = 0, .count = length});
+  return judge_coded_sum(here.world, {.codec = r.codec, .encodings = encodings, .seed = seed, .op = op}, v);
+}
+
+class CodedSumCheck : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CodedSumCheck, RightSumsPassAndOnesThatLackAContributionDoNot) {
+  Place here;
+  const auto codec = compression::find_codec(GetParam());
+  for (const auto* name : {"direct", "ring", "one-shot", "rabenseifner", "mpi"}) {
+    const auto algorithm = allreduce::find_algorithm(name);
+    const allreduce::CodedRequest r{.codec = *codec,
+                                    .algorithm = *algorithm,
+                                    .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
+                                    .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
+    if (!allreduce::codec_refusal(r, allreduce::Goal::all_reduce, {}).empty()) continue;
+    for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
+      const auto right = judged(here, r, op, 1);
+      EXPECT_TRUE(right.same_bits);
+      EXPECT_EQ(right.fault, "") << name;
+      // A rank's own share of the sum is known to so much: what a codec of one bit loses anew on each hop hides any.
+      // onebit leaves the signs and a mean: it is held to its error bound alone, within which a contribution is hidden.
+      if (codec->name.starts_with("onebit")) continue;
+      const double p = here.world.size(), deviation = std::sqrt(right.error * (p + p * p / 4) / double{length});
+      for (const float factor : {0.0f, 0.5f, 2.0f}) {
+        if (std::fabs(1 - double{factor}) < 0.25 + 9 * deviation) continue;
+        EXPECT_NE(judged(here, r, op, factor).fault, "") << name << ": the last contribution times " << factor;
+      }
+    }
+  }
+}
+
+std::vector<std::string> all_codecs() {
+  std::vector<std::string> out{"topk:density=0.3", "terngrad:exchange=sra",  "terngrad:clip=0",
+                               "randomk:scale=on", "qsgd8:rounding=nearest", "qsgd4:bucket=64"};
+  for (const auto& row : compression::codecs()) out.emplace_back(row.name);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CodedSumCheck, ::testing::ValuesIn(all_codecs()), [](const auto& param) {
+  std::string name = param.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace gradmeter::bench

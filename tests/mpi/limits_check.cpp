@@ -1,0 +1,64 @@
+// What limits are made of, on real ranks: rates where there is somebody to speak with, and bounds that all ranks share.
+#include "bench/limits.hpp"
+
+#include <gtest/gtest.h>
+
+#include "model/mlp.hpp"
+#include "runtime/signals.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+class LimitsCheck : public ::testing::Test {
+ protected:
+  runtime::SignalWatch signals;
+  Session session{signals, core::Seconds{60}, "limits_check"};
+  const runtime::Communicator& world = session.world();
+};
+
+TEST_F(LimitsCheck, ANodeHasMemoryAndNoPort) {
+  LinkProbe probe(session, world, 1);
+  for (int i = 0; i < 3; ++i) probe.round();
+  EXPECT_EQ(probe.rates().memory.value > 0, world.size() > 1);
+  EXPECT_EQ(probe.rates().port.value, 0);
+}
+
+TEST_F(LimitsCheck, RanksOnNodesOfTheirOwnHaveAPortAndNoMemory) {
+  std::vector<int> nodes;
+  for (int r = 0; r < world.size(); ++r) nodes.push_back(r);
+  LinkProbe probe(session, world, 1, nodes);
+  for (int i = 0; i < 3; ++i) probe.round();
+  EXPECT_EQ(probe.rates().memory.value, 0);
+  EXPECT_EQ(probe.rates().port.value > 0, world.size() > 1);
+}
+
+TEST_F(LimitsCheck, NodesOfDifferentSizesHaveBoth) {
+  if (world.size() < 3) GTEST_SKIP() << "needs 3 ranks";
+  std::vector<int> nodes(static_cast<std::size_t>(world.size()), 0);
+  nodes.back() = 1;
+  LinkProbe probe(session, world, 1, nodes);
+  for (int i = 0; i < 3; ++i) probe.round();
+  EXPECT_GT(probe.rates().memory.value, 0);
+  EXPECT_GT(probe.rates().port.value, 0);
+}
+
+TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
+  const model::Mlp model({64, 48, 10});
+  StepLimits limits(session, world, 1);
+  StepDemand d{.products = model.pass_products(4), .least = {.rank = 1e6, .node = 0}};
+  if (world.rank() > 0 && world.rank() + 1 == world.size()) d.products.clear();  // it only serves
+  limits.round(d);
+  limits.round(d);
+  for (const bool lock_step : {true, false}) {
+    d.lock_step = lock_step;
+    const StepBound b = limits.bound(d);
+    EXPECT_GT(b.compute.value, 0);
+    EXPECT_LE(b.roofline, b.compute);
+    EXPECT_EQ(b.exchange.value > 0, world.size() > 1);
+    const auto all = world.all_gather_value(b.seconds().value);
+    for (const double s : all) EXPECT_EQ(s, all[0]);
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::bench

@@ -1,0 +1,192 @@
+// What is injected into training on real ranks is found, whatever the strategy and whenever it begins, and nothing is
+// found where nothing was injected.
+#include "dataparallel/verifier.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "bench/training.hpp"
+#include "core/format.hpp"
+#include "model/data.hpp"
+#include "mpi/fabric_site.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::Injecting;
+using dataparallel::Speech;
+using dataparallel::Verifier;
+
+/// A session for all tests, which takes over signals. It ends before MPI does.
+class Sessions final : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    signals_.emplace();
+    session_.emplace(*signals_, core::Seconds{120}, "test");
+  }
+  void TearDown() override {
+    session_.reset();
+    signals_.reset();
+  }
+  Session& session() { return *session_; }
+
+ private:
+  std::optional<runtime::SignalWatch> signals_;
+  std::optional<Session> session_;
+};
+Sessions* const sessions = new Sessions;  // GoogleTest owns it
+const auto* const registered = ::testing::AddGlobalTestEnvironment(sessions);
+Session& session() { return sessions->session(); }
+
+const model::DataSplit& data() {
+  static const auto data = model::make_data({.train_samples = 256, .validation_samples = 8});
+  return data;
+}
+
+/// Each strategy, coming together every other step at the latest, so that late calls come soon.
+std::vector<std::string> all_strategies() {
+  std::vector<std::string> names;
+  for (const auto& s : dataparallel::strategies()) {
+    if (s.speech == Speech::nothing) continue;
+    const bool blocks = s.parameters.find("every=") != std::string_view::npos;
+    names.push_back(std::string(s.name) + (blocks ? ":every=2" : ""));
+  }
+  names.insert(names.end(), {"gossip:overlap=1", "ps-async:push=2,fetch=3", "ps-sync:servers=1"});
+  return names;
+}
+
+TrainingConfig config(const std::string& strategy, const std::string& injection = {}) {
+  TrainingConfig c{.model = "mlp:784-4-10",
+                   .batch_per_rank = 2,
+                   .strategy = dataparallel::find_strategy(strategy),
+                   .algorithm = allreduce::find_algorithm("ring"),
+                   .bucket_bytes = 8192};
+  if (!injection.empty()) c.injection = core::parse_injection(injection);
+  return c;
+}
+
+/// The verdict of some steps of which every other is verified; empty: right.
+std::string train(Training& t, std::size_t steps) {
+  for (std::size_t i = 0; i < steps; ++i) {
+    if (i % 2 == 0) t.verify_next();
+    t.step(i % t.steps_per_epoch());
+  }
+  const auto silence = t.quiet();
+  return t.verdict();
+}
+
+/// On the last rank, which serves where any rank only serves.
+std::string flip(int call) { return fmt::format("flip:rank={},call={}", session().world().size() - 1, call); }
+
+class EveryStrategy : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryStrategy, IsRightWhereNothingIsInjected) {
+  Training t(session(), session().world(), data(), config(GetParam()));
+  EXPECT_EQ(t.check_exchange().fault, "");
+  EXPECT_EQ(train(t, 20), "");
+  t.finish();
+}
+
+/// Whom a rank of `population` speaks to depends on what it has heard: wrong losses let ranks wait for different peers,
+/// and from four ranks on that is a hang, which the watchdog ends before any verdict.
+bool may_hang(const std::string& strategy) {
+  constexpr int safe = 3;
+  return strategy.starts_with("population") && session().world().size() > safe;
+}
+
+TEST_P(EveryStrategy, IsFoundWrongBeforeItsFirstStep) {
+  if (may_hang(GetParam())) return;
+  for (const int call : {0, 5}) {
+    Training t(session(), session().world(), data(), config(GetParam(), flip(call)));
+    std::string fault = t.check_exchange().fault;
+    if (call > 0 && fault.empty()) fault = train(t, 12);  // so few calls are made before
+    EXPECT_NE(fault, "") << call;
+    t.finish();
+  }
+}
+
+TEST_P(EveryStrategy, IsFoundWrongInTheMiddleOfItsSteps) {
+  if (may_hang(GetParam())) return;
+  Training t(session(), session().world(), data(), config(GetParam(), flip(150)));
+  std::string fault = t.check_exchange().fault;
+  EXPECT_EQ(fault, "");
+  for (int window = 0; window < 40 && fault.empty(); ++window) fault = train(t, 12);
+  EXPECT_NE(fault, "");
+  t.finish();
+}
+
+TEST_P(EveryStrategy, HasTheBitsThatItHasWithoutVerification) {
+  // Workers of some strategies meet in whatever order they come.
+  const bool repeats = GetParam().find("async") == std::string::npos && GetParam().find("ssp") == std::string::npos &&
+                       GetParam().find("easgd") == std::string::npos;
+  if (!repeats) return;
+  const auto losses = [&](bool verified) {
+    Training t(session(), session().world(), data(), config(GetParam()));
+    std::vector<double> out;
+    for (std::size_t i = 0; i < 10; ++i) {
+      if (verified && i % 3 == 1) t.verify_next();
+      out.push_back(t.step(i).loss_sum);
+    }
+    t.finish();
+    return out;
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Registry, EveryStrategy, ::testing::ValuesIn(all_strategies()), name_of);
+
+TEST(Verification, HoldsModelsThatAreSplit) {
+  const int ranks = session().world().size();
+  if (ranks % 2 != 0) return;
+  for (const char* mesh : {"data,tensor=2", "data,pipeline=2"}) {
+    for (const bool wrong : {false, true}) {
+      auto c = config("sync", wrong ? flip(0) : "");
+      c.mesh = dataparallel::parse_mesh(mesh);
+      c.accumulate = 2;
+      Training t(session(), session().world(), data(), c);
+      EXPECT_EQ(t.check_exchange().fault.empty(), !wrong) << mesh;
+      t.finish();
+    }
+  }
+}
+
+/// Rank-distinct numbers of the order of 1: longer than ordinary gradients, so that more rounding is allowed.
+TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
+  constexpr std::size_t n = 10'000'019;
+  const auto world = runtime::Communicator::world();
+  for (const auto* injection : {"flip:call=0", "flip:call=1000"}) {
+    for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
+      runtime::Activity activity;
+      dataparallel::WorldFabric fabric(world,
+                                       {.algorithm = allreduce::find_algorithm("ring"),
+                                        .transport = dataparallel::TransportKind::automatic,
+                                        .patience = test::patience_of(world, 1),
+                                        .memory_bytes = n * sizeof(float) + 8192,
+                                        .max_call_bytes = n * sizeof(float)},
+                                       activity);
+      Injecting injecting(fabric, core::parse_injection(injection), world.rank());
+      Verifier verifier(injecting, world, false);
+      const auto v = verifier.memory(n);
+      test::fill(v, world.rank());
+      verifier.arm();
+      verifier.begin_step(1);
+      verifier.wait(verifier.all_reduce(dataparallel::everybody, v, op, {}, {}));
+      verifier.end_step();
+      EXPECT_TRUE(verifier.verified_last_step());
+      const std::string fault = verifier.verdict();
+      EXPECT_EQ(fault.empty(), std::string_view(injection) == "flip:call=1000") << fault;
+      EXPECT_EQ(fault.find("on rank 0 the all-reduce of 10000019"), fault.empty() ? std::string::npos : 0) << fault;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::bench
