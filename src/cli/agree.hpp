@@ -1,11 +1,11 @@
 // Input is judged once, all ranks hear the verdict, and one line is printed, before any of them works.
 #pragma once
-#include <algorithm>
 #include <functional>
 #include <string>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/mpi.hpp"
 
 namespace gradmeter::cli {
@@ -41,11 +41,9 @@ void agree_everywhere(const runtime::Communicator& world, Check check) {
   } catch (const core::UsageError& e) {
     mine = e.what();
   }
-  const auto all = world.all_gather_text(mine);
-  const auto bad = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
-  if (bad == all.end()) return;
-  const bool everybody = std::none_of(all.begin(), all.end(), [](const auto& text) { return text.empty(); });
-  throw Refused(everybody ? *bad : fmt::format("rank {}: {}", bad - all.begin(), *bad));
+  const auto bad = runtime::first_said(world, mine);
+  if (bad.text.empty()) return;
+  throw Refused(bad.by_all ? bad.text : fmt::format("rank {}: {}", bad.rank, bad.text));
 }
 
 }  // namespace gradmeter::cli

@@ -1,4 +1,5 @@
 // gradmeter allreduce: collectives in turn with the vendor's, with nccl-tests' flags and columns.
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -13,8 +14,10 @@
 #include "cli/terminal.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
+#include "report/cells.hpp"
 #include "report/codec_comparison.hpp"
 #include "report/collective_table.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/progress.hpp"
 
@@ -61,10 +64,12 @@ int dry_run(const Flags& f) {
   return 0;
 }
 
-void print_head(const bench::Session& s) {
+void print_head(const bench::Session& s, const core::Injection& injected) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
+  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n", i.version, i.commit, i.ranks,
              i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+  if (injected.any()) fmt::print("injected on purpose: {}\n", injected.text());
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
@@ -74,9 +79,38 @@ bench::CollectiveListener listener(RowOutput& out) {
           .progress = [&out](const std::string& now) { out.progress(now); }};
 }
 
+core::Table own_times_table() {
+  using enum core::Align;
+  return core::Table({{"collective", "", left},
+                      {"size", "B", right},
+                      {"algorithm", "", left},
+                      {"", "", left},
+                      {"rank", "", right},
+                      {"host", "", left},
+                      {"call", "us", right},
+                      {"95 %", "us", right},
+                      {"alone", "us", right}});
+}
+
+/// A line for each rank.
+void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks) {
+  using core::Factor;
+  const auto microseconds = [](double s) { return report::digits(1e6 * s); };
+  for (std::size_t r = 0; r < ranks.calls.size(); ++r) {
+    const auto& t = ranks.calls[r];
+    table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]),
+                   report::text(p.factors[Factor::algorithm]),
+                   report::is_true(p.factors[Factor::in_place]) ? "in place" : "out of place", fmt::format("{}", r),
+                   ranks.hosts[r], microseconds(t.median),
+                   std::isfinite(t.high) ? fmt::format("{} to {}", microseconds(t.low), microseconds(t.high)) : "-",
+                   ranks.alone.empty() ? "-" : microseconds(ranks.alone[r].median)});
+  }
+}
+
 struct Display {
   Format format;
   std::size_t width;  ///< of tables
+  bool per_rank;
 };
 
 int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options,
@@ -89,14 +123,22 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
-  const auto [format, width] = display;
+  const auto [format, width, per_rank] = display;
+  core::Table ranks = own_times_table();
   RowOutput out(format, {report::collective_tables, report::collective_csv_header, report::collective_csv_row}, width,
                 session.run_info().run_id, writer.get(), progress);
   if (root) out.head(session.run_info());
-  if (root && format == Format::table) print_head(session);
+  if (root && format == Format::table) print_head(session, options.injection);
   try {
-    const std::size_t wrong = bench::run_collectives(session, map, options, finished, listener(out));
+    auto listens = listener(out);
+    if (per_rank) listens.ranks = [&ranks](const auto& p, const auto& times) { add_ranks(ranks, p, times); };
+    const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
+    if (root && per_rank && format == Format::table) {
+      fmt::print(
+          "by rank: median of its own calls, waits included; alone: of the limit's work, in which nobody waits\n{}\n",
+          ranks.to_string(width));
+    }
     if (root && format == Format::table) {
       const std::string codecs = report::codec_comparison(out.points(), width);
       fmt::print("{}{}{}", codecs, report::collective_legend(),
@@ -122,14 +164,23 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   }
 }
 
+/// Before there are other threads.
+void inject_drift(const Flags& f) {
+  if (!f.has("inject")) return;
+  const auto world = runtime::Communicator::world();
+  const auto drift = core::parse_injection(f.text("inject")).drift;
+  if (drift && drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(drift->ppm);
+}
+
 int run(const Flags& f, const Invocation& invocation) {
+  inject_drift(f);
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
   const auto options = read_collective_options(f, world.size(), threads);
-  const Display display{read_format(f), table_width(f)};
+  const Display display{read_format(f), table_width(f), f.on("per-rank")};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   const std::string table = f.has("write-table") ? f.text("write-table") : "";

@@ -107,6 +107,17 @@ std::vector<int> read_roots(const Flags& f, int ranks) {
   return out;
 }
 
+core::Injection read_injection(const std::string& text, int ranks, const bench::CollectiveFactors& o) {
+  const auto injection = core::parse_injection(text);
+  injection.check_ranks(ranks);
+  const bool clocks_matter = std::ranges::count(o.reductions, bench::Reduction::span) > 0 ||
+                             std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
+  if (injection.drift && !clocks_matter) {
+    throw UsageError("--inject drift: these points compare no clocks; take --reduction span or --cadence window");
+  }
+  return injection;
+}
+
 void refuse_what_needs_a_gpu(const Flags& f) {
   check_only("--device", f.text("device"), {"cpu"});
   if (f.has("cudagraph")) throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
@@ -151,7 +162,7 @@ options::options_description describe_allreduce() {
   add_text(d, "iters,n", "", "timed iterations, exactly; default until the median is known well enough");
   add_text(d, "warmup_iters,w", "", "warm-up iterations, exactly; default until times settle");
   add_text(d, "agg_iters,m", "1", "calls back to back inside one timed iteration");
-  add_text(d, "check,c", "1", "check results before and after timing; 0: not at all");
+  add_text(d, "check,c", "1", "check results before, while and after timing; 0: not at all");
   add_text(d, "op,o", "sum", "sum, prod, min, max, avg");
   add_text(d, "datatype,d", "fp32", "element types: gradmeter's names or nccl-tests'");
   add_text(d, "root,r", "0", "who broadcasts");
@@ -178,7 +189,10 @@ options::options_description describe_allreduce() {
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_text(d, "write-table", "",
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
-  add_text(d, "damage", "", "test hook: add an error to one element of every result on this rank");
+  add_text(d, "inject", "",
+           "faults on purpose: slow:rank=1,factor=2 (its calls take so long), flip:call=40,rank=0 (an error in one\n"
+           "element from that call on), drift:ppm=20 (of a clock; with --reduction span or --cadence window)");
+  add_switch(d, "per-rank", "a table by rank below the others: each one's own calls, and its work without waiting");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_format_flags(d);
   add_output_flags(d);
@@ -210,10 +224,8 @@ bench::CollectiveOptions read_collective_options(const Flags& f, int ranks, int 
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  if (f.has("damage")) {
-    o.damage_rank =
-        static_cast<int>(parse_count("--damage", f.text("damage"), 0, static_cast<std::uint64_t>(ranks - 1)));
-  }
+  if (f.has("inject")) o.injection = read_injection(f.text("inject"), ranks, o.factors);
+  o.factors.inject = o.injection.text();
   return o;
 }
 

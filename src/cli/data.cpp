@@ -16,7 +16,19 @@ DataShape read_data_shape(const std::string& directory) {
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory) {
   DataShape shape;
   if (directory.empty()) return shape;
-  agree_everywhere(world, [&] { shape = read_data_shape(directory); });
+  const auto node = world.split_by_node();
+  agree_everywhere(world, [&] {
+    std::string fault;
+    if (node.rank() == 0) {
+      try {
+        shape = read_data_shape(directory);
+      } catch (const core::UsageError& e) {
+        fault = e.what();
+      }
+    }
+    if (fault = node.broadcast_text(fault); !fault.empty()) throw core::UsageError(fault);
+  });
+  shape = node.broadcast_value(shape);
   return shape;
 }
 

@@ -16,7 +16,7 @@ struct DataShape {
 /// Cost: the files are read once. Errors: UsageError of one line.
 DataShape read_data_shape(const std::string& directory);
 
-/// Collective: each rank reads the files as its own node has them.
+/// Collective: one rank of each node reads the files as its node has them.
 /// Errors: Refused on all ranks; it names the rank where only some of them find fault.
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
 

@@ -1,6 +1,7 @@
 #include "cli/flags.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "allreduce/chooser.hpp"
@@ -8,6 +9,7 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "model/registry.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -78,6 +80,28 @@ void add_switch(options::options_description& d, const char* name, const char* h
   d.add_options()(name, options::bool_switch(), help);
 }
 
+void add_injection(options::options_description& d) {
+  add_text(
+      d, "inject", "",
+      "faults, to see them found: slow:rank=1,factor=2; flip:call=40,rank=0 (results are wrong from that call on); "
+      "drift:ppm=20 (the last rank's clock); a comma list");
+}
+
+core::Injection read_injection(const Flags& f, int ranks) {
+  if (!f.has("inject")) return {};
+  const auto injection = core::parse_injection(f.text("inject"));
+  injection.check_ranks(ranks);
+  return injection;
+}
+
+std::string injection_line(const core::Injection& i) {
+  return i.any() ? fmt::format("injected on purpose: {}\n", i.text()) : "";
+}
+
+void start_drift(const core::Injection& i, const runtime::Communicator& world) {
+  if (i.drift && i.drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(i.drift->ppm);
+}
+
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
   std::vector<std::string> out = naming_flag(flag, [&] { return core::split_names(text); });
   if (out.empty()) throw UsageError(fmt::format("{} is empty; give at least one value", flag));
@@ -137,16 +161,43 @@ std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text)
   return out;
 }
 
-void give_servers(std::vector<dataparallel::StrategyPtr>& strategies, const std::string& text) {
-  const auto servers = static_cast<int>(parse_count("--servers", text, 0, 65536));
+std::vector<std::uint64_t> parse_servers(const std::string& text) { return parse_counts("--servers", text, 0, 65536); }
+
+std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>& strategies,
+                                                    const std::vector<std::uint64_t>& servers) {
+  std::vector<dataparallel::StrategyPtr> out;
   bool any = false;
-  for (auto& s : strategies) {
-    if (s->info().speech != dataparallel::Speech::mail) continue;
-    s = s->with_servers(servers);
-    any = true;
+  for (const auto& s : strategies) {
+    const bool serves = s->info().speech == dataparallel::Speech::mail;
+    any |= serves;
+    if (!serves) out.push_back(s);
+    for (const auto n : servers) {
+      if (serves) out.push_back(s->with_servers(static_cast<int>(n)));
+    }
   }
-  if (!any)
-    throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
+  if (any) return out;
+  throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
+}
+
+void refuse_unused(std::string_view command, const Flags& f, const bench::Applies& used) {
+  struct Factor {
+    const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
+    bool bench::Applies::*applies;
+  };
+  constexpr std::array factors{Factor{"codec", "none", &bench::Applies::codec},
+                               Factor{"overlap", "none", &bench::Applies::overlap},
+                               Factor{"bucket", "", &bench::Applies::bucket}};
+  for (const auto& [flag, means_nothing, applies] : factors) {
+    if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
+    std::vector<std::string_view> users;
+    for (const auto& s : dataparallel::strategies()) {
+      if (bench::factors_of(s.speech).*applies) users.push_back(s.name);
+    }
+    throw UsageError(
+        fmt::format("{}: --{} {} would change nothing here: it is for two or more ranks and the strategies {}; leave "
+                    "it out, or ask for one of these",
+                    command, flag, f.text(flag), fmt::join(users, ", ")));
+  }
 }
 
 std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
@@ -209,8 +260,10 @@ std::vector<dataparallel::TransportKind> parse_transports(const std::string& tex
 }
 
 std::vector<bench::Overlap> parse_overlaps(const std::string& text) {
-  return choose("--overlap", "overlap", text, std::vector{bench::Overlap::none, bench::Overlap::bucketed},
-                [](auto o) { return std::string(bench::name(o)); });
+  using enum bench::Overlap;
+  if (text == "all") return {none, bucketed};  // automatic is one of these
+  const std::vector all{automatic, none, bucketed};
+  return choose("--overlap", "overlap", text, all, [](auto o) { return std::string(bench::name(o)); });
 }
 
 std::vector<runtime::Cadence> parse_cadences(const std::string& text) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/training.hpp"
+#include "core/injection.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
 #include "runtime/cadence.hpp"
@@ -25,6 +26,7 @@ class Flags {
   /// that belongs to no flag.
   Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments);
   bool has(const std::string& name) const { return map_.count(name) > 0; }
+  bool given(const std::string& name) const { return has(name) && !map_[name].defaulted(); }
   bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
   std::string text(const std::string& name) const { return map_[name].as<std::string>(); }
 
@@ -35,6 +37,15 @@ class Flags {
 /// A flag with a value, and its default where it is not empty.
 void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);
 void add_switch(options::options_description&, const char* name, const char* help);
+
+/// --inject, for every command that measures over ranks.
+void add_injection(options::options_description&);
+/// Errors: UsageError for what cannot be injected, and for a rank that is none of so many.
+core::Injection read_injection(const Flags&, int ranks);
+/// A line for the head of what is printed; empty where nothing is injected.
+std::string injection_line(const core::Injection&);
+/// Lets this rank's clock drift, where that was asked for: before anything is measured.
+void start_drift(const core::Injection&, const runtime::Communicator& world);
 
 /// "16,64,256". Errors: UsageError naming the flag and the item.
 std::vector<std::string> split_list(const std::string& flag, const std::string& text);
@@ -70,8 +81,13 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
 /// `all`: every row, with its defaults.
 std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text);
 /// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
-/// `--servers N`: for those of the strategies that have servers, which some must.
-void give_servers(std::vector<dataparallel::StrategyPtr>&, const std::string& text);
+/// `--servers`: those of the strategies that have servers, which some must, with each of these numbers of them.
+std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>&,
+                                                    const std::vector<std::uint64_t>& servers);
+std::vector<std::uint64_t> parse_servers(const std::string& text);
+/// `--codec`, `--overlap`, `--bucket`, where they were given. used: which of them mean something to anything that runs.
+/// Errors: UsageError for one that would change nothing.
+void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
 /// "data=2,tensor=2;data=4": meshes have commas in them, so a list is parted by semicolons.
 std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text);
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,

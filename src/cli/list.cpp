@@ -15,7 +15,9 @@
 #include "core/name.hpp"
 #include "core/table.hpp"
 #include "dataparallel/rules/registry.hpp"
+#include "dataparallel/server/protocol.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/trial.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::cli {
@@ -69,8 +71,20 @@ std::vector<Member> step_size_rules() {
 }
 std::vector<Member> kernels() {
   std::vector<Member> out;
-  for (const auto& g : kernels::gemm_backends())
-    out.push_back({"gemm/" + std::string(g.name), "", std::string(g.source)});
+  for (const auto& t : kernels::trials()) {
+    const std::string name = fmt::format("{}/{}", kernels::name(t.operation), t.backend);
+    const std::string precision(kernels::name(t.precision));
+    if (out.empty() || out.back().name != name) {
+      out.push_back({name, precision, std::string(t.source)});
+    } else {
+      out.back().about += fmt::format(", {}", precision);
+    }
+  }
+  for (const auto& g : kernels::gemm_backends()) {
+    const std::string name = fmt::format("gemm/{}", g.name);
+    if (std::ranges::find(out, name, &Member::name) != out.end()) continue;
+    out.push_back({name, "fp32, of models and tests", std::string(g.source)});
+  }
   return out;
 }
 std::vector<Member> transports() {
@@ -87,8 +101,9 @@ std::vector<Member> codecs() {
     for (const auto& [key, value] : codec->parsed.parameters) {
       parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", key, value);
     }
-    out.push_back(
-        {std::string(c.name), std::string(c.rule), std::string(c.source), std::string(c.wire_text), parameters});
+    const bool dense_weights = !dataparallel::Coding::why_dense_weights(*codec).empty();
+    out.push_back({std::string(c.name), fmt::format("{}{}", c.rule, dense_weights ? "; servers' weights dense" : ""),
+                   std::string(c.source), std::string(c.wire_text), parameters});
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "bench/scale.hpp"
@@ -35,10 +36,11 @@ options::options_description describe() {
            "which of the ranks: packed (fill a node before the next), spread (one of each in turn)");
   add_text(d, "strategy", "independent,sync", "training strategies; see list strategies");
   add_text(d, "servers", "",
-           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
-  add_text(d, "algorithm", "mpi,ring", "all-reduce algorithms");
+           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd: 0,1,2; default 0: all ranks serve as well");
+  add_text(d, "algorithm", "mpi,auto", "all-reduce algorithms; auto: the fastest of ours, by size");
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
-  add_text(d, "overlap", "bucketed", "none, bucketed: exchange under backward by a progress thread");
+  add_text(d, "overlap", "auto",
+           "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
   add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all; auto: by trial");
   add_text(d, "scaling", "weak", "weak, strong");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
@@ -56,6 +58,7 @@ options::options_description describe() {
   add_text(d, "min-samples", "10", "iterations a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
+  add_injection(d);
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_switch(d, "per-rank", "also each rank's kernels and waits: who is slow, and who waits for it");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
@@ -100,7 +103,7 @@ std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data
 
 /// Everything that one look at the flags can judge; the same on every rank.
 bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data,
-                                 const bench::NodeMap& map) {
+                                 const bench::NodeMap& map, int cores_per_node) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleOptions o;
@@ -112,8 +115,11 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
                                 std::vector<bench::Placement>(placements.begin(), placements.end()),
                                 [](auto p) { return std::string(bench::name(p)); });
   o.factors.map = map;
+  o.factors.cores_per_node = cores_per_node;
   o.factors.strategies = parse_strategies(f.text("strategy"));
-  if (f.has("servers")) give_servers(o.factors.strategies, f.text("servers"));
+  if (f.has("servers")) {
+    o.factors.strategies = with_servers(o.factors.strategies, parse_servers(f.text("servers")));
+  }
   o.factors.meshes = parse_meshes(f.text("mesh"));
   o.factors.accumulates.clear();
   for (auto n : parse_counts("--accumulate", f.text("accumulate"), 1, 1u << 20)) o.factors.accumulates.push_back(n);
@@ -129,15 +135,19 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
   dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
   o.optimizer = f.text("optimizer");
+  o.injection = read_injection(f, world);
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   o.data_directory = data_directory(f);
   if (f.has("learn")) o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
+  bench::Applies used;
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
+    used |= bench::factors_of(p);
   }
+  refuse_unused("scale", f, used);
   return o;
 }
 
@@ -159,7 +169,8 @@ int dry_run(const Flags& f) {
   const auto host = runtime::read_host();
   const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
   const int world = planned_world(f, launcher);
-  const auto options = read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {});
+  const auto options =
+      read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {}, cores);
   read_output_flags(f);
   core::Table table({{"ranks", "", core::Align::right},
                      {"scaling", "", core::Align::left},
@@ -188,11 +199,26 @@ int dry_run(const Flags& f) {
 }
 
 /// A table without the columns' meaning is a riddle, and so is one without the machine.
-void print_head(const bench::Session& s) {
+void print_head(const bench::Session& s, const core::Injection& injection) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n\n", i.version, i.commit, i.ranks,
-             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n{}\n", i.version, i.commit, i.ranks,
+             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi, injection_line(injection));
   std::fflush(stdout);
+}
+
+/// Where automatic overlap is off, and why.
+void print_overlap(const bench::ScaleFactors& f) {
+  using enum bench::Overlap;
+  const auto asked = [&f](bench::Overlap o) {
+    return std::find(f.overlaps.begin(), f.overlaps.end(), o) != f.overlaps.end();
+  };
+  if (!asked(automatic) || asked(none)) return;
+  std::set<int> off;
+  for (const auto& p : bench::plan_scale(f)) {
+    if (p.overlap == none) off.insert(p.ranks);
+  }
+  if (off.empty()) return;
+  fmt::print("no spare core with {} ranks: overlap off (--overlap bucketed turns it on)\n\n", fmt::join(off, ", "));
 }
 
 struct Collected {
@@ -223,7 +249,8 @@ int run(const Flags& f, const Invocation& invocation) {
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
-  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map());
+  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
+                                    session.cores_per_node());
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "scale"); });
@@ -232,21 +259,24 @@ int run(const Flags& f, const Invocation& invocation) {
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
-  if (root) print_head(session);
+  if (root) print_head(session, options.injection);
+  if (root) print_overlap(options.factors);
+  start_drift(options.injection, world);
 
   Collected got;
+  const std::size_t width = table_width(f);
   const std::size_t total = bench::plan_scale(options.factors).size();
   runtime::Progress progress("points", total, root);
   try {
     const std::size_t wrong = bench::run_scale(session, options, finished, listen(got, writer.get(), progress));
     progress.finish();
-    if (root) fmt::print("{}{}", report::scale_tables(got.points), report::scale_legend(got.points));
+    if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
     if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
     if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
     progress.finish();
-    if (root) fmt::print("{}", report::scale_tables(got.points));
+    if (root) fmt::print("{}", report::scale_tables(got.points, width));
     if (root) {
       fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", got.points.size(), total,
                  writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");

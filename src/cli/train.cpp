@@ -11,8 +11,10 @@
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
 #include "compression/gradient_file.hpp"
+#include "compression/momentum_correction.hpp"
 #include "core/format.hpp"
 #include "dataparallel/rules/registry.hpp"
+#include "dataparallel/server/protocol.hpp"
 #include "report/train_table.hpp"
 #include "runtime/progress.hpp"
 
@@ -31,7 +33,8 @@ options::options_description describe() {
   add_text(d, "accumulate", "1", "micro-batches of a step");
   add_text(d, "algorithm", "ring", "all-reduce algorithm");
   add_text(d, "transport", "auto", "auto, mpi, shm");
-  add_text(d, "overlap", "bucketed", "none, bucketed");
+  add_text(d, "overlap", "auto",
+           "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
   add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, by trial");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
   add_text(d, "precision", "fp32", "fp32");
@@ -44,7 +47,7 @@ options::options_description describe() {
   add_text(d, "lr", "", "step size; default: the strategy's usual one");
   add_text(d, "lr-rule", "constant", "constant, cosine, and with '+' linear:batch=64, sqrt:batch=64: linear+cosine");
   add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0, or from --lr if scaled; 0: none");
-  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one");
+  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one, sgd with dgc");
   add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
@@ -55,6 +58,7 @@ options::options_description describe() {
   add_text(d, "noise-scale", "", "look at the gradient's noise every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
   add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
+  add_injection(d);
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
   add_output_flags(d);
   return d;
@@ -80,30 +84,34 @@ bench::TraceRequest read_trace(const Flags& f) {
   return t;
 }
 
-bench::TrainOptions read_options(const Flags& f, int default_threads, const DataShape& data) {
+/// `at`: with the threads that a rank has unless the flags say.
+bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at, const DataShape& data) {
   check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--update", f.text("update"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   bench::TrainOptions o;
   auto& c = o.config;
+  if (f.has("threads")) at.threads = static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024));
+  c.threads = at.threads;
   c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
   c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
   auto strategies = parse_strategies(f.text("strategy"));
-  if (f.has("servers")) give_servers(strategies, f.text("servers"));
+  if (f.has("servers")) {
+    strategies = with_servers(strategies, {only_one("--servers", parse_servers(f.text("servers")))});
+  }
   c.strategy = only_one("--strategy", strategies);
   c.mesh = only_one("--mesh", parse_meshes(f.text("mesh")));
   c.accumulate = parse_count("--accumulate", f.text("accumulate"), 1, 1u << 20);
   c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
   c.codec = only_one("--codec", parse_codecs(f.text("codec")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
-  c.overlap = only_one("--overlap", parse_overlaps(f.text("overlap")));
+  c.overlap = bench::resolve(only_one("--overlap", parse_overlaps(f.text("overlap"))), c.strategy->info().speech, at);
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
-  c.threads =
-      f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
   const auto& usual = c.strategy->info();
-  c.optimizer =
-      f.has("optimizer") ? f.text("optimizer") : std::string(usual.optimizer.empty() ? "sgd" : usual.optimizer);
+  const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
+  c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);
   dataparallel::make_optimizer(c.optimizer, {.elements = 1});
+  c.injection = read_injection(f, ranks);
   c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
@@ -134,22 +142,27 @@ std::string step_text(const bench::TrainOptions& o, std::size_t batch) {
 
 /// What travels how, as far as it means something to the strategy.
 std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l) {
-  if (!bench::exchanges(c, l)) return {};
-  const auto applies = bench::factors_of(c.strategy->info().speech);
-  return fmt::format("{}{}", applies.algorithm ? " " + c.algorithm->name : "",
-                     applies.codec && c.codec ? " " + c.codec->label : "");
+  const auto applies = bench::factors_of(c, l);
+  std::string codec = applies.codec && c.codec ? " " + c.codec->label : "";
+  const bool dense_weights = c.strategy->info().speech == dataparallel::Speech::mail && !codec.empty() &&
+                             !dataparallel::Coding::why_dense_weights(*c.codec).empty();
+  return fmt::format("{}{}{}", applies.algorithm ? " " + c.algorithm->name : "", codec,
+                     dense_weights ? " (weights dense)" : "");
 }
 
-void print_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l) {
+/// no_core: why automatic overlap is off.
+void print_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l, bool no_core) {
   const auto& c = o.config;
   const bool plain = l.workers == s.world().size();
   const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
                                 : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
                                               l.workers, l.workers == 1 ? "" : "s");
-  fmt::print("gradmeter {} ({})  train {}  {} × batch {}{}  {}{}  {}  step size {}\n\n{}", s.run_info().version,
+  fmt::print("gradmeter {} ({})  train {}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
              s.run_info().commit, c.model, who, c.batch_per_rank,
              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
-             exchange_text(c, l), c.optimizer, step_text(o, l.batch_global(c)), report::train_header());
+             exchange_text(c, l), c.optimizer, step_text(o, l.batch_global(c)),
+             no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
+             injection_line(c.injection), report::train_header());
   std::fflush(stdout);
 }
 
@@ -197,15 +210,18 @@ void print_noise(const bench::TrainResult& r) {
 int run(const Flags& f, const Invocation& invocation) {
   bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
   const auto& world = session.world();
-  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
+  bench::Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
+                      .cores_per_node = session.cores_per_node()};
+  at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
   const DataShape data = agree_on_data(world, data_directory(f));
-  const auto options = read_options(f, threads, data);
+  const auto options = read_options(f, world.size(), at, data);
   bench::check_noise_scale(options, world.size());
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
   const bool root = session.is_root();
   const bench::Layout layout = agreed_layout(session, options, data);
+  refuse_unused("train", f, bench::factors_of(options.config, layout));
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
@@ -214,7 +230,9 @@ int run(const Flags& f, const Invocation& invocation) {
     if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
     writer = open_output(output, session.run_info());
   });
-  if (root) print_head(session, options, layout);
+  const bool off = f.text("overlap") == "auto" && options.config.overlap == bench::Overlap::none;
+  if (root) print_head(session, options, layout, off && bench::exchanges(options.config, layout));
+  start_drift(options.config.injection, world);
   runtime::Progress progress("steps", 1, root);
   bench::TrainListener listener{.row =
                                     [&](const core::Point& p) {

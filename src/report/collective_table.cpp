@@ -37,6 +37,7 @@ std::string heading(const Point& p) {
   for (const Factor part : {Factor::dtype, Factor::op, Factor::problem}) {
     if (!core::is_null(f[part])) out += fmt::format(" · {}", text(f[part]));
   }
+  if (!core::is_null(f[Factor::inject])) out += fmt::format(" · injected {}", text(f[Factor::inject]));
   out += fmt::format(" · buffers {} · {} ranks on {} node{} · cadence {} · {} over ranks", text(f[Factor::buffers]),
                      text(f[Factor::ranks]), text(f[Factor::nodes]), integer(f[Factor::nodes]) == 1 ? "" : "s",
                      text(f[Factor::cadence]), text(f[Factor::reduction]));
@@ -90,16 +91,21 @@ std::string chosen(const Point& p) {
   return at == std::string::npos ? "" : implementation.substr(at + 2);
 }
 
+std::string slowest(const Point& p) {
+  const auto& rank = p.metrics[Metric::slowest_rank];
+  if (core::is_null(rank)) return {};
+  return fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host]));
+}
+
 std::string remark(const Pair& pair) {
   std::string out;
+  const auto add = [&](const std::string& what) {
+    if (!what.empty() && out.find(what) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", what);
+  };
   for (const Point* p : {pair.out, pair.in}) {
     if (!p) continue;
-    if (p->status == core::Status::ok) {
-      if (const std::string who = chosen(*p); !who.empty() && out.find(who) == std::string::npos) out += who;
-      continue;
-    }
-    const std::string why = why_not(*p);
-    if (out.find(why) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", why);
+    add(p->status == core::Status::ok ? chosen(*p) : why_not(*p));
+    add(slowest(*p));
   }
   return out;
 }
@@ -210,7 +216,8 @@ constexpr std::array csv_factors{
     Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
     Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
     Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
-    Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction};
+    Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
+    Factor::inject};
 constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::busbw_bytes_per_s,
                                  Metric::wrong,
@@ -234,14 +241,16 @@ constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::oversubscribed,
                                  Metric::noise_steal,
                                  Metric::noise_run_delay,
+                                 Metric::slowest_rank,
+                                 Metric::slowest_host,
                                  Metric::implementation};
 
 /// Bytes as the file has them, the rest of the columns in the same order for every point.
 std::vector<std::string> csv_times(const Point& p) {
   const auto* t = time_of(p);
-  if (!t) return std::vector<std::string>(10);
+  if (!t) return std::vector<std::string>(11);
   std::vector<std::string> out;
-  for (const double x : {t->median, t->q1, t->q3, t->ci95_low, t->ci95_high, t->p95, t->p99, t->max}) {
+  for (const double x : {t->min, t->q1, t->median, t->q3, t->ci95_low, t->ci95_high, t->p95, t->p99, t->max}) {
     out.push_back(std::isfinite(x) ? fmt::format("{}", x) : "");
   }
   out.push_back(fmt::format("{}", t->n));
@@ -264,10 +273,18 @@ std::string collective_legend() {
          "tail\n"
          "algbw    size / time; busbw: algbw times 2(P-1)/P for allreduce, (P-1)/P for reduce_scatter, all_gather and\n"
          "         all_to_all, 1 for broadcast and sendrecv: what a link must carry\n"
-         "#wrong   elements outside the tolerance, over all ranks; N/A: not checked\n"
-         "limit    on one node a copy of the buffer by all ranks at once, measured in turn with the others; over "
+         "#wrong   elements outside the tolerance, over all ranks, in the worst call checked: before, after, and one "
+         "of "
+         "each\n"
+         "         block of timed ones; N/A: not checked\n"
+         "limit    the least that all ranks must do at once, measured in turn with the others: allreduce, all_to_all, "
+         "sendrecv\n"
+         "         a copy, reduce_scatter a reduction of the buffer to a block, all_gather and broadcast writing it; "
+         "over "
          "several\n"
-         "         nodes what a node must send at the rate measured between nodes; x limit: time / limit\n"
+         "         nodes at least what a node must send at the rate measured between nodes; x limit: time / limit\n"
+         "slow     the rank that stands out by more than its interval: in its calls, or in the limit's work, without "
+         "waits\n"
          "error    largest error against the exact result, relative to the summands' magnitudes; with a codec the "
          "sum's,\n"
          "         relative and squared\n"
@@ -278,8 +295,8 @@ std::string collective_legend() {
 std::string collective_csv_header() {
   std::vector<std::string> names{"status", "reason"};
   for (const Factor f : csv_factors) names.emplace_back(core::name(f));
-  for (const char* t : {"time_median_s", "time_q1_s", "time_q3_s", "time_ci95_low_s", "time_ci95_high_s", "time_p95_s",
-                        "time_p99_s", "time_max_s", "samples", "stop"}) {
+  for (const char* t : {"time_min_s", "time_q1_s", "time_median_s", "time_q3_s", "time_ci95_low_s", "time_ci95_high_s",
+                        "time_p95_s", "time_p99_s", "time_max_s", "samples", "stop"}) {
     names.emplace_back(t);
   }
   for (const Metric m : csv_metrics) names.emplace_back(core::name(m));

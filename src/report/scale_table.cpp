@@ -7,7 +7,6 @@
 
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "core/table.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
 
@@ -18,7 +17,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-constexpr std::size_t timing_columns = 12;  // from efficiency to rate
+constexpr std::size_t timing_columns = 13;  // from efficiency to bound by
 
 std::string milliseconds(double seconds) { return digits(seconds * 1e3); }
 
@@ -60,12 +59,8 @@ std::string straggle_cell(const Point& p) {
          (core::is_null(rank) ? "" : fmt::format(" r{}", text(rank)));
 }
 
-/// What bound the point, and what else a reader must know of it.
-std::string verdict_cell(const Point& p) {
-  if (p.status == core::Status::ok && p.reason.empty()) return text(p.metrics[Metric::bound_by]);
-  if (p.status == core::Status::ok) return fmt::format("{} ({})", text(p.metrics[Metric::bound_by]), p.reason);
-  return fmt::format("{}: {}", core::name(p.status), p.reason);
-}
+/// What else a reader must know of it.
+std::string note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
 
 std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels& strategies) {
   std::vector<std::string> cells{ranks_cell(p),
@@ -76,7 +71,6 @@ std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels&
                                  text(p.factors[Factor::overlap])};
   if (p.status != core::Status::ok && p.status != core::Status::mistrusted) {
     cells.insert(cells.end(), timing_columns, "-");
-    cells.push_back(verdict_cell(p));
     return cells;
   }
   cells.insert(cells.end(), {efficiency_cell(p), step_cell(p), interval(p.metrics[Metric::time_s], 1e3)});
@@ -85,18 +79,19 @@ std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels&
   for (const Metric m : {Metric::interference_s, Metric::wait_s, Metric::wire_s, Metric::other_s, Metric::limit_s}) {
     cells.push_back(milliseconds(p.metrics.number(m)));
   }
-  cells.insert(cells.end(), {rate(p.metrics.number(Metric::samples_per_s)), verdict_cell(p)});
+  cells.insert(cells.end(), {rate(p.metrics.number(Metric::samples_per_s)), text(p.metrics[Metric::bound_by])});
   return cells;
 }
 
 std::vector<core::Column> columns() {
   using enum core::Align;
-  return {
-      {"ranks", "", right},       {"scaling", "", left},        {"batch", "/rank", right},  {"strategy", "", left},
-      {"exchange", "", left},     {"overlap", "", left},        {"efficiency", "%", right}, {"step", "ms", right},
-      {"95 %", "ms", right},      {"exposed", "ms", right},     {"contend", "ms", right},   {"straggle", "ms", right},
-      {"interfere", "ms", right}, {"wait", "ms", right},        {"wire", "ms", right},      {"other", "ms", right},
-      {"limit", "ms", right},     {"rate", "samples/s", right}, {"bound by", "", left}};
+  return {{"ranks", "", right},          {"scaling", "", left, 6},    {"batch", "/rank", right},
+          {"strategy", "", left},        {"exchange", "", left},      {"overlap", "", left, 5},
+          {"efficiency", "%", right},    {"step", "ms", right},       {"95 %", "ms", right},
+          {"exposed", "ms", right},      {"contend", "ms", right, 2}, {"straggle", "ms", right, 1},
+          {"interfere", "ms", right, 4}, {"wait", "ms", right, 3},    {"wire", "ms", right},
+          {"other", "ms", right, 8},     {"limit", "ms", right, 7},   {"rate", "samples/s", right, 9},
+          {"bound by", "", left}};
 }
 
 /// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's batch in all.
@@ -112,6 +107,18 @@ std::string curve_name(const Point& p, const std::string& cadence) {
                   text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
                   core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]));
   return name;
+}
+
+/// How steady the machine was, by the canary that stood in every turn of the curve.
+std::string steadiness_line(const std::vector<const Point*>& curve) {
+  for (const Point* p : curve) {
+    const double steady = p->metrics.number(Metric::steadiness);
+    if (!std::isfinite(steady)) continue;
+    const auto& m = p->metrics;
+    return fmt::format("machine: {:.0f} % steady; {} turns disturbed, {} blocks a point\n", 100 * steady,
+                       text(m[Metric::disturbed_blocks]), text(m[Metric::blocks]));
+  }
+  return {};
 }
 
 std::string baseline_line(const std::vector<const Point*>& curve) {
@@ -169,17 +176,17 @@ bool tells_strategies_apart(std::span<const Point> points, const Labels& strateg
 }
 
 /// What tells strategies apart beside speed.
-std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels) {
+std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels, std::size_t width) {
   using enum core::Align;
   core::Table table({{"ranks", "", right},
                      {"strategy", "", left},
-                     {"exchange", "", left},
+                     {"exchange", "", left, 1},
                      {"time", "µs/sample", right},
                      {"sent", "B/step", right},
                      {"stale", "updates", right},
                      {"accuracy", "% equal samples", right},
                      {"accuracy", "% equal time", right},
-                     {"waits", "", left}});
+                     {"waits", "", left, 2}});
   for (const Point* p : curve) {
     if (p->status != core::Status::ok) continue;
     const auto& m = p->metrics;
@@ -188,12 +195,12 @@ std::string strategy_table(const std::vector<const Point*>& curve, const Labels&
                    staleness_cell(*p), accuracy_cell(m.number(Metric::accuracy_at_samples)),
                    accuracy_cell(m.number(Metric::accuracy_at_time)), waits_cell(*p)});
   }
-  return table.to_string() + "\n";
+  return table.to_string(width) + "\n";
 }
 
 }  // namespace
 
-std::string scale_tables(std::span<const Point> points) {
+std::string scale_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
   const Labels strategies = short_labels(points, Factor::strategy);
   const bool apart = tells_strategies_apart(points, strategies);
@@ -204,9 +211,9 @@ std::string scale_tables(std::span<const Point> points) {
   for (auto& [name, curve] : by_name(points, [&](const Point& p) { return curve_name(p, cadence); })) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     core::Table table(columns());
-    for (const Point* p : curve) table.add_row(row(*p, codecs, strategies));
-    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve), table.to_string(),
-                       apart ? strategy_table(curve, strategies) : "");
+    for (const Point* p : curve) table.add_row(row(*p, codecs, strategies), note(*p));
+    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve) + steadiness_line(curve), table.to_string(width),
+                       apart ? strategy_table(curve, strategies, width) : "");
   }
   return out;
 }

@@ -3,11 +3,12 @@ rows that say why they are not measured, and a wrong result that ends with 4."""
 import csv
 import io
 import json
+import os
 
 import support
 
 QUICK = ["--time-budget", "1s", "--precision-goal", "0.5"]
-COLUMNS = ("size", "count", "algorithm", "out of place time", "in place time", "algbw", "busbw", "#wrong", "limit", "error")
+COLUMNS = ("size", "count", "algorithm", "out of place", "in place", "algbw", "busbw", "#wrong", "limit", "error")
 
 
 def factors(point, *names):
@@ -102,15 +103,65 @@ def fake_nodes(test):
     test.valid(out)
 
 
-def damage(test):
-    out = test.path("damage.jsonl")
+def injected_errors(test):
+    out = test.path("flip.jsonl")
     done = test.run("allreduce", "--sizes", "1000", "-d", "all", "--algorithm", "all", "--in-place",
-                    "out", "--damage", "1", "--out", out, ranks=2, timeout=90)
-    test.check(done.code == 4, "a damaged result ends with 4", done)
+                    "out", "--inject", "flip:rank=1", "--out", out, ranks=2, timeout=90)
+    test.check(done.code == 4, "an injected error ends with 4", done)
     points = [p for p in support.points(out) if p["status"] != "unsupported"]
     test.check(points and all(p["status"] == "wrong" and p["metrics"]["wrong"] >= 1 for p in points),
                "every algorithm and type is found wrong", [(p["status"], support.brief(p)) for p in points])
     test.check("#wrong" in done.out and "wrong:" in done.out, "after all rows were printed", done)
+    test.check("injected on purpose: flip:call=0,rank=1" in done.out, "a line above the tables says what was injected", done)
+    test.equal({p["factors"].get("inject") for p in support.points(out)}, {"flip:call=0,rank=1"}, "and so does each row")
+    test.valid(out)
+
+
+# A megabyte: blocks have at most 250 calls and few more are discarded between them, so that some whole block lies among
+# the wrong calls, and none of the last.
+LONG = ["allreduce", "--sizes", "1M", "--algorithm", "mpi", "--in-place", "in", "-n", "1200", "-w", "5"]
+
+
+def wrong_while_timing(test):
+    """Right before and after timing, wrong on all ranks alike in between: only a check among the timed calls sees it."""
+    library = os.environ.get("GRADMETER_WRONG_SUM", "")
+    if not test.check(os.path.exists(library), "the interposed library is there", library):
+        return
+
+    def run(first, end, *more):
+        wrapper = ["env", f"LD_PRELOAD={library}", f"WRONG_FROM={first}", f"WRONG_TO={end}"]
+        return test.run(*LONG, *more, ranks=2, timeout=120, wrapper=wrapper)
+
+    out = test.path("between.jsonl")
+    done = run(300, 1000, "--out", out)
+    found = [(p["status"], p["metrics"]["wrong"]) for p in support.points(out)]
+    test.check(done.code == 4 and found == [("wrong", 2)], "errors in the middle of the timed calls end with 4", done)
+    test.check(run(300, 1000, "-c", "0").code == 0, "control: unchecked they are not seen")
+    test.check(run(1000000, 1000001).code == 0, "control: the library by itself is right")
+
+
+def injected_later(test):
+    """From a call on that comes after the checks before timing, over every collective, library's and own."""
+    out = test.path("later.jsonl")
+    done = test.run("allreduce", "--collective", "all", "--sizes", "4000", "--algorithm", "mpi,ring,pairwise,neighbour",
+                    "--in-place", "both", "-n", "40", "-w", "5", "--inject", "flip:call=16,rank=1", "--out", out, ranks=2,
+                    timeout=120)
+    points = [p for p in support.points(out) if p["status"] != "unsupported"]
+    first = points[0]
+    test.check(done.code == 4 and first["status"] == "wrong" and first["metrics"]["time_s"]["n"] > 0,
+               "an error from a timed call on is found in the first point", first)
+    test.equal({p["factors"]["collective"] for p in points if p["status"] == "wrong"},
+               {"allreduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "sendrecv"}, "in each collective")
+
+
+def slow_rank(test):
+    out = test.path("slow.jsonl")
+    done = test.run("allreduce", "--sizes", "256K", "--algorithm", "mpi", "--in-place", "out", "--time-budget", "2s",
+                    "--inject", "slow:rank=1,factor=20", "--per-rank", "--out", out, ranks=2)
+    (point,) = support.points(out)
+    test.check(done.code == 0 and point["metrics"].get("slowest_rank") == 1 and "slow: rank 1" in done.out,
+               "a slowed rank is named", done)
+    test.check("by rank" in done.out, "--per-rank has a table by rank", done)
     test.valid(out)
 
 
@@ -162,7 +213,10 @@ BAD = [
     (["--set", "deepbench", "--sizes", "1M"], ["--set", "--sizes"]),
     (["--codec", "qsgd3"], ["qsgd3", "qsgd2"]),
     (["--overlap", "conv"], ["conv", "gemm"]),
-    (["--damage", "5"], ["--damage", "5"]),
+    (["--inject", "flip:rank=5"], ["--inject flip", "rank 5"]),
+    (["--inject", "flop:call=5"], ["flop", "flip"]),
+    (["--inject", "slow:factor=0.5"], ["factor", "0.5"]),
+    (["--inject", "drift:ppm=20"], ["drift", "--reduction span"]),
     (["--csv", "--json"], ["--csv", "--json"]),
 ]
 
@@ -188,7 +242,10 @@ def body(test):
     formats(test)
     other_collectives(test)
     fake_nodes(test)
-    damage(test)
+    injected_errors(test)
+    injected_later(test)
+    test.attempt(slow_rank, "the other rank was held up as much by other programs")
+    wrong_while_timing(test)
     measured_table(test)
     overlap(test)
     bad_input(test)

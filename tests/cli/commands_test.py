@@ -24,7 +24,8 @@ FLAGS = {
 }
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
-    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["gemm/reference"],
+    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/reference",
+    "pointwise/highway", "rnn/onednn", "sparse/highway"],
     "lr-rules": ["constant", "linear"], "models": ["mlp"], "optimizers": ["sgd", "adamw", "lars"],
     "precisions": ["fp32", "lns16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],

@@ -43,17 +43,19 @@ def sums(test):
         test.equal(m["bytes_sent_total"], 4 * wire_bits(codec, n // 2), f"{codec}: bytes on the wire are exact")
         test.check(m["encode_s"] > 0 and m["decode_s"] > 0 and m["crossover_bytes_per_s"] > 0 and
                    m["link_bytes_per_s"] > 0, f"{codec}: the row has the codec's time and the crossover", m)
+    test.equal(rows["direct", "terngrad", False]["metrics"]["bytes_sent_total"], 2 * (16 + n // 4),
+               "terngrad: two bits an element and a scale, from each rank to the other")
     errors = {c: rows["direct", c, False]["metrics"]["error"] for c in ("none", "bf16", "qsgd8", "qsgd4")}
     test.check(errors["none"] < 1e-6 and errors["bf16"] < 2e-5 < errors["qsgd8"] < 4e-4 < 0.02 < errors["qsgd4"] < 0.1,
                "errors of the sums are those of the literature", errors)
     test.check("codecs against none" in done.out and "pays below" in done.out, "the table holds codecs beside none", done)
 
 
-def damage(test):
-    done = test.run("allreduce", "--sizes", "16K", "--algorithm", "direct,ring", "--codec", "none,qsgd4,topk", "--damage",
-                    "1", "--in-place", "out", *QUICK, "--out", test.path("damage.jsonl"), ranks=2)
-    test.check(done.code == 4, "a damaged result ends with 4", done)
-    wrong = {base(p): p["metrics"]["wrong"] for p in support.points(test.path("damage.jsonl"))}
+def injected_error(test):
+    done = test.run("allreduce", "--sizes", "16K", "--algorithm", "direct,ring", "--codec", "none,qsgd4,topk", "--inject",
+                    "flip:rank=1", "--in-place", "out", *QUICK, "--out", test.path("flip.jsonl"), ranks=2)
+    test.check(done.code == 4, "an injected error ends with 4", done)
+    wrong = {base(p): p["metrics"]["wrong"] for p in support.points(test.path("flip.jsonl"))}
     test.check(len(wrong) == 3 and all(w >= 1 for w in wrong.values()), "for every codec", wrong)
 
 
@@ -121,7 +123,7 @@ def refused(test):
 
 def body(test):
     sums(test)
-    damage(test)
+    injected_error(test)
     accuracy(test)
     curves(test)
     forecasts(test)

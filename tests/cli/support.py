@@ -87,8 +87,9 @@ class Test:
 
     @staticmethod
     def environment(extra=None):
+        """This one without a launcher's variables; tables in full, since tests read them."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-        return {**kept, **(extra or {})}
+        return {**kept, "COLUMNS": "400", **(extra or {})}
 
     def run(self, *arguments, ranks=None, timeout=60, env=None, wrapper=()):
         """Runs to the end; one that is still there after `timeout` seconds is ended and counts as a failed check."""

@@ -156,6 +156,17 @@ def table_rows(text):
     return rows
 
 
+def overlap(test, text, cores, points):
+    """The default takes a progress thread where each rank has a core for it, and says where it has not."""
+    found = {(p["factors"]["ranks"], p["factors"]["overlap"]) for p in points if p["factors"]["overlap"]}
+    wanted = {(p["factors"]["ranks"], "bucketed" if p["factors"]["ranks"] * (p["factors"]["threads"] + 1) <= cores else
+               "none") for p in points if p["factors"]["overlap"]}
+    test.equal(found, wanted, f"overlap is off by itself where {cores} cores have none to spare")
+    off = [str(ranks) for ranks, kind in sorted(wanted) if kind == "none"]
+    line = f"no spare core with {', '.join(off)} ranks: overlap off"
+    test.equal(line in text, bool(off), "and a line above the tables says so")
+
+
 def damaged(points, index, change):
     copies = [json.loads(json.dumps(p)) for p in points]
     change(copies[index])
@@ -212,6 +223,7 @@ def body(test):
     test.equal(sorted(table_rows(done.out), key=str), sorted(wanted_combinations(), key=str),
                "the printed tables have a row for each")
     test.check(done.out.count("baseline: 1 rank") == 3, "each of the 3 curves names its baseline", done)
+    overlap(test, done.out, runs[0]["cores_per_node"], points)
     test.check("24 points measured, 0 kept" in done.out, "the last line counts them", done)
     controls(test, out, points)
 

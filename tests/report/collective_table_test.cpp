@@ -82,8 +82,11 @@ TEST(CollectiveTable, AWrongRowShowsHowManyAndTheReason) {
 TEST(CollectiveTable, CrowdingAndNoiseAreMarked) {
   Point p = point("ring", false, 50e-6);
   EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("50.0*")));
-  p.metrics[Metric::oversubscribed] = true;
   p.metrics[Metric::noise_run_delay] = 0.5;
+  EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0 ~"));
+  p.metrics[Metric::oversubscribed] = true;  // then own threads wait for each other: only steal says something
+  EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("~")));
+  p.metrics[Metric::noise_steal] = 0.5;
   EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0*~"));
 }
 

@@ -1,0 +1,70 @@
+"""What is injected on purpose is found, and stands in every row: wrong results end in exit code 4 with a line that says
+which call was wrong and on which rank, for strategies with collectives and with servers; nothing is found in the same
+run without them."""
+import json
+
+import support
+
+SMALL = ("--model", "mlp:784-8-10", "--batch", "4", "--ranks", "2", "--algorithm", "ring", "--threads", "1",
+         "--min-samples", "5", "--time-budget", "3s")
+STRATEGIES = ("sync", "model-averaging", "ps-sync")
+
+
+def points(test, path):
+    test.valid(path)
+    with open(path, encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [row for row in rows if "factors" in row and row["factors"]["ranks"] == 2 and
+            row["factors"]["strategy"] != "independent"]
+
+
+def wrong_results(test):
+    file = test.path("wrong.jsonl")
+    done = test.run("scale", *SMALL, "--strategy", ",".join(STRATEGIES), "--inject", "flip:call=2,rank=1", "--out", file,
+                    ranks=2)
+    test.equal(done.code, 4, "scale with wrong results exits with 4")
+    rows = points(test, file)
+    test.equal(sorted(r["factors"]["strategy"].split(":")[0] for r in rows), sorted(STRATEGIES), "each has its row")
+    for row in rows:
+        name = row["factors"]["strategy"]
+        test.equal(row["status"], "wrong", f"{name} is wrong")
+        test.check("rank 1 " in row["reason"] or "wrong sums" in row["reason"], f"{name} says why in a line: {row['reason']}")
+        test.equal(row["factors"]["inject"], "flip:call=2,rank=1", f"{name} says what was injected")
+    test.check("injected on purpose: flip:call=2,rank=1" in done.out, "the head says it too", done)
+
+
+def right_results(test):
+    file = test.path("right.jsonl")
+    done = test.run("scale", *SMALL, "--strategy", "sync,ps-sync", "--inject", "slow:rank=1,factor=2", "--out", file,
+                    ranks=2)
+    test.equal(done.code, 0, "a slow rank is no wrong result")
+    for row in points(test, file):
+        test.equal((row["status"], row["factors"]["inject"]), ("ok", "slow:factor=2,rank=1"),
+                   f"{row['factors']['strategy']} is right and says what was injected")
+
+
+def training(test):
+    arguments = ("train", "--model", "mlp:784-8-10", "--batch", "4", "--train-samples", "400", "--validation-samples",
+                 "50", "--epochs", "1", "--threads", "1")
+    wrong = test.run(*arguments, "--inject", "flip:call=20", ranks=2)
+    test.equal(wrong.code, 4, "train that turns wrong in the middle exits with 4")
+    test.check(any("rank 0" in line for line in wrong.own_lines), "and says on which rank", wrong)
+    plain = test.run(*arguments, ranks=2)
+    test.equal(plain.code, 0, "the same without it is right")
+
+
+def bad_input(test):
+    for text, word in (("flip:rank=2", "rank 2 does not exist"), ("flop", "did you mean 'flip'")):
+        done = test.run("scale", *SMALL, "--strategy", "sync", "--inject", text, ranks=2)
+        test.check(done.code == 2 and word in done.err, f"--inject {text} is refused: {word}", done)
+
+
+def body(test):
+    wrong_results(test)
+    right_results(test)
+    training(test)
+    bad_input(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)
