@@ -31,6 +31,7 @@ struct MachineState {
   std::vector<std::size_t> disturbed;  ///< turns
   std::size_t turns = 0;
   double steadiness = 1;
+  core::Stop cut = core::Stop::budget;  ///< why points ended that had not enough
 };
 
 /// Without the blocks of disturbed turns, where others are enough: of all points alike, so that none is favoured.
@@ -137,7 +138,7 @@ class Contestant {
     const TrainingTotals totals = training_->finish();
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
-      if (point_.measured.stop == core::Stop::none) point_.measured.stop = core::Stop::interrupted;
+      if (point_.measured.stop == core::Stop::none) point_.measured.stop = state.cut;
       count_between_nodes(totals);
       fill_row({.point = point_.point,
                 .training = *training_,
@@ -215,6 +216,13 @@ class Watch {
     return out;
   }
 
+  /// Collective over the world: the time of all points is over, what stands between their blocks included, and each has
+  /// the blocks that an interval needs.
+  bool is_over() const {
+    const bool over = runtime::host_clock() > end_ && state().turns >= core::fewest_blocks;
+    return session_.world().broadcast_value(over);
+  }
+
   /// Collective over the world: are there undisturbed turns enough, or is it hopeless?
   bool has_enough(std::size_t blocks) const {
     const auto s = state();
@@ -244,7 +252,7 @@ void take_turns(std::deque<Contestant>& contestants, Watch& watch, std::size_t l
       if (!c.is_wrong() && !c.round()) all_have_enough = false;
     }
     watch.round();
-    all_have_enough = all_have_enough && watch.has_enough(least_blocks);
+    all_have_enough = watch.is_over() || (all_have_enough && watch.has_enough(least_blocks));
   }
 }
 
@@ -262,7 +270,9 @@ void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& dat
     interrupted = std::current_exception();
     if (contestants.size() < points.size()) throw;
   }
-  for (auto& c : contestants) c.finish(watch.state());
+  MachineState state = watch.state();
+  if (interrupted) state.cut = core::Stop::interrupted;
+  for (auto& c : contestants) c.finish(state);
   if (interrupted) std::rethrow_exception(interrupted);
 }
 
