@@ -49,7 +49,10 @@ class Truth:
         print(f"| {experiment} | {done} | {found} | {'yes' if right else '**NO**'} |", flush=True)
 
     def preload(self, name):
-        return {"LD_PRELOAD": str(pathlib.Path(self.interposed) / f"{name}.so")}
+        path = pathlib.Path(self.interposed).resolve() / f"interposed_{name}.so"
+        if not path.exists():  # a loader that does not find it only says so
+            sys.exit(f"truth: {path} is not there: build the target interposed_{name}")
+        return {"LD_PRELOAD": str(path)}
 
     # --- intervals
 
