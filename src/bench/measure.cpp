@@ -143,14 +143,14 @@ StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t>
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {
       source_.verify_next();
-      take_sample(t, i, false);
+      take_sample(t, false);
     }
-    if (i < samples) take_sample(t, i, true);
+    if (i < samples) take_sample(t, true);
   }
   return t;
 }
 
-void StepMeter::take_sample(Taken& t, std::size_t, bool kept) {
+void StepMeter::take_sample(Taken& t, bool kept) {
   double late = 0;
   for (std::size_t k = 0; k < source_.period; ++k) {
     source_.prepare();

@@ -88,7 +88,7 @@ class StepMeter {
   struct Sum;
   std::vector<double> run_block(std::size_t samples, bool keep);
   Taken take(std::size_t samples, std::optional<std::size_t> verified);
-  void take_sample(Taken&, std::size_t place, bool kept);
+  void take_sample(Taken&, bool kept);
   std::vector<double> last_starts(const Taken&) const;
   std::vector<dataparallel::Decomposition> decompose_all(const Taken&) const;
   StepBlock in_lock_step(std::span<const dataparallel::Decomposition>) const;

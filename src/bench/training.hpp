@@ -88,8 +88,6 @@ class Training {
   /// The next step in which anything is exchanged is verified, call by call and message by message. On all ranks before
   /// the same step. It gives the bits that it would have given, only later. Cost: see dataparallel::Verifier.
   void verify_next() { verifier_.arm(); }
-  /// Was the last step verified on this rank, if only in parts? Then its time is not that of a step.
-  bool verified_last_step() const { return verifier_.verified_last_step(); }
   /// Collective, in a `quiet`: what was wrong in the steps verified since the last time, in a line that is the same on
   /// all ranks; empty: nothing. Cost: a few small collectives.
   std::string verdict() { return verifier_.verdict(); }

@@ -17,8 +17,8 @@ namespace gradmeter::dataparallel {
 /// All-reduce and reduce-scatter of fp32: with w the weights, |w·y − Σ w·x_r| must be within what rounding explains.
 /// Roundings of one element's P summands err by √P·u·Σ|x_r| with a probability of practically 1 (Higham & Mary, SISC
 /// 2019), and as weights do not know of them they add up as a random walk: 16·√P·u·Σ‖x_r‖ (over P for an average; u =
-/// 2^-24) is beyond 8 standard deviations. An error of one element is found from twice that on: with two ranks'
-/// gradients of length 10 each from 6e-5 on, with a thousand ranks' averaged ones of length 1 from 1e-4 on.
+/// 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure to be found
+/// from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
 /// All-gather, broadcast, messages and mail copy: their bits must be the same (linear_hash).
 /// All-reduces that a codec takes, whose results are no sums, must have the same bits on all ranks; how near the sum
 /// they come, known data must show.
