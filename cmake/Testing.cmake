@@ -1,5 +1,6 @@
-# gradmeter_test(ROOM [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s]): GoogleTest cases in one process,
-# ranks as threads. The program is test_ROOM unless named.
+# gradmeter_test(ROOM [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [TAKING_TURNS ...]):
+# GoogleTest cases in one process, ranks as threads. The program is test_ROOM unless named; ALONE as in Room.cmake.
+# TAKING_TURNS: long cases whose ranks never run at once (virtual time), where the thread sanitizer has nothing to see.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
 # program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS).
 find_package(GTest REQUIRED)
@@ -25,13 +26,17 @@ set(GRADMETER_MPIEXEC_ENV
 # The tests' own loops are short: a lower level compiles them in three quarters of the time. What they test keeps its own.
 add_library(gradmeter_test_options INTERFACE)
 target_compile_options(gradmeter_test_options INTERFACE $<$<CONFIG:Release>:-O1>)
+# Under the sanitizers they have a third of the instructions without any optimisation, and compile in a third of the time.
+if(GRADMETER_SANITIZE)
+  target_compile_options(gradmeter_test_options INTERFACE -O0 -fno-sanitize=undefined)
+endif()
 
 # What the sanitizers run is all that their presets build: programs for real ranks would double the time.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 
 function(gradmeter_test ROOM)
-  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE;TAKING_TURNS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -39,6 +44,7 @@ function(gradmeter_test ROOM)
     set(T_PROGRAM test_${ROOM})
   endif()
   add_executable(${T_PROGRAM} ${T_SOURCES})
+  gradmeter_leave_alone("${T_SOURCES}" "${T_ALONE}")
   target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${ROOM} ${T_USES} gradmeter_test_options GTest::gmock GTest::gtest_main)
   target_include_directories(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(unit_tests ${T_PROGRAM})
@@ -47,16 +53,29 @@ function(gradmeter_test ROOM)
   endif()
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
+  if(GRADMETER_SANITIZE)
+    gradmeter_add_shards(${T_PROGRAM} "unit;${ROOM};${T_LABELS}" "${T_TAKING_TURNS}")
+    return()
+  endif()
+  gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
+  gradmeter_label_cases(${T_PROGRAM} unit ${ROOM} ${T_LABELS})
+endfunction()
+
+# A program under a sanitizer starts in half a second, which 2,500 cases would each pay: so a processor's share of its
+# cases runs in one process.
+function(gradmeter_add_shards PROGRAM LABELS TAKING_TURNS)
   # The thread sanitizer does not know how OpenMP's threads wait for each other (GCC's libgomp uses futexes of its own)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.
-  set(environment)
+  set(environment GTEST_TOTAL_SHARDS=4)
   if(GRADMETER_SANITIZE STREQUAL "thread")
-    set(environment ENVIRONMENT OMP_NUM_THREADS=1)
+    list(JOIN TAKING_TURNS ":" turns)
+    list(APPEND environment OMP_NUM_THREADS=1 "GTEST_FILTER=-${turns}")
   endif()
-  # Listing the cases runs the program: with a sanitizer on a busy machine that takes longer than the usual 5 s.
-  gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${T_TIMEOUT} ${environment})
-  gradmeter_label_cases(${T_PROGRAM} unit ${ROOM} ${T_LABELS})
+  foreach(shard RANGE 3)
+    add_test(NAME ${PROGRAM}.${shard} COMMAND ${PROGRAM} --gtest_brief=1)
+    set_tests_properties(${PROGRAM}.${shard} PROPERTIES
+      TIMEOUT 900 LABELS "${LABELS}" ENVIRONMENT "${environment};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 # Gives every case of a test program its labels. gtest_discover_tests itself keeps only the first of a list (CMake 3.25);

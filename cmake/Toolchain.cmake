@@ -16,7 +16,9 @@ endif()
 
 add_library(gradmeter_options INTERFACE)
 target_include_directories(gradmeter_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(gradmeter_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+target_compile_options(gradmeter_options INTERFACE -Wall -Wextra -Wpedantic -Wnon-virtual-dtor)
+# Of files that are compiled together each sees the others' constants, and may have a variable of that name.
+target_compile_options(gradmeter_options INTERFACE $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wshadow=local,-Wshadow>)
 if(GRADMETER_WARNINGS_AS_ERRORS)
   target_compile_options(gradmeter_options INTERFACE -Werror)
 endif()

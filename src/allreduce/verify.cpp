@@ -22,13 +22,13 @@ std::string wrong(std::uint32_t rank, std::uint32_t block, const Fingerprint& ha
 
 }  // namespace
 
-Verdict verify(const Schedule& s) {
+ScheduleVerdict verify(const Schedule& s) {
   const std::vector<Fingerprint> given = contributions(s);
   std::vector<Fingerprint> values = given;
   const Due due(s, given);
   FingerprintAlgebra algebra;
   Played played = Player<FingerprintAlgebra>(s, algebra, values).play();
-  Verdict v{.fault = std::move(played.fault), .same_bits = true, .cost = std::move(played.cost)};
+  ScheduleVerdict v{.fault = std::move(played.fault), .same_bits = true, .cost = std::move(played.cost)};
   if (v.ok()) v.fault = algebra.fault;
   const bool is_sum = s.goal() == Goal::all_reduce || s.goal() == Goal::reduce_scatter;
   for (std::size_t i = 0; i < values.size() && v.ok(); ++i) {

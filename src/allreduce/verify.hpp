@@ -8,7 +8,7 @@
 
 namespace gradmeter::allreduce {
 
-struct Verdict {
+struct ScheduleVerdict {
   std::string fault;      ///< empty: right
   bool same_bits = true;  ///< every rank's value of a block was summed in the same tree
   CountedCost cost;
@@ -16,6 +16,6 @@ struct Verdict {
 };
 
 /// Cost: O(steps) time, O(ranks × blocks) memory; a ring of 1024 ranks takes under a second.
-Verdict verify(const Schedule&);
+ScheduleVerdict verify(const Schedule&);
 
 }  // namespace gradmeter::allreduce

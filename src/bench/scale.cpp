@@ -39,7 +39,8 @@ TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
                    .transport = p.transport.value_or(dataparallel::TransportKind::automatic),
                    .overlap = p.overlap.value_or(Overlap::none),
                    .optimizer = o.optimizer,
-                   .seed = o.seed};
+                   .seed = o.seed,
+                   .step_size = p.strategy->info().step_size};  // so that weights stay finite, as checks need them
   if (p.algorithm && p.algorithm->is_vendor()) c.transport = dataparallel::TransportKind::mpi;
   if (p.bucket_bytes) c.bucket_bytes = *p.bucket_bytes;
   c.injection = o.injection;

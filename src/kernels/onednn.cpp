@@ -74,20 +74,16 @@ Tensor::Tensor(const dnnl::memory::desc& d, const dnnl::engine& engine)
     : storage_(std::max<std::size_t>(d.get_size(), 1)), memory_(d, engine, storage_.data()), type_(d.data_type()) {}
 
 void Tensor::fill(std::uint64_t seed, double scale) {
-  const Type t = type_;
-  const std::size_t n = elements_of(memory_.get_desc()), w = width(t);
-  const core::Random random(seed, 0x7261);
-  // A table of draws, entered at random: each element is still its own choice, and large tensors are filled quickly.
-  const std::size_t table_size = TablePlaces::size_for(n);
-  std::vector<std::byte> table(table_size * w);
-  for (std::size_t i = 0; i < table_size; ++i) {
-    const double value = t == Type::u8   ? static_cast<double>(random.below(i, 256))
-                         : t == Type::s8 ? (static_cast<double>(random.below(i, 255)) - 127) * scale
-                                         : random.gaussian(i) * scale;
-    store(t, table.data() + i * w, value);
+  const std::size_t n = elements(), w = width(type_);
+  TablePlaces places(core::Random(seed, 0x7261).bits(0));
+  const auto draws = gaussian_draws();
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = places.next();
+    const double value = type_ == Type::u8   ? static_cast<double>(at % 256)
+                         : type_ == Type::s8 ? (static_cast<double>(at % 255) - 127) * scale
+                                             : draws[at] * scale;
+    store(type_, storage_.data() + i * w, value);
   }
-  TablePlaces places(random.bits(table_size), table_size);
-  for (std::size_t i = 0; i < n; ++i) std::memcpy(storage_.data() + i * w, table.data() + places.next() * w, w);
 }
 
 Tensor Tensor::dense(Tag tag) const {
@@ -112,6 +108,12 @@ std::vector<double> Tensor::values(Tag tag) const {
   std::vector<double> out(elements());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = plain.at(i);
   return out;
+}
+
+OperandTypes operand_types(Precision p) {
+  if (p == Precision::bf16) return {Type::bf16, Type::bf16, Type::bf16};
+  if (p == Precision::int8) return {Type::u8, Type::s8, Type::s32};
+  return {Type::f32, Type::f32, Type::f32};
 }
 
 void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& attributes) {

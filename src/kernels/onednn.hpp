@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/aligned.hpp"
+#include "kernels/problem.hpp"
 
 namespace gradmeter::kernels::onednn {
 
@@ -62,6 +63,11 @@ void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& = {});
 /// products of 8-bit integers are summed exactly (VNNI; before it pairs of them saturated at 16 bits).
 bool has_bf16();
 bool has_exact_int8();
+/// Of a product or convolution: what it multiplies, and what it sums into.
+struct OperandTypes {
+  Type left, right, result;
+};
+OperandTypes operand_types(Precision);
 /// One element of a dense tensor changes by so much (rounded to its type).
 void add_to_element(Tensor&, std::size_t index, double by);
 

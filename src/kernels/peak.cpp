@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr std::array<std::size_t, 3> sides{384, 768, 1536};
 
-struct Trial {
+struct TimedProduct {
   GemmProblem problem;
   std::unique_ptr<Gemm> gemm;
   double best = 0;  // FLOP/s
@@ -44,21 +44,21 @@ core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
   constexpr std::size_t largest = sides.back() * sides.back();
   const AlignedVector<float> a = random_floats(largest, 0), b = random_floats(largest, 1);
   AlignedVector<float> c(largest);
-  std::vector<Trial> trials;
+  std::vector<TimedProduct> products;
   for (const std::size_t side : sides) {
     const GemmProblem problem{.m = side, .n = side, .k = side};
-    trials.push_back({problem, make_gemm(problem)});
+    products.push_back({problem, make_gemm(problem)});
   }
   constexpr int least_rounds = 2;  // the first touches memory for the first time
   const auto start = Clock::now();
   for (int round = 0; round < least_rounds || seconds_since(start) < budget.value; ++round)
-    for (Trial& trial : trials) {
-      const std::size_t elements = trial.problem.m * trial.problem.n;
+    for (TimedProduct& product : products) {
+      const std::size_t elements = product.problem.m * product.problem.n;
       const auto begin = Clock::now();
-      trial.gemm->run({a.data(), elements}, {b.data(), elements}, {}, {c.data(), elements});
-      trial.best = std::max(trial.best, trial.problem.flops() / seconds_since(begin));
+      product.gemm->run({a.data(), elements}, {b.data(), elements}, {}, {c.data(), elements});
+      product.best = std::max(product.best, product.problem.flops() / seconds_since(begin));
     }
-  return {std::ranges::max_element(trials, {}, &Trial::best)->best};
+  return {std::ranges::max_element(products, {}, &TimedProduct::best)->best};
 }
 
 core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget) {

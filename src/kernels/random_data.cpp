@@ -6,18 +6,20 @@
 
 namespace gradmeter::kernels {
 
+std::span<const double> gaussian_draws() {
+  static const std::vector<double> draws = [] {
+    const core::Random random(0, 0x6761);
+    std::vector<double> table(draw_table_size);
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = random.gaussian(i);
+    return table;
+  }();
+  return draws;
+}
+
 void fill_gaussian(std::span<float> values, std::uint64_t seed, double scale) {
-  const core::Random random(seed, 0x6761);
-  const auto draw = [&](std::size_t i) { return static_cast<float>(random.gaussian(i) * scale); };
-  const std::size_t table_size = TablePlaces::size_for(values.size());
-  if (values.size() <= table_size) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = draw(i);
-    return;
-  }
-  std::vector<float> table(table_size);
-  for (std::size_t i = 0; i < table.size(); ++i) table[i] = draw(i);
-  TablePlaces places(random.bits(0), table_size);
-  for (float& x : values) x = table[places.next()];
+  const auto draws = gaussian_draws();
+  TablePlaces places(core::Random(seed, 0x6761).bits(0));
+  for (float& x : values) x = static_cast<float>(draws[places.next()] * scale);
 }
 
 }  // namespace gradmeter::kernels

@@ -18,15 +18,6 @@ using onednn::Tensor;
 using onednn::Type;
 using Description = dnnl::memory::desc;
 
-struct Types {
-  Type input, filters, output;
-};
-Types types_of(Precision p) {
-  if (p == Precision::bf16) return {Type::bf16, Type::bf16, Type::bf16};
-  if (p == Precision::int8) return {Type::u8, Type::s8, Type::s32};
-  return {Type::f32, Type::f32, Type::f32};
-}
-
 /// The three tensors of a pass, in the layouts that the library wants: two are read, or their gradients, one computed.
 struct Made {
   dnnl::primitive primitive;
@@ -43,13 +34,13 @@ class Maker {
         output_{s.batch, s.filters, s.out_height(), s.out_width()},
         strides_{onednn::dim(s.stride_height), onednn::dim(s.stride_width)},
         pads_{onednn::dim(s.pad_height), onednn::dim(s.pad_width)},
-        types_(types_of(p)) {
+        types_(onednn::operand_types(p)) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
 
-  Description input(Tag tag) const { return input_.in(types_.input, tag); }
-  Description filters(Tag tag) const { return filters_.in(types_.filters, tag); }
-  Description output(Tag tag) const { return output_.in(types_.output, tag); }
+  Description input(Tag tag) const { return input_.in(types_.left, tag); }
+  Description filters(Tag tag) const { return filters_.in(types_.right, tag); }
+  Description output(Tag tag) const { return output_.in(types_.result, tag); }
 
   Made make(Pass pass) const {
     if (pass == Pass::backward_data) return backward_data();
@@ -97,7 +88,7 @@ class Maker {
   dnnl::engine engine_;
   Extents input_, filters_, output_;
   dnnl::memory::dims strides_, pads_;
-  Types types_;
+  onednn::OperandTypes types_;
   dnnl::primitive_attr attributes_;
 };
 
@@ -110,12 +101,12 @@ Arguments arguments_of(Pass p) {
   return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
 }
 
-struct Operands {
-  Tensor input, filters, output;
-  std::unordered_map<int, dnnl::memory> arguments = {};
-};
-
 class ConvTrial final : public Trial {
+  struct Operands {
+    Tensor input, filters, output;
+    std::unordered_map<int, dnnl::memory> arguments = {};
+  };
+
  public:
   ConvTrial(const Problem& p, const TrialOptions& o)
       : problem_(p),

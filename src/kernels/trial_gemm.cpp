@@ -15,24 +15,15 @@ using onednn::Tag;
 using onednn::Tensor;
 using onednn::Type;
 
-struct Types {
-  Type a, b, c;
-};
-Types types_of(Precision p) {
-  if (p == Precision::bf16) return {Type::bf16, Type::bf16, Type::bf16};
-  if (p == Precision::int8) return {Type::u8, Type::s8, Type::s32};
-  return {Type::f32, Type::f32, Type::f32};
-}
-
 dnnl::memory::desc matrix(std::size_t rows, std::size_t columns, Type type, Transpose t) {
   return {{onednn::dim(rows), onednn::dim(columns)}, type, t == Transpose::yes ? Tag::ba : Tag::ab};
 }
 
-struct Operands {
-  Tensor a, b, c;
-};
-
 class GemmTrial final : public Trial {
+  struct Operands {
+    Tensor a, b, c;
+  };
+
  public:
   GemmTrial(const Problem& p, const TrialOptions& o)
       : s_(std::get<GemmShape>(p.shape)),
@@ -43,8 +34,8 @@ class GemmTrial final : public Trial {
         matmul_(description_),
         scratch_(description_.scratchpad_desc(), engine_),
         seed_(o.seed) {
-    const Types t = types_of(precision_);
-    Tensor plain_b(matrix(s_.k, s_.n, t.b, s_.transpose_b), engine_);
+    const onednn::OperandTypes t = onednn::operand_types(precision_);
+    Tensor plain_b(matrix(s_.k, s_.n, t.right, s_.transpose_b), engine_);
     for (std::size_t i = 0; i < o.sets; ++i) {
       sets_.push_back({Tensor(description_.src_desc(), engine_), Tensor(description_.weights_desc(), engine_),
                        Tensor(description_.dst_desc(), engine_)});
@@ -83,13 +74,14 @@ class GemmTrial final : public Trial {
 
  private:
   dnnl::matmul::primitive_desc describe() const {
-    const Types t = types_of(precision_);
-    auto b = matrix(s_.k, s_.n, t.b, s_.transpose_b);
-    if (s_.packed) b = {{onednn::dim(s_.k), onednn::dim(s_.n)}, t.b, Tag::any};
+    const onednn::OperandTypes t = onednn::operand_types(precision_);
+    auto b = matrix(s_.k, s_.n, t.right, s_.transpose_b);
+    if (s_.packed) b = {{onednn::dim(s_.k), onednn::dim(s_.n)}, t.right, Tag::any};
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     return onednn::checked("creation of a matmul primitive", [&]() -> dnnl::matmul::primitive_desc {
-      return {dnnl::matmul::desc(matrix(s_.m, s_.k, t.a, s_.transpose_a), b, matrix(s_.m, s_.n, t.c, Transpose::no)),
+      return {dnnl::matmul::desc(matrix(s_.m, s_.k, t.left, s_.transpose_a), b,
+                                 matrix(s_.m, s_.n, t.result, Transpose::no)),
               attributes, engine_};
     });
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <vector>
 
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
@@ -14,11 +15,11 @@
 namespace gradmeter::kernels {
 namespace {
 
-struct Operands {
-  AlignedVector<Lns16> a, b, c;
-};
-
 class LnsTrial final : public Trial {
+  struct Operands {
+    AlignedVector<Lns16> a, b, c;
+  };
+
  public:
   LnsTrial(const Problem& p, const TrialOptions& o)
       : s_(std::get<GemmShape>(p.shape)),
@@ -52,11 +53,14 @@ class LnsTrial final : public Trial {
 
  private:
   void fill(AlignedVector<Lns16>& out, std::uint64_t seed) const {
-    const core::Random random(seed, 0x6c6e);
-    std::vector<Lns16> table(TablePlaces::size_for(out.size()));
-    for (std::size_t i = 0; i < table.size(); ++i) table[i] = lns_.encode(random.gaussian(i));
-    TablePlaces places(random.bits(table.size()), table.size());
-    for (Lns16& x : out) x = table[places.next()];
+    TablePlaces places(core::Random(seed, 0x6c6e).bits(0));
+    for (Lns16& x : out) x = draws_[places.next()];
+  }
+
+  std::vector<Lns16> encoded_draws() const {
+    std::vector<Lns16> out;
+    for (const double x : gaussian_draws()) out.push_back(lns_.encode(x));
+    return out;
   }
 
   /// Sums in the system have one right answer, bit for bit: the scalar type's, in the order of k. Linear ones are held
@@ -84,6 +88,7 @@ class LnsTrial final : public Trial {
   GemmShape s_;
   LnsSum sum_;
   Lns lns_{8};
+  std::vector<Lns16> draws_ = encoded_draws();
   GemmProblem problem_;
   std::unique_ptr<LnsGemm> gemm_;
   std::uint64_t seed_;

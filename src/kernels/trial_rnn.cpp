@@ -23,12 +23,12 @@ double quantized(double x) {
 }
 double as_bf16(double x) { return core::to_float(core::bf16_format, core::from_double(core::bf16_format, x)); }
 
-struct Operands {
-  std::unordered_map<int, Tensor> tensors = {};
-  std::unordered_map<int, dnnl::memory> arguments = {};
-};
-
 class RnnTrial final : public Trial {
+  struct Operands {
+    std::unordered_map<int, Tensor> tensors = {};
+    std::unordered_map<int, dnnl::memory> arguments = {};
+  };
+
  public:
   RnnTrial(const Problem& p, const TrialOptions& o)
       : problem_(p),

@@ -11,12 +11,12 @@
 namespace gradmeter::kernels {
 namespace {
 
-struct Operands {
-  SparseMatrix a;
-  AlignedVector<float> b, c;
-};
-
 class SparseTrial final : public Trial {
+  struct Operands {
+    SparseMatrix a;
+    AlignedVector<float> b, c;
+  };
+
  public:
   SparseTrial(const SparseShape& s, const TrialOptions& o) : s_(s) {
     for (std::size_t i = 0; i < o.sets; ++i) {

@@ -158,14 +158,15 @@ std::string find_file(const std::string& directory, std::string_view part, std::
          kind);
 }
 
-struct Part {
+struct ImageSet {
   std::string images_path;
   IdxImages images;
   std::vector<std::uint8_t> labels;
 };
 
-Part read_part(const std::string& directory, std::string_view part) {
-  Part result{.images_path = find_file(directory, fmt::format("{}-images", part), "idx3"), .images = {}, .labels = {}};
+ImageSet read_set(const std::string& directory, std::string_view part) {
+  ImageSet result{
+      .images_path = find_file(directory, fmt::format("{}-images", part), "idx3"), .images = {}, .labels = {}};
   const std::string labels_path = find_file(directory, fmt::format("{}-labels", part), "idx1");
   result.images = read_idx_images(result.images_path);
   result.labels = read_idx_labels(labels_path);
@@ -207,7 +208,7 @@ DataSplit read_idx_directory(const std::string& directory, std::size_t train_mos
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored))
     refuse(directory, "not a directory: the folder that holds MNIST's four files is wanted");
-  Part train = read_part(directory, "train"), validation = read_part(directory, "t10k");
+  ImageSet train = read_set(directory, "train"), validation = read_set(directory, "t10k");
   const IdxImages &a = train.images, &b = validation.images;
   if (a.rows != b.rows || a.columns != b.columns)
     refuse(validation.images_path, "holds images of {}x{} pixels, and {} of {}x{}: they must be equal", b.rows,

@@ -10,10 +10,7 @@ namespace gradmeter::model {
 
 namespace {
 
-using kernels::GemmProblem;
 using kernels::require_elements;
-
-Cost cost(const GemmProblem& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
 
 }  // namespace
 

@@ -7,14 +7,6 @@
 #include "kernels/threads.hpp"
 
 namespace gradmeter::model {
-namespace {
-
-using kernels::GemmProblem;
-
-Cost cost(const GemmProblem& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
-
-}  // namespace
-
 std::span<float> Allotment::take(std::size_t floats, bool seen_by_peers) {
   constexpr std::size_t line = kernels::cache_line_bytes / sizeof(float);
   Block& b = seen_by_peers ? seen_ : own_;

@@ -37,6 +37,8 @@ struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's samples, float64
   std::size_t correct = 0;  ///< top-1
   std::size_t samples = 0;
+  /// Of ranks that do not have the loss: 0.
+  double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 
 /// inputs [samples × features] fp32, row-major; labels [samples] int32. On the host or on a device, as the model is.

@@ -29,7 +29,7 @@ std::vector<Shape> shapes_to_try(const AlgorithmChoice& algorithm, std::uint32_t
 }
 
 /// Schedules share the slices: what a rank sends is their mean.
-StatedCost counted_over(const std::vector<Verdict>& verdicts) {
+StatedCost counted_over(const std::vector<ScheduleVerdict>& verdicts) {
   StatedCost counted;
   std::vector<double> sent(verdicts.front().cost.blocks_sent.size(), 0.0);
   const auto schedules = static_cast<double>(verdicts.size());
@@ -74,7 +74,7 @@ void expect_right_at_the_stated_cost(const AlgorithmChoice& a, Shape shape, Goal
     return fmt::format("{} {} p {} ranks per node {} root {}", a.name, name(goal), shape.ranks, shape.ranks_per_node,
                        root);
   };
-  std::vector<Verdict> verdicts;
+  std::vector<ScheduleVerdict> verdicts;
   for (const auto& s : a.make(shape, goal, root)) {
     ASSERT_EQ(s->goal(), goal) << where();
     verdicts.push_back(verify(*s));

@@ -83,7 +83,7 @@ TEST(Verifier, NoticesRanksThatSumInDifferentOrders) {
       if (k == 1 && r == 2) out = {{recv_reduce, 1, {}}, {finish, 2, {}}};
     }
   };
-  const Verdict v = verify(Uneven());
+  const ScheduleVerdict v = verify(Uneven());
   EXPECT_EQ(v.fault, "");
   EXPECT_FALSE(v.same_bits);
 }

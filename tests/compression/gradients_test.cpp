@@ -20,11 +20,11 @@ std::vector<float> drawn(std::string_view name, std::size_t n, std::uint64_t see
   return out;
 }
 
-struct Moments {
+struct SampleMoments {
   double mean = 0, variance = 0, kurtosis = 0, zeros = 0;
 };
-Moments moments(const std::vector<float>& x) {
-  Moments m;
+SampleMoments moments(const std::vector<float>& x) {
+  SampleMoments m;
   const auto n = static_cast<double>(x.size());
   for (const double v : x) {
     m.mean += v / n;

@@ -13,9 +13,6 @@ namespace {
 /// Weights to which all pairs are added while they are in the cache.
 constexpr std::size_t stretch = 8192;
 
-/// Of ranks that do not have the loss: 0.
-double mean_loss(const model::Outcome& o) { return o.samples > 0 ? o.loss_sum / static_cast<double>(o.samples) : 0; }
-
 class EvolutionStrategy final : public Strategy {
  public:
   EvolutionStrategy(std::size_t pairs, float sigma, std::uint64_t seed) : pairs_(pairs), sigma_(sigma), seed_(seed) {}
@@ -40,7 +37,7 @@ class EvolutionStrategy final : public Strategy {
     std::size_t samples = 0;
     for (std::size_t k = first; k < first + own; ++k) {
       const auto plus = at(w, batch, noise(step, k), sigma_), minus = at(w, batch, noise(step, k), -sigma_);
-      gains_[k] = static_cast<float>(mean_loss(minus) - mean_loss(plus));
+      gains_[k] = static_cast<float>(minus.mean_loss() - plus.mean_loss());
       loss += plus.loss_sum + minus.loss_sum;
       correct += static_cast<double>(plus.correct + minus.correct);
       samples = plus.samples;

@@ -15,9 +15,6 @@ namespace {
 
 constexpr std::size_t longest_run = 1 << 16;  // any: runs are of no size that matters here
 
-/// Of ranks that do not have the loss: 0.
-double mean_loss(const model::Outcome& o) { return o.samples > 0 ? o.loss_sum / static_cast<double>(o.samples) : 0; }
-
 struct Search {
   std::size_t size = 0, survivors = 0;
   double mutation = 0, decay = 1;
@@ -58,12 +55,12 @@ class Population final : public Strategy {
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const std::size_t yardstick = ranking_.front();
-    double par = owns(yardstick) ? 0 : mean_loss(evaluate(w, batch, survivor(0)));
+    double par = owns(yardstick) ? 0 : evaluate(w, batch, survivor(0)).mean_loss();
     model::Outcome best;
     std::vector<double> losses;
     for (std::size_t k = 0; k < members_.size(); ++k) {
       const auto outcome = evaluate(w, batch, members_[k]);
-      losses.push_back(mean_loss(outcome));
+      losses.push_back(outcome.mean_loss());
       if (first_ + k == yardstick) par = losses.back();
       if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
     }
