@@ -13,16 +13,18 @@ function(gradmeter_room NAME)
   target_link_libraries(gradmeter_${NAME} PUBLIC gradmeter_options ${ROOM_USES} PRIVATE ${ROOM_PRIVATELY})
 endfunction()
 
-# A unity build (the tests in preset ci; all in the sanitizers') compiles several sources as one unit, where names of unnamed namespaces must
-# differ. Apart stay ALONE, whose names others have too, and the files that Highway includes once an instruction set.
+# A unity build (the tests in preset ci, all in the sanitizers') compiles several sources as one unit, where names of
+# unnamed namespaces must differ. Apart stay ALONE, whose names others have too, files that Highway includes once an
+# instruction set, and generated ones.
 function(gradmeter_leave_alone SOURCES ALONE)
   foreach(source ${SOURCES})
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+    cmake_path(IS_PREFIX CMAKE_CURRENT_SOURCE_DIR ${path} written)
     set(includes_itself)
     if(EXISTS ${path})
       file(STRINGS ${path} includes_itself REGEX "foreach_target.h" LIMIT_COUNT 1)
     endif()
-    if(includes_itself OR source IN_LIST ALONE)
+    if(includes_itself OR source IN_LIST ALONE OR NOT written)
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()

@@ -55,15 +55,15 @@ std::string percent_of_time(const Point& p, Metric part) {
 
 std::string gigabytes(const Point& p, Metric m) { return digits(p.metrics.number(m) * 1e-9); }
 
-double integer(const core::Value& v) {
+double real(const core::Value& v) {
   const auto* i = std::get_if<std::int64_t>(&v);
   return i ? static_cast<double>(*i) : std::nan("");
 }
 
 /// The call without a codec by the same formula: its bytes at the link's rate and nothing else [s].
 double plain_by_the_link(const Point& p) {
-  const double ranks = integer(p.factors[Factor::ranks]);
-  return 2 * (ranks - 1) / ranks * integer(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
+  const double ranks = real(p.factors[Factor::ranks]);
+  return 2 * (ranks - 1) / ranks * real(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
 }
 
 std::vector<std::string> row(const Pair& pair, const Labels& codecs) {
