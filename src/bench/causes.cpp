@@ -113,12 +113,13 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
   return c;
 }
 
-std::string bound_by(const Causes& c, double step_s, bool oversubscribed, bool disturbed) {
+std::string bound_by(const Causes& c, double step_s, bool oversubscribed, double unsteady) {
   constexpr double little = 0.05;
   // How far the loss may be from what it seems: the efficiency's interval, as time.
   const double doubt = (c.speed.high - c.speed.low) / 2 * step_s;
   if (c.lost < little * step_s && !(doubt > little * step_s)) return "compute";
-  if (disturbed || !(c.lost > doubt)) return "undecided";
+  const double unsure = unsteady * step_s;
+  if (!(c.lost > std::max(doubt, unsure))) return "undecided";
   const Estimate other{c.other, c.other, c.other};
   struct Named {
     const char* word;
@@ -133,7 +134,7 @@ std::string bound_by(const Causes& c, double step_s, bool oversubscribed, bool d
   const auto largest =
       std::max_element(all.begin(), all.end(), [](const Named& a, const Named& b) { return a.e.value < b.e.value; });
   for (const auto& n : all) {
-    if (&n != &*largest && n.e.high >= largest->e.low) return "undecided";
+    if (&n != &*largest && n.e.high + unsure >= largest->e.low) return "undecided";
   }
   return largest->word;
 }

@@ -47,7 +47,8 @@ Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double c
 
 /// One word: compute (under a twentieth of the step was lost), or the part that is larger than all others by more than
 /// the intervals: memory or cores (contention), straggle, interference, wait, wire, other; undecided where intervals
-/// overlap or the machine was disturbed.
-std::string bound_by(const Causes&, double step_s, bool oversubscribed, bool disturbed);
+/// overlap, or where the machine's unsteadiness may explain the difference.
+/// `unsteady`: the share of a step by which the machine's state made steps longer or shorter, 0 where it was quiet.
+std::string bound_by(const Causes&, double step_s, bool oversubscribed, double unsteady);
 
 }  // namespace gradmeter::bench

@@ -129,11 +129,14 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }
 
-bool is_disturbed(const core::Metrics& m) {
+/// How much of a step the machine's state may explain: 0 where nothing noticeable went on beside the run.
+double unsteadiness(const core::Metrics& m) {
   constexpr double noticeable = 0.05;
-  const auto above = [&](Metric x) { return m.number(x) > noticeable; };  // NaN is not
-  return above(Metric::noise_steal) || above(Metric::noise_run_delay) ||
-         2 * m.number(Metric::disturbed_blocks) > m.number(Metric::blocks);
+  const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
+  const double kept = std::max(known(Metric::noise_steal), known(Metric::noise_run_delay));
+  const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);
+  if (!disturbed && !(kept > noticeable)) return 0;
+  return std::max(kept, disturbed ? 1 / m.number(Metric::steadiness) - 1 : 0);
 }
 
 }  // namespace
@@ -154,7 +157,7 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   fill_efficiency(p, to.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
   const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
-  m[Metric::bound_by] = bound_by(c, step, crowded && *crowded, is_disturbed(m));
+  m[Metric::bound_by] = bound_by(c, step, crowded && *crowded, unsteadiness(m));
 }
 
 }  // namespace gradmeter::bench

@@ -239,7 +239,7 @@ std::string scale_legend(std::span<const Point> points) {
       "            rate, both measured in turn with it\n"
       "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "
       "under\n"
-      "            a twentieth was lost; undecided: within the intervals, or the machine was disturbed\n";
+      "            a twentieth was lost; undecided: within the intervals, or what a disturbed machine explains\n";
   if (apart) {
     out +=
         "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "

@@ -22,6 +22,16 @@ TEST(CanaryTimes, ARatioIsAgainstTheBestOfTheRunAlsoOfALaterOne) {
   EXPECT_DOUBLE_EQ(t.ratio(2), 1);
 }
 
+TEST(CanaryTimes, OneLuckyRoundOfManyDoesNotDisturbTheOthers) {
+  CanaryTimes t = times_of({0.5});
+  for (int i = 0; i < 29; ++i) t.add(1);
+  EXPECT_DOUBLE_EQ(t.ratio(1), 1);
+  EXPECT_FALSE(t.disturbed(1));
+  EXPECT_DOUBLE_EQ(t.steadiness(), 1);
+  t.add(0.5), t.add(0.5), t.add(0.5);
+  EXPECT_TRUE(t.disturbed(1)) << "what is reached again and again is the machine's state";
+}
+
 TEST(CanaryTimes, ARoundIsDisturbedFromATenthOn) {
   const CanaryTimes t = times_of({1, 1.09, 1.11, 30});
   EXPECT_FALSE(t.disturbed(0));
