@@ -123,7 +123,8 @@ class Truth:
             control = self.run(*base, ranks=2)
             self.judge_wrong(f"wrong data, {name}", "nothing", control, 0)
             # A step makes a call at least, so half of the timed steps lie after this one.
-            timed = min(p["metrics"]["time_s"]["n"] for p in control[2] if p["factors"]["strategy"] == name)
+            timed = min(p["metrics"]["time_s"]["n"] for p in control[2]
+                        if p["factors"]["strategy"].split(":")[0] == name and p["factors"]["ranks"] == 2)
             for call in (1,) if self.quick else (1, 5, min(400, timed // 2)):
                 flip = f"flip:call={call},rank=0"
                 self.judge_wrong(f"wrong data, {name}", f"--inject {flip}",
