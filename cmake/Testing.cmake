@@ -26,7 +26,7 @@ set(GRADMETER_MPIEXEC_ENV
 # The tests' own loops are short: a lower level compiles them in three quarters of the time. What they test keeps its own.
 add_library(gradmeter_test_options INTERFACE)
 target_compile_options(gradmeter_test_options INTERFACE $<$<CONFIG:Release>:-O1>)
-# Under the sanitizers they have a third of the instructions without any optimisation, and compile in a third of the time.
+# Under the sanitizers most of the build would be theirs; what these are to look at is the library.
 if(GRADMETER_SANITIZE)
   target_compile_options(gradmeter_test_options INTERFACE -O0 -fno-sanitize=undefined)
 endif()
@@ -61,8 +61,7 @@ function(gradmeter_test ROOM)
   gradmeter_label_cases(${T_PROGRAM} unit ${ROOM} ${T_LABELS})
 endfunction()
 
-# A program under a sanitizer starts in half a second, which 2,500 cases would each pay: so a processor's share of its
-# cases runs in one process.
+# Under a sanitizer a quarter of the cases runs in one process: each of 2,500 would pay for a start of its own.
 function(gradmeter_add_shards PROGRAM LABELS TAKING_TURNS)
   # The thread sanitizer does not know how OpenMP's threads wait for each other (GCC's libgomp uses futexes of its own)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.

@@ -112,13 +112,10 @@ if $quick; then
   stage "test $preset" run_tests "$preset" --label-regex unit
 else
   stage "test $preset" run_tests "$preset"
-  $sanitizers || stage clang-tidy scripts/tidy.sh --preset "$preset"
+  stage clang-tidy scripts/tidy.sh --preset "$preset"
 fi
 if $sanitizers; then
-  if prepare asan; then
-    stage clang-tidy scripts/tidy.sh --preset asan
-    stage "test asan" run_tests asan
-  fi
+  prepare asan && stage "test asan" run_tests asan
   # On kernels that randomise addresses widely the thread sanitizer of GCC 12 finds no room for its shadow memory.
   # The build runs the test programs too: to list their cases.
   if setarch --addr-no-randomize true 2>/dev/null; then wrapper=(setarch --addr-no-randomize); fi

@@ -24,8 +24,7 @@ class TablePlaces {
   std::uint64_t state_;
 };
 
-/// Draws of mean 0, variance 1, |x| <= 6; drawn once a process, since a thousand sets of small operands each draw more
-/// slowly than the kernel that is timed on them.
+/// Draws of mean 0, variance 1, |x| <= 6; made once a process: cold kernels of small shapes have thousands of sets.
 std::span<const double> gaussian_draws();
 
 /// Mean 0, variance 1, |x| <= 6, times `scale`; the same for the same seed.

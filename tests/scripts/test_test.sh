@@ -7,7 +7,7 @@ mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asa
 cp -r "$root/scripts" "$work/repo/"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 for preset in ci dev asan tsan; do
-  echo "\"file\": \"$work/repo/src/core/one.cpp\"" >"$work/repo/build/$preset/compile_commands.json"
+  echo '"file": "/src/core/one.cpp"' >"$work/repo/build/$preset/compile_commands.json"
 done
 stand_in dpkg-query <<<'echo -n installed'
 stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
