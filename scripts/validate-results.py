@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks gradmeter result files, line by line, against data/schema/result.schema.json.
+"""Checks gradmeter result files, line by line, against data/schema/result.schema.json, and their rows against what the
+figures in them are defined to be (docs/measurement.md).
 
 Usage: scripts/validate-results.py FILE...
 
@@ -62,6 +63,30 @@ def check_nonfinite(line):
         raise ValueError(f"nonfinite names {place}, which is not null")
 
 
+PARTS = ("contention_s", "straggle_s", "interference_s", "wait_s", "wire_s", "other_s")
+OTHER_WORK = ("es", "population")  # their step is not the baseline's
+
+
+def check_definitions(point):
+    """Parts add up to what was lost, no time is below its limit, and no rank is faster than one alone."""
+    f, m = point["factors"], point["metrics"]
+    if point["status"] not in ("ok", "mistrusted") or "time_s" not in m:
+        return
+    step, base = m["time_s"], m.get("baseline_time_s")
+    if f.get("scaling") is not None and f["ranks"] > 1 and base and m.get("other_s") is not None:
+        lost = step["median"] - base / (f["ranks"] if f["scaling"] == "strong" else 1)
+        parts = sum(m.get(name) or 0 for name in PARTS)
+        if not math.isclose(parts, lost, rel_tol=1e-6, abs_tol=1e-9):
+            raise ValueError(f"the parts add up to {parts} s where {lost} s were lost")
+    if point["status"] == "mistrusted":
+        return  # the row says so itself
+    if step.get("ci95_high") is not None and (m.get("limit_s") or 0) > step["ci95_high"]:
+        raise ValueError(f"a time of {step['median']} s is below its limit of {m['limit_s']} s, and is not mistrusted")
+    weak = f.get("scaling") == "weak" and f["strategy"].split(":")[0] not in OTHER_WORK
+    if weak and (m.get("efficiency_ci95_low") or 0) > 1:
+        raise ValueError(f"an efficiency of {m['efficiency']} is beyond 1 and its interval, and is not mistrusted")
+
+
 def check_line(text, validator, runs):
     if not text.endswith("\n"):
         raise ValueError("the last line has no newline: it is torn, or was not written by gradmeter")
@@ -80,6 +105,7 @@ def check_line(text, validator, runs):
         if line["run_id"] not in runs:
             raise ValueError(f"a point of run {line['run_id']} stands before its run")
         check_nonfinite(line)
+        check_definitions(line)
 
 
 def check_file(path, validator):

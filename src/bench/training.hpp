@@ -83,6 +83,8 @@ class Training {
   /// Collective, before the first step: `check_sums`, then verified steps, from batch 0 on, until the workers have
   /// exchanged something (64 at most), and the weights that the run would hand over.
   ExchangeCheck check_exchange();
+  /// Collective, of a strategy that makes all-reduces: those of a step, alone, on what lies in the gradients. No step.
+  void exchange_gradients();
   /// Collective: what a step asks of the machine at least, on average over a period.
   StepDemand demand() const;
   /// The next step in which anything is exchanged is verified, call by call and message by message. On all ranks before
@@ -114,7 +116,6 @@ class Training {
   ExchangeCheck check_coded_exchange();
   dataparallel::Scene scene(std::uint64_t first_step, std::uint64_t steps) const;
   dataparallel::Forecast forecast(const dataparallel::Scene&) const;
-  void exchange_gradients();
   bool has_verified() const;
   model::Buffers judged();
 

@@ -201,6 +201,16 @@ def controls(test, out, points):
                           "a torn line": text[:-20]}.items():
         bad.write_text(changed)
         test.check(changed != text and test.validate(bad).returncode == 1, f"control: the schema refuses {what}")
+    for what, (index, change) in {
+            "parts that do not add up": (ring, lambda p: p["metrics"].update(wait_s=p["metrics"]["wait_s"] + 1e-3)),
+            "a step below its limit": (mpi, lambda p: p["metrics"].update(limit_s=2 * p["metrics"]["time_s"]["max"])),
+            "ranks faster than one alone": (mpi, lambda p: p["metrics"].update(efficiency_ci95_low=1.01))}.items():
+        changed = [json.loads(line) for line in text.splitlines()]
+        rows = [line for line in changed if line["kind"] == "point"]
+        rows[index]["status"] = "ok"
+        change(rows[index])
+        bad.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        test.check(test.validate(bad).returncode == 1, f"control: the validator refuses {what}")
 
 
 def body(test):
