@@ -57,7 +57,8 @@ Steadiness measure_steadiness(Session& s) {
   while (s.world().broadcast_value(runtime::host_clock() - begin < long_enough)) canary.round();
   const CanaryTimes& times = canary.times();
   Steadiness out{.value = times.steadiness(), .rounds = times.rounds()};
-  for (std::size_t i = 0; i < times.rounds(); ++i) out.disturbed += times.disturbed(i);
+  const double best = times.best();
+  for (std::size_t i = 0; i < times.rounds(); ++i) out.disturbed += times.disturbed_at(i, best);
   return out;
 }
 

@@ -197,7 +197,7 @@ void CollectiveContestant::prepare() {
   session_.stop_if_interrupted(stage_.world());
   if (!found_.is_right()) {
     done_ = true;
-    return finish();
+    return finish({});
   }
   fill();
   if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
@@ -221,6 +221,9 @@ bool CollectiveContestant::round() {
   tally_.begin();
   const auto stop = rounds_->round();
   tally_.end();
+  turns_.note(rounds_->blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
   done_ = !found_.is_right();
   return done_ || stop != core::Stop::none;
 }
@@ -267,10 +270,10 @@ bool CollectiveContestant::crowded() const {
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
 }
 
-void CollectiveContestant::finish() {
+void CollectiveContestant::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
+  const bool exactly = options_.rounds.exact_samples > 0;
   auto overlap = timed ? task_->overlap() : std::nullopt;
-  core::Blocks own_times;
   std::string implementation = allreduce::library_of(point_.algorithm->info());
   if (implementation.empty()) {
     implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
@@ -279,14 +282,17 @@ void CollectiveContestant::finish() {
   const auto& serving = bound_.collective->serves(point_.bytes());
   if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
   if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
-  if (timed) own_times = task_->own_times();
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
-  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_times);
+  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
   if (timed && options_.check)
     point_.codec ? check_codec(options_.seed) : check(allreduce::Pattern::exact, options_.seed);
   const CollectiveFindings f{.point = point_,
-                             .times = timed ? rounds_->blocks() : core::Blocks{},
+                             .times = !timed    ? core::Blocks{}
+                                      : exactly ? rounds_->blocks()
+                                                : turns_.undisturbed(rounds_->blocks(), state),
+                             .disturbed = state.disturbed_of(turns_.count()),
+                             .steadiness = state.steadiness,
                              .stop = timed ? rounds_->stop() : core::Stop::none,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
@@ -319,6 +325,9 @@ void LimitContestant::warm_up() {
 
 bool LimitContestant::round() {
   const auto stop = rounds_.round();
+  turns_.note(rounds_.blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
   refill();
   return stop != core::Stop::none;
 }
@@ -328,13 +337,17 @@ void LimitContestant::refill() {
   if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
 }
 
-CollectiveLimit LimitContestant::limit() const {
+CollectiveLimit LimitContestant::limit(const MachineState& state) const {
   if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return {};
-  const auto time = core::summarise(rounds_.blocks());
+  const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
   return {.seconds = time.median,
           .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
           .name = std::string(name(most_.kind)),
           .link = {}};
+}
+
+std::vector<OwnTime> LimitContestant::by_rank(const MachineState& state) const {
+  return own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
 }
 
 }  // namespace gradmeter::bench

@@ -9,6 +9,7 @@
 #include "bench/noise_tally.hpp"
 #include "bench/own_times.hpp"
 #include "bench/rounds.hpp"
+#include "bench/watch.hpp"
 #include "core/random.hpp"
 
 namespace gradmeter::bench {
@@ -35,8 +36,8 @@ class CollectiveContestant {
   bool round();
   /// There is nothing to time: refused, or wrong.
   bool done() const { return done_; }
-  /// Checks again and fills the row.
-  void finish();
+  /// Checks again and fills the row. Blocks of disturbed turns are left out where the number of samples is free.
+  void finish(const MachineState&);
   /// Of calls; after `finish`. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
@@ -68,6 +69,8 @@ class CollectiveContestant {
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
   NoiseTally tally_;
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
@@ -84,9 +87,9 @@ class LimitContestant {
   LimitContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
   bool round();
-  CollectiveLimit limit() const;
+  CollectiveLimit limit(const MachineState&) const;
   /// Of the work, in which no rank waits for another. Collective.
-  std::vector<OwnTime> by_rank() const { return own_times_by_rank(stage_.world(), task_->own_times()); }
+  std::vector<OwnTime> by_rank(const MachineState&) const;
 
  private:
   void refill();
@@ -97,6 +100,8 @@ class LimitContestant {
   std::unique_ptr<allreduce::Collective> work_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
 };
 
 }  // namespace gradmeter::bench

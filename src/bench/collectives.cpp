@@ -48,6 +48,7 @@ class Sweep {
     const auto me = static_cast<std::size_t>(session_.world().rank());
     clock_.emplace(session_.world(), map_.fake ? std::optional(map_.node_of[me]) : std::nullopt);
     wire_ = measure_wire(session_, map_);
+    canary_.emplace(session_, session_.world());
     for (auto first = points.begin(); first != points.end();) {
       const auto last =
           std::find_if(first, points.end(), [&](const auto& p) { return p.collective != first->collective; });
@@ -142,29 +143,35 @@ class Sweep {
       if (!c.done()) c.warm_up();
     }
     for (auto& [place, limit] : limits) limit.warm_up();
-    take_turns(contestants, limits);
+    const MachineState state = take_turns(contestants, limits, options.rounds);
     for (std::size_t i = 0; i < active.size(); ++i) {
-      if (active[i]->row.status == Status::ok) contestants[i].finish();
-      fill_limit(*active[i], limits);
-      name_slowest(*active[i], contestants[i].by_rank(), limits);
+      if (active[i]->row.status == Status::ok) contestants[i].finish(state);
+      fill_limit(*active[i], limits, state);
+      name_slowest(*active[i], contestants[i].by_rank(), limits, state);
       fill_outlook(*active[i]);
     }
     session_.stop_if_interrupted(session_.world());
   }
 
-  /// All stay until the last has enough; what is wrong leaves.
-  static void take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits) {
+  /// All stay until the last has enough; what is wrong leaves. The canary stands first in each turn: the calls that
+  /// each point discards bring its caches back.
+  MachineState take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits, const RoundOptions& o) {
+    const double points = static_cast<double>(contestants.size());
+    Watch watch(&canary_.value(), session_.world(), core::Seconds{o.rule.budget.value * points});
     for (bool enough = false; !enough;) {
       enough = true;
       bool any = false;
+      watch.round();
       for (auto& c : contestants) {
         if (c.done()) continue;
         any = true;
         enough &= c.round();
       }
-      if (!any) return;
+      if (!any) break;
       for (auto& [place, limit] : limits) enough &= limit.round();
+      if (enough && o.exact_samples == 0) enough = watch.has_enough(o.rule.min_blocks);
     }
+    return watch.state();
   }
 
   void add_limits(CollectiveStage& stage, const std::vector<Entry*>& active, const ContestantOptions& o,
@@ -186,23 +193,23 @@ class Sweep {
   }
 
   /// What a node must move in its memory, and over several nodes what it must send: the longer of both.
-  void fill_limit(Entry& e, const Limits& limits) const {
+  void fill_limit(Entry& e, const Limits& limits, const MachineState& state) const {
     if (e.row.status != Status::ok) return;
     CollectiveLimit wire{.seconds = wire_bound(e.point, map_, wire_.usual),
                          .low = wire_bound(e.point, map_, wire_.best),
                          .name = "wire",
                          .link = wire_.usual};
     const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit();
+    const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit(state);
     fill_collective_limit(memory.seconds > wire.seconds ? memory : wire, e.row);
   }
 
   /// In a collective all wait for the slowest, so that times of calls may be alike on all ranks: then the rank that the
   /// limit's work takes longest by itself.
-  void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits) {
+  void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits, const MachineState& state) {
     if (calls.empty()) return;
     const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const auto alone = it == limits.end() ? std::vector<OwnTime>{} : it->second.by_rank();
+    const auto alone = it == limits.end() ? std::vector<OwnTime>{} : it->second.by_rank(state);
     auto slowest = standing_out(calls);
     if (!slowest) slowest = standing_out(alone);
     if (slowest) fill_slowest(*slowest, hosts_[static_cast<std::size_t>(*slowest)], e.row.metrics);
@@ -268,6 +275,7 @@ class Sweep {
   std::vector<std::string> hosts_;  ///< by rank
   std::optional<runtime::SharedClock> clock_;
   WireRate wire_;
+  std::optional<Canary> canary_;
   std::size_t left_ = 0, wrong_ = 0;
   double begin_ = 0;
 };
