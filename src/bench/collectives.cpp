@@ -5,8 +5,8 @@
 #include <set>
 
 #include "bench/codec_outlook.hpp"
-#include "bench/collective_limit.hpp"
 #include "bench/kernel_row.hpp"
+#include "bench/link_probe.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -47,7 +47,7 @@ class Sweep {
     // Nodes that are played have clocks of their own too.
     const auto me = static_cast<std::size_t>(session_.world().rank());
     clock_.emplace(session_.world(), map_.fake ? std::optional(map_.node_of[me]) : std::nullopt);
-    wire_ = measure_wire(session_, map_);
+    if (map_.nodes() > 1) port_.emplace(session_, session_.world(), map_.node_of);
     canary_.emplace(session_, session_.world());
     for (auto first = points.begin(); first != points.end();) {
       const auto last =
@@ -158,6 +158,7 @@ class Sweep {
   MachineState take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits, const RoundOptions& o) {
     const double points = static_cast<double>(contestants.size());
     Watch watch(&canary_.value(), session_.world(), core::Seconds{o.rule.budget.value * points});
+    SideWork wire(session_.world(), 0.1);
     for (bool enough = false; !enough;) {
       enough = true;
       bool any = false;
@@ -169,6 +170,7 @@ class Sweep {
       }
       if (!any) break;
       for (auto& [place, limit] : limits) enough &= limit.round();
+      if (port_) wire.turn([this] { port_->round(); });
       if (enough && o.exact_samples == 0) enough = watch.has_enough(o.rule.min_blocks);
     }
     return watch.state();
@@ -195,10 +197,9 @@ class Sweep {
   /// What a node must move in its memory, and over several nodes what it must send: the longer of both.
   void fill_limit(Entry& e, const Limits& limits, const MachineState& state) const {
     if (e.row.status != Status::ok) return;
-    CollectiveLimit wire{.seconds = wire_bound(e.point, map_, wire_.usual),
-                         .low = wire_bound(e.point, map_, wire_.best),
-                         .name = "wire",
-                         .link = wire_.usual};
+    const auto rate = port_ ? port_->rate() : core::BytesPerSecond{};
+    const double bound = wire_bound(e.point, map_, rate);
+    const CollectiveLimit wire{.seconds = bound, .low = bound, .name = "wire", .link = rate};
     const auto it = limits.find({e.point.buffers, e.point.in_place});
     const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit(state);
     fill_collective_limit(memory.seconds > wire.seconds ? memory : wire, e.row);
@@ -274,7 +275,7 @@ class Sweep {
   InjectedFaults faults_;
   std::vector<std::string> hosts_;  ///< by rank
   std::optional<runtime::SharedClock> clock_;
-  WireRate wire_;
+  std::optional<PortProbe> port_;  ///< empty on one node
   std::optional<Canary> canary_;
   std::size_t left_ = 0, wrong_ = 0;
   double begin_ = 0;

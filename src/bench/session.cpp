@@ -83,4 +83,16 @@ void Session::stop_if_interrupted(const runtime::Communicator& c) const {
   if (const double seen = c.max(signals_.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
 }
 
+NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {
+  const auto& world = s.world();
+  if (!fake.empty()) {
+    if (fake.size() != static_cast<std::size_t>(world.size())) {
+      throw core::UsageError(fmt::format("--fake-nodes names {} nodes for {} ranks; give one number for each rank",
+                                         fake.size(), world.size()));
+    }
+    return {.node_of = fake, .fake = true};
+  }
+  return s.map();
+}
+
 }  // namespace gradmeter::bench

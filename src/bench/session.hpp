@@ -66,4 +66,8 @@ class Session {
   core::RunInfo run_info_;
 };
 
+/// The nodes that the session's ranks are on, or the fake ones (by rank).
+/// Errors: UsageError when there is not one fake node for each rank.
+NodeMap find_nodes(const Session&, const std::vector<int>& fake);
+
 }  // namespace gradmeter::bench

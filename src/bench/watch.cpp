@@ -32,28 +32,31 @@ core::Blocks Turns::undisturbed(const core::Blocks& all, const MachineState& s) 
   return out.count() < core::fewest_blocks ? all : out;
 }
 
+SideWork::SideWork(const runtime::Communicator& world, double share)
+    : world_(world), share_(share), begin_(runtime::host_clock()) {}
+
+bool SideWork::turn(const std::function<void()>& work) {
+  const double begin = runtime::host_clock();
+  // Rank 0 decides: clocks differ.
+  if (!world_.broadcast_value(!begun_ || spent_s_ <= share_ * (begin - begin_))) return false;
+  begun_ = true;
+  work();
+  spent_s_ += runtime::host_clock() - begin;
+  return true;
+}
+
 Watch::Watch(Canary* canary, const runtime::Communicator& world, core::Seconds budget)
     : canary_(canary),
       world_(world),
-      begin_(runtime::host_clock()),
-      end_(begin_ + budget.value),
+      side_(world, 0.05),
+      end_(runtime::host_clock() + budget.value),
       first_(canary == nullptr ? 0 : canary->times().rounds()) {}
 
-bool Watch::is_due() const {
-  constexpr double share = 0.05;
-  const bool due = round_of_.empty() || spent_s_ <= share * (runtime::host_clock() - begin_);
-  return world_.broadcast_value(due);
-}
-
 void Watch::round() {
-  const bool due = is_due();
-  if (canary_ == nullptr) return;
-  if (due) {
-    const double begin = runtime::host_clock();
-    canary_->round();
-    spent_s_ += runtime::host_clock() - begin;
-  }
-  round_of_.push_back(canary_->times().rounds() - 1);
+  side_.turn([this] {
+    if (canary_ != nullptr) canary_->round();
+  });
+  if (canary_ != nullptr) round_of_.push_back(canary_->times().rounds() - 1);
 }
 
 MachineState Watch::state() const {

@@ -1,6 +1,7 @@
 // How steady the machine was while points took turns: the canary stands in the turns, and what it says of one is said
 // of all points alike.
 #pragma once
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,20 @@ class Turns {
   std::size_t turns_ = 0;
 };
 
+/// Work beside the points: in the first turn, then as often as its share of the time allows.
+class SideWork {
+ public:
+  SideWork(const runtime::Communicator& world, double share);
+  /// Collective over the world, once a turn. Gives whether it was done.
+  bool turn(const std::function<void()>& work);
+
+ private:
+  const runtime::Communicator& world_;
+  double share_, begin_;
+  double spent_s_ = 0;
+  bool begun_ = false;
+};
+
 /// The canary in the turns of some points. It takes a twentieth of the time at most: where turns are shorter than that
 /// allows, several are as the round before them says.
 class Watch {
@@ -53,14 +68,12 @@ class Watch {
   bool has_enough(std::size_t blocks) const;
 
  private:
-  bool is_due() const;
-
   Canary* canary_;
   const runtime::Communicator& world_;
-  double begin_, end_;
+  SideWork side_;
+  double end_;
   std::size_t first_;
   std::vector<std::size_t> round_of_;
-  double spent_s_ = 0;
 };
 
 }  // namespace gradmeter::bench

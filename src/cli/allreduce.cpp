@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <sstream>
 
-#include "bench/collective_limit.hpp"
 #include "bench/collectives.hpp"
 #include "cli/agree.hpp"
 #include "cli/allreduce_flags.hpp"
