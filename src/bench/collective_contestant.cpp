@@ -337,17 +337,14 @@ void LimitContestant::refill() {
   if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
 }
 
-CollectiveLimit LimitContestant::limit(const MachineState& state) const {
-  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return {};
+void LimitContestant::finish(const MachineState& state) {
+  by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return;
   const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
-  return {.seconds = time.median,
-          .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
-          .name = std::string(name(most_.kind)),
-          .link = {}};
-}
-
-std::vector<OwnTime> LimitContestant::by_rank(const MachineState& state) const {
-  return own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  limit_ = {.seconds = time.median,
+            .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
+            .name = std::string(name(most_.kind)),
+            .link = {}};
 }
 
 }  // namespace gradmeter::bench

@@ -38,7 +38,7 @@ class CollectiveContestant {
   bool done() const { return done_; }
   /// Checks again and fills the row. Blocks of disturbed turns are left out where the number of samples is free.
   void finish(const MachineState&);
-  /// Of calls; after `finish`. Empty where nothing was timed.
+  /// Of calls; after `finish`, on rank 0. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
@@ -87,9 +87,11 @@ class LimitContestant {
   LimitContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
   bool round();
-  CollectiveLimit limit(const MachineState&) const;
-  /// Of the work, in which no rank waits for another. Collective.
-  std::vector<OwnTime> by_rank(const MachineState&) const;
+  /// Once all turns are over: the limit and the ranks' times without the blocks of disturbed turns. Collective.
+  void finish(const MachineState&);
+  const CollectiveLimit& limit() const { return limit_; }
+  /// Of the work, in which no rank waits for another; on rank 0.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
   void refill();
@@ -102,6 +104,8 @@ class LimitContestant {
   Rounds rounds_;
   Turns turns_, own_turns_;
   core::Blocks own_times_;
+  CollectiveLimit limit_;
+  std::vector<OwnTime> by_rank_;
 };
 
 }  // namespace gradmeter::bench

@@ -144,10 +144,11 @@ class Sweep {
     }
     for (auto& [place, limit] : limits) limit.warm_up();
     const MachineState state = take_turns(contestants, limits, options.rounds);
+    for (auto& [place, limit] : limits) limit.finish(state);
     for (std::size_t i = 0; i < active.size(); ++i) {
       if (active[i]->row.status == Status::ok) contestants[i].finish(state);
-      fill_limit(*active[i], limits, state);
-      name_slowest(*active[i], contestants[i].by_rank(), limits, state);
+      fill_limit(*active[i], limits);
+      name_slowest(*active[i], contestants[i].by_rank(), limits);
       fill_outlook(*active[i]);
     }
     session_.stop_if_interrupted(session_.world());
@@ -195,24 +196,24 @@ class Sweep {
   }
 
   /// What a node must move in its memory, and over several nodes what it must send: the longer of both.
-  void fill_limit(Entry& e, const Limits& limits, const MachineState& state) const {
+  void fill_limit(Entry& e, const Limits& limits) const {
     if (e.row.status != Status::ok) return;
     const auto rate = port_ ? port_->rate() : core::BytesPerSecond{};
     const double bound = wire_bound(e.point, map_, rate);
     const CollectiveLimit wire{.seconds = bound, .low = bound, .name = "wire", .link = rate};
     const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit(state);
+    const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit();
     fill_collective_limit(memory.seconds > wire.seconds ? memory : wire, e.row);
   }
 
   /// In a collective all wait for the slowest, so that times of calls may be alike on all ranks: then the rank that the
   /// limit's work takes longest by itself.
-  void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits, const MachineState& state) {
+  void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits) {
     if (calls.empty()) return;
     const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const auto alone = it == limits.end() ? std::vector<OwnTime>{} : it->second.by_rank(state);
-    auto slowest = standing_out(calls);
-    if (!slowest) slowest = standing_out(alone);
+    const auto alone = it == limits.end() ? std::span<const OwnTime>{} : it->second.by_rank();
+    auto slowest = straggler(calls);
+    if (!slowest) slowest = straggler(alone);
     if (slowest) fill_slowest(*slowest, hosts_[static_cast<std::size_t>(*slowest)], e.row.metrics);
     if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone, hosts_});
   }

@@ -86,14 +86,4 @@ void fill_slowest(int rank, const std::string& host, core::Metrics& m) {
   m[Metric::slowest_host] = host;
 }
 
-std::optional<int> straggler(std::span<const double> medians) {
-  constexpr double noticeable = 1.1;
-  if (medians.size() < 2) return std::nullopt;
-  std::vector<double> sorted(medians.begin(), medians.end());
-  std::ranges::sort(sorted);
-  const auto slowest = static_cast<std::size_t>(std::ranges::max_element(medians) - medians.begin());
-  if (medians[slowest] <= noticeable * sorted[(sorted.size() - 1) / 2]) return std::nullopt;
-  return static_cast<int>(slowest);
-}
-
 }  // namespace gradmeter::bench

@@ -8,6 +8,7 @@
 #include "bench/kernel_limits.hpp"
 #include "bench/kernel_plan.hpp"
 #include "bench/noise_tally.hpp"
+#include "bench/own_times.hpp"
 #include "core/result.hpp"
 
 namespace gradmeter::bench {
@@ -46,8 +47,6 @@ void fill_kernel_times(const KernelFindings&, core::Point& row);
 /// 0 s: nothing was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 
-/// "node7 (rank 3)" where its median is more than 10 % longer than that of the median rank; empty where none is.
-std::optional<int> straggler(std::span<const double> medians);
 /// Names a rank that stands out in a row.
 void fill_slowest(int rank, const std::string& host, core::Metrics&);
 

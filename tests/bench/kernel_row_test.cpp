@@ -94,13 +94,6 @@ TEST(KernelRow, HoldsPublishedTimesOnlyWhereThereAreSome) {
   EXPECT_DOUBLE_EQ(row.metrics.number(Metric::published_time_s), 2e-5);
 }
 
-TEST(Straggler, IsTenPercentBehindTheMedianRank) {
-  EXPECT_EQ(straggler(std::vector<double>{1, 1.09, 1}), std::nullopt);
-  EXPECT_EQ(straggler(std::vector<double>{1, 1, 1.2}), 2);
-  EXPECT_EQ(straggler(std::vector<double>{1, 1.15, 1.2}), std::nullopt) << "the middle one is slow as well";
-  EXPECT_EQ(straggler(std::vector<double>{5}), std::nullopt);
-}
-
 TEST(KernelBound, IsTheLongerOfArithmeticAndMemory) {
   const MemoryLevel memory{"memory", SIZE_MAX, {10e9}}, cache{"L3", 1 << 20, {100e9}};
   EXPECT_EQ(kernel_bound(1e9, 1e6, {100e9}, memory).name, "compute");
