@@ -20,13 +20,15 @@ class CanaryTimes {
   /// tenth of them reached (of under ten rounds, the shortest): the least of very many is luck, and would mark them
   /// all.
   double ratio(std::size_t round) const { return times_.at(round) / best(); }
-  bool disturbed(std::size_t round) const { return ratio(round) > disturbance; }
+  bool disturbed(std::size_t round) const { return disturbed_at(round, best()); }
+  /// The same for many rounds: `best` costs O(rounds).
+  double best() const;
+  bool disturbed_at(std::size_t round, double best) const { return times_.at(round) > disturbance * best; }
   /// Best of the run, divided by the median of the rounds from `first` on: 1 where the machine is steady or no round
   /// was run.
   double steadiness(std::size_t first = 0) const;
 
  private:
-  double best() const;
   std::vector<double> times_;
 };
 

@@ -1,6 +1,7 @@
 #include "bench/collective_contestant.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "allreduce/native/gloo.hpp"
@@ -197,7 +198,7 @@ void CollectiveContestant::prepare() {
   session_.stop_if_interrupted(stage_.world());
   if (!found_.is_right()) {
     done_ = true;
-    return finish();
+    return finish({});
   }
   fill();
   if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
@@ -221,6 +222,9 @@ bool CollectiveContestant::round() {
   tally_.begin();
   const auto stop = rounds_->round();
   tally_.end();
+  turns_.note(rounds_->blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
   done_ = !found_.is_right();
   return done_ || stop != core::Stop::none;
 }
@@ -229,20 +233,18 @@ bool CollectiveContestant::round() {
 void CollectiveContestant::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
   const auto now = bound_.collective->sent();
   if (!now || !before) return;
-  struct Mine {
-    std::uint64_t sent, between, due;
-  };
-  const Mine mine{now->bytes - before->bytes, now->bytes_between_nodes - before->bytes_between_nodes,
-                  bound_.collective->bytes_due().value_or(0) - due_before};
-  SentBytes all;
-  for (const auto& m : stage_.world().all_gather_value(mine)) {
-    all.most = std::max(all.most, m.sent);
-    all.total += m.sent;
-    all.between_nodes += m.between;
-    all.due += m.due;
-    all.right &= m.sent == m.due;
-  }
-  one_call_ = all;
+  const std::uint64_t sent = now->bytes - before->bytes;
+  const std::uint64_t between = now->bytes_between_nodes - before->bytes_between_nodes;
+  const std::uint64_t due = bound_.collective->bytes_due().value_or(0) - due_before;
+  const auto& c = stage_.world();
+  // Exact up to 8 PiB over all ranks.
+  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
+  c.sum(sums);
+  one_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+                        .total = static_cast<std::uint64_t>(sums[0]),
+                        .between_nodes = static_cast<std::uint64_t>(sums[1]),
+                        .due = static_cast<std::uint64_t>(sums[2]),
+                        .right = c.all(sent == due)};
 }
 
 /// One call's, judged by all calls together.
@@ -267,10 +269,10 @@ bool CollectiveContestant::crowded() const {
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
 }
 
-void CollectiveContestant::finish() {
+void CollectiveContestant::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
+  const bool exactly = options_.rounds.exact_samples > 0;
   auto overlap = timed ? task_->overlap() : std::nullopt;
-  core::Blocks own_times;
   std::string implementation = allreduce::library_of(point_.algorithm->info());
   if (implementation.empty()) {
     implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
@@ -279,14 +281,17 @@ void CollectiveContestant::finish() {
   const auto& serving = bound_.collective->serves(point_.bytes());
   if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
   if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
-  if (timed) own_times = task_->own_times();
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
-  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_times);
+  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
   if (timed && options_.check)
     point_.codec ? check_codec(options_.seed) : check(allreduce::Pattern::exact, options_.seed);
   const CollectiveFindings f{.point = point_,
-                             .times = timed ? rounds_->blocks() : core::Blocks{},
+                             .times = !timed    ? core::Blocks{}
+                                      : exactly ? rounds_->blocks()
+                                                : turns_.undisturbed(rounds_->blocks(), state),
+                             .disturbed = state.disturbed_of(turns_.count()),
+                             .steadiness = state.steadiness,
                              .stop = timed ? rounds_->stop() : core::Stop::none,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
@@ -319,6 +324,9 @@ void LimitContestant::warm_up() {
 
 bool LimitContestant::round() {
   const auto stop = rounds_.round();
+  turns_.note(rounds_.blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
   refill();
   return stop != core::Stop::none;
 }
@@ -328,13 +336,14 @@ void LimitContestant::refill() {
   if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
 }
 
-CollectiveLimit LimitContestant::limit() const {
-  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return {};
-  const auto time = core::summarise(rounds_.blocks());
-  return {.seconds = time.median,
-          .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
-          .name = std::string(name(most_.kind)),
-          .link = {}};
+void LimitContestant::finish(const MachineState& state) {
+  by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return;
+  const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
+  limit_ = {.seconds = time.median,
+            .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
+            .name = std::string(name(most_.kind)),
+            .link = {}};
 }
 
 }  // namespace gradmeter::bench

@@ -9,6 +9,7 @@
 #include "bench/noise_tally.hpp"
 #include "bench/own_times.hpp"
 #include "bench/rounds.hpp"
+#include "bench/watch.hpp"
 #include "core/random.hpp"
 
 namespace gradmeter::bench {
@@ -35,9 +36,9 @@ class CollectiveContestant {
   bool round();
   /// There is nothing to time: refused, or wrong.
   bool done() const { return done_; }
-  /// Checks again and fills the row.
-  void finish();
-  /// Of calls; after `finish`. Empty where nothing was timed.
+  /// Checks again and fills the row. Blocks of disturbed turns are left out where the number of samples is free.
+  void finish(const MachineState&);
+  /// Of calls; after `finish`, on rank 0. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
@@ -68,6 +69,8 @@ class CollectiveContestant {
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
   NoiseTally tally_;
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
@@ -84,9 +87,11 @@ class LimitContestant {
   LimitContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
   bool round();
-  CollectiveLimit limit() const;
-  /// Of the work, in which no rank waits for another. Collective.
-  std::vector<OwnTime> by_rank() const { return own_times_by_rank(stage_.world(), task_->own_times()); }
+  /// Once all turns are over: the limit and the ranks' times without the blocks of disturbed turns. Collective.
+  void finish(const MachineState&);
+  const CollectiveLimit& limit() const { return limit_; }
+  /// Of the work, in which no rank waits for another; on rank 0.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
   void refill();
@@ -97,6 +102,10 @@ class LimitContestant {
   std::unique_ptr<allreduce::Collective> work_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
+  CollectiveLimit limit_;
+  std::vector<OwnTime> by_rank_;
 };
 
 }  // namespace gradmeter::bench

@@ -28,7 +28,9 @@ struct CollectiveLimit {
 
 struct CollectiveFindings {
   const CollectivePoint& point;
-  core::Blocks times;  ///< none: it was not timed
+  core::Blocks times;         ///< none: it was not timed
+  std::size_t disturbed = 0;  ///< turns; their blocks are in `times` only where others are few, or samples counted
+  double steadiness = 1;
   core::Stop stop;
   double warmup_s;
   std::size_t warmup_iterations;

@@ -37,7 +37,7 @@ class CallTask final : public CollectiveTask {
       if (in_time) own.push_back((end - begin) / static_cast<double>(caller_.calls()));
     }
     caller_.retire();
-    if (keep) own_times_.add(own);
+    if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
     std::vector<double> times;
     for (const auto& t : table_.reduce()) times.push_back(t.front() / static_cast<double>(caller_.calls()));
     return times;
@@ -127,7 +127,7 @@ class OverlapTask final : public CollectiveTask {
       });
       own.push_back(last_s_);
     }
-    if (keep) own_times_.add(own);
+    if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
       times.push_back(t[2]);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/collective_call.hpp"
@@ -17,15 +18,16 @@ class CollectiveTask {
   virtual ~CollectiveTask() = default;
   /// Times of the iterations that count, equal on all ranks. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
-  /// Of the iterations that were kept, for a call of this rank alone [s]: with what it waited for the others.
-  const core::Blocks& own_times() const { return own_times_; }
+  /// Of the iterations that were kept since this was last asked, for a call of this rank alone [s]: with what it waited
+  /// for the others.
+  std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// One call, made as the timed ones are. Collective.
   virtual void call_once() = 0;
   virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
   virtual std::string implementation() const { return {}; }
 
  protected:
-  core::Blocks own_times_;
+  std::vector<double> own_times_;
 };
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "bench/codec_outlook.hpp"
-#include "bench/collective_limit.hpp"
 #include "bench/kernel_row.hpp"
+#include "bench/link_probe.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -43,11 +43,11 @@ class Sweep {
     const auto points = plan_collectives(options_.factors, map_);
     left_ = points.size();
     begin_ = runtime::host_clock();
-    hosts_ = session_.world().all_gather_text(session_.host().hostname);
     // Nodes that are played have clocks of their own too.
     const auto me = static_cast<std::size_t>(session_.world().rank());
     clock_.emplace(session_.world(), map_.fake ? std::optional(map_.node_of[me]) : std::nullopt);
-    wire_ = measure_wire(session_, map_);
+    if (map_.nodes() > 1) port_.emplace(session_, session_.world(), map_.node_of);
+    canary_.emplace(session_, session_.world());
     for (auto first = points.begin(); first != points.end();) {
       const auto last =
           std::find_if(first, points.end(), [&](const auto& p) { return p.collective != first->collective; });
@@ -142,9 +142,10 @@ class Sweep {
       if (!c.done()) c.warm_up();
     }
     for (auto& [place, limit] : limits) limit.warm_up();
-    take_turns(contestants, limits);
+    const MachineState state = take_turns(contestants, limits, options.rounds);
+    for (auto& [place, limit] : limits) limit.finish(state);
     for (std::size_t i = 0; i < active.size(); ++i) {
-      if (active[i]->row.status == Status::ok) contestants[i].finish();
+      if (active[i]->row.status == Status::ok) contestants[i].finish(state);
       fill_limit(*active[i], limits);
       name_slowest(*active[i], contestants[i].by_rank(), limits);
       fill_outlook(*active[i]);
@@ -152,19 +153,27 @@ class Sweep {
     session_.stop_if_interrupted(session_.world());
   }
 
-  /// All stay until the last has enough; what is wrong leaves.
-  static void take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits) {
+  /// All stay until the last has enough; what is wrong leaves. The canary stands first in each turn: the calls that
+  /// each point discards bring its caches back.
+  MachineState take_turns(std::deque<CollectiveContestant>& contestants, Limits& limits, const RoundOptions& o) {
+    const double points = static_cast<double>(contestants.size());
+    Watch watch(&canary_.value(), session_.world(), core::Seconds{o.rule.budget.value * points});
+    SideWork wire(session_.world(), 0.1);
     for (bool enough = false; !enough;) {
       enough = true;
       bool any = false;
+      watch.round();
       for (auto& c : contestants) {
         if (c.done()) continue;
         any = true;
         enough &= c.round();
       }
-      if (!any) return;
+      if (!any) break;
       for (auto& [place, limit] : limits) enough &= limit.round();
+      if (port_) wire.turn([this] { port_->round(); });
+      if (enough && o.exact_samples == 0) enough = watch.has_enough(o.rule.min_blocks);
     }
+    return watch.state();
   }
 
   void add_limits(CollectiveStage& stage, const std::vector<Entry*>& active, const ContestantOptions& o,
@@ -188,10 +197,9 @@ class Sweep {
   /// What a node must move in its memory, and over several nodes what it must send: the longer of both.
   void fill_limit(Entry& e, const Limits& limits) const {
     if (e.row.status != Status::ok) return;
-    CollectiveLimit wire{.seconds = wire_bound(e.point, map_, wire_.usual),
-                         .low = wire_bound(e.point, map_, wire_.best),
-                         .name = "wire",
-                         .link = wire_.usual};
+    const auto rate = port_ ? port_->rate() : core::BytesPerSecond{};
+    const double bound = wire_bound(e.point, map_, rate);
+    const CollectiveLimit wire{.seconds = bound, .low = bound, .name = "wire", .link = rate};
     const auto it = limits.find({e.point.buffers, e.point.in_place});
     const CollectiveLimit memory = it == limits.end() ? CollectiveLimit{} : it->second.limit();
     fill_collective_limit(memory.seconds > wire.seconds ? memory : wire, e.row);
@@ -202,11 +210,11 @@ class Sweep {
   void name_slowest(Entry& e, std::span<const OwnTime> calls, const Limits& limits) {
     if (calls.empty()) return;
     const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const auto alone = it == limits.end() ? std::vector<OwnTime>{} : it->second.by_rank();
-    auto slowest = standing_out(calls);
-    if (!slowest) slowest = standing_out(alone);
-    if (slowest) fill_slowest(*slowest, hosts_[static_cast<std::size_t>(*slowest)], e.row.metrics);
-    if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone, hosts_});
+    const auto alone = it == limits.end() ? std::span<const OwnTime>{} : it->second.by_rank();
+    auto slowest = straggler(calls);
+    if (!slowest) slowest = straggler(alone);
+    if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), e.row.metrics);
+    if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone});
   }
 
   void fill_outlook(Entry& e) {
@@ -265,9 +273,9 @@ class Sweep {
   const CollectiveListener& listener_;
   CodecOutlooks outlooks_;
   InjectedFaults faults_;
-  std::vector<std::string> hosts_;  ///< by rank
   std::optional<runtime::SharedClock> clock_;
-  WireRate wire_;
+  std::optional<PortProbe> port_;  ///< empty on one node
+  std::optional<Canary> canary_;
   std::size_t left_ = 0, wrong_ = 0;
   double begin_ = 0;
 };

@@ -27,13 +27,6 @@ StepLimits& RankCircles::limits(RankCircle& c, int threads) {
 
 namespace {
 
-struct MachineState {
-  std::vector<std::size_t> disturbed;  ///< turns
-  std::size_t turns = 0;
-  double steadiness = 1;
-  core::Stop cut = core::Stop::budget;  ///< why points ended that had not enough
-};
-
 /// Without the blocks of disturbed turns, where others are enough: of all points alike, so that none is favoured.
 Measurement undisturbed(const Measurement& m, const MachineState& s) {
   Measurement out = m.without(s.disturbed);
@@ -75,9 +68,10 @@ class Contestant {
     return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
   }
 
-  /// Collective over the world: ends the training and fills the row, if it has blocks enough.
-  void finish(const MachineState& state) {
-    take_turn([&] { finish_active(state); }, false);
+  /// Collective over the world: ends the training and fills the row, if it has blocks enough. cut: why it ended if it
+  /// had not enough.
+  void finish(const MachineState& state, core::Stop cut) {
+    take_turn([&] { finish_active(state, cut); }, false);
     share_status();
   }
 
@@ -127,7 +121,7 @@ class Contestant {
     point_.row.reason = std::move(reason);
   }
 
-  void finish_active(const MachineState& state) {
+  void finish_active(const MachineState& state, core::Stop cut) {
     const Noise noise = tally_.over(circle_.active);
     const bool crowded =
         session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
@@ -138,7 +132,7 @@ class Contestant {
     const TrainingTotals totals = training_->finish();
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
-      if (point_.measured.stop == core::Stop::none) point_.measured.stop = state.cut;
+      if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
       count_between_nodes(totals);
       fill_row({.point = point_.point,
                 .training = *training_,
@@ -187,63 +181,15 @@ class Contestant {
   std::size_t step_ = 0;
 };
 
-/// How steady the machine was while a curve was measured: the canary stands in every turn, on all ranks that any point
-/// of the curve takes.
-class Watch {
- public:
-  /// budget: for all points, after which disturbed turns are no reason to go on.
-  Watch(Session& s, RankCircles& circles, const std::deque<CurvePoint>& points, core::Seconds budget)
-      : session_(s), circle_(circles.of(widest(points))), end_(runtime::host_clock() + budget.value) {
-    if (circle_.active.is_null()) return;
-    if (!circle_.canary) circle_.canary = std::make_unique<Canary>(s, circle_.active);
-    first_ = circle_.canary->times().rounds();
-  }
-
-  /// Collective over the world.
-  void round() {
-    if (!circle_.active.is_null()) circle_.canary->round();
-  }
-
-  MachineState state() const {
-    MachineState out;
-    if (circle_.active.is_null()) return out;
-    const CanaryTimes& times = circle_.canary->times();
-    for (std::size_t i = first_; i < times.rounds(); ++i) {
-      if (times.disturbed(i)) out.disturbed.push_back(i - first_);
-    }
-    out.turns = times.rounds() - first_;
-    out.steadiness = times.steadiness(first_);
-    return out;
-  }
-
-  /// Collective over the world: the time of all points is over, what stands between their blocks included, and each has
-  /// the blocks that an interval needs.
-  bool is_over() const {
-    const bool over = runtime::host_clock() > end_ && state().turns >= core::fewest_blocks;
-    return session_.world().broadcast_value(over);
-  }
-
-  /// Collective over the world: are there undisturbed turns enough, or is it hopeless?
-  bool has_enough(std::size_t blocks) const {
-    const auto s = state();
-    constexpr std::size_t patience = 3;
-    const bool over = s.turns >= patience * blocks || runtime::host_clock() > end_;
-    const bool enough = s.turns - s.disturbed.size() >= blocks || over;
-    return session_.world().broadcast_value(enough);
-  }
-
- private:
-  static const ScalePoint& widest(const std::deque<CurvePoint>& points) {
-    return std::max_element(points.begin(), points.end(),
-                            [](const auto& a, const auto& b) { return a.point.ranks < b.point.ranks; })
-        ->point;
-  }
-
-  Session& session_;
-  RankCircle& circle_;
-  double end_;
-  std::size_t first_ = 0;
-};
+/// The canary of all ranks that any point of the curve takes; null on others.
+Canary* canary_of(Session& s, RankCircles& circles, const std::deque<CurvePoint>& points) {
+  const auto& widest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
+                         return a.point.ranks < b.point.ranks;
+                       })->point;
+  RankCircle& circle = circles.of(widest);
+  if (!circle.active.is_null() && !circle.canary) circle.canary = std::make_unique<Canary>(s, circle.active);
+  return circle.canary.get();
+}
 
 void take_turns(std::deque<Contestant>& contestants, Watch& watch, std::size_t least_blocks) {
   for (bool all_have_enough = false; !all_have_enough;) {
@@ -261,7 +207,7 @@ void take_turns(std::deque<Contestant>& contestants, Watch& watch, std::size_t l
 void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& data, std::deque<CurvePoint>& points,
                    const MeasureOptions& o) {
   std::deque<Contestant> contestants;
-  Watch watch(s, circles, points, {o.rule.budget.value * static_cast<double>(points.size())});
+  Watch watch(canary_of(s, circles, points), s.world(), {o.rule.budget.value * static_cast<double>(points.size())});
   std::exception_ptr interrupted;
   try {
     for (auto& p : points) contestants.emplace_back(s, circles, data, p, o);
@@ -270,9 +216,8 @@ void measure_curve(Session& s, RankCircles& circles, const model::DataSplit& dat
     interrupted = std::current_exception();
     if (contestants.size() < points.size()) throw;
   }
-  MachineState state = watch.state();
-  if (interrupted) state.cut = core::Stop::interrupted;
-  for (auto& c : contestants) c.finish(state);
+  const MachineState state = watch.state();
+  for (auto& c : contestants) c.finish(state, interrupted ? core::Stop::interrupted : core::Stop::budget);
   if (interrupted) std::rethrow_exception(interrupted);
 }
 

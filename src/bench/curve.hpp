@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "bench/canary.hpp"
 #include "bench/scale_row.hpp"
+#include "bench/watch.hpp"
 
 namespace gradmeter::bench {
 

@@ -1,5 +1,6 @@
 // Turns what was measured of a kernel on all ranks into a row.
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,23 +9,26 @@
 #include "bench/kernel_limits.hpp"
 #include "bench/kernel_plan.hpp"
 #include "bench/noise_tally.hpp"
+#include "bench/own_times.hpp"
 #include "core/result.hpp"
 
 namespace gradmeter::bench {
 
-/// What one rank's check found; sent between ranks as it is.
-struct RankCheck {
-  double error = 0, worst = 0, zero_share = 0;
-  bool right = true;
+/// What the checks of all ranks found together.
+struct KernelChecks {
+  double error = 0, zero_share = 0;  ///< the largest of all ranks'; a NaN stays
+  int wrong_rank = -1;               ///< the first whose result is wrong; -1: none
+  double worst = 0;                  ///< its farthest element, in units of what rounding may do
 };
 
-/// Of one point. Vectors have an element for each rank that measured.
+/// Of one point.
 struct KernelFindings {
   const KernelPoint& point;
-  std::vector<std::string> hosts = {};
-  std::vector<RankCheck> checks = {};  ///< empty: not checked
-  std::vector<double> medians = {};    ///< of each rank's own calls [s]
-  core::Blocks times = {};             ///< of the rank with the longest median [s a call]
+  int ranks = 1;
+  std::function<std::string(int rank)> host_of = {};
+  std::optional<KernelChecks> checks = {};  ///< empty: not checked
+  std::vector<double> medians = {};         ///< of each rank's own calls [s], on rank 0
+  core::Blocks times = {};                  ///< of the rank with the longest median [s a call]
   core::Stop stop = core::Stop::none;
   std::size_t calls = 1, sets = 1;  ///< calls of one sample, operand sets
   double warmup_s = 0;
@@ -46,8 +50,6 @@ void fill_kernel_times(const KernelFindings&, core::Point& row);
 /// 0 s: nothing was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 
-/// "node7 (rank 3)" where its median is more than 10 % longer than that of the median rank; empty where none is.
-std::optional<int> straggler(std::span<const double> medians);
 /// Names a rank that stands out in a row.
 void fill_slowest(int rank, const std::string& host, core::Metrics&);
 

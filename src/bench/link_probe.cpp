@@ -50,39 +50,76 @@ std::vector<int> partners_on_next_node(std::span<const int> node_of) {
   return partners;
 }
 
+PortProbe::PortProbe(Session& session, const runtime::Communicator& c, std::span<const int> node_of)
+    : session_(session),
+      c_(c),
+      most_mates_(NodeMap{.node_of = {node_of.begin(), node_of.end()}}.ranks_per_node()),
+      network_(c, {.transport = runtime::TransportKind::mpi, .memory_bytes = page}),
+      link_(network_.connect(c, 1)),
+      leaving_(longest_message),
+      message_bytes_(first_message) {
+  const auto partners = partners_on_next_node(node_of);
+  to_ = partners[static_cast<std::size_t>(c.rank())];
+  for (std::size_t r = 0; r < partners.size(); ++r) {
+    if (partners[r] == c.rank()) arriving_.emplace_back(static_cast<int>(r), std::vector<std::byte>(longest_message));
+  }
+}
+
+void PortProbe::round() {
+  const runtime::Computing note(session_.activity(), "link");
+  shortest_ = std::min(shortest_, exchange(shortest_message));
+  double took = exchange(message_bytes_);
+  while (took < long_enough_s && message_bytes_ < longest_message) took = exchange(message_bytes_ *= 4);
+  const double moved = most_mates_ * static_cast<double>(message_bytes_);
+  best_ = std::max(best_, moved / std::max(took - shortest_, took / 2));
+}
+
+/// All ranks at once; the longest time of all.
+double PortProbe::exchange(std::size_t bytes) {
+  runtime::Backoff backoff(runtime::patience_for(most_mates_, session_.cores_per_node()));
+  c_.barrier();
+  const double begin = runtime::host_clock();
+  std::vector<runtime::Ticket> arriving;
+  for (auto& [from, landing] : arriving_) arriving.push_back(link_->receive(from, 0, std::span(landing).first(bytes)));
+  auto sent = link_->send(to_, 0, std::span(leaving_).first(bytes));
+  const auto is_done = [&] {
+    link_->progress();
+    bool done = link_->left(sent);
+    for (auto& t : arriving) done &= link_->arrived(t) != nullptr;
+    return done;
+  };
+  while (!is_done()) backoff.wait();
+  const double took = runtime::host_clock() - begin;
+  for (auto& t : arriving) link_->release(t);
+  return c_.max(took);
+}
+
 LinkProbe::LinkProbe(Session& session, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes)
     : session_(session),
       c_(c),
       threads_(threads),
-      node_of_(runtime::Network::nodes_of(c, fake_nodes)),
-      partners_(*std::ranges::max_element(node_of_) > 0 ? partners_on_next_node(node_of_) : std::vector<int>()),
-      most_mates_(NodeMap{.node_of = node_of_}.ranks_per_node()),
       network_(c, {.memory_bytes = read_bytes + page, .fake_nodes = fake_nodes}),
-      link_(network_.connect(c, 1)),
-      own_(network_.arena().take_of<float>(read_bytes / sizeof(float))),
-      message_bytes_(first_message) {
-  for (std::size_t r = 0; r < partners_.size(); ++r) {
-    if (partners_[r] == c.rank()) arriving_.emplace_back(static_cast<int>(r), std::vector<std::byte>(longest_message));
-  }
-  if (!partners_.empty()) leaving_.resize(longest_message);
+      own_(network_.arena().take_of<float>(read_bytes / sizeof(float))) {
+  const auto node_of = network_.nodes_of(c);
+  if (NodeMap{.node_of = node_of}.nodes() > 1) port_.emplace(session, c, node_of);
   // Arenas are alike, so a peer's values lie as far from its begin as ours.
   const auto arenas = network_.arenas_of(c);
   const auto me = static_cast<std::size_t>(c.rank());
   const auto at = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own_.data()) - arenas[me].data());
-  for (std::size_t hop = 1; hop < node_of_.size() && neighbours_.empty(); ++hop) {
-    const std::size_t peer = (me + hop) % node_of_.size();
-    if (node_of_[peer] == node_of_[me]) neighbours_ = floats_of(arenas[peer].subspan(at, read_bytes));
+  for (std::size_t hop = 1; hop < node_of.size() && neighbours_.empty(); ++hop) {
+    const std::size_t peer = (me + hop) % node_of.size();
+    if (node_of[peer] == node_of[me]) neighbours_ = floats_of(arenas[peer].subspan(at, read_bytes));
   }
 }
 
 void LinkProbe::round() {
   ++rounds_;
-  const runtime::Computing note(session_.activity(), "link");
   if (c_.size() > 1) read_neighbour();
-  if (!partners_.empty()) cross_nodes();
+  if (port_) port_->round();
 }
 
 void LinkProbe::read_neighbour() {
+  const runtime::Computing note(session_.activity(), "link");
   kernels::set_compute_threads(threads_);
   // What is read first was written last.
   for (std::size_t i = own_.size(); i-- > 0;) own_[i] = static_cast<float>(i % 64 + rounds_);
@@ -101,34 +138,8 @@ void LinkProbe::read_neighbour() {
   c_.barrier();  // nobody writes what is still being read
 }
 
-void LinkProbe::cross_nodes() {
-  shortest_ = std::min(shortest_, exchange(shortest_message));
-  double took = exchange(message_bytes_);
-  while (took < long_enough_s && message_bytes_ < longest_message) took = exchange(message_bytes_ *= 4);
-  const double moved = most_mates_ * static_cast<double>(message_bytes_);
-  best_port_ = std::max(best_port_, moved / std::max(took - shortest_, took / 2));
+LinkRates LinkProbe::rates() const {
+  return {.memory = {c_.max(best_read_)}, .port = port_ ? port_->rate() : core::BytesPerSecond{}};
 }
-
-/// All ranks at once; the longest time of all.
-double LinkProbe::exchange(std::size_t bytes) {
-  runtime::Backoff backoff(runtime::patience_for(most_mates_, session_.cores_per_node()));
-  c_.barrier();
-  const double begin = runtime::host_clock();
-  std::vector<runtime::Ticket> arriving;
-  for (auto& [from, landing] : arriving_) arriving.push_back(link_->receive(from, 0, std::span(landing).first(bytes)));
-  auto sent = link_->send(partners_[static_cast<std::size_t>(c_.rank())], 0, std::span(leaving_).first(bytes));
-  const auto is_done = [&] {
-    link_->progress();
-    bool done = link_->left(sent);
-    for (auto& t : arriving) done &= link_->arrived(t) != nullptr;
-    return done;
-  };
-  while (!is_done()) backoff.wait();
-  const double took = runtime::host_clock() - begin;
-  for (auto& t : arriving) link_->release(t);
-  return c_.max(took);
-}
-
-LinkRates LinkProbe::rates() const { return {.memory = {c_.max(best_read_)}, .port = {c_.max(best_port_)}}; }
 
 }  // namespace gradmeter::bench

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,10 +30,37 @@ core::Seconds least_exchange_time(LeastSent, LinkRates);
 /// To whom each rank sends over the border of its node: ranks of a node to those of the next, place by place.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
-/// Rates are the best of all rounds, ranks and sizes: a mean may be beaten by any step that the machine is kinder to, a
-/// bound may not. On a node a reader loads what its neighbour has just written, into no place of its own: any transport
-/// must do that much, whether it copies, adds or both, and from the caches where they still have it. Between nodes
-/// counterparts exchange long messages by MPI, less the time of a short one.
+/// What a node sends to the next while all do: counterparts exchange long messages by MPI, less the time of a short
+/// one. The best of all rounds and sizes: a mean may be beaten by any call that the machine is kinder to, a bound may
+/// not.
+class PortProbe {
+ public:
+  /// Collective over `c`, which must outlive it, as is `round`. node_of: by rank; of more nodes than one.
+  PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
+  /// Some milliseconds, while no other thread uses MPI.
+  void round();
+  /// Of the ranks of a node together, alike on all ranks; 0 before the first round.
+  core::BytesPerSecond rate() const { return {best_}; }
+
+ private:
+  double exchange(std::size_t bytes);
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  int most_mates_;  ///< ranks on the fullest node
+  int to_;
+  runtime::Network network_;
+  runtime::Link link_;
+  std::vector<std::byte> leaving_;
+  std::vector<std::pair<int, std::vector<std::byte>>> arriving_;  ///< from whom, and where to
+  std::size_t message_bytes_;
+  double best_ = 0;                                            ///< [bytes/s]
+  double shortest_ = std::numeric_limits<double>::infinity();  ///< exchange of a short message [s]
+};
+
+/// Rates are the best of all rounds, ranks and sizes. On a node a reader loads what its neighbour has just written,
+/// into no place of its own: any transport must do that much, whether it copies, adds or both, and from the caches
+/// where they still have it. Between nodes as PortProbe says.
 class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as NetworkOptions has them.
@@ -44,25 +72,16 @@ class LinkProbe {
 
  private:
   void read_neighbour();
-  void cross_nodes();
-  double exchange(std::size_t bytes);
 
   Session& session_;
   const runtime::Communicator& c_;
   int threads_;
-  std::vector<int> node_of_;   ///< by rank
-  std::vector<int> partners_;  ///< by rank; empty on one node
-  int most_mates_ = 1;         ///< ranks on the fullest node
   runtime::Network network_;
-  runtime::Link link_;
   std::span<float> own_;
   std::span<const float> neighbours_;  ///< the same of another rank on this node; empty: there is none
-  std::vector<std::byte> leaving_;     ///< over the border of the node
-  std::vector<std::pair<int, std::vector<std::byte>>> arriving_;  ///< from whom, and where to
-  std::size_t message_bytes_;
+  std::optional<PortProbe> port_;      ///< empty on one node
   std::uint64_t rounds_ = 0;
-  double best_read_ = 0, best_port_ = 0;                       ///< [bytes/s]
-  double shortest_ = std::numeric_limits<double>::infinity();  ///< exchange of a short message [s]
+  double best_read_ = 0;  ///< [bytes/s]
 };
 
 }  // namespace gradmeter::bench

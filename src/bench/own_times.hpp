@@ -13,10 +13,13 @@ namespace gradmeter::bench {
 struct OwnTime {
   double median = 0, low = 0, high = 0;
 };
-/// By rank. Collective over `c`; `mine` may be none on some. Cost: 24 bytes a rank.
+/// By rank, on rank 0; elsewhere none. Collective over `c`; `mine` may be none on some. Cost: 24 bytes a rank.
 std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine);
 
-/// The rank whose interval lies above all others'; empty: none stands out.
-std::optional<int> standing_out(std::span<const OwnTime>);
+/// The rank with the longest median, where it is more than 10 % longer than the median rank's (of two in the middle the
+/// shorter).
+std::optional<int> straggler(std::span<const double> medians);
+/// The same where its interval lies above the median rank's as well.
+std::optional<int> straggler(std::span<const OwnTime>);
 
 }  // namespace gradmeter::bench

@@ -47,6 +47,20 @@ std::string heading(const Point& p) {
   return out;
 }
 
+/// How steady the machine was, by the canary in the turns of each size.
+std::string steadiness_line(const std::vector<const Point*>& points) {
+  double least = std::nan("");
+  std::int64_t disturbed = 0, blocks = 0;
+  for (const Point* p : points) {
+    least = std::fmin(least, p->metrics.number(Metric::steadiness));
+    disturbed += integer(p->metrics[Metric::disturbed_blocks]);
+    blocks += integer(p->metrics[Metric::blocks]);
+  }
+  if (!std::isfinite(least)) return {};
+  return fmt::format("machine: {:.0f} % steady where it was least; {} disturbed blocks, {} in the table\n", 100 * least,
+                     disturbed, blocks);
+}
+
 /// One row of a table: the same call out of place and in place.
 struct Pair {
   const Point* out = nullptr;
@@ -241,6 +255,9 @@ constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::oversubscribed,
                                  Metric::noise_steal,
                                  Metric::noise_run_delay,
+                                 Metric::blocks,
+                                 Metric::disturbed_blocks,
+                                 Metric::steadiness,
                                  Metric::slowest_rank,
                                  Metric::slowest_host,
                                  Metric::implementation};
@@ -264,7 +281,7 @@ std::string collective_tables(std::span<const Point> points, std::size_t width) 
   const Labels codecs = short_labels(points, Factor::codec);
   std::string out;
   for (const auto& [name, of] : by_name(points, heading))
-    out += fmt::format("{}\n{}\n", name, table(of, codecs, width));
+    out += fmt::format("{}\n{}{}\n", name, steadiness_line(of), table(of, codecs, width));
   return out;
 }
 
@@ -282,14 +299,20 @@ std::string collective_legend() {
          "         a copy, reduce_scatter a reduction of the buffer to a block, all_gather and broadcast writing it; "
          "over "
          "several\n"
-         "         nodes at least what a node must send at the rate measured between nodes; x limit: time / limit\n"
-         "slow     the rank that stands out by more than its interval: in its calls, or in the limit's work, without "
-         "waits\n"
+         "         nodes at least what a node must send at the best rate measured between nodes; x limit: time / "
+         "limit\n"
+         "slow     a rank more than 10 % and its interval behind the median rank: in its calls, or in the limit's "
+         "work, "
+         "without\n"
+         "         waits\n"
          "error    largest error against the exact result, relative to the summands' magnitudes; with a codec the "
          "sum's,\n"
          "         relative and squared\n"
          "*        more busy threads than cores: says nothing of a machine with a core for each\n"
-         "~        over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
+         "~        over 5 % of the machine was with other processes or the hypervisor meanwhile, or most blocks were\n"
+         "         disturbed: measure again\n"
+         "machine  a small product and a copy beside the points: best over median time; turns in which they took over\n"
+         "         10 % longer than the best are disturbed, and left out where enough others were had\n";
 }
 
 std::string collective_csv_header() {

@@ -1,6 +1,9 @@
+// What the canary's times say of rounds, and of the blocks that points took in turn with it.
 #include "bench/canary.hpp"
 
 #include <gtest/gtest.h>
+
+#include "bench/watch.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -47,6 +50,36 @@ TEST(CanaryTimes, SteadinessIsTheBestOfTheRunOverTheMedianOfSomeRounds) {
   EXPECT_DOUBLE_EQ(t.steadiness(6), 1) << "no round, nothing known against it";
   EXPECT_DOUBLE_EQ(times_of({}).steadiness(), 1);
   EXPECT_DOUBLE_EQ(times_of({3, 3, 3}).steadiness(), 1);
+}
+
+TEST(MachineState, ATurnIsAsItsRoundOfTheCanarySays) {
+  const CanaryTimes t = times_of({5, 1, 1, 2, 1, 4});
+  const std::vector<std::size_t> round_of{1, 1, 3, 3, 4, 5};  // the first round was an earlier group's
+  const MachineState s = state_of(t, 1, round_of);
+  EXPECT_EQ(s.disturbed, (std::vector<std::size_t>{2, 3, 5}));
+  EXPECT_EQ(s.turns, 6u);
+  EXPECT_DOUBLE_EQ(s.steadiness, 1) << "median of 1, 1, 2, 1, 4";
+  EXPECT_EQ(s.disturbed_of(6), 3u);
+  EXPECT_EQ(s.disturbed_of(3), 1u);
+  EXPECT_EQ(state_of({}, 0, {}).turns, 0u);
+}
+
+TEST(Turns, BlocksOfDisturbedTurnsAreLeftOutWhereEnoughOthersAreThere) {
+  Turns turns;
+  core::Blocks all;
+  for (int turn = 0; turn < 9; ++turn) {
+    const std::vector<double> times(turn == 1 ? 0 : 3, turn);  // nobody met a window in turn 1
+    all.add(times);
+    turns.note(all.count());
+  }
+  const auto without = [&](std::vector<std::size_t> disturbed) {
+    const core::Blocks kept = turns.undisturbed(all, {.disturbed = std::move(disturbed), .turns = 9});
+    return std::vector<double>(kept.medians().begin(), kept.medians().end());
+  };
+  EXPECT_EQ(without({}), (std::vector<double>{0, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(without({2, 7}), (std::vector<double>{0, 3, 4, 5, 6, 8}));
+  EXPECT_EQ(without({1, 2, 7}), (std::vector<double>{0, 3, 4, 5, 6, 8})) << "turn 1 had no block";
+  EXPECT_EQ(without({0, 2, 7}).size(), 8u) << "five blocks have no interval: all stay";
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
-// What bounds a collective on one node and over several: the least that ranks must move, and whom the wire is measured
-// with.
-#include "bench/collective_limit.hpp"
+// What bounds a collective on one node: the least that ranks must move.
+#include "bench/collective_traffic.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstring>
 #include <vector>
-
-#include "bench/collective_traffic.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -65,27 +62,6 @@ TEST(LeastWork, TouchesWhatItSays) {
   EXPECT_EQ(out[0], 1 + 4 + 7 + 10) << "every number is read";
   EXPECT_EQ(changed({}, 4, in, out), 0u);
   EXPECT_EQ(changed({Traffic::copy, 12}, 4, in, in), 6u) << "in place: one half onto the other";
-}
-
-TEST(WirePartners, AreCounterpartsOnTheNextNodeWhereverRanksLie) {
-  const std::vector<std::vector<int>> maps{
-      {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 2, 2, 1, 0}, {5, 5, 7, 7, 7}, {0, 1, 1, 1, 2, 2}};
-  for (const auto& node_of : maps) {
-    const NodeMap map{.node_of = node_of};
-    int senders = 0;
-    for (int r = 0; r < map.ranks(); ++r) {
-      const auto [to, from] = wire_partners(map, r);
-      EXPECT_EQ(to < 0, from < 0);
-      if (to < 0) continue;
-      ++senders;
-      EXPECT_NE(map.node_of[static_cast<std::size_t>(to)], map.node_of[static_cast<std::size_t>(r)]) << r;
-      EXPECT_EQ(wire_partners(map, to).from, r) << "who is sent to expects it";
-      EXPECT_EQ(wire_partners(map, from).to, r);
-    }
-    EXPECT_GE(senders, map.nodes()) << "every node sends";
-    EXPECT_EQ(senders % map.nodes(), 0) << "equally much";
-  }
-  EXPECT_EQ(wire_partners({.node_of = {3, 3}}, 0).to, -1) << "one node";
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ TEST(PartnersOnNextNode, AreNeverOnTheSameNode) {
   EXPECT_THAT(partners_on_next_node(std::vector{0, 1, 0, 1}), ElementsAre(1, 0, 3, 2));
   EXPECT_THAT(partners_on_next_node(std::vector{0, 0, 2}), ElementsAre(2, 2, 0)) << "named by their lowest ranks";
   EXPECT_THAT(partners_on_next_node(std::vector{0, 1, 2}), ElementsAre(1, 2, 0));
+  const std::vector<std::vector<int>> maps{{0, 1, 2, 2, 1, 0}, {0, 0, 2, 2, 2}, {0, 1, 1, 1, 4, 4}};
+  for (const auto& node_of : maps) {
+    const auto partners = partners_on_next_node(node_of);
+    for (std::size_t r = 0; r < node_of.size(); ++r) {
+      EXPECT_NE(node_of[static_cast<std::size_t>(partners[r])], node_of[r]) << r;
+    }
+  }
 }
 
 core::Point step_of(double median, double high) {

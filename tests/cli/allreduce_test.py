@@ -32,6 +32,8 @@ def good_row(point, ranks):
         problems.append("bytes differ from the schedule's")
     if f["nodes"] == 1 and not m["limit_s"] > 0:
         problems.append("no limit")
+    if not (0 < m["steadiness"] <= 1 and m["blocks"] >= 6 and m["disturbed_blocks"] >= 0):
+        problems.append("no canary")
     return problems
 
 
@@ -42,6 +44,7 @@ def table_and_file(test):
     if not test.check(done.code == 0 and not done.own_lines, "a sweep ends with 0", done):
         return
     test.check(all(c in done.out for c in COLUMNS), "the table has nccl-tests' columns and ours", done)
+    test.check("machine: " in done.out and "% steady" in done.out, "and says how steady the machine was", done)
     test.valid(out)
     points = support.points(out)
     test.equal(sorted(factors(p, "algorithm", "size_bytes", "in_place") for p in points),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/watch.hpp"
 #include "model/mlp.hpp"
 #include "runtime/signals.hpp"
 
@@ -40,6 +41,32 @@ TEST_F(LimitsCheck, NodesOfDifferentSizesHaveBoth) {
   for (int i = 0; i < 3; ++i) probe.round();
   EXPECT_GT(probe.rates().memory.value, 0);
   EXPECT_GT(probe.rates().port.value, 0);
+}
+
+TEST_F(LimitsCheck, AWireIsAsFastAsItsBestRoundOnAllRanks) {
+  std::vector<int> nodes;
+  for (int r = 0; r < world.size(); ++r) nodes.push_back(r % 2);
+  if (world.size() < 2) GTEST_SKIP() << "one node";
+  PortProbe port(session, world, nodes);
+  EXPECT_EQ(port.rate().value, 0);
+  for (double before = 0; const int i : {0, 1, 2}) {
+    port.round();
+    EXPECT_GT(port.rate().value, 0) << i;
+    EXPECT_GE(port.rate().value, before);
+    before = port.rate().value;
+  }
+  for (const double rate : world.all_gather_value(port.rate().value)) EXPECT_EQ(rate, port.rate().value);
+}
+
+TEST_F(LimitsCheck, WorkBesideThePointsKeepsToItsShareOnAllRanksAlike) {
+  SideWork seldom(world, 0), often(world, 1e9);
+  int few = 0, many = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    seldom.turn([&] { ++few, world.barrier(); });
+    often.turn([&] { ++many, world.barrier(); });
+  }
+  EXPECT_EQ(few, 1) << "once at least";
+  EXPECT_EQ(many, 5);
 }
 
 TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {

@@ -50,6 +50,20 @@ std::size_t lines(const std::string& text, std::string_view part) {
   return n;
 }
 
+TEST(CollectiveTable, SaysAboveTheRowsHowSteadyTheMachineWas) {
+  auto steady = point("ring", false, 1e-3), shaken = point("mpi", false, 1e-3);
+  EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("machine:"))) << "not known";
+  for (auto* p : {&steady, &shaken}) {
+    p->metrics[Metric::blocks] = std::int64_t{8};
+    p->metrics[Metric::disturbed_blocks] = std::int64_t{p == &shaken ? 5 : 0};
+    p->metrics[Metric::steadiness] = p == &shaken ? 0.8 : 0.99;
+  }
+  EXPECT_THAT(collective_tables(std::vector{steady, shaken}),
+              HasSubstr("machine: 80 % steady where it was least; 5 disturbed blocks, 16 in the table\n"));
+  EXPECT_THAT(collective_tables(std::vector{shaken}), HasSubstr("~")) << "more than half";
+  EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("~")));
+}
+
 TEST(CollectiveTable, OneRowHoldsBothPlacesOfACall) {
   const auto text = collective_tables(std::vector{point("ring", false, 123e-6), point("ring", true, 45.6e-6)});
   EXPECT_EQ(lines(text, "ring/shm"), 1u);
