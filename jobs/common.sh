@@ -19,8 +19,11 @@ weak_scaling() { # TOTAL
     return 2
   fi
   mkdir -p "$(dirname "$OUT")" || return
+  local ranks=${RANKS:-$(rank_list "$1")} algorithm=()
+  # One rank makes no all-reduce, and a flag that would change nothing is refused.
+  if [ -n "$ALGORITHM" ] && [ "$ranks" != 1 ]; then algorithm=(--algorithm "$ALGORITHM"); fi
   measurement=("$GRADMETER" scale --scaling weak --model "$MODEL" --batch "$BATCH" --threads "$THREADS"
-    --ranks "${RANKS:-$(rank_list "$1")}" --strategy "$STRATEGY" --algorithm "$ALGORITHM"
+    --ranks "$ranks" --strategy "$STRATEGY" ${algorithm[@]+"${algorithm[@]}"}
     --time-budget "$TIME_BUDGET" --out "$OUT")
   if [ -e "$OUT" ]; then
     echo "$OUT exists: measuring what it lacks" >&2

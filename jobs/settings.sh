@@ -20,6 +20,6 @@ MODEL=${MODEL:-mlp}
 BATCH=${BATCH:-16,64,256}                # per rank: the whole batch grows with the ranks
 RANKS=${RANKS:-}                         # empty for 1,2,4,... up to NODES * RANKS_PER_NODE
 STRATEGY=${STRATEGY:-independent,sync}
-ALGORITHM=${ALGORITHM:-mpi,ring,recursive-doubling}
+ALGORITHM=${ALGORITHM-mpi,ring,recursive-doubling}   # empty for strategies that make no all-reduce
 TIME_BUDGET=${TIME_BUDGET:-20m}          # keep it below TIME_LIMIT
 OUT=${OUT:-results/weak-scaling.jsonl}   # where the job starts: on a disk that every node sees

@@ -80,16 +80,20 @@ Applies factors_of(Speech s) {
   const bool buckets = s == Speech::all_reduce || s == Speech::blocks;
   return {.algorithm = buckets || s == Speech::collectives,
           .codec = s == Speech::all_reduce || s == Speech::mail,
+          .transport = s != Speech::nothing,
           .overlap = buckets || s == Speech::mail,
           .bucket = buckets};
 }
 
 Applies factors_of(const TrainingConfig& c, const Layout& l) {
-  return exchanges(c, l) ? factors_of(c.strategy->info().speech) : Applies{};
+  Applies found = exchanges(c, l) ? factors_of(c.strategy->info().speech) : Applies{};
+  if (found.algorithm && c.algorithm && c.algorithm->is_vendor()) found.transport = false;  // it chooses its own way
+  found.transport |= l.mesh.copy_ranks() > 1;
+  return found;
 }
 
 Applies& Applies::operator|=(const Applies& o) {
-  algorithm |= o.algorithm, codec |= o.codec, overlap |= o.overlap, bucket |= o.bucket;
+  algorithm |= o.algorithm, codec |= o.codec, transport |= o.transport, overlap |= o.overlap, bucket |= o.bucket;
   return *this;
 }
 

@@ -82,11 +82,11 @@ std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
 
 /// Which factors mean something to who speaks so.
 struct Applies {
-  bool algorithm = false, codec = false, overlap = false, bucket = false;
+  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
   Applies& operator|=(const Applies&);
 };
 Applies factors_of(dataparallel::Speech);
-/// None where nothing is exchanged.
+/// None where nothing is exchanged; no transport for a vendor's algorithm, unless parts of a model send by it.
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// As a factor: the bytes, or "auto".
 core::Value bucket_factor(std::size_t bucket_bytes);

@@ -214,6 +214,7 @@ Applies factors_of(const ScalePoint& p) {
   const bool codec = p.overlap && factors_of(p.strategy->info().speech).codec;  // who has codecs has overlap
   return {.algorithm = p.algorithm != nullptr,
           .codec = codec,
+          .transport = p.transport.has_value(),
           .overlap = p.overlap.has_value(),
           .bucket = p.bucket_bytes.has_value()};
 }

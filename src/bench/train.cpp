@@ -224,16 +224,13 @@ class Run {
     if (c.injection.any()) f[Factor::inject] = c.injection.text();
     if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
     if (c.mesh.copy_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
-    if (!exchanges(c, training_.layout())) return f;
-    const auto applies = factors_of(c.strategy->info().speech);
+    const auto applies = factors_of(c, training_.layout());
     if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
     if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
     if (applies.algorithm) f[Factor::op] = std::string("avg");
     if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
     if (applies.bucket) f[Factor::bucket_bytes] = bucket_factor(c.bucket_bytes);
-    if (!applies.algorithm || !c.algorithm->is_vendor()) {
-      f[Factor::transport] = std::string(training_.transport_name());
-    }
+    if (applies.transport) f[Factor::transport] = std::string(training_.transport_name());
     return f;
   }
 

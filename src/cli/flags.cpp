@@ -183,20 +183,23 @@ void refuse_unused(std::string_view command, const Flags& f, const bench::Applie
   struct Factor {
     const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
     bool bench::Applies::*applies;
+    const char* wants = "two or more ranks";
   };
-  constexpr std::array factors{Factor{"codec", "none", &bench::Applies::codec},
-                               Factor{"overlap", "none", &bench::Applies::overlap},
-                               Factor{"bucket", "", &bench::Applies::bucket}};
-  for (const auto& [flag, means_nothing, applies] : factors) {
+  constexpr std::array factors{
+      Factor{"algorithm", "", &bench::Applies::algorithm}, Factor{"codec", "none", &bench::Applies::codec},
+      Factor{"transport", "auto", &bench::Applies::transport,
+             "two or more ranks, algorithms that are not the vendor's"},
+      Factor{"overlap", "none", &bench::Applies::overlap}, Factor{"bucket", "", &bench::Applies::bucket}};
+  for (const auto& [flag, means_nothing, applies, wants] : factors) {
     if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
     std::vector<std::string_view> users;
     for (const auto& s : dataparallel::strategies()) {
       if (bench::factors_of(s.speech).*applies) users.push_back(s.name);
     }
     throw UsageError(
-        fmt::format("{}: --{} {} would change nothing here: it is for two or more ranks and the strategies {}; leave "
-                    "it out, or ask for one of these",
-                    command, flag, f.text(flag), fmt::join(users, ", ")));
+        fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "
+                    "ask for one of these",
+                    command, flag, f.text(flag), wants, fmt::join(users, ", ")));
   }
 }
 

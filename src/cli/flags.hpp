@@ -85,8 +85,8 @@ std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text)
 std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>&,
                                                     const std::vector<std::uint64_t>& servers);
 std::vector<std::uint64_t> parse_servers(const std::string& text);
-/// `--codec`, `--overlap`, `--bucket`, where they were given. used: which of them mean something to anything that runs.
-/// Errors: UsageError for one that would change nothing.
+/// `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: which of them mean
+/// something to anything that runs. Errors: UsageError for one that would change nothing.
 void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
 /// "data=2,tensor=2;data=4": meshes have commas in them, so a list is parted by semicolons.
 std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text);

@@ -145,7 +145,8 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   bench::Applies used;
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
-    used |= bench::factors_of(p);
+    // A row that says why it cannot be measured is an answer to its flags as well.
+    used |= p.impossible.empty() ? bench::factors_of(p) : bench::factors_of(p.strategy->info().speech);
   }
   refuse_unused("scale", f, used);
   return o;

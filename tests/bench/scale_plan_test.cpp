@@ -116,11 +116,29 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
     EXPECT_EQ(p.overlap.has_value(), base == "sync" || base == "ps-async") << base;
     EXPECT_EQ(factors_of(p).codec, base == "sync" || base == "ps-async") << base;
     EXPECT_EQ(p.codec != nullptr, factors_of(p).codec) << base;
+    EXPECT_EQ(factors_of(p).algorithm, p.algorithm != nullptr) << base;
     EXPECT_EQ(factors_of(p).bucket, base == "sync") << base;
+    const bool vendor = p.algorithm && p.algorithm->is_vendor();
+    EXPECT_EQ(factors_of(p).transport, base != "independent" && !vendor) << base;
     EXPECT_EQ(p.cadence == runtime::Cadence::none, base == "ps-async") << "a barrier would make workers keep step";
   }
   EXPECT_EQ(rows, (std::map<std::string, int>{
                       {"gossip", 1}, {"independent", 1}, {"model-averaging", 2}, {"ps-async", 2}, {"sync", 4}}));
+}
+
+TEST(ScalePlan, ATransportIsForAlgorithmsOfOursForMessagesAndForPartsOfAModel) {
+  const auto has = [](std::string_view strategy, std::string_view algorithm, std::string_view mesh) {
+    const TrainingConfig c{.mesh = dataparallel::parse_mesh(mesh),
+                           .strategy = dataparallel::find_strategy(strategy),
+                           .algorithm = allreduce::find_algorithm(algorithm)};
+    return factors_of(c, layout_of(c, 2, 0)).transport;
+  };
+  EXPECT_TRUE(has("sync", "ring", "data"));
+  EXPECT_FALSE(has("sync", "mpi", "data"));
+  EXPECT_TRUE(has("gossip", "mpi", "data")) << "makes no all-reduce";
+  EXPECT_TRUE(has("ps-sync", "mpi", "data"));
+  EXPECT_FALSE(has("independent", "ring", "data"));
+  EXPECT_TRUE(has("independent", "mpi", "tensor=2"));
 }
 
 TEST(ScalePlan, RanksThatServeHaveNoBatch) {

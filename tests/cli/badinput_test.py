@@ -80,6 +80,11 @@ FLAGS = [
     (["train", "--strategy", "model-averaging", "--overlap", "bucketed"], ["--overlap bucketed", "change nothing"]),
     (["train", "--strategy", "ps-sync", "--bucket", "1M"], ["--bucket 1M", "sharded, sync"]),
     (["scale", "--strategy", "sync", "--codec", "qsgd4"], ["--codec qsgd4", "two or more ranks"]),
+    (["scale", "--dry-run", "--ranks", "2", "--strategy", "gossip,ps-sync,easgd", "--algorithm", "ring"],
+     ["--algorithm ring", "change nothing", "sharded, sync"]),
+    (["scale", "--dry-run", "--ranks", "2", "--strategy", "sync", "--algorithm", "mpi", "--transport", "shm"],
+     ["--transport shm", "change nothing", "not the vendor's"]),
+    (["scale", "--transport", "mpi"], ["--transport mpi", "two or more ranks"]),
     (["scale", "--bucket", "1M"], ["--bucket 1M", "two or more ranks"]),
     (["train", "--strategy", "ps-async", "--servers", "1"], ["no worker", "start more ranks"]),
     (["scale", "--codec", "qsgd3"], ["qsgd3", "qsgd2"]),
@@ -122,6 +127,17 @@ UNDER_MPIRUN = [
     (["scale", "--batch", "0"], ["--batch", "0", "from 1"]),
     (["scale", "--ranks", "1,3"], ["--ranks", "3", "the world has 2", "mpirun -np 3"]),
     (["train", "--algorithm", "rng"], ["rng", *ALGORITHMS]),
+    (["train", "--strategy", "ps-async", "--algorithm", "ring"], ["--algorithm ring", "change nothing"]),
+    (["train", "--algorithm", "mpi", "--transport", "shm"], ["--transport shm", "change nothing", "not the vendor's"]),
+]
+
+# Not refused: the flag means something to one of the strategies, or says no more than its default.
+USED = [
+    ["--strategy", "sync,gossip", "--algorithm", "ring"],
+    ["--strategy", "gossip", "--transport", "mpi"],
+    ["--strategy", "sync", "--algorithm", "mpi,ring", "--transport", "shm"],
+    ["--strategy", "sync", "--algorithm", "mpi", "--transport", "auto"],
+    ["--mesh", "tensor=3", "--strategy", "sync", "--algorithm", "ring"],
 ]
 
 
@@ -283,6 +299,9 @@ def body(test):
         list(pool.map(lambda case: refused(test, "", *case), FLAGS))
     for arguments, words in UNDER_MPIRUN:
         refused(test, "", arguments, words, ranks=2)
+    for flags in USED:
+        done = test.run("scale", "--dry-run", "--ranks", "2", *flags)
+        test.check(done.code == 0, f"control: {' '.join(flags)} is taken", done)
     data_files(test)
     result_files(test)
     launches(test)

@@ -25,6 +25,12 @@ for total in "1 1" "2 1,2" "8 1,2,4,8"; do
   RANKS_PER_NODE=${total% *} try bash jobs/weak-scaling.sh
   expect_contains "rank list" "--ranks ${total#* } " "$output"
 done
+try bash jobs/weak-scaling.sh
+expect_contains "algorithms of two ranks" "--algorithm mpi,ring,recursive-doubling " "$output"
+RANKS_PER_NODE=1 try bash jobs/weak-scaling.sh
+expect_lacks "one rank makes no all-reduce" --algorithm "$output"
+ALGORITHM="" STRATEGY=ps-sync try bash jobs/weak-scaling.sh
+expect_lacks "no algorithm for strategies without all-reduce" --algorithm "$output"
 RANKS=2,6 try bash jobs/weak-scaling.sh
 expect_contains "the user's rank list" "--ranks 2,6 " "$output"
 mkdir -p results && touch results/weak-scaling.jsonl
