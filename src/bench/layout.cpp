@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
@@ -16,6 +18,20 @@ using dataparallel::GroupSums;
 using dataparallel::Speech;
 
 constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena may take
+
+/// What a codec does in training before it encodes.
+std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
+  if (!factors_of(c, l).codec || !c.codec) return {};
+  if (compression::clip_of(c.codec) > 0 && l.mesh.copy_ranks() > 1) {
+    return fmt::format("{} clips by the norm of all tensors, and with mesh {} no rank has them all; leave out clip",
+                       c.codec->label, l.mesh.text());
+  }
+  if (c.strategy->info().speech == Speech::mail && compression::warm_up_steps(c.codec->parsed) > 0) {
+    return fmt::format("{}: servers have no density warm-up; leave out warmup, or take the strategy sync",
+                       c.codec->label);
+  }
+  return {};
+}
 
 std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
   if (!c.algorithm) return {};
@@ -57,7 +73,7 @@ dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
   return {.bucket_bytes = bucket_bytes,
           .overlap = overlap == Overlap::bucketed,
           .optimizer = optimizer,
-          .codec = strategy->info().speech == Speech::mail ? codec : nullptr,
+          .codec = factors_of(strategy->info().speech).codec ? codec : nullptr,
           .seed = seed};
 }
 
@@ -123,6 +139,7 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
     const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
+    if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
   } catch (const core::UsageError& e) {
     return e.what();
@@ -161,7 +178,7 @@ dataparallel::WorldFabricOptions fabric_options(const TrainingConfig& c, const L
   const LargestPart part = largest_part(c, l, d);
   const Speech speech = c.strategy->info().speech;
   return {.algorithm = exchanges(c, l) ? c.algorithm : nullptr,
-          .codec = speech == Speech::all_reduce && exchanges(c, l) ? c.codec : nullptr,
+          .codec = speech == Speech::all_reduce && exchanges(c, l) ? compression::without_clip(c.codec) : nullptr,
           .transport = c.transport,
           // Parameters, gradients, what is judged, and a word to meet by.
           .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,

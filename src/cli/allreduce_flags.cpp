@@ -4,6 +4,7 @@
 
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -127,7 +128,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   bench::CollectiveFactors o;
   o.collectives = read_collectives(f);
   o.algorithms = parse_algorithms(f.text("algorithm"));
-  o.codecs = parse_codecs(f.text("codec"));
+  o.codecs = compression::as_timed(parse_codecs(f.text("codec")));
   o.transports = parse_transports(f.text("transport"));
   o.buffers = choose("--buffers", "buffers", f.text("buffers"),
                      std::vector<bench::BufferKind>(bench::buffer_kinds().begin(), bench::buffer_kinds().end()),

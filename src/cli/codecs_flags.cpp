@@ -2,6 +2,7 @@
 
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -49,7 +50,7 @@ bench::WireBaseline read_baseline(const Flags& f) {
 
 /// Every one encodes; `all` leaves none out that does.
 std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
-  auto out = parse_codecs(f.text("codec"));
+  auto out = compression::as_timed(parse_codecs(f.text("codec")));
   for (const auto& item : split_list("--codec", f.text("codec"))) {
     if (item != "all" && !compression::find_codec(item)) {
       throw UsageError(fmt::format("--codec {}: nothing is encoded; name a codec", item));

@@ -13,6 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/rank_table.hpp"
 #include "cli/terminal.hpp"
+#include "compression/warm_up.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "dataparallel/rules/registry.hpp"
@@ -124,7 +125,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.accumulates.clear();
   for (auto n : parse_counts("--accumulate", f.text("accumulate"), 1, 1u << 20)) o.factors.accumulates.push_back(n);
   o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce);
-  o.factors.codecs = parse_codecs(f.text("codec"));
+  o.factors.codecs = compression::as_timed(parse_codecs(f.text("codec")));
   o.factors.transports = parse_transports(f.text("transport"));
   o.factors.overlaps = parse_overlaps(f.text("overlap"));
   o.factors.buckets = parse_buckets(f.text("bucket"));

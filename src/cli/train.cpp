@@ -12,6 +12,7 @@
 #include "cli/output.hpp"
 #include "compression/gradient_file.hpp"
 #include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
 #include "core/format.hpp"
 #include "dataparallel/rules/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
@@ -175,6 +176,12 @@ bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& 
   return bench::layout_of(o.config, world.size(), world.rank());
 }
 
+/// Epochs are known here, and with them the usual length of a warm-up. Servers have none.
+compression::CodecChoicePtr warming_up(const bench::TrainingConfig& c, std::size_t steps_per_epoch) {
+  if (c.strategy->info().speech == dataparallel::Speech::mail) return c.codec;
+  return compression::with_warm_up(c.codec, compression::warm_up_epochs * steps_per_epoch);
+}
+
 void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   if (o.target) {
     fmt::print("\n{} {:.2f} % after {} steps, {:.2f} s of training\n", r.reached ? "reached" : "not reached: ended at",
@@ -214,7 +221,7 @@ int run(const Flags& f, const Invocation& invocation) {
                       .cores_per_node = session.cores_per_node()};
   at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
   const DataShape data = agree_on_data(world, data_directory(f));
-  const auto options = read_options(f, world.size(), at, data);
+  auto options = read_options(f, world.size(), at, data);
   bench::check_noise_scale(options, world.size());
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   const OutputFlags output = read_output_flags(f);
@@ -230,6 +237,8 @@ int run(const Flags& f, const Invocation& invocation) {
     if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
     writer = open_output(output, session.run_info());
   });
+  options.config.codec =
+      warming_up(options.config, model::Sampler(samples, layout.batch_global(options.config), 1).steps_per_epoch());
   const bool off = f.text("overlap") == "auto" && options.config.overlap == bench::Overlap::none;
   if (root) print_head(session, options, layout, off && bench::exchanges(options.config, layout));
   start_drift(options.config.injection, world);

@@ -5,9 +5,19 @@
 #include <limits>
 
 #include "compression/detail/parameters.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::compression {
+namespace {
+
+float clip_factor_at(double clip, double norm, std::size_t ranks) {
+  const double most = clip / std::sqrt(static_cast<double>(ranks));
+  if (clip == 0 || !std::isfinite(norm) || norm <= most) return 1.0f;
+  return static_cast<float>(most / norm);
+}
+
+}  // namespace
 
 MomentumCorrection::MomentumCorrection(const core::ParsedName& name)
     : momentum_(static_cast<float>(detail::number_between(name, "momentum", 0, 1, false))),
@@ -15,9 +25,7 @@ MomentumCorrection::MomentumCorrection(const core::ParsedName& name)
       encoding_(make_topk_encoding(name)) {}
 
 float MomentumCorrection::clip_factor(double norm, std::size_t ranks) const {
-  const double most = clip_ / std::sqrt(static_cast<double>(ranks));
-  if (clip_ == 0 || !std::isfinite(norm) || norm <= most) return 1.0f;
-  return static_cast<float>(most / norm);
+  return clip_factor_at(clip_, norm, ranks);
 }
 
 void MomentumCorrection::accumulate(std::span<const float> g, float factor, std::span<float> u,
@@ -49,6 +57,7 @@ std::size_t MomentumCorrection::encode(std::span<const float> g, std::size_t ran
 
 void check_dgc(const core::ParsedName& name) {
   const MomentumCorrection refuses_bad_values(name);
+  (void)warm_up_steps(name);
   if (name.parameters.at("ef") == "off") {
     throw core::UsageError("codec dgc is made of error feedback and takes no ef=off; topk:ef=off sends without any");
   }
@@ -56,6 +65,22 @@ void check_dgc(const core::ParsedName& name) {
 
 double momentum_of(const CodecChoice& c) {
   return c.info->name == "dgc" ? detail::number_between(c.parsed, "momentum", 0, 1, false) : 0;
+}
+
+double clip_of(const CodecChoicePtr& c) {
+  if (!c || c->info->name != "dgc") return 0;
+  return detail::number_between(c->parsed, "clip", 0, std::numeric_limits<float>::max(), true);
+}
+
+CodecChoicePtr without_clip(const CodecChoicePtr& c) {
+  if (clip_of(c) == 0) return c;
+  return with_parameter(*c, "clip", "0");
+}
+
+void clip_gradient(std::span<float> g, double clip, std::size_t ranks) {
+  const float factor = clip_factor_at(clip, l2_of_gradient(g), ranks);
+  if (factor == 1.0f) return;
+  for (float& x : g) x *= factor;
 }
 
 double l2_of_gradient(std::span<const float> g) {

@@ -22,15 +22,16 @@ class MomentumCorrection {
   const TopK& encoding() const { return *encoding_; }
 
   /// What a rank multiplies its gradient by, whose L2 norm is `norm`: clip/(norm·sqrt(ranks)) where that is below 1.
-  /// clip=0: 1. The norm is that of all the gradient or of one tensor, as the caller likes; the paper takes all.
-  /// A norm that is not finite gives 1: what is wrong stays to be seen.
+  /// clip=0: 1. A norm that is not finite gives 1: what is wrong stays to be seen.
   float clip_factor(double norm, std::size_t ranks) const;
   /// u = momentum·u + factor·g; v = v + u. One pass: 12 bytes read and 8 written an element. Equal bits everywhere.
   void accumulate(std::span<const float> g, float factor, std::span<float> u, std::span<float> v) const;
   /// Clears u and v where `wire` sends v; all of them when v was not finite, so that one bad gradient does not spoil
   /// all that follow. O(k).
   void clear_sent(std::span<const std::byte> wire, std::span<float> u, std::span<float> v) const;
-  /// The three in order, clipped by the norm of g. Returns the bytes written: encoding().wire_bytes(n).
+  /// The three in order, clipped by the norm of g, which is to be all of the gradient: where it comes in tensors or
+  /// buckets, who has them all clips (`clip_gradient`), and this is `without_clip`. Returns the bytes written:
+  /// encoding().wire_bytes(n).
   std::size_t encode(std::span<const float> g, std::size_t ranks, std::span<float> u, std::span<float> v,
                      std::byte* wire) const;
 
@@ -42,6 +43,12 @@ class MomentumCorrection {
 void check_dgc(const core::ParsedName&);
 /// The momentum that a codec brings, in an optimizer's place; 0: none.
 double momentum_of(const CodecChoice&);
+/// The threshold that gradients are clipped at; 0, and of null: none.
+double clip_of(const CodecChoicePtr&);
+/// The same for who is given gradients that are clipped already.
+CodecChoicePtr without_clip(const CodecChoicePtr&);
+/// Local gradient clipping of all tensors together: the norm becomes clip/sqrt(ranks) where it is larger.
+void clip_gradient(std::span<float> g, double clip, std::size_t ranks);
 
 /// Root of the sum of squares, in doubles and one fixed order.
 double l2_of_gradient(std::span<const float> g);

@@ -66,7 +66,7 @@ struct StrategyOptions {
   bool overlap = true;                     ///< communicate under computation where the rule allows it
   int servers = 0;                         ///< as the name has it: the last so many ranks of an axis only serve
   std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
-  compression::CodecChoicePtr codec = {};  ///< of mail; the fabric has its own for all-reduces
+  compression::CodecChoicePtr codec = {};  ///< of mail, and what clips gradients; the fabric encodes all-reduces
   std::uint64_t seed = 1;
 };
 

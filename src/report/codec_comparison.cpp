@@ -119,7 +119,8 @@ std::string codec_comparison_legend() {
          "         nothing overlapped\n"
          "pays     below this link speed: 2(P-1)/P * (32-w)/32 * V, with 1/V = (1+1/P)/encode + ((P-1)/P)/add + "
          "1/decode;\n"
-         "         link: what each rank sends while all send, and the codec's speed: measured in this run\n";
+         "         link: what each rank sends while all send, and the codec's speed: measured in this run\n"
+         "dgc      at the density that its warm-up in train ends at\n";
 }
 
 }  // namespace gradmeter::report

@@ -240,6 +240,10 @@ std::string scale_legend(std::span<const Point> points) {
       "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "
       "under\n"
       "            a twentieth was lost; undecided: within the intervals, or what a disturbed machine explains\n";
+  const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
+  if (std::ranges::any_of(points, is_dgc)) {
+    out += "codec       dgc: at the density that its warm-up in train ends at\n";
+  }
   if (apart) {
     out +=
         "µs/sample   step ÷ global batch; B/step: sent by all ranks in a step on average; stale: updates between a "

@@ -96,7 +96,7 @@ TEST(Hockney, ADoubleTreeTakesTwoBuffersTimeWhateverItsDepth) {
   const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
   const std::size_t n = 1 << 24, bytes = n * sizeof(float);
   const double transfer = static_cast<double>(bytes) / link.bytes_per_s;
-  for (std::uint32_t p : {4u, 5u, 7u, 8u, 10u, 12u, 14u, 16u, 23u, 32u}) {
+  for (std::uint32_t p : {4u, 5u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 16u, 23u, 32u}) {
     const auto trees = find_algorithm("double-tree")->make({p, 1});
     const auto message = message_bytes_for(trees, bytes, std::size_t{1} << 20);
     const Slices slices(Cut::run, n, sizeof(float), 1, message, false);

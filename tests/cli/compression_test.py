@@ -91,16 +91,37 @@ def curves(test):
     test.check("qsgd4:bucket=128" in done.out, "the table tells the two apart", done)
 
 
+def warming_up(test, command, without):
+    """20 steps: all of them in the first epoch of four, or four of each of five densities."""
+    for codec, label in (("dgc", "dgc:warmup=80"), ("dgc:warmup=16,density=0.001", "warmup=16")):
+        done = test.run(*command, "--codec", codec, ranks=3)
+        test.check(done.code == 0 and label in done.out.splitlines()[0] and ", as forecast" in done.out,
+                   f"{codec}: the head says {label}, and the bytes are as forecast", done)
+        test.check(without not in done.out, f"control: more than the {without} without a warm-up", done)
+    for command in ("scale", "allreduce", "codecs"):
+        ranks = None if command == "codecs" else 2
+        done = test.run(command, "--codec", "dgc:warmup=16", ranks=ranks)
+        test.check(done.code == 2 and "warmup" in done.own_lines[0], f"{command} refuses a warm-up", done)
+    done = test.run("train", "--strategy", "ps-sync", "--codec", "dgc:warmup=16", ranks=2)
+    test.check(done.code == 2 and "warm-up" in done.own_lines[0], "servers have none", done)
+    done = test.run("train", "--mesh", "tensor=2", "--codec", "dgc:clip=1", ranks=4)
+    test.check(done.code == 2 and "clip" in done.own_lines[0], "clipping wants all tensors on one rank", done)
+
+
 def forecasts(test):
     """A run holds what it sent to the strategy's forecast: to the byte, or to the most where lengths depend on the data."""
     digits = ["train", "--model", "mlp:784-64-10", "--batch", "32", "--epochs", "1", "--train-samples", "2000",
               "--validation-samples", "1000", "--threads", "1"]
     for strategy in (["--strategy", "sync", "--algorithm", "ring"], ["--strategy", "ps-sync", "--servers", "1"],
                      ["--strategy", "ps-async"]):
-        for codec in ("topk", "dgc", "randomk", "powersgd:rank=2", "terngrad", "qsgd-elias"):
+        sent = {}
+        for codec in ("topk", "dgc:warmup=0", "randomk", "powersgd:rank=2", "terngrad", "qsgd-elias"):
             done = test.run(*digits, *strategy, "--codec", codec, ranks=3)
             text = ", of " if codec == "qsgd-elias" else ", as forecast"
             test.check(done.code == 0 and text in done.out, f"{' '.join(strategy)} {codec}: bytes{text}", done)
+            sent[codec] = done.out.split(" sent a step")[0].splitlines()[-1]
+        if "sync" in strategy:
+            warming_up(test, [*digits, *strategy], sent["dgc:warmup=0"])
         done = test.run(*digits, *strategy, "--codec", "qsgd-elias:min=1000000", ranks=3)
         test.check(done.code == 0 and ", as forecast" in done.out, "control: nothing is encoded, so all is known", done)
 

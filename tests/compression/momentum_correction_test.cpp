@@ -1,6 +1,7 @@
 #include "compression/momentum_correction.hpp"
 
 #include "compression/support.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::compression {
@@ -74,6 +75,73 @@ TEST(MomentumCorrection, ClipsToItsShareOfTheThreshold) {
   c.encode(g, 4, u, v, wire.data());
   EXPECT_NEAR(length(decoded(c.encoding(), wire, g.size())), 1, 1e-6);
   EXPECT_NEAR(l2_of_gradient(g), length(g), 1e-12 * length(g));
+}
+
+TEST(MomentumCorrection, ClippingTakesTheNormOfAllTensorsTogether) {
+  auto g = gaussians(1000, 1);
+  const auto before = g;
+  const double norm = length(g);
+  clip_gradient(g, 2, 4);
+  EXPECT_NEAR(length(g), 1, 1e-6);
+  for (std::size_t i = 0; i < g.size(); ++i) EXPECT_NEAR(g[i], double{before[i]} / norm, 1e-6) << "one factor for all";
+  const auto clipped = g;
+  clip_gradient(g, 3, 4);
+  EXPECT_EQ(g, clipped) << "short enough";
+  clip_gradient(g, 0, 4);
+  EXPECT_EQ(g, clipped) << "0: none";
+}
+
+TEST(MomentumCorrection, WhatIsGivenClippedGradientsClipsNoMore) {
+  EXPECT_EQ(clip_of(find_codec("dgc:clip=2.5")), 2.5);
+  EXPECT_EQ(clip_of(find_codec("terngrad")), 0) << "clips something else";
+  EXPECT_EQ(clip_of(nullptr), 0);
+  EXPECT_EQ(without_clip(find_codec("dgc:clip=2.5,density=0.1"))->name, find_codec("dgc:density=0.1")->name);
+  EXPECT_EQ(without_clip(nullptr), nullptr);
+}
+
+TEST(WarmUp, QuartersTheDensityUntilItIsTheCodecs) {
+  const auto densities = [](std::string_view name) {
+    std::vector<std::string> out;
+    for (const auto& c : warm_up_stages(*find_codec(name))) out.push_back(c->parsed.parameters.at("density"));
+    return out;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(densities("dgc:density=0.001"), (Texts{"0.25", "0.0625", "0.015625", "0.00390625", "0.001"}));
+  EXPECT_EQ(densities("dgc"), (Texts{"0.25", "0.0625", "0.015625", "0.01"}));
+  EXPECT_EQ(densities("dgc:density=0.25"), Texts{"0.25"});
+}
+
+TEST(WarmUp, PhasesAreTheStagesOfTheirSteps) {
+  for (const std::uint64_t warm_up : {1, 3, 4, 10, 400, 1873}) {
+    const auto codec = with_warm_up(find_codec("dgc:density=0.001"), warm_up);
+    EXPECT_EQ(warm_up_steps(codec->parsed), warm_up);
+    const auto stages = warm_up_stages(*codec);
+    for (const std::uint64_t first : {0, 2, 7, 5000}) {
+      std::uint64_t at = first;
+      for (const auto& phase : warm_up_phases(codec, first, 2000)) {
+        for (std::uint64_t i = 0; i < phase.steps; ++i, ++at) {
+          ASSERT_EQ(phase.codec->name, stages[warm_up_stage(warm_up, stages.size(), at)]->name) << at;
+        }
+      }
+      EXPECT_EQ(at, first + 2000);
+    }
+  }
+  const auto codec = find_codec("dgc:density=0.001,warmup=400");
+  EXPECT_EQ(warm_up_stage(400, 5, 99), 0u);
+  EXPECT_EQ(warm_up_stage(400, 5, 100), 1u);
+  EXPECT_EQ(warm_up_stage(400, 5, 399), 3u);
+  EXPECT_EQ(warm_up_stage(400, 5, 400), 4u);
+}
+
+TEST(WarmUp, IsAutomaticUntilSomebodyKnowsTheSteps) {
+  EXPECT_EQ(warm_up_steps(find_codec("dgc")->parsed), 0u);
+  EXPECT_EQ(with_warm_up(find_codec("dgc"), 40)->label, "dgc:warmup=40");
+  EXPECT_EQ(with_warm_up(find_codec("dgc:warmup=7"), 40)->label, "dgc:warmup=7") << "said already";
+  EXPECT_EQ(with_warm_up(find_codec("topk"), 40)->label, "topk");
+  EXPECT_EQ(with_warm_up(nullptr, 40), nullptr);
+  EXPECT_EQ(warm_up_phases(nullptr, 0, 3).size(), 1u);
+  EXPECT_THROW(find_codec("dgc:warmup=soon"), core::UsageError);
+  EXPECT_THROW(find_codec("dgc:warmup=-1"), core::UsageError);
 }
 
 TEST(MomentumCorrection, ABadGradientIsSeenOnceAndForgotten) {

@@ -338,5 +338,41 @@ TEST(CodedMail, AMessageThatCannotBeAChunkIsRefused) {
   EXPECT_THROW(variable.decode(longer, out, {}), std::logic_error);
 }
 
+/// One step of two workers by SGD with step size 1, whose bits do not depend on the order of a sum of two.
+test::StrategyEnd one_step(const char* strategy, std::string codec, std::size_t bucket_bytes) {
+  return test::run_workers(2, {.strategy = strategy,
+                               .optimizer = "sgd",
+                               .codec = std::move(codec),
+                               .steps = 1,
+                               .step_size = 1,
+                               .bucket_bytes = bucket_bytes})
+      .front();
+}
+
+TEST(LocalClipping, TakesTheNormOfAllTensorsWhateverBucketsAndChunksTheyTravelIn) {
+  const std::string dense = "dgc:momentum=0,min=10000000", clipped = dense + ",clip=0.5";  // too short to be encoded
+  const auto whole = one_step("sync", clipped, 0);
+  EXPECT_EQ(one_step("sync", clipped, 1024).hashes, whole.hashes) << "many buckets";
+  EXPECT_EQ(one_step("ps-sync", clipped, 0).hashes, whole.hashes) << "servers";
+  EXPECT_NE(one_step("sync", dense, 0).hashes, whole.hashes) << "the control";
+  EXPECT_EQ(one_step("ps-sync", dense, 0).hashes, one_step("sync", dense, 1024).hashes);
+}
+
+TEST(LocalClipping, LeavesEachWorkerItsShareOfTheThreshold) {
+  const auto moved = [](const char* clip) {
+    const std::string codec = std::string("dgc:momentum=0,min=10000000,clip=") + clip;
+    const auto weights = one_step("sync", codec, 0).weights;
+    // Of a step so small that nothing moves: the weights that all begin with.
+    const auto begin = test::run_workers(2, {.optimizer = "sgd", .steps = 1, .step_size = 0}).front().weights;
+    double square = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) square += std::pow(double{weights[i]} - double{begin[i]}, 2);
+    return std::sqrt(square);
+  };
+  // The mean of two gradients of norm clip/sqrt(2) each.
+  EXPECT_LE(moved("0.01"), 0.0072);
+  EXPECT_GT(moved("0.01"), 0.004);
+  EXPECT_NEAR(moved("0.02") / moved("0.01"), 2, 0.01);
+}
+
 }  // namespace
 }  // namespace gradmeter::dataparallel

@@ -2,10 +2,13 @@
 // tensors exact, and losses that even out over calls.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "allreduce/compressed/compressed.hpp"
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/network.hpp"
@@ -162,6 +165,61 @@ TEST_P(CodedContract, RanksAgreeBytesAreAsStatedShortTensorsAreExactAndLossesEve
   for (const auto* algorithm : {"auto", "direct", "ring", "one-shot", "double-tree", "hierarchical-lane",
                                 "rabenseifner", "recursive-doubling", "mpi"}) {
     expect_right(place(kind), *choice, algorithm);
+  }
+}
+
+/// The tensors that go encoded, as all ranks' momentum correction by itself makes their average, call by call.
+class WarmUpByHand {
+ public:
+  WarmUpByHand(const compression::CodecChoice& codec, int ranks)
+      : stages_(compression::warm_up_stages(codec)),
+        u_(static_cast<std::size_t>(ranks), std::vector<float>(length)),
+        v_(u_) {}
+  std::vector<float> average(std::size_t stage) {
+    const compression::MomentumCorrection at(stages_.at(stage)->parsed);
+    std::vector<float> out(length);
+    for (const auto& t : tensors) {
+      if (t.count < shortest) continue;
+      const auto of_tensor = [&](std::vector<float>& v) { return std::span(v).subspan(t.offset, t.count); };
+      std::vector<std::byte> wire(at.encoding().wire_bytes(t.count));
+      for (std::size_t r = 0; r < u_.size(); ++r) {
+        std::vector<float> g(t.count);
+        for (std::size_t i = 0; i < t.count; ++i) g[i] = value_at(static_cast<int>(r), t.offset + i);
+        at.encode(g, u_.size(), of_tensor(u_[r]), of_tensor(v_[r]), wire.data());
+        at.encoding().decode_add(wire, of_tensor(out), of_tensor(out));
+      }
+      for (float& x : of_tensor(out)) x *= 1.0f / static_cast<float>(u_.size());
+    }
+    return out;
+  }
+
+ private:
+  std::vector<compression::CodecChoicePtr> stages_;
+  std::vector<std::vector<float>> u_, v_;  ///< by rank
+};
+
+TEST_F(CodedContract, AWarmUpSendsTheDensityOfEachStepAndKeepsWhatGathers) {
+  auto& here = place(TransportKind::mpi);
+  const auto& world = here.world();
+  if (world.size() == 1) return;  // nothing is encoded
+  const auto codec = compression::find_codec(fmt::format("dgc:warmup=8,min={}", shortest));
+  const auto algorithm = find_algorithm("ring");
+  const auto bound = here.bind(here.request(*codec, *algorithm));
+  WarmUpByHand by_hand(*codec, world.size());
+  const auto first = here.average(*bound);
+  bound->forget();
+  for (std::size_t call = 0; call < 12; ++call) {
+    const auto expected = by_hand.average(std::min<std::size_t>(call / 2, 3));  // 1 % has come before the last quarter
+    const auto out = here.average(*bound);
+    for (const auto& t : tensors) {
+      for (std::size_t i = t.offset; t.count >= shortest && i < t.offset + t.count; ++i) {
+        ASSERT_FLOAT_EQ(out[i], expected[i]) << call << " at " << i;
+      }
+    }
+    if (call != 3) continue;
+    auto kept = bound->take_state();
+    EXPECT_EQ(here.average(*bound), first) << "as new: it warms up again";
+    bound->restore_state(std::move(kept));
   }
 }
 

@@ -11,6 +11,8 @@
 #include "allreduce/compressed/random_k.hpp"
 #include "allreduce/compressed/shared_scale.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/warm_up.hpp"
+#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -69,6 +71,7 @@ CallParts schedule_parts(const CodedRequest& r, const TensorPart& t) {
 
 constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule, schedule_parts};
 constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered, gathered_parts};
+constexpr CodedExchange by_warm_up{"", warm_up_refusal, warm_up_arena_bytes, bind_warm_up, warm_up_parts};
 
 /// Codecs whose encodings are summed on their way.
 constexpr std::array linear{
@@ -82,7 +85,9 @@ const CodedExchange& exchange_of(const CodecChoice& c) {
   const auto named = c.parsed.parameters.find("exchange");
   const std::string_view asked = named == c.parsed.parameters.end() ? "" : std::string_view(named->second);
   if (c.info->exchange == Exchange::schedule || asked == "sra") return by_schedule;
-  if (c.info->exchange == Exchange::gather && asked != "sum") return by_gather;
+  if (c.info->exchange == Exchange::gather && asked != "sum") {
+    return compression::warm_up_steps(c.parsed) > 0 ? by_warm_up : by_gather;
+  }
   return *std::ranges::find(linear, c.info->name, &CodedExchange::codec);
 }
 

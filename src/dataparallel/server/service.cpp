@@ -21,9 +21,10 @@ std::string Service::refusal(int ranks) const {
     }
   }
   if (options_.rule == "add") {
-    if (options_.codec && compression::momentum_of(*options_.codec) > 0) {
-      return fmt::format("{} gathers gradients with their momentum, and what is sent here are none; use topk",
-                         options_.codec->info->name);
+    if (options_.codec && (compression::momentum_of(*options_.codec) > 0 || compression::clip_of(options_.codec) > 0)) {
+      return fmt::format(
+          "{} gathers gradients with their momentum and clips them, and what is sent here are none; use topk",
+          options_.codec->info->name);
     }
   } else if (auto why = codec_refusal(options_.codec, options_.rule); !why.empty()) {
     return why;
@@ -32,7 +33,9 @@ std::string Service::refusal(int ranks) const {
 }
 
 Coding Service::changes(int ranks) const {
-  return Coding::of_changes(options_.codec, static_cast<std::size_t>(std::max(1, workers(ranks))));
+  // Who has the whole gradient has clipped it.
+  return Coding::of_changes(compression::without_clip(options_.codec),
+                            static_cast<std::size_t>(std::max(1, workers(ranks))));
 }
 
 Sharding Service::sharding(std::size_t elements, int ranks) const {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "compression/momentum_correction.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/server/served.hpp"
@@ -18,8 +19,8 @@ struct Habits {
 
 class ParameterServer final : public Served {
  public:
-  ParameterServer(ServiceOptions service, const Habits& h, bool overlap)
-      : Served(std::move(service)), habits_(h), overlap_(overlap) {}
+  ParameterServer(const ServiceOptions& service, const Habits& h, bool overlap)
+      : Served(service), habits_(h), overlap_(overlap), clip_(compression::clip_of(service.codec)) {}
 
   std::size_t period() const override { return std::lcm(habits_.push, habits_.fetch); }
 
@@ -35,12 +36,14 @@ class ParameterServer final : public Served {
     const bool pulls = step.number % habits_.fetch == 0 || service_.too_old(next_clock);
     const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
     if (pulls && habits_.prefetch) courier.request(next_clock, 0);
-    const bool early = pushes && overlap_ && habits_.push == 1;
+    // The norm that clips is of all tensors: nothing can leave before the last.
+    const bool early = pushes && overlap_ && habits_.push == 1 && clip_ == 0;
     if (early) courier.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();
     const auto outcome = w.pass(batch, [&](std::size_t i) {
       if (early && i + 1 < tensors.size()) courier.ready(tensors[i + 1].offset);
     });
+    if (clip_ > 0) clip(w);
     if (pushes && !early) courier.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
     if (pushes) courier.finish_push();
@@ -73,6 +76,14 @@ class ParameterServer final : public Served {
   }
 
  private:
+  void clip(Worker& w) {
+    const auto n = static_cast<double>(w.gradients().count());
+    w.compute("clip", {3 * n, 12 * n}, [&] {
+      const auto workers = static_cast<std::size_t>(service_.workers(w.ranks()));
+      compression::clip_gradient(w.gradients().values<float>(), clip_, workers);
+    });
+  }
+
   /// What is to be pushed: the gradient, or the sum of those since the last push.
   ConstBuffer gathered(Worker& w) {
     if (habits_.push == 1) return w.gradients();
@@ -86,6 +97,7 @@ class ParameterServer final : public Served {
 
   Habits habits_;
   bool overlap_;
+  double clip_;  ///< 0: none
   std::vector<float> accrued_;
 };
 

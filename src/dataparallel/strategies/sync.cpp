@@ -1,5 +1,7 @@
 #include "dataparallel/strategies/sync.hpp"
 
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
 #include "dataparallel/buckets.hpp"
 
 namespace gradmeter::dataparallel {
@@ -7,17 +9,26 @@ namespace {
 
 class Sync final : public Strategy {
  public:
-  explicit Sync(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes) {}
+  explicit Sync(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes), clip_(compression::clip_of(o.codec)) {}
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     if (buckets_.empty()) buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_);
     std::vector<Ticket> tickets;
+    const bool clips = clip_ > 0 && w.ranks() > 1;
     const auto outcome = w.pass(batch, [&](std::size_t tensor) {
+      if (clips) return;  // the norm is of all tensors: nothing can leave before the last
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;
       tickets.push_back(exchange(w, b));
     });
+    if (clips) {
+      const auto n = static_cast<double>(w.gradients().count());
+      w.compute("clip", {3 * n, 12 * n}, [&] {
+        compression::clip_gradient(w.gradients().values<float>(), clip_, static_cast<std::size_t>(w.ranks()));
+      });
+      for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
+    }
     // A bucket is applied as soon as it is here, under the exchange of those behind it.
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (tickets[i]) w.fabric().wait(tickets[i]);
@@ -27,11 +38,16 @@ class Sync final : public Strategy {
   }
 
   Forecast predict(const Scene& s) const override {
-    Forecast step;
-    for (const Bucket& b : make_buckets(s.tensors, s.elements, bucket_bytes_)) {
-      step += forecast_all_reduce(s, b.count, b.contents());
+    const auto buckets = make_buckets(s.tensors, s.elements, bucket_bytes_);
+    Forecast all;
+    for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
+      Scene like = s;
+      like.codec = phase.codec;
+      Forecast step;
+      for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.contents());
+      all += step.times(phase.steps);
     }
-    return step.times(s.steps);
+    return all;
   }
   CopyWork copy_work(const Scene& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
@@ -44,6 +60,7 @@ class Sync final : public Strategy {
                                  b.contents());
   }
   std::size_t bucket_bytes_;
+  double clip_;                  ///< 0: none
   std::vector<Bucket> buckets_;  ///< of the model, which stays the same
 };
 
