@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # clang-tidy over C++ sources, several at once, naming each as it starts; fails when any file has a finding.
-# Usage: scripts/tidy.sh [--preset NAME] [FILE.cpp ...]      (default: preset ci, every .cpp of src/ that it builds)
-# The preset must be configured: its compile_commands.json says how each file is compiled.
+# Usage: scripts/tidy.sh [--preset NAME] [FILE.cpp ...]      (default: preset tidy, every .cpp of src/ that it compiles)
+# The preset must be configured, not built: its compile_commands.json says how each file is compiled. In a preset with unity
+# builds a missing include goes unseen, since other files of the unit bring it.
 # Version 16: older ones do not know the std::source_location of GCC 12. It needs clang's own omp.h (libomp-16-dev).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -13,7 +14,7 @@ if [ "${1:-}" = --one ]; then
   exit
 fi
 
-preset=ci
+preset=tidy
 if [ "${1:-}" = --preset ]; then
   preset=${2:?"--preset needs a name"}
   shift 2

@@ -225,10 +225,13 @@ BAD = [
 
 
 def bad_input(test):
-    for arguments, words in BAD:
+    def refused(case):
+        arguments, words = case
         done = test.run("allreduce", *arguments, timeout=30)
         line = done.own_lines[0] if len(done.own_lines) == 1 else ""
         test.check(done.code == 2 and line and all(w in line for w in words), f"{' '.join(arguments)}: one line, exit 2", done)
+
+    test.side_by_side(refused, BAD)
     done = test.run("allreduce", "--algorithm", "rings", ranks=2)
     test.check(done.code == 2 and len(done.own_lines) == 1, "one line from two ranks too", done)
 

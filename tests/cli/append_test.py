@@ -128,8 +128,8 @@ def every_factor(test):
     out = test.path("factors.jsonl")
     done = test.run("scale", *SMALL, "--batch", BATCH, "--ranks", "1,2,4", "--algorithm", "mpi,ring", "--scaling",
                     ",".join(SCALINGS), "--cadence", ",".join(CADENCES), "--overlap", ",".join(OVERLAPS), "--bucket",
-                    "64K,1M", "--transport", "mpi,shm", "--precision-goal", "0.3", "--time-budget", "20s", "--out", out,
-                    ranks=4, timeout=280)
+                    "64K,1M", "--transport", "mpi,shm", "--min-samples", "3", "--precision-goal", "0.9", "--time-budget", "20s",
+                    "--out", out, ranks=4, timeout=280)
     if not test.check(done.code == 0 and not done.own_lines, "a sweep over all factors ends with 0", done):
         return
     test.valid(out)

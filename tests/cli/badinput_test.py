@@ -1,7 +1,6 @@
 """Bad input gets one line from gradmeter that says what is wrong and what would be right, and exit code 2, before any
 rank works; nothing is written. Every case runs as one process; those that more ranks could treat otherwise run under
 mpirun too."""
-import concurrent.futures
 import gzip
 import os
 import struct
@@ -165,6 +164,11 @@ def refused(test, what, arguments, words, ranks=None, timeout=30, **more):
     return done
 
 
+def all_refused(test, cases):
+    """Each case: what refused() takes after the test. Nobody makes a file, so none sees another's."""
+    test.side_by_side(lambda case: refused(test, *case), cases)
+
+
 def idx_images(count, side=28):
     return struct.pack(">IIII", 0x803, count, side, side) + bytes(i % 251 for i in range(count * side * side))
 
@@ -211,18 +215,18 @@ def data_files(test):
         ("images that the model is not made for", {"train_images": idx_images(64, 8), "t10k_images": idx_images(16, 8)},
          ["784", "64", "width"]),
     ]
+    wrong = [("train --data with a missing directory", ["train", "--data", test.folder / "nowhere"],
+              ["nowhere", "directory"])]
     for number, (what, changed, words) in enumerate(cases):
         folder = data_directory(test, f"data{number}", **changed)
         command = ("train", "scale")[number % 2]
-        refused(test, f"{command} --data with {what}", [command, *small, "--data", folder], words)
-    refused(test, "train --data with a missing directory", ["train", "--data", test.folder / "nowhere"],
-            ["nowhere", "directory"])
+        wrong.append((f"{command} --data with {what}", [command, *small, "--data", folder], words))
     for command in ("train", "scale"):
-        refused(test, f"{command} --data with a foreign file",
-                [command, *small, "--data", test.folder / "files" / "data4"], ["not an IDX file"], ranks=2)
-    for command in ("train", "scale"):
-        refused(test, f"{command} with fewer samples than one batch takes",
-                [command, "--model", "mlp:784-16-10", "--batch", "48", "--data", good], ["96", "64"], ranks=2)
+        wrong.append((f"{command} --data with a foreign file",
+                      [command, *small, "--data", test.folder / "files" / "data4"], ["not an IDX file"], 2))
+        wrong.append((f"{command} with fewer samples than one batch takes",
+                      [command, "--model", "mlp:784-16-10", "--batch", "48", "--data", good], ["96", "64"], 2))
+    all_refused(test, wrong)
 
 
 def result_files(test):
@@ -233,25 +237,24 @@ def result_files(test):
     test.check(done.code == 0 and len(support.points(good)) == 2, "control: a file that can be written is", done)
     lines = good.read_text().splitlines()
 
+    exists = ["good.jsonl", "exists", "--force"]
+    wrong = [("scale --out with an existing file", ["scale", "--out", good], exists, 2),
+             ("--out with a directory", ["scale", "--out", files], ["files", "is a directory"]),
+             ("--out in a missing directory", ["scale", "--out", files / "missing" / "r.jsonl"],
+              ["missing", "no directory"]),
+             ("--out where nothing can be written", ["scale", "--out", "/proc/gradmeter-test.jsonl"],
+              ["/proc/gradmeter-test.jsonl"], 2)]
     for command in ("scale", "train"):
-        refused(test, f"{command} --out with an existing file", [command, "--out", good],
-                ["good.jsonl", "exists", "--force"])
-    refused(test, "scale --out with an existing file", ["scale", "--out", good], ["good.jsonl", "exists", "--force"],
-            ranks=2)
-    refused(test, "--out with a directory", ["scale", "--out", files], ["files", "is a directory"])
-    refused(test, "--out in a missing directory", ["scale", "--out", files / "missing" / "r.jsonl"],
-            ["missing", "no directory"])
-    for place in ("/proc/gradmeter-test.jsonl", "/sys/gradmeter-test.jsonl"):
-        for command in ("scale", "train"):
-            refused(test, f"{command} --out {place}, which not even root may make", [command, "--out", place],
-                    [place, "write"])
-    refused(test, "--out where nothing can be written", ["scale", "--out", "/proc/gradmeter-test.jsonl"],
-            ["/proc/gradmeter-test.jsonl"], ranks=2)
+        wrong.append((f"{command} --out with an existing file", [command, "--out", good], exists))
+        for place in ("/proc/gradmeter-test.jsonl", "/sys/gradmeter-test.jsonl"):
+            wrong.append((f"{command} --out {place}, which not even root may make", [command, "--out", place],
+                          [place, "write"]))
     if os.geteuid() != 0:
         locked = test.folder / "locked"
         locked.mkdir(mode=0o500)
-        refused(test, "--out in a directory of others", ["scale", "--out", locked / "r.jsonl"],
-                ["locked", "permission"])
+        wrong.append(("--out in a directory of others", ["scale", "--out", locked / "r.jsonl"],
+                      ["locked", "permission"]))
+    all_refused(test, wrong)
 
     damaged = {
         "cut.jsonl": (lines[0] + "\n" + lines[1][:60] + "\n" + lines[2] + "\n", ["cut.jsonl:2"]),
@@ -263,10 +266,10 @@ def result_files(test):
         "status.jsonl": (lines[0] + "\n" + lines[1].replace('"status":"ok"', '"status":"fine"') + "\n",
                          ["status.jsonl:2", "fine"]),
     }
-    for name, (text, words) in damaged.items():
+    for name, (text, _) in damaged.items():
         (files / name).write_text(text)
-        for how in ("--resume", "--append"):
-            refused(test, f"{how} with {name}", [*small, "--out", files / name, how], words)
+    all_refused(test, [(f"{how} with {name}", [*small, "--out", files / name, how], words)
+                       for name, (_, words) in damaged.items() for how in ("--resume", "--append")])
     refused(test, "--resume with cut.jsonl", [*small, "--out", files / "cut.jsonl", "--resume"], ["cut.jsonl:2"],
             ranks=2)
     bad = test.validate(files / "cut.jsonl").returncode == 1 and test.validate(files / "status.jsonl").returncode == 1
@@ -294,11 +297,8 @@ def launches(test):
 
 def body(test):
     (test.folder / "files").mkdir()
-    # A process spends its time waiting for MPI to start: a few at once take no longer than one.
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda case: refused(test, "", *case), FLAGS))
-    for arguments, words in UNDER_MPIRUN:
-        refused(test, "", arguments, words, ranks=2)
+    all_refused(test, [("", *case) for case in FLAGS])
+    all_refused(test, [("", *case, 2) for case in UNDER_MPIRUN])
     for flags in USED:
         done = test.run("scale", "--dry-run", "--ranks", "2", *flags)
         test.check(done.code == 0, f"control: {' '.join(flags)} is taken", done)

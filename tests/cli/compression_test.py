@@ -1,5 +1,7 @@
 """Codecs on the wire, end to end: exact bytes, the comparison with none, training that loses no accuracy (and training
 without error feedback, which does), and what is refused."""
+import itertools
+
 import support
 
 QUICK = ["--time-budget", "1s", "--precision-goal", "0.5"]
@@ -92,8 +94,8 @@ def curves(test):
 
 
 def warming_up(test, command, without):
-    """20 steps: all of them in the first epoch of four, or four of each of five densities."""
-    for codec, label in (("dgc", "dgc:warmup=80"), ("dgc:warmup=16,density=0.001", "warmup=16")):
+    """10 steps: all of them in the first epoch of four, or four of each density."""
+    for codec, label in (("dgc", "dgc:warmup=40"), ("dgc:warmup=16,density=0.001", "warmup=16")):
         done = test.run(*command, "--codec", codec, ranks=3)
         test.check(done.code == 0 and label in done.out.splitlines()[0] and ", as forecast" in done.out,
                    f"{codec}: the head says {label}, and the bytes are as forecast", done)
@@ -110,31 +112,37 @@ def warming_up(test, command, without):
 
 def forecasts(test):
     """A run holds what it sent to the strategy's forecast: to the byte, or to the most where lengths depend on the data."""
-    digits = ["train", "--model", "mlp:784-64-10", "--batch", "32", "--epochs", "1", "--train-samples", "2000",
-              "--validation-samples", "1000", "--threads", "1"]
-    for strategy in (["--strategy", "sync", "--algorithm", "ring"], ["--strategy", "ps-sync", "--servers", "1"],
-                     ["--strategy", "ps-async"]):
-        sent = {}
-        for codec in ("topk", "dgc:warmup=0", "randomk", "powersgd:rank=2", "terngrad", "qsgd-elias"):
-            done = test.run(*digits, *strategy, "--codec", codec, ranks=3)
-            text = ", of " if codec == "qsgd-elias" else ", as forecast"
-            test.check(done.code == 0 and text in done.out, f"{' '.join(strategy)} {codec}: bytes{text}", done)
+    digits = ["train", "--model", "mlp:784-64-10", "--batch", "32", "--epochs", "1", "--train-samples", "1000",
+              "--validation-samples", "100", "--threads", "1"]
+    on_ring = ["--strategy", "sync", "--algorithm", "ring"]
+    strategies = (on_ring, ["--strategy", "ps-sync", "--servers", "1"], ["--strategy", "ps-async"])
+    # The last is the control: nothing is encoded, so all is known.
+    codecs = ("topk", "dgc:warmup=0", "randomk", "powersgd:rank=2", "terngrad", "qsgd-elias", "qsgd-elias:min=1000000")
+    sent = {}
+
+    def as_forecast(case):
+        strategy, codec = case
+        done = test.run(*digits, *strategy, "--codec", codec, ranks=3)
+        text = ", of " if codec == "qsgd-elias" else ", as forecast"
+        test.check(done.code == 0 and text in done.out, f"{' '.join(strategy)} {codec}: bytes{text}", done)
+        if strategy is on_ring:
             sent[codec] = done.out.split(" sent a step")[0].splitlines()[-1]
-        if "sync" in strategy:
-            warming_up(test, [*digits, *strategy], sent["dgc:warmup=0"])
-        done = test.run(*digits, *strategy, "--codec", "qsgd-elias:min=1000000", ranks=3)
-        test.check(done.code == 0 and ", as forecast" in done.out, "control: nothing is encoded, so all is known", done)
+
+    test.side_by_side(as_forecast, itertools.product(strategies, codecs), at_once=3)
+    warming_up(test, [*digits, *on_ring], sent["dgc:warmup=0"])
 
 
 def refused(test):
-    for arguments, part in ((["--codec", "qsgd3"], "qsgd4"), (["--codec", "qsgd4:bucket=0"], "bucket"),
-                            (["--codec", "topk:density=0"], "above 0"), (["--codec", "topk:density=1.5"], "density"),
-                            (["--codec", "powersgd:rank=0"], "rank"), (["--codec", "qsgd1:ef=on"], "ef=on"),
-                            (["--codec", "dgc:ef=off"], "ef=off")):
-        for command in ("allreduce", "train"):
-            done = test.run(command, *arguments, ranks=2)
-            test.check(done.code == 2 and len(done.own_lines) == 1 and part in done.own_lines[0],
-                       f"{command} {' '.join(arguments)} is refused in one line", done)
+    bad = (("qsgd3", "qsgd4"), ("qsgd4:bucket=0", "bucket"), ("topk:density=0", "above 0"), ("topk:density=1.5", "density"),
+           ("powersgd:rank=0", "rank"), ("qsgd1:ef=on", "ef=on"), ("dgc:ef=off", "ef=off"))
+
+    def in_one_line(case):
+        command, (codec, part) = case
+        done = test.run(command, "--codec", codec, ranks=2)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and part in done.own_lines[0],
+                   f"{command} --codec {codec} is refused in one line", done)
+
+    test.side_by_side(in_one_line, itertools.product(("allreduce", "train"), bad), at_once=4)
     done = test.run(*DIGITS, "--codec", "powersgd:rank=101", ranks=2)
     test.check(done.code == 2 and "101" in done.err, "a rank above every matrix of the model is refused", done)
     done = test.run("allreduce", "--sizes", "16K", "--algorithm", "ring", "--codec", "powersgd:rank=101", "--in-place",

@@ -152,11 +152,14 @@ BAD = [
 
 
 def bad_input(test):
-    for arguments, words in BAD:
+    def refused(case):
+        arguments, words = case
         done = test.run("kernels", *arguments, timeout=30)
         line = done.own_lines[0] if len(done.own_lines) == 1 else ""
         test.check(done.code == 2 and line and all(w in line for w in words),
                    f"{' '.join(map(str, arguments))}: one line, exit 2", done)
+
+    test.side_by_side(refused, BAD)
 
 
 def body(test):

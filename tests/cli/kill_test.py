@@ -9,7 +9,7 @@ import time
 import support
 
 RANKS = 4
-BATCHES = (4, 8, 16, 32)       # a sweep that is hit in the middle and then gone on with
+BATCHES = (4, 8)               # a sweep that is hit in the middle and then gone on with
 MORE_BATCHES = range(4, 36)    # one that would go on for long: mpirun passes a signal on only after a second
 PER_BATCH = 8                  # points: at 1 rank two strategies; at 2 and at 4 independent and two algorithms
 POINTS = len(BATCHES) * PER_BATCH

@@ -4,6 +4,7 @@ checked.
 Each test is run as  NAME_test.py GRADMETER MPIEXEC SOURCE_DIR  and needs Python 3.8. As root, in a container or with
 more ranks than cores Open MPI wants settings; ctest gives them, by hand do  . scripts/environment.sh
 """
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -78,6 +79,13 @@ class Test:
         self.failures = before
         print(f"note   once more: {why}", flush=True)
         part(self)
+
+    @staticmethod
+    def side_by_side(work, cases, at_once=8):
+        """work(case) for each. A process that is refused spends its time waiting for MPI to start: a few at once take no
+        longer than one. Not for what is timed."""
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(work, cases))
 
     # --- starting the program
 

@@ -23,7 +23,7 @@ class GemmTrials : public testing::TestWithParam<Precision> {
 // Plain, transposed in all ways, and with packed weights, on 24 ragged shapes.
 TEST_P(GemmTrials, AreRightOnRandomRaggedShapesAndFindOneWrongElement) {
   const core::Random random(41, 0);
-  for (std::uint64_t i = 0; i < 24; ++i)
+  for (std::uint64_t i = 0; i < tests::random_shapes; ++i)
     for (const auto a : {Transpose::no, Transpose::yes})
       for (const auto b : {Transpose::no, Transpose::yes})
         for (const bool packed : {false, true})

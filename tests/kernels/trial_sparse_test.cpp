@@ -16,7 +16,7 @@ class SparseTrials : public testing::TestWithParam<SparseFormat> {};
 TEST_P(SparseTrials, AreRightOnRandomRaggedShapesAndFindOneWrongElement) {
   const core::Random random(21, 0);
   tests::on_every_target([&] {
-    for (std::uint64_t i = 0; i < 24; ++i)
+    for (std::uint64_t i = 0; i < tests::random_shapes; ++i)
       tests::expect_right_and_damage_found(sparse({.m = 1 + random.below(4 * i, 80),
                                                    .n = 1 + random.below(4 * i + 1, 70),
                                                    .k = 1 + random.below(4 * i + 2, 200),

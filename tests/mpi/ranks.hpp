@@ -13,6 +13,7 @@
 #include "runtime/activity.hpp"
 #include "runtime/backoff.hpp"
 #include "runtime/mpi.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::test {
 
@@ -37,12 +38,6 @@ inline std::optional<std::string> wrong_sum(std::span<const float> result, std::
     }
   }
   return std::nullopt;
-}
-
-inline std::uint64_t hash_of(std::span<const std::byte> bytes) {
-  std::uint64_t h = 14695981039346656037u;  // FNV-1a
-  for (const std::byte b : bytes) h = (h ^ std::to_integer<std::uint64_t>(b)) * 1099511628211u;
-  return h;
 }
 
 /// Collective: does every rank hold the same bits?

@@ -3,12 +3,10 @@
 . "$(dirname "$0")/support.sh"
 
 # scripts/test.sh in a repository of its own, where cmake and ctest only say what they were asked.
-mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan}
+mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan,tidy}
 cp -r "$root/scripts" "$work/repo/"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
-for preset in ci dev asan tsan; do
-  echo '"file": "/src/core/one.cpp"' >"$work/repo/build/$preset/compile_commands.json"
-done
+echo '"file": "/src/core/one.cpp"' >"$work/repo/build/tidy/compile_commands.json"
 stand_in dpkg-query <<<'echo -n installed'
 stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
@@ -28,8 +26,9 @@ last() { tail -n 1 <<<"$output"; }
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 6 stages passed" "$(last)"
+expect_equal "the last line says so" "all 7 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
+expect_contains "clang-tidy reads files as a preset of single files compiles them" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
 expect_lacks "no sanitizers unless asked" asan "$output"
 

@@ -1,6 +1,11 @@
 // Is this build a sanitizer's? Those are ten times slower, and look at how memory and threads are used, not at numbers:
 // with them a test may take fewer sizes, where more of them show nothing more.
 #pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
 
 namespace gradmeter::test {
 
@@ -9,5 +14,10 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
+
+/// Equal bits have equal hashes. By the standard library, where no sanitizer watches each byte.
+inline std::uint64_t hash_of(std::span<const std::byte> bytes) {
+  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
 
 }  // namespace gradmeter::test

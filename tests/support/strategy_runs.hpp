@@ -68,7 +68,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
     end.outcomes.push_back(strategy->step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1}));
     if (i + 1 == run.steps) strategy->settle(worker);
     for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
-    end.hashes.push_back(hash_of(buffers.parameters.values<float>()));
+    end.hashes.push_back(hash_of(std::as_bytes(buffers.parameters.values<float>())));
     if (run.judge_often || i + 1 == run.steps) {
       strategy->settle(worker);
       strategy->judged(worker, judged);

@@ -14,6 +14,7 @@
 #include "kernels/threads.hpp"
 #include "model/digits.hpp"
 #include "model/mlp.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::test {
 
@@ -41,12 +42,6 @@ struct Trace {
   std::vector<model::Outcome> outcomes;  ///< by step
   std::vector<float> weights;            ///< at the end
 };
-
-inline std::uint64_t hash_of(std::span<const float> values) {
-  std::uint64_t h = 14695981039346656037u;  // FNV-1a
-  for (const std::byte b : std::as_bytes(values)) h = (h ^ std::to_integer<std::uint64_t>(b)) * 1099511628211u;
-  return h;
-}
 
 inline std::shared_ptr<const model::Dataset> training_digits() {
   return model::make_digits({.samples = 480, .seed = 5});
@@ -111,7 +106,7 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
         strategy->step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.outcomes.push_back(outcome);
-    trace.steps.back().weights = hash_of(buffers.parameters.values<float>());
+    trace.steps.back().weights = hash_of(std::as_bytes(buffers.parameters.values<float>()));
   }
   strategy->end(worker);
   const auto weights = buffers.parameters.values<float>();

@@ -4,8 +4,12 @@
 
 #include "core/format.hpp"
 #include "kernels/trial.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::tests {
+
+/// How many shapes are drawn at random for each kind of trial.
+inline constexpr std::uint64_t random_shapes = test::sanitized ? 8 : 24;
 
 inline void expect_right_and_damage_found(const kernels::Problem& p, double flops_at_most = 1e9) {
   SCOPED_TRACE(fmt::format("{} {}", kernels::text(p.shape), kernels::name(p.precision)));
