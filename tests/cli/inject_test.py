@@ -33,6 +33,14 @@ def wrong_results(test):
     test.check("injected on purpose: flip:call=2,rank=1" in done.out, "the head says it too", done)
 
 
+def diverging_ranks(test):
+    """A wrong loss on one rank alone must not let ranks wait for different survivors."""
+    done = test.run("scale", *SMALL, "--strategy", "population", "--inject", "flip:call=5,rank=0", "--out",
+                    test.path("population.jsonl"), ranks=2)
+    test.equal(done.code, 4, "population with a wrong loss on one rank exits with 4")
+    test.equal([r["status"] for r in points(test, test.path("population.jsonl"))], ["wrong"], "and its row is wrong")
+
+
 def right_results(test):
     file = test.path("right.jsonl")
     done = test.run("scale", *SMALL, "--strategy", "sync,ps-sync", "--inject", "slow:rank=1,factor=2", "--out", file,
@@ -61,6 +69,7 @@ def bad_input(test):
 
 def body(test):
     wrong_results(test)
+    diverging_ranks(test)
     right_results(test)
     training(test)
     bad_input(test)
