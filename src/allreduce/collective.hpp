@@ -20,12 +20,22 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
+/// What a call with a codec adds to this rank's contribution: what feedback had kept and now sends, less what is lost
+/// or kept. So the result is, within fp32, the sum over ranks of contribution (its share, of an average) and
+/// difference.
+struct CodingDifference {
+  std::span<float> values = {};
+  double squares = 0;  ///< of what was added up and taken off in fp32 on the way: its length scales the roundings
+};
+
 /// What the numbers are: codecs take tensors one by one. Must last until the call is complete.
 struct Contents {
   /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
   std::size_t first = 0;
   /// Ascending, apart; empty: the buffer is one tensor. With a codec, what is in no tensor is not exchanged.
   std::span<const TensorPart> tensors = {};
+  /// Null, or of `count` values, zeros before the call: to be filled in by a call with a codec. Its bits stay the same.
+  CodingDifference* difference = nullptr;
 };
 
 /// What an encoding needs besides the numbers: what randomness is drawn from, and where losses are kept.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/coded_sum.hpp"
+#include "bench/coded_data.hpp"
 #include "core/statistics.hpp"
 #include "dataparallel/world/fabric.hpp"
 #include "runtime/clock.hpp"

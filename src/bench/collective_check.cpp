@@ -82,12 +82,14 @@ void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers b) {
   draw_worker_gradient(seed, rank, floats_of(b.in));
 }
 
-CheckFinding check_coded(const CollectivePoint& p, std::uint32_t encodings, std::uint64_t seed,
-                         const runtime::Communicator& c, std::span<const std::byte> result) {
-  const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), p.count};
-  const CodedSum found =
-      judge_coded_sum(c, {.codec = *p.codec, .encodings = encodings, .seed = seed, .op = p.call_op()}, sum);
-  return {.wrong = found.fault.empty() ? found.differing : p.count,
+void give_coded(const CodedTensor& t, const runtime::Communicator& c, CollectiveBuffers b) {
+  draw_coded(t, c.rank(), c.size(), floats_of(b.in));
+}
+
+CheckFinding check_coded(const CodedTensor& t, const runtime::Communicator& c, std::span<const std::byte> result) {
+  const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), result.size() / sizeof(float)};
+  const CodedSum found = judge_coded_sum(c, t, sum);
+  return {.wrong = found.fault.empty() ? found.differing : sum.size(),
           .error = found.error,
           .same_bits = found.same_bits,
           .fault = found.fault};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "allreduce/known_collective.hpp"
+#include "bench/coded_data.hpp"
 #include "bench/collective_stage.hpp"
 
 namespace gradmeter::bench {
@@ -27,10 +28,11 @@ CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Commu
                          std::span<const std::byte> result);
 /// With a codec: one worker's gradient as input.
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
+/// Before a call that is to be checked.
+void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
 /// Collective over `c`, after the call. What a codec may lose is its error, not wrong; elements that differ from rank
-/// 0's are wrong, and all are where the sum cannot be one by this codec. `encodings`: as `encodings_on_the_way`.
-CheckFinding check_coded(const CollectivePoint&, std::uint32_t encodings, std::uint64_t seed,
-                         const runtime::Communicator& c, std::span<const std::byte> result);
+/// 0's are wrong, and all are where the sum cannot be one by this codec.
+CheckFinding check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
 /// What is timed on, without a codec: 1 for floats, which no operation turns into a subnormal number when it is
 /// repeated in place, 0 for integers, which do not overflow. Not all zeros: some processors store those for less.
 void fill_for_timing(const CollectivePoint&, CollectiveBuffers);

@@ -116,25 +116,34 @@ void CollectiveContestant::check(allreduce::Pattern pattern, std::uint64_t seed)
 }
 
 /// From a fresh start: what error feedback has kept would be in the sum.
-void CollectiveContestant::check_codec(std::uint64_t seed) {
+void CollectiveContestant::check_codec(std::uint64_t seed, CodedData data) {
+  if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
   const auto& c = stage_.world();
+  const CodedTensor tensor{
+      .codec = *point_.codec,
+      .encodings = allreduce::encodings_on_the_way(coded_request(point_, stage_.shape(), point_.bytes()),
+                                                   {.offset = 0, .count = point_.count}),
+      .seed = seed,
+      .op = point_.call_op(),
+      .data = data};
   auto state = bound_.collective->take_state();
   {
     const runtime::Computing note(session_.activity(), "gradients");
-    give_gradient(seed, c.rank(), buffers_);
+    give_coded(tensor, c, buffers_);
   }
   c.barrier();
   call_once();
   c.barrier();
   if (state) bound_.collective->restore_state(std::move(state));
   const runtime::Computing note(session_.activity(), "check");
-  const auto encodings = allreduce::encodings_on_the_way(coded_request(point_, stage_.shape(), point_.bytes()),
-                                                         {.offset = 0, .count = point_.count});
-  found_.add(check_coded(point_, encodings, seed, c, buffers_.out));
+  found_.add(check_coded(tensor, c, buffers_.out));
 }
 
 void CollectiveContestant::check_all() {
-  if (point_.codec) return check_codec(options_.seed);
+  if (point_.codec) {
+    check_codec(options_.seed, CodedData::gradient);
+    return check_codec(options_.seed, CodedData::signs);
+  }
   check(allreduce::Pattern::exact, options_.seed);
   check(allreduce::Pattern::random, options_.seed);
 }
@@ -142,7 +151,12 @@ void CollectiveContestant::check_all() {
 /// With other data each time: what came out before would not pass.
 void CollectiveContestant::check_within_block() {
   const std::uint64_t seed = options_.seed + ++blocks_;
-  point_.codec ? check_codec(seed) : check(allreduce::Pattern::exact, seed);
+  if (point_.codec) {
+    const bool signs = blocks_ % 2 == 0 && keeps_signs(*point_.codec);
+    check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
+  } else {
+    check(allreduce::Pattern::exact, seed);
+  }
   fill();
 }
 
@@ -284,8 +298,7 @@ void CollectiveContestant::finish(const MachineState& state) {
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
-  if (timed && options_.check)
-    point_.codec ? check_codec(options_.seed) : check(allreduce::Pattern::exact, options_.seed);
+  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, options_.seed);
   const CollectiveFindings f{.point = point_,
                              .times = !timed    ? core::Blocks{}
                                       : exactly ? rounds_->blocks()

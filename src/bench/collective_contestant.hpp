@@ -44,7 +44,7 @@ class CollectiveContestant {
  private:
   bool first_call();
   void check(allreduce::Pattern, std::uint64_t seed);
-  void check_codec(std::uint64_t seed);
+  void check_codec(std::uint64_t seed, CodedData);
   void check_all();
   void check_within_block();
   void fill();

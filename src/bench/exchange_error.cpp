@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "allreduce/plan.hpp"
-#include "bench/coded_sum.hpp"
+#include "bench/coded_data.hpp"
 #include "bench/rounds.hpp"
 #include "core/format.hpp"
 #include "runtime/backoff.hpp"

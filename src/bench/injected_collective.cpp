@@ -1,5 +1,7 @@
 #include "bench/injected_collective.hpp"
 
+#include <cstring>
+
 #include "allreduce/known_collective.hpp"
 #include "runtime/clock.hpp"
 
@@ -21,8 +23,16 @@ void InjectedCollective::start(const allreduce::Call& call) {
   last_bytes_ = bytes;
   call_ = call;
   running_ = true;
+  drop();
   begin_ = runtime::host_clock();
   inner_->start(call);
+}
+
+void InjectedCollective::drop() {
+  const auto& wanted = faults_.injection.drop;
+  const bool sums = goal_ == allreduce::Goal::all_reduce || goal_ == allreduce::Goal::reduce_scatter;
+  if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
+  std::memset(const_cast<std::byte*>(call_.in), 0, call_.count * core::size_of(call_.element));
 }
 
 bool InjectedCollective::advance() {

@@ -17,12 +17,14 @@ struct InjectedFaults {
 
   /// Is a call of this rank to be other than it is?
   bool concerns_calls() const {
-    return (injection.slow && injection.slow->rank == rank) || (injection.flip && injection.flip->rank == rank);
+    const auto is_here = [this](const auto& fault) { return fault && fault->rank == rank; };
+    return is_here(injection.slow) || is_here(injection.flip) || is_here(injection.drop);
   }
 };
 
 /// flip: from the call of that number on (the first is 0) one element of what this rank holds at the end of a call is
-/// wrong. slow: before a call the rank computes for factor - 1 times as long as its last call of so many bytes took, so
+/// wrong. drop: from that call on the rank gives zeros to all-reduces and reduce-scatters; its input is overwritten.
+/// slow: before a call the rank computes for factor - 1 times as long as its last call of so many bytes took, so
 /// that from its peers' sight the call takes `factor` times as long; the first call of a length is not slowed.
 /// All else is the collective's own.
 class InjectedCollective final : public allreduce::Collective {
@@ -42,6 +44,7 @@ class InjectedCollective final : public allreduce::Collective {
 
  private:
   void flip();
+  void drop();
 
   std::unique_ptr<allreduce::Collective> inner_;
   allreduce::Goal goal_;

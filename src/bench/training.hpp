@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "bench/coded_data.hpp"
 #include "bench/layout.hpp"
 #include "bench/limits.hpp"
 #include "bench/session.hpp"
@@ -114,6 +115,7 @@ class Training {
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
   bool sums_are_exact();
   ExchangeCheck check_coded_exchange();
+  ExchangeCheck try_coded_exchange(CodedData);
   dataparallel::Scene scene(std::uint64_t first_step, std::uint64_t steps) const;
   dataparallel::Forecast forecast(const dataparallel::Scene&) const;
   bool has_verified() const;

@@ -7,6 +7,7 @@
 #include "bench/training.hpp"
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -85,24 +86,50 @@ bool Training::sums_are_exact() {
   return communicator_.all(right);
 }
 
-/// Encoded gradients lose some: how much is the answer, but all ranks must hold the same.
+/// Encoded gradients lose some: how much is the answer, and held to what the codec may lose; all ranks must hold the
+/// same.
 ExchangeCheck Training::check_coded_exchange() {
+  ExchangeCheck found = try_coded_exchange(CodedData::gradient);
+  if (found.fault.empty() && keeps_signs(*config_.codec)) found.fault = try_coded_exchange(CodedData::signs).fault;
+  return found;
+}
+
+/// From a fresh start, and without a trace: what feedback keeps of one trial would be in the next sum.
+ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const auto g = buffers_.gradients.values<float>();
-  std::ranges::fill(g, 0.0f);  // as between tensors in training
-  for (const auto& t : model_->tensors()) {
-    draw_worker_gradient(config_.seed + t.offset, worker_.rank(), g.subspan(t.offset, t.count));
-  }
-  const std::vector<float> mine(g.begin(), g.end());
-  exchange_gradients();
-  fabric_.forget();
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
-  const CodedSum sum = compare_coded_sum(axis, mine, g, allreduce::Op::average);
-  ExchangeCheck found{.fault = {}, .error = sum.error};
-  if (!sum.same_bits) {
-    found.fault =
-        fmt::format("ranks hold different sums after {} with codec {}", config_.algorithm->name, config_.codec->label);
+  const allreduce::CodedRequest request{
+      .codec = *config_.codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
+  const auto each_tensor = [&](const auto& visit) {
+    for (const auto& b : dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes)) {
+      for (const auto& part : b.parts) {
+        visit(CodedTensor{.codec = *config_.codec,
+                          .encodings = allreduce::encodings_on_the_way(request, part),
+                          .seed = config_.seed + b.offset + part.offset,
+                          .op = allreduce::Op::average,
+                          .data = data},
+              g.subspan(b.offset + part.offset, part.count));
+      }
+    }
+  };
+  std::ranges::fill(g, 0.0f);  // as between tensors in training
+  each_tensor([&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
+  exchange_gradients();
+  fabric_.forget();
+  double lost = 0, exact = 0;
+  ExchangeCheck found;
+  each_tensor([&](const CodedTensor& t, std::span<const float> result) {
+    const CodedSum sum = judge_coded_sum(axis, t, result);
+    lost += sum.lost;
+    exact += sum.exact;
+    if (found.fault.empty()) found.fault = sum.same_bits ? sum.fault : "ranks hold different sums";
+  });
+  found.error = exact > 0 ? lost / exact : lost;
+  if (!found.fault.empty()) {
+    found.fault = fmt::format("{} with codec {}: {}", config_.algorithm->name, config_.codec->label, found.fault);
   }
+  found.fault = runtime::first_said(communicator_, found.fault).text;
   return found;
 }
 

@@ -94,7 +94,7 @@ core::Table own_times_table() {
 /// A line for each rank.
 void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks, const bench::Session& s) {
   using core::Factor;
-  const auto microseconds = [](double s) { return report::digits(1e6 * s); };
+  const auto microseconds = [](double t) { return report::digits(1e6 * t); };
   for (std::size_t r = 0; r < ranks.calls.size(); ++r) {
     const auto& t = ranks.calls[r];
     table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]),

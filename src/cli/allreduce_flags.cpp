@@ -192,7 +192,8 @@ options::options_description describe_allreduce() {
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
   add_text(d, "inject", "",
            "faults on purpose: slow:rank=1,factor=2 (its calls take so long), flip:call=40,rank=0 (an error in one\n"
-           "element from that call on), drift:ppm=20 (of a clock; with --reduction span or --cadence window)");
+           "element from that call on), drop:call=40,rank=0 (it gives zeros to sums), drift:ppm=20 (of a clock; with "
+           "--reduction span or --cadence window)");
   add_switch(d, "per-rank", "a table by rank below the others: each one's own calls, and its work without waiting");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_format_flags(d);

@@ -84,6 +84,7 @@ void add_injection(options::options_description& d) {
   add_text(
       d, "inject", "",
       "faults, to see them found: slow:rank=1,factor=2; flip:call=40,rank=0 (results are wrong from that call on); "
+      "drop:call=40,rank=0 (sums lack the rank's contribution); "
       "drift:ppm=20 (the last rank's clock); a comma list");
 }
 

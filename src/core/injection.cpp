@@ -24,6 +24,11 @@ Injection::Flip read_flip(const ParsedName& given) {
   return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
 }
 
+Injection::Drop read_drop(const ParsedName& given) {
+  const auto n = with_defaults(kind, "drop", "rank=0,call=0", given);
+  return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
+}
+
 Injection::Drift read_drift(const ParsedName& given) {
   const auto n = with_defaults(kind, "drift", "rank=last,ppm=20", given);
   Injection::Drift d{.rank = {}, .ppm = number_parameter(n, "ppm", {-100'000, 100'000})};
@@ -50,6 +55,7 @@ std::string Injection::text() const {
   const auto add = [&](const std::string& one) { out += (out.empty() ? "" : ",") + one; };
   if (slow) add(fmt::format("slow:factor={},rank={}", slow->factor, slow->rank));
   if (flip) add(fmt::format("flip:call={},rank={}", flip->call, flip->rank));
+  if (drop) add(fmt::format("drop:call={},rank={}", drop->call, drop->rank));
   if (drift)
     add(fmt::format("drift:ppm={},rank={}", drift->ppm, drift->rank ? fmt::format("{}", *drift->rank) : "last"));
   return out;
@@ -58,6 +64,7 @@ std::string Injection::text() const {
 void Injection::check_ranks(int ranks) const {
   if (slow) check_rank("slow", slow->rank, ranks);
   if (flip) check_rank("flip", flip->rank, ranks);
+  if (drop) check_rank("drop", drop->rank, ranks);
   if (drift) check_rank("drift", drift->rank_of(ranks), ranks);
 }
 
@@ -69,10 +76,12 @@ Injection parse_injection(std::string_view list) {
       take(out.slow, given, read_slow);
     } else if (given.base == "flip") {
       take(out.flip, given, read_flip);
+    } else if (given.base == "drop") {
+      take(out.drop, given, read_drop);
     } else if (given.base == "drift") {
       take(out.drift, given, read_drift);
     } else {
-      const std::array<std::string, 3> known{"drift", "flip", "slow"};
+      const std::array<std::string, 4> known{"drift", "drop", "flip", "slow"};
       refuse_unknown(kind, given.base, known);
     }
   }

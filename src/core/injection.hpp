@@ -22,6 +22,12 @@ struct Injection {
     int rank;
     std::uint64_t call;
   };
+  /// From this rank's sum number `call` on (the first is 0; all-reduces and reduce-scatters), it gives zeros: its
+  /// contribution is missing, and all ranks agree on a wrong sum.
+  struct Drop {
+    int rank;
+    std::uint64_t call;
+  };
   /// This rank's clock alone runs fast by so many parts in a million (slow if negative), as if its host were another's.
   struct Drift {
     std::optional<int> rank;  ///< empty: the last
@@ -30,9 +36,10 @@ struct Injection {
   };
   std::optional<Slow> slow;
   std::optional<Flip> flip;
+  std::optional<Drop> drop;
   std::optional<Drift> drift;
 
-  bool any() const { return slow || flip || drift; }
+  bool any() const { return slow || flip || drop || drift; }
   /// Canonical text, for the factor `inject`; empty: nothing is injected.
   std::string text() const;
   /// Errors: UsageError for a rank that a world of so many does not have.
@@ -40,7 +47,7 @@ struct Injection {
 };
 
 /// "slow:rank=1,factor=2,flip:call=40": a list as all flags take it. Defaults: slow:factor=2,rank=0,
-/// flip:call=0,rank=0, drift:ppm=20 on the last rank. Errors: UsageError, one line.
+/// flip:call=0,rank=0, drop:call=0,rank=0, drift:ppm=20 on the last rank. Errors: UsageError, one line.
 Injection parse_injection(std::string_view list);
 
 }  // namespace gradmeter::core

@@ -66,14 +66,20 @@ class FaultyPort final : public Port {
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
 };
 
-std::optional<std::uint64_t> first_faulty(const core::Injection& i, int rank) {
-  return i.flip && i.flip->rank == rank ? std::optional(i.flip->call) : std::nullopt;
+template <class Fault>
+std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int rank) {
+  return f && f->rank == rank ? std::optional(f->call) : std::nullopt;
 }
 
 }  // namespace
 
 Injecting::Injecting(Fabric& inner, const core::Injection& i, int rank)
-    : Injecting(inner, i.slow ? i.slow->of(rank) : 1.0, std::make_shared<FaultyCalls>(first_faulty(i, rank))) {}
+    : Injecting(inner, i.slow ? i.slow->of(rank) : 1.0, std::make_shared<FaultyCalls>(first_faulty(i.flip, rank)),
+                first_faulty(i.drop, rank)) {}
+
+void Injecting::drop(Buffer given) {
+  if (given.count() > 0 && dropped_.next()) std::memset(given.host(), 0, given.bytes());
+}
 
 Ticket Injecting::watch(Ticket t, Buffer result) {
   if (result.count() == 0) return t;
@@ -82,6 +88,7 @@ Ticket Injecting::watch(Ticket t, Buffer result) {
 }
 
 Ticket Injecting::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) {
+  drop(b);
   return watch(inner_.all_reduce(g, b, op, std::move(r), contents), b);
 }
 
@@ -89,6 +96,7 @@ Ticket Injecting::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
   const auto ranks = static_cast<std::uint32_t>(size(g)), rank = static_cast<std::uint32_t>(this->rank(g));
   const std::size_t first = allreduce::block_begin(b.count(), ranks, rank);
   const Buffer own = b.part(first, allreduce::block_begin(b.count(), ranks, rank + 1) - first);
+  drop(b);
   return watch(inner_.reduce_scatter(g, b, op, std::move(r)), own);
 }
 

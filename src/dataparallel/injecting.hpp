@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "core/injection.hpp"
@@ -30,11 +31,13 @@ class FaultyCalls {
 /// rank, at a place that depends on the call's number: 1 is added to it, and where that changes nothing, or the type is
 /// not fp32, its lowest bit differs. Faulty are collectives (of a reduce-scatter the rank's own block), what `receive`
 /// brings, and mail with a payload that this rank posts, worker or server. Calls are counted from 0 in the order of
-/// posting, those without data left out.
+/// posting, those without data left out. A sum (all-reduce, reduce-scatter) that is to be dropped is given zeros by
+/// this rank; sums are counted by themselves.
 class Injecting final : public Forwarding {
  public:
-  Injecting(Fabric& inner, double slow, std::shared_ptr<FaultyCalls> calls)
-      : Forwarding(inner), slow_(slow), calls_(std::move(calls)) {}
+  Injecting(Fabric& inner, double slow, std::shared_ptr<FaultyCalls> calls,
+            std::optional<std::uint64_t> first_dropped = {})
+      : Forwarding(inner), slow_(slow), calls_(std::move(calls)), dropped_(first_dropped) {}
   /// What `injection` holds for this rank of the world.
   Injecting(Fabric& inner, const core::Injection& injection, int rank);
 
@@ -50,12 +53,14 @@ class Injecting final : public Forwarding {
 
  private:
   Ticket watch(Ticket, Buffer result);
+  void drop(Buffer given);
   struct Fault {
     Buffer result;
     std::uint64_t number;
   };
   double slow_;
   std::shared_ptr<FaultyCalls> calls_;
+  FaultyCalls dropped_;                                 ///< sums that lack this rank's contribution; its own thread's
   std::unordered_map<const Operation*, Fault> faults_;  ///< of calls under way
 };
 

@@ -17,8 +17,9 @@ namespace {
 
 constexpr double unit_roundoff = 0x1p-24;
 constexpr double deviations = 16;
-constexpr double underflow = 1e-30;  ///< what summands too small for fp32 may have been
-constexpr std::size_t halves = 2;    ///< numbers that a hash is added up as
+constexpr double coded_deviations = 2 * deviations;  ///< each encoding adds what is kept, and takes off what it sends
+constexpr double underflow = 1e-30;                  ///< what summands too small for fp32 may have been
+constexpr std::size_t halves = 2;                    ///< numbers that a hash is added up as
 constexpr std::size_t word_bytes = sizeof(std::uint32_t);
 
 /// As two whole numbers: their sums over 2^21 ranks are exact in fp64, and give the sum of the hashes modulo 2^64.
@@ -43,10 +44,30 @@ Block block_of(std::size_t count, int ranks, int rank) {
   return {allreduce::block_begin(count, p, r), allreduce::block_begin(count, p, r + 1)};
 }
 
+/// What is in no tensor is not exchanged with a codec.
+Projection project_tensors(std::span<const float> x, std::span<const allreduce::TensorPart> tensors,
+                           std::uint64_t seed) {
+  Projection sum;
+  for (const auto& t : tensors) {
+    const Projection p = project(x.subspan(t.offset, t.count), seed, t.offset);
+    sum.product += p.product;
+    sum.square += p.square;
+  }
+  return sum;
+}
+
 }  // namespace
 
-/// sum: within rounding; copy: the bits of what was given; equal: the bits that rank 0 got.
-enum class Relation : std::uint8_t { sum, copy, equal };
+/// Of a call with a codec.
+struct Coding {
+  std::vector<float> values;
+  allreduce::CodingDifference difference;
+  allreduce::Contents contents;
+};
+
+/// sum: within rounding; copy: the bits of what was given; coded: a sum with what encoding changes, and the bits that
+/// rank 0 got.
+enum class Relation : std::uint8_t { sum, copy, coded };
 
 /// A collective, or a message on its way in.
 struct Verifier::Call {
@@ -58,11 +79,12 @@ struct Verifier::Call {
   std::uint64_t number = 0, step = 0;
   std::optional<int> from = {};    ///< of a message
   double share = 1;                ///< of the sum that the result is
-  std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or a hash
-  std::size_t own = 0;             ///< the projection that is this rank's to find
-  double product = 0;              ///< found
-  std::uint64_t hash = 0;          ///< found
-  Ticket ticket = {};              ///< its address stays its own
+  std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
+  std::unique_ptr<Coding> coding = {};
+  std::size_t own = 0;     ///< the projection that is this rank's to find
+  double product = 0;      ///< found
+  std::uint64_t hash = 0;  ///< found
+  Ticket ticket = {};      ///< its address stays its own
 };
 
 /// Hashes of what this rank has sent to each, and of all that it has got.
@@ -137,16 +159,27 @@ Ticket Verifier::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const 
   if (!takes(g)) return inner_.all_reduce(g, b, op, std::move(r), contents);
   Call c{.name = "all-reduce", .group = g, .relation = Relation::sum, .result = b, .count = b.count()};
   c.number = next_number(g);
-  if (coded_ && !contents.tensors.empty()) {
-    c.relation = Relation::equal;
-    c.given.assign(halves, 0.0);
-  } else {
-    check_summable(b, op);
-    const Projection mine = project(b.values<float>(), c.number);
-    c.given = {mine.product, std::sqrt(mine.square)};
-    if (op == allreduce::Op::average) c.share = 1.0 / size(g);
-  }
+  check_summable(b, op);
+  if (op == allreduce::Op::average) c.share = 1.0 / size(g);
+  if (coded_ && !contents.tensors.empty()) return coded_all_reduce(std::move(c), std::move(r), op, contents);
+  const Projection mine = project(b.values<float>(), c.number);
+  c.given = {mine.product, std::sqrt(mine.square)};
   return note(inner_.all_reduce(g, b, op, std::move(r), contents), std::move(c));
+}
+
+Ticket Verifier::coded_all_reduce(Call c, Ready r, allreduce::Op op, const allreduce::Contents& contents) {
+  c.relation = Relation::coded;
+  const Projection mine = project_tensors(c.result.values<float>(), contents.tensors, c.number);
+  c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
+  c.given.resize(c.given.size() + halves);
+  c.coding = std::make_unique<Coding>();
+  Coding& coding = *c.coding;
+  coding.values.resize(c.count);
+  coding.difference.values = coding.values;
+  coding.contents = contents;
+  coding.contents.difference = &coding.difference;
+  const Ticket t = inner_.all_reduce(c.group, c.result, op, std::move(r), coding.contents);
+  return note(t, std::move(c));
 }
 
 Ticket Verifier::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
@@ -237,7 +270,14 @@ void Verifier::wait(const Ticket& t) {
     c.product = project(c.result.values<float>(), c.number, c.first).product;
   } else {
     c.hash = hash_of(c.result, c.number);
-    if (c.relation == Relation::equal && rank(c.group) == 0) add_hash(c.given, c.hash);
+  }
+  if (c.coding) {
+    const auto tensors = c.coding->contents.tensors;
+    c.product = project_tensors(c.result.values<float>(), tensors, c.number).product;
+    c.given[0] += project_tensors(c.coding->values, tensors, c.number).product;
+    c.given[1] += std::sqrt(c.coding->difference.squares);
+    if (rank(c.group) == 0) add_hash(std::span(c.given).last(halves), c.hash);
+    c.coding.reset();
   }
   c.ticket.reset();
   const std::uint64_t number = c.number;
@@ -289,21 +329,29 @@ void Verifier::judge(Circle& c) {
   c.messages = {};
 }
 
+std::string Verifier::text_of(const Call& c) {
+  return fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
+}
+
 void Verifier::judge_call(const Call& c, std::span<const double> given) {
-  const std::string what = fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
-  if (c.relation != Relation::sum) {
-    if (hash_in(given) == c.hash) return;
-    return accuse(fmt::format(
-        "{} {}", what,
-        c.relation == Relation::copy ? "did not bring what was given" : "has other bits than on the first rank"));
+  if (c.relation == Relation::sum) return judge_sum(c, given[c.own] * c.share, given.back() * c.share, deviations);
+  if (hash_in(given.last(halves)) != c.hash) {
+    const bool copy = c.relation == Relation::copy;
+    accuse(fmt::format("{} {}", text_of(c),
+                       copy ? "did not bring what was given" : "has other bits than on the first rank"));
+  } else if (c.relation == Relation::coded) {
+    judge_sum(c, given[0], given[1], coded_deviations);
   }
-  const double norm = given.back(), right = given[c.own] * c.share, off = std::fabs(c.product - right);
-  if (!std::isfinite(norm)) return accuse(what + " cannot be judged: it was given numbers that are not finite");
-  const double ranks = std::round(static_cast<double>(size(c.group)));
-  const double allowed = deviations * std::sqrt(ranks) * unit_roundoff * norm * c.share + underflow;
-  if (!(off <= allowed)) {
-    accuse(fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", what, off, allowed));
-  }
+}
+
+/// norm: of all that was added up, rank by rank.
+void Verifier::judge_sum(const Call& c, double right, double norm, double allowed_deviations) {
+  if (!std::isfinite(norm)) return accuse(text_of(c) + " cannot be judged: it was given numbers that are not finite");
+  const double off = std::fabs(c.product - right), ranks = size(c.group);
+  const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
+  if (off <= allowed) return;
+  accuse(
+      fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), off, allowed));
 }
 
 std::string Verifier::verdict() {

@@ -20,11 +20,15 @@ namespace gradmeter::dataparallel {
 /// 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure to be found
 /// from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
 /// All-gather, broadcast, messages and mail copy: their bits must be the same (linear_hash).
-/// All-reduces that a codec takes, whose results are no sums, must have the same bits on all ranks; how near the sum
-/// they come, known data must show.
+/// All-reduces that a codec takes must have the same bits on all ranks, and be the sum of what ranks gave and of the
+/// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor says: that holds for all
+/// codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit where it
+/// is encoded. Allowed is twice as much as for sums, of what was given, kept and lost. That no more is lost than the
+/// codec may lose, known data must show.
 ///
 /// Cost: nothing where it is not armed; else two passes over what is given and got. A rank keeps a few numbers for a
-/// call, and P for a reduce-scatter and for messages.
+/// call, and P for a reduce-scatter and for messages; with a codec as many as the call has, and where they are encoded
+/// hop by hop without feedback twice as many again.
 class Verifier final : public Forwarding {
  public:
   /// coded: all-reduces that say what they contain go through a codec. `world`: everybody; it must outlive this.
@@ -67,9 +71,12 @@ class Verifier final : public Forwarding {
   Circle& circle(Group g) { return *circles_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
   Ticket note(Ticket, Call);
+  Ticket coded_all_reduce(Call, Ready, allreduce::Op, const allreduce::Contents&);
   static void check_summable(const Buffer&, allreduce::Op);
+  static std::string text_of(const Call&);
   void judge(Circle&);
   void judge_call(const Call&, std::span<const double> given);
+  void judge_sum(const Call&, double right, double norm, double allowed);
   void accuse(std::string);
 
   const runtime::Communicator& world_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "runtime/clock.hpp"
@@ -66,6 +67,56 @@ TEST(InjectedCollective, FlipsOneElementFromThatCallOnOverAllCollectivesOfTheRan
   EXPECT_NE(in_block.out[6], 1.0f) << "in the block that rank 1 holds";
   EXPECT_EQ(wrong(call(sum, 8)), 1u);
   EXPECT_EQ(wrong(call(sum, 0)), 0u);
+}
+
+TEST(InjectedCollective, DropsWhatTheRankGivesToSumsFromThatCallOn) {
+  InjectedFaults faults{.injection = core::parse_injection("drop:call=1,rank=1"), .rank = 1, .ranks = 2};
+  ASSERT_TRUE(faults.concerns_calls());
+  for (const auto goal : {allreduce::Goal::all_reduce, allreduce::Goal::reduce_scatter, allreduce::Goal::all_gather}) {
+    faults.calls = 0;
+    InjectedCollective collective(std::make_unique<Ones>(), goal, faults);
+    for (int i = 0; i < 3; ++i) {
+      std::vector<float> in(8, 2.0f), out(8);
+      collective.start({.in = reinterpret_cast<const std::byte*>(in.data()),
+                        .out = reinterpret_cast<std::byte*>(out.data()),
+                        .count = in.size()});
+      const bool dropped = i >= 1 && goal != allreduce::Goal::all_gather;
+      EXPECT_EQ(in, std::vector<float>(8, dropped ? 0.0f : 2.0f)) << i;
+      while (!collective.advance()) {
+      }
+    }
+  }
+}
+
+/// Keeps a number from call to call, as codecs keep their residuals.
+class Keeping final : public allreduce::Collective {
+ public:
+  struct State final : allreduce::CodecState {
+    explicit State(int n) : number(n) {}
+    int number;
+  };
+  explicit Keeping(int& number) : number_(number) {}
+  const std::string& name() const override { return name_; }
+  void start(const allreduce::Call&) override {}
+  bool advance() override { return true; }
+  std::unique_ptr<allreduce::CodecState> take_state() override {
+    return std::make_unique<State>(std::exchange(number_, 0));
+  }
+  void restore_state(std::unique_ptr<allreduce::CodecState> s) override { number_ = static_cast<State&>(*s).number; }
+
+ private:
+  std::string name_ = "keeping";
+  int& number_;
+};
+
+TEST(InjectedCollective, HandsOnWhatACodecKeeps) {
+  InjectedFaults faults;
+  int number = 7;
+  InjectedCollective collective(std::make_unique<Keeping>(number), allreduce::Goal::all_reduce, faults);
+  auto state = collective.take_state();
+  EXPECT_EQ(number, 0);
+  collective.restore_state(std::move(state));
+  EXPECT_EQ(number, 7);
 }
 
 TEST(InjectedCollective, SlowsCallsOfALengthThatItKnows) {

@@ -33,6 +33,33 @@ def wrong_results(test):
     test.check("injected on purpose: flip:call=2,rank=1" in done.out, "the head says it too", done)
 
 
+def dropped_contributions(test):
+    """All ranks agree on these sums, which lack one rank's part: only what the sum must be shows it."""
+    file = test.path("dropped.jsonl")
+    codecs = ["none", "bf16", "natural8", "onebit", "qsgd2", "terngrad:exchange=sra", "topk", "powersgd"]
+    done = test.run("scale", *SMALL[2:], "--model", "mlp:784-32-10", "--strategy", "sync", "--codec", ",".join(codecs),
+                    "--inject", "drop:rank=1", "--out", file, ranks=2)
+    test.equal(done.code, 4, "scale with sums that lack a contribution exits with 4")
+    test.equal(sorted((r["factors"]["codec"], r["status"]) for r in points(test, file)),
+               sorted((codec, "wrong") for codec in codecs), "each is wrong, however much its codec loses")
+    done = test.run("allreduce", "--sizes", "64K", "--algorithm", "ring", "--codec", ",".join(codecs), "--inject",
+                    "drop:rank=1", "--in-place", "out", "-n", "5", "-w", "1", "--out", test.path("allreduce.jsonl"),
+                    ranks=2)
+    test.equal(done.code, 4, "and so does allreduce")
+    with open(test.path("allreduce.jsonl"), encoding="utf-8") as lines:
+        rows = [row for row in map(json.loads, lines) if "factors" in row]
+    test.equal(sorted((r["factors"]["codec"], r["status"]) for r in rows),
+               sorted((codec, "wrong") for codec in codecs), "for the same codecs")
+
+
+def diverging_ranks(test):
+    """A wrong loss on one rank alone must not let ranks wait for different survivors."""
+    done = test.run("scale", *SMALL, "--strategy", "population", "--inject", "flip:call=5,rank=0", "--out",
+                    test.path("population.jsonl"), ranks=2)
+    test.equal(done.code, 4, "population with a wrong loss on one rank exits with 4")
+    test.equal([r["status"] for r in points(test, test.path("population.jsonl"))], ["wrong"], "and its row is wrong")
+
+
 def right_results(test):
     file = test.path("right.jsonl")
     done = test.run("scale", *SMALL, "--strategy", "sync,ps-sync", "--inject", "slow:rank=1,factor=2", "--out", file,
@@ -61,6 +88,8 @@ def bad_input(test):
 
 def body(test):
     wrong_results(test)
+    dropped_contributions(test)
+    diverging_ranks(test)
     right_results(test)
     training(test)
     bad_input(test)

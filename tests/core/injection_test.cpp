@@ -10,14 +10,17 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Injection, EachKindIsReadWithItsParameters) {
-  const Injection i = parse_injection("slow:rank=1,factor=2.5,flip:call=40,rank=3,drift:ppm=-20,rank=2");
-  ASSERT_TRUE(i.slow && i.flip && i.drift);
+  const Injection i =
+      parse_injection("slow:rank=1,factor=2.5,flip:call=40,rank=3,drop:call=7,rank=1,drift:ppm=-20,rank=2");
+  ASSERT_TRUE(i.slow && i.flip && i.drop && i.drift);
   EXPECT_EQ(i.slow->rank, 1);
   EXPECT_EQ(i.slow->factor, 2.5);
   EXPECT_EQ(i.slow->of(1), 2.5);
   EXPECT_EQ(i.slow->of(0), 1.0);
   EXPECT_EQ(i.flip->rank, 3);
   EXPECT_EQ(i.flip->call, 40U);
+  EXPECT_EQ(i.drop->rank, 1);
+  EXPECT_EQ(i.drop->call, 7U);
   EXPECT_EQ(i.drift->ppm, -20);
   EXPECT_EQ(i.drift->rank_of(8), 2);
 }
@@ -33,8 +36,8 @@ TEST(Injection, WhatIsNotGivenHasADefault) {
 TEST(Injection, EqualInjectionsHaveOneText) {
   EXPECT_EQ(Injection{}.text(), "");
   EXPECT_FALSE(Injection{}.any());
-  const std::string text = "slow:factor=2,rank=1,flip:call=40,rank=0,drift:ppm=20,rank=last";
-  EXPECT_EQ(parse_injection("drift:ppm=20.0, flip:call=40,slow:rank=1,factor=2.0").text(), text);
+  const std::string text = "slow:factor=2,rank=1,flip:call=40,rank=0,drop:call=3,rank=1,drift:ppm=20,rank=last";
+  EXPECT_EQ(parse_injection("drift:ppm=20.0, flip:call=40,drop:rank=1,call=3,slow:rank=1,factor=2.0").text(), text);
   EXPECT_EQ(parse_injection(text).text(), text);
 }
 
@@ -52,6 +55,7 @@ TEST(Injection, MistakesAreNamedInALine) {
 TEST(Injection, ARankThatIsNotThereIsRefused) {
   EXPECT_THAT(refusal([] { parse_injection("flip:rank=4").check_ranks(4); }), HasSubstr("the last of 4 ranks is 3"));
   EXPECT_THAT(refusal([] { parse_injection("slow:rank=2").check_ranks(2); }), HasSubstr("rank 2 does not exist"));
+  EXPECT_THAT(refusal([] { parse_injection("drop:rank=4").check_ranks(4); }), HasSubstr("--inject drop"));
   EXPECT_NO_THROW(parse_injection("flip:rank=3,slow:rank=0,drift").check_ranks(4));
 }
 

@@ -45,6 +45,19 @@ TEST(Injecting, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
   });
 }
 
+TEST(Injecting, DropsItsRanksContributionToSumsFromThatSumOn) {
+  on_faulty_ranks(core::parse_injection("drop:rank=1,call=1"), [](Fabric& f) {
+    const auto v = f.memory(n);
+    for (int call = 0; call < 3; ++call) {
+      std::ranges::fill(v, 1.0f);
+      f.wait(f.all_gather(everybody, v));
+      EXPECT_EQ(differing(v, [](std::size_t) { return 1.0f; }), 0) << "no sum";
+      f.wait(f.all_reduce(everybody, v, Op::sum));
+      EXPECT_EQ(v[0], call >= 1 ? 2.0f : 3.0f) << call;
+    }
+  });
+}
+
 TEST(Injecting, SpoilsEveryKindOfCall) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
     const int wrong = f.rank() == faulty ? 1 : 0, r = f.rank();

@@ -189,7 +189,7 @@ TEST(Promises, TheForecastsAreTheClosedForms) {
         {"diloco:every=4", twice * steps / 4},
         {"gossip", p > 1 ? p * (m + 64) * steps : 0},
         {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank
-        {"population:size=16,survivors=4", (4 * (p - 1) * m + (p - 1) * sizeof(float) * ((15 + p) / p * p)) * steps},
+        {"population:size=16,survivors=4", (p - 1) * (4 * m + sizeof(float) * ((15 + p) / p * p + 3 * 4)) * steps},
         {"ps-sync", twice * steps},
         {"ps-async", twice * steps},
         {"ps-async:push=2,fetch=3", (p - 1) * m * (steps / 2 + steps / 3)},

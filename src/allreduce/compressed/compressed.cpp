@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/gathered.hpp"
 #include "allreduce/compressed/jobs.hpp"
 #include "allreduce/compressed/kept.hpp"
@@ -152,7 +153,7 @@ class Compressed final : public Staged {
   }
 
   Stage next() override {
-    if (done_ > 0 && !jobs_[done_ - 1].coded) unpack(jobs_[done_ - 1]);
+    if (done_ > 0) jobs_[done_ - 1].coded ? close_difference() : unpack(jobs_[done_ - 1]);
     if (done_ == jobs_.size()) return {};
     const Job& job = jobs_[done_++];
     return job.coded ? coded_stage(job.stretches.front()) : dense_stage(job);
@@ -171,7 +172,37 @@ class Compressed final : public Staged {
       c.encoding.worker_residual = feedback_.worker.data() + place;
       c.encoding.owner_residual = feedback_.owner.data() + place;
     }
+    if (call_.contents.difference) open_difference(c, t);
     return {&coded_, c};
+  }
+
+  /// Of one tensor. What the executor encodes is known by the residuals before and after: without feedback they are for
+  /// this call alone, and begin at -0, to which x is added without a change of any bit.
+  void open_difference(Call& c, const TensorPart& t) {
+    difference_ = {.values = call_.contents.difference->values.subspan(t.offset, t.count)};
+    c.contents.difference = &difference_;
+    if (&exchange_ != &by_schedule) return;
+    if (!codec_.feedback) {
+      lost_.assign(2 * t.count, -0.0f);
+      c.encoding.worker_residual = lost_.data();
+      c.encoding.owner_residual = lost_.data() + t.count;
+    }
+    residuals_ = c.encoding;
+    add_residuals(1);
+  }
+
+  void close_difference() {
+    if (!call_.contents.difference) return;
+    if (&exchange_ == &by_schedule) add_residuals(-1);
+    call_.contents.difference->squares += difference_.squares;
+  }
+
+  void add_residuals(float sign) {
+    for (std::size_t i = 0; i < difference_.values.size(); ++i) {
+      const float worker = residuals_.worker_residual[i], owner = residuals_.owner_residual[i];
+      difference_.values[i] += sign * (worker + owner);
+      difference_.squares += double{worker} * double{worker} + double{owner} * double{owner};
+    }
   }
 
   Stage dense_stage(const Job& job) {
@@ -203,6 +234,9 @@ class Compressed final : public Staged {
   std::vector<Job> jobs_;
   std::size_t done_ = 0;
   Feedback feedback_;
+  CodingDifference difference_;  ///< of the tensor at work
+  Encoding residuals_;
+  std::vector<float> lost_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/momentum_correction.hpp"
@@ -115,6 +116,7 @@ class Gathered final : public Staged {
       case Step::encode:
         // To the beginning of the slots: where it must lie is known when the longest is.
         encoding([&] { length_ = encoder_->encode(call_, slots_.data()); });
+        note_own();
         step_ = Step::gather;
         if (codec_.variable()) return gather_lengths();
         most_ = codec_.wire_bytes(call_.count);
@@ -126,6 +128,13 @@ class Gathered final : public Staged {
         decoding([&] { add_all(); });
     }
     return {};
+  }
+
+  void note_own() {
+    if (!call_.contents.difference) return;
+    std::vector<float> sent(call_.count);
+    codec_.decode({slots_.data(), length_}, sent);
+    note_sent(call_, static_cast<float>(ranks_), sent);
   }
 
   Stage gather_lengths() {
@@ -182,6 +191,7 @@ class SummedDensely final : public Staged {
   SummedDensely(const CodedRequest& r, const Site& site)
       : Staged(r.algorithm.name),
         encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
+        ranks_(static_cast<float>(r.shape.ranks)),
         wire_(slot_bytes(r)),
         values_(site.network.arena().take(r.options.max_bytes)),
         sum_(own(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
@@ -204,10 +214,12 @@ class SummedDensely final : public Staged {
     decoding([&] {
       encoder_->codec().decode({wire_.data(), bytes}, {reinterpret_cast<float*>(values_.data()), call_.count});
     });
+    note_sent(call_, ranks_, {reinterpret_cast<const float*>(values_.data()), call_.count});
     return {&sum_, {.in = values_.data(), .out = values_.data(), .count = call_.count, .op = call_.op}};
   }
 
   std::unique_ptr<Encoder> encoder_;
+  float ranks_;
   std::vector<std::byte> wire_;
   std::span<std::byte> values_;
   Collective& sum_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/low_rank.hpp"
@@ -55,11 +56,20 @@ class PowerSgd final : public Staged {
           p_.assign(p.begin(), p.end());
           compression::multiply_transposed(matrix_, rank_, delta(), p_, values(matrix_.q_size(rank_)));
         });
+        note_own();
         return summed(matrix_.q_size(rank_));
       case Step::done:
         decoding([&] { rebuild(); });
     }
     return {};
+  }
+
+  /// Its own part of the projection: by a basis that all have found together.
+  void note_own() {
+    if (!call_.contents.difference) return;
+    std::vector<float> sent(call_.count);
+    compression::reconstruct(matrix_, rank_, p_, values(matrix_.q_size(rank_)), sent);
+    note_sent(call_, ranks_, sent);
   }
 
   /// What this call compresses: the gradient and what the calls before have missed of it, kept in the residual.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/randomk.hpp"
 
@@ -34,6 +35,7 @@ class RandomKSum final : public Staged {
     }
     gathered_ = true;
     encoding([&] { pick(); });
+    note_own();
     return {&sum_, {.in = values_.data(), .out = values_.data(), .count = places_.size()}};
   }
 
@@ -47,6 +49,13 @@ class RandomKSum final : public Staged {
     for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     chosen_.gather(residual, places_, values());
     compression::RandomK::clear_sent(places_, residual);
+  }
+
+  void note_own() {
+    if (!call_.contents.difference) return;
+    std::vector<float> sent(call_.count);
+    compression::RandomK::scatter(values(), places_, sent);
+    note_sent(call_, ranks_, sent);
   }
 
   void put() {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "compression/terngrad.hpp"
 #include "core/format.hpp"
@@ -48,6 +49,7 @@ class SharedScale final : public Staged {
         std::memcpy(&scale_, codes_.data(), sizeof scale_);
         if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
         encoding([&] { quantise(); });
+        note_own();
         return {&sum_, {.in = codes_.data(), .out = codes_.data(), .count = call_.count, .element = core::Element::i8}};
       case Step::done:
         decoding([&] { decode(); });
@@ -62,6 +64,13 @@ class SharedScale final : public Staged {
     const Encoding& e = call_.encoding;
     compression::ternary_quantise(gradient(), scale_, codes(),
                                   {.seed = e.seed, .step = e.step, .tensor = e.tensor, .rank = rank_});
+  }
+
+  void note_own() {
+    if (!call_.contents.difference) return;
+    std::vector<float> sent(call_.count);
+    compression::ternary_decode(codes(), scale_, sent);
+    note_sent(call_, ranks_, sent);
   }
 
   void decode() {

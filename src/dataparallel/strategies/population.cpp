@@ -33,14 +33,15 @@ class Population final : public Strategy {
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
-    return models * (m.element_count() * sizeof(float) + memory_page_bytes) + all_members(ranks) * sizeof(float) +
-           memory_page_bytes;
+    return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
+           (all_members(ranks) + words()) * sizeof(float) + 2 * memory_page_bytes;
   }
 
   void begin(Worker& w) override {
     const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
     first_ = own * static_cast<std::size_t>(w.rank());
     losses_ = w.fabric().memory(all_members(w.ranks()));
+    words_ = w.fabric().memory(words());
     runs_ = noise_runs(w.model().tensors(), longest_run);
     const auto draw = [&](std::span<float> weights, std::size_t slot) {
       const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
@@ -68,6 +69,7 @@ class Population final : public Strategy {
     w.tell_copy(losses_.subspan(first_, losses.size()));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
     select();
+    agree(w);
     fetch(w, step.number);
     for (std::size_t k = 0; k < members_.size(); ++k) {
       if (!survives(first_ + k)) breed(w, first_ + k, step.number);
@@ -86,6 +88,7 @@ class Population final : public Strategy {
     if (s.ranks < 2) return {};
     const auto ranks = static_cast<int>(s.ranks);
     Forecast step = forecast_collective(s, allreduce::Goal::all_gather, all_members(ranks));
+    step += forecast_collective(s, allreduce::Goal::broadcast, words());
     // At most each survivor to every other rank; how many depends on where they are.
     const std::uint64_t copies = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
     step += {.bytes = copies * bytes,
@@ -98,10 +101,12 @@ class Population final : public Strategy {
   /// With the yardstick, which the rank that owns it judges but once.
   CopyWork copy_work(const Scene& s) const override {
     const std::size_t own = per_rank(static_cast<int>(s.ranks));
-    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .told = own};
+    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .told = own + words()};
   }
 
  private:
+  static constexpr std::size_t copies = 3;  ///< of the ranking, when it travels
+  std::size_t words() const { return copies * s_.survivors; }
   std::size_t per_rank(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
     return (s_.size + p - 1) / p;
@@ -120,7 +125,6 @@ class Population final : public Strategy {
               [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
   }
 
-  /// The same on all ranks: they hold the same losses.
   void select() {
     ranking_.resize(losses_.size());
     std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
@@ -132,6 +136,30 @@ class Population final : public Strategy {
     };
     std::sort(ranking_.begin(), ranking_.end(), fitter);
     ranking_.resize(s_.survivors);
+  }
+
+  /// Rank 0's ranking is everybody's. All ranks hold the same losses unless something is wrong: ranks that drew
+  /// different conclusions from them would wait for different peers for ever, and nobody would hear what was wrong. For
+  /// the same reason the ranking travels three times over, so that one wrong number is outvoted.
+  void agree(Worker& w) {
+    write_ranking();
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0, w.fabric().record()));
+    read_ranking();
+    write_ranking();
+    w.tell_copy(words_);
+    read_ranking();
+  }
+
+  void write_ranking() {
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = static_cast<float>(ranking_[i % s_.survivors]);
+  }
+  void read_ranking() {
+    const auto slots = static_cast<float>(losses_.size());
+    for (std::size_t i = 0; i < s_.survivors; ++i) {
+      const float a = words_[i], b = words_[i + s_.survivors], c = words_[i + 2 * s_.survivors];
+      const float most = a == b || a == c ? a : b;
+      ranking_[i] = most >= 0 && most < slots ? static_cast<std::size_t>(most) : 0;
+    }
   }
 
   Parents parents(std::size_t slot, std::uint64_t step) const {
@@ -195,6 +223,7 @@ class Population final : public Strategy {
   std::vector<std::span<float>> members_;  ///< this rank's
   std::vector<std::span<float>> guests_;   ///< by place among the survivors: those of other ranks
   std::vector<NoiseRun> runs_;             ///< the weights' places in the whole model, by which noise is drawn
+  std::span<float> words_;                 ///< the ranking on its way
   std::span<float> losses_;                ///< of all slots in the last step, less the yardstick's on the same samples
   std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first; before the first step slot 0 alone
 };

@@ -1,0 +1,26 @@
+// What parts of compressed collectives say of a call that is held to its sum.
+#pragma once
+#include <span>
+
+#include "allreduce/collective.hpp"
+
+namespace gradmeter::allreduce {
+
+/// The part of an average that one rank's numbers are; 1 for sums.
+inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
+
+/// Fills in what the call was asked for, where it was: `sent` is what of this rank goes into the sum, before an average
+/// divides it. The call's input must still be there.
+inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
+  CodingDifference* d = c.contents.difference;
+  if (!d) return;
+  const auto* in = reinterpret_cast<const float*>(c.in);
+  const float share = share_of(c, ranks);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    d->values[i] = share * (sent[i] - in[i]);
+    const auto given = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
+    d->squares += given * given + of_sent * of_sent;
+  }
+}
+
+}  // namespace gradmeter::allreduce
