@@ -1,4 +1,5 @@
 // What every codec of the registry owes, whatever it is: a new row is tested without a new test.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -51,6 +52,42 @@ class RegistryContract : public ::testing::TestWithParam<std::string> {
  protected:
   CodecPtr codec_ = codec(GetParam());
 };
+/// Bits of an element by a sum such as "1 + 32*means/bucket".
+double bits_by(std::string_view sum, const CodecChoice& c, std::size_t n) {
+  double bits = 0, term = 1;
+  bool divides = false;
+  for (std::size_t at = 0; at < sum.size();) {
+    const std::size_t end = std::min(sum.find_first_of(" */+", at), sum.size());
+    const std::string factor(sum.substr(at, end - at));
+    if (!factor.empty()) {
+      const auto parameter = c.parsed.parameters.find(factor);
+      const double value = factor == "n"                            ? static_cast<double>(n)
+                           : parameter != c.parsed.parameters.end() ? std::stod(parameter->second)
+                                                                    : std::stod(factor);
+      term = divides ? term / value : term * value;
+    }
+    if (end < sum.size() && sum[end] == '+') bits += term, term = 1;
+    if (end < sum.size() && sum[end] != ' ') divides = sum[end] == '/';
+    at = end + 1;
+  }
+  return bits + term;
+}
+
+TEST_P(RegistryContract, TheListSaysHowManyBitsAreSent) {
+  const auto choice = find_codec(GetParam());
+  std::string_view text = choice->info->wire_text;
+  if (text.starts_with("by the data")) return;
+  if (const auto above = text.find("above 1/32: "); above != text.npos) {
+    const bool bitmap = std::stod(choice->parsed.parameters.at("density")) > 1.0 / 32;
+    text = bitmap ? text.substr(above + 12, text.size() - above - 13) : text.substr(0, text.find(" ("));
+  }
+  text = text.substr(0, text.find(';'));
+  constexpr std::size_t n = std::size_t{1} << 20;
+  const double sent = 8.0 * static_cast<double>(choice->codec->wire_bytes(n)) / static_cast<double>(n);
+  const double listed = bits_by(text, *choice, n);
+  EXPECT_NEAR(sent, listed, 0.01 * listed) << choice->info->wire_text;
+}
+
 INSTANTIATE_TEST_SUITE_P(Codecs, RegistryContract, ::testing::ValuesIn(names()), [](const auto& test) {
   std::string name = test.param;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "bench/watch.hpp"
 #include "model/mlp.hpp"
 #include "runtime/signals.hpp"
@@ -84,6 +86,29 @@ TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
     EXPECT_EQ(b.exchange.value > 0, world.size() > 1);
     const auto all = world.all_gather_value(b.seconds().value);
     for (const double s : all) EXPECT_EQ(s, all[0]);
+  }
+}
+
+TEST_F(LimitsCheck, RanksThatKeepStepTakeTheSlowestsTimeAndOthersTheHarmonicMean) {
+  const model::Mlp model({64, 48, 10});
+  StepLimits limits(session, world, 1);
+  StepDemand d{.products = model.pass_products(4), .least = {}};
+  for (auto& p : d.products) p.times *= static_cast<std::size_t>(world.rank() + 1);
+  limits.round(d);
+  double slowest = 0, rates = 0;
+  for (int r = 0; r < world.size(); ++r) {
+    StepDemand alone = d;  // of one rank: its own time is what all take
+    if (r != world.rank()) alone.products.clear();
+    const double time = limits.bound(alone).compute.value;
+    slowest = std::max(slowest, time);
+    rates += 1 / time;
+  }
+  EXPECT_DOUBLE_EQ(limits.bound(d).compute.value, slowest);
+  d.lock_step = false;
+  const double mean = limits.bound(d).compute.value;
+  EXPECT_NEAR(mean, world.size() / rates, 1e-9 * mean);
+  if (world.size() > 1) {
+    EXPECT_LT(mean, slowest) << "the control: ranks have unequal work";
   }
 }
 
