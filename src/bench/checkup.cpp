@@ -114,10 +114,11 @@ class Findings {
   }
 
   void binding() {
-    const auto bindings = s_.world().all_gather_text(s_.host().hostname + " " + s_.host().binding);
-    std::set<std::string> distinct(bindings.begin(), bindings.end());
+    // Who shares cores shares a node.
+    const auto bindings = s_.world().split_by_node().all_gather_text(s_.host().binding);
+    const std::set<std::string> distinct(bindings.begin(), bindings.end());
     const bool narrow = static_cast<int>(s_.host().available_units) < s_.cores_per_node();
-    if (narrow && distinct.size() < bindings.size()) {
+    if (s_.world().any(narrow && distinct.size() < bindings.size())) {
       add("several ranks are bound to the same cores", "they take turns while other cores idle",
           "mpirun --bind-to core --map-by core, or --bind-to none");
     }

@@ -129,11 +129,7 @@ class Judge {
     CodedSum out;
     out.error = tally_.exact > 0 ? tally_.lost / tally_.exact : tally_.lost;
     if (result_.empty()) return out;
-    out.fault = fault();
-    // All ranks say the same: the first fault there is.
-    for (const auto& text : c_.all_gather_text(out.fault)) {
-      if (!text.empty()) return out.fault = text, out;
-    }
+    out.fault = runtime::first_said(c_, fault()).text;  // all ranks say the same
     return out;
   }
 

@@ -1,6 +1,7 @@
 #include "bench/collective_contestant.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "allreduce/native/gloo.hpp"
@@ -232,20 +233,18 @@ bool CollectiveContestant::round() {
 void CollectiveContestant::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
   const auto now = bound_.collective->sent();
   if (!now || !before) return;
-  struct Mine {
-    std::uint64_t sent, between, due;
-  };
-  const Mine mine{now->bytes - before->bytes, now->bytes_between_nodes - before->bytes_between_nodes,
-                  bound_.collective->bytes_due().value_or(0) - due_before};
-  SentBytes all;
-  for (const auto& m : stage_.world().all_gather_value(mine)) {
-    all.most = std::max(all.most, m.sent);
-    all.total += m.sent;
-    all.between_nodes += m.between;
-    all.due += m.due;
-    all.right &= m.sent == m.due;
-  }
-  one_call_ = all;
+  const std::uint64_t sent = now->bytes - before->bytes;
+  const std::uint64_t between = now->bytes_between_nodes - before->bytes_between_nodes;
+  const std::uint64_t due = bound_.collective->bytes_due().value_or(0) - due_before;
+  const auto& c = stage_.world();
+  // Exact up to 8 PiB over all ranks.
+  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
+  c.sum(sums);
+  one_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+                        .total = static_cast<std::uint64_t>(sums[0]),
+                        .between_nodes = static_cast<std::uint64_t>(sums[1]),
+                        .due = static_cast<std::uint64_t>(sums[2]),
+                        .right = c.all(sent == due)};
 }
 
 /// One call's, judged by all calls together.

@@ -43,7 +43,6 @@ class Sweep {
     const auto points = plan_collectives(options_.factors, map_);
     left_ = points.size();
     begin_ = runtime::host_clock();
-    hosts_ = session_.world().all_gather_text(session_.host().hostname);
     // Nodes that are played have clocks of their own too.
     const auto me = static_cast<std::size_t>(session_.world().rank());
     clock_.emplace(session_.world(), map_.fake ? std::optional(map_.node_of[me]) : std::nullopt);
@@ -214,8 +213,8 @@ class Sweep {
     const auto alone = it == limits.end() ? std::span<const OwnTime>{} : it->second.by_rank();
     auto slowest = straggler(calls);
     if (!slowest) slowest = straggler(alone);
-    if (slowest) fill_slowest(*slowest, hosts_[static_cast<std::size_t>(*slowest)], e.row.metrics);
-    if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone, hosts_});
+    if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), e.row.metrics);
+    if (session_.is_root() && listener_.ranks) listener_.ranks(e.row, {calls, alone});
   }
 
   void fill_outlook(Entry& e) {
@@ -274,7 +273,6 @@ class Sweep {
   const CollectiveListener& listener_;
   CodecOutlooks outlooks_;
   InjectedFaults faults_;
-  std::vector<std::string> hosts_;  ///< by rank
   std::optional<runtime::SharedClock> clock_;
   std::optional<PortProbe> port_;  ///< empty on one node
   std::optional<Canary> canary_;

@@ -25,7 +25,6 @@ struct CollectiveOptions {
 /// for another (empty: it has none).
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
-  std::span<const std::string> hosts;
 };
 
 /// What becomes of points. Called on rank 0 only.

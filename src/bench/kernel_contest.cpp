@@ -1,6 +1,7 @@
 #include "bench/kernel_contest.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <new>
 
@@ -29,6 +30,24 @@ std::string refusal_of(Work work) {
   } catch (const std::bad_alloc&) {
     return "memory ran out";
   }
+}
+
+/// What one rank's check found.
+struct RankCheck {
+  double error = 0, worst = 0, zero_share = 0;
+  bool right = true;
+};
+
+KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
+  const bool known = !std::isnan(mine.error);
+  std::array most{known ? mine.error : 0, mine.zero_share};
+  c.max(most);
+  KernelChecks all{.error = c.any(!known) ? std::nan("") : most[0], .zero_share = most[1]};
+  const int first = static_cast<int>(-c.max(mine.right ? -c.size() : -c.rank()));
+  if (first == c.size()) return all;
+  all.wrong_rank = first;
+  all.worst = c.broadcast_value(mine.worst, first);
+  return all;
 }
 
 }  // namespace
@@ -60,7 +79,7 @@ std::string KernelContest::check(double flops_at_most, bool damage, KernelFindin
     const auto found = trial_->check(flops_at_most, damage);
     mine = {found.error, found.worst, found.zero_share, found.right()};
   }));
-  if (why.empty()) f.checks = c_.all_gather_value(mine);
+  if (why.empty()) f.checks = over_all(c_, mine);
   return why;
 }
 
@@ -144,8 +163,8 @@ void KernelContest::measure(const core::StoppingRule& rule, double seconds, bool
 }
 
 void KernelContest::gather(KernelFindings& f) const {
-  f.medians = c_.all_gather_value(core::median(times_.medians()));
-  const auto slowest = static_cast<int>(std::ranges::max_element(f.medians) - f.medians.begin());
+  f.medians = c_.gather_value(core::median(times_.medians()));
+  const auto slowest = c_.broadcast_value(static_cast<int>(std::ranges::max_element(f.medians) - f.medians.begin()));
   f.times = {};
   for (std::size_t i = 0; i < times_.count(); ++i) {  // as long on all ranks
     std::vector<double> block(times_.block(i).begin(), times_.block(i).end());

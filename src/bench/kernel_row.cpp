@@ -11,8 +11,8 @@ namespace {
 using core::Metric;
 using core::Point;
 
-std::string at_rank(const KernelFindings& f, std::size_t rank) {
-  return f.checks.size() > 1 ? fmt::format(" on {} (rank {})", f.hosts.at(rank), rank) : "";
+std::string at_rank(const KernelFindings& f, int rank) {
+  return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
 }
 
 void refuse(Point& row, core::Status status, std::string why) {
@@ -34,25 +34,27 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   m[Metric::roofline] = f.bound.seconds / seconds;
 }
 
+/// How ranks differ: known on rank 0, whose row is kept.
+void fill_ranks(const KernelFindings& f, core::Metrics& m) {
+  if (f.medians.empty()) return;
+  const auto [least, most] = std::ranges::minmax(f.medians);
+  if (least > 0) m[Metric::ranks_spread] = most / least;
+  if (const auto late = straggler(f.medians)) fill_slowest(*late, f.host_of(*late), m);
+}
+
 }  // namespace
 
 void fill_kernel_check(const KernelFindings& f, Point& row) {
-  if (f.checks.empty()) return;
-  const auto wrong = std::ranges::find_if(f.checks, [](const RankCheck& c) { return !c.right; });
-  double error = 0, zeros = 0;
-  for (const RankCheck& c : f.checks) {
-    if (!std::isnan(error) && !(c.error <= error)) error = c.error;  // a NaN stays
-    zeros = std::max(zeros, c.zero_share);
+  if (!f.checks) return;
+  const KernelChecks& c = *f.checks;
+  row.metrics[Metric::error] = c.error;
+  if (c.wrong_rank >= 0) {
+    return refuse(row, core::Status::wrong,
+                  fmt::format("an element is {:.3g} times as far off as rounding may put it{}", c.worst,
+                              at_rank(f, c.wrong_rank)));
   }
-  row.metrics[Metric::error] = error;
-  if (wrong != f.checks.end()) {
-    const auto rank = static_cast<std::size_t>(wrong - f.checks.begin());
-    return refuse(
-        row, core::Status::wrong,
-        fmt::format("an element is {:.3g} times as far off as rounding may put it{}", wrong->worst, at_rank(f, rank)));
-  }
-  if (zeros > most_zeros) {
-    refuse(row, core::Status::mistrusted, fmt::format("{:.0f} % of the result are zeros", 100 * zeros));
+  if (c.zero_share > most_zeros) {
+    refuse(row, core::Status::mistrusted, fmt::format("{:.0f} % of the result are zeros", 100 * c.zero_share));
   }
 }
 
@@ -63,9 +65,7 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   time.stop = f.stop;
   m[Metric::time_s] = time;
   if (time.median > 0) fill_rates(f, time.median, row);
-  const auto [least, most] = std::ranges::minmax(f.medians);
-  if (least > 0) m[Metric::ranks_spread] = most / least;
-  if (const auto late = straggler(f.medians)) fill_slowest(*late, f.hosts[static_cast<std::size_t>(*late)], m);
+  fill_ranks(f, m);
   m[Metric::calls_per_sample] = static_cast<std::int64_t>(f.calls);
   m[Metric::operand_sets] = static_cast<std::int64_t>(f.sets);
   m[Metric::warmup_s] = f.warmup_s;

@@ -1,5 +1,6 @@
 // Turns what was measured of a kernel on all ranks into a row.
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,19 +14,21 @@
 
 namespace gradmeter::bench {
 
-/// What one rank's check found; sent between ranks as it is.
-struct RankCheck {
-  double error = 0, worst = 0, zero_share = 0;
-  bool right = true;
+/// What the checks of all ranks found together.
+struct KernelChecks {
+  double error = 0, zero_share = 0;  ///< the largest of all ranks'; a NaN stays
+  int wrong_rank = -1;               ///< the first whose result is wrong; -1: none
+  double worst = 0;                  ///< its farthest element, in units of what rounding may do
 };
 
-/// Of one point. Vectors have an element for each rank that measured.
+/// Of one point.
 struct KernelFindings {
   const KernelPoint& point;
-  std::vector<std::string> hosts = {};
-  std::vector<RankCheck> checks = {};  ///< empty: not checked
-  std::vector<double> medians = {};    ///< of each rank's own calls [s]
-  core::Blocks times = {};             ///< of the rank with the longest median [s a call]
+  int ranks = 1;
+  std::function<std::string(int rank)> host_of = {};
+  std::optional<KernelChecks> checks = {};  ///< empty: not checked
+  std::vector<double> medians = {};         ///< of each rank's own calls [s], on rank 0
+  core::Blocks times = {};                  ///< of the rank with the longest median [s a call]
   core::Stop stop = core::Stop::none;
   std::size_t calls = 1, sets = 1;  ///< calls of one sample, operand sets
   double warmup_s = 0;

@@ -44,9 +44,7 @@ class Sweep {
  public:
   Sweep(Session& s, const runtime::Communicator& c, const KernelOptions& o,
         const std::map<std::string, Point>& finished, const KernelListener& l)
-      : session_(s), c_(c), options_(o), finished_(finished), listener_(l), at_(placement_of(s, c, o.threads)) {
-    hosts_ = c.all_gather_text(s.host().hostname);
-  }
+      : session_(s), c_(c), options_(o), finished_(finished), listener_(l), at_(placement_of(s, c, o.threads)) {}
 
   std::size_t run() {
     limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
@@ -67,26 +65,33 @@ class Sweep {
 
   void plan() {
     const auto points = plan_kernels(options_.factors);
-    std::string mine;
-    for (const KernelPoint& p : points) mine += kernels::trial_refusal(p.problem) + "\n";
-    // Nodes of one kind refuse alike: one rank's words are then everybody's.
-    const bool alike = runtime::same_on_all(c_, allreduce::hash_of(std::as_bytes(std::span(mine))));
-    const auto refusals = alike ? std::vector<std::string>{mine} : c_.all_gather_text(mine);
-    std::vector<std::size_t> read(refusals.size());
-    for (const KernelPoint& p : points) {
-      Entry e{.point = p, .row = {}};
+    const auto refusals = refusals_of(points);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      Entry e{.point = points[i], .row = {}};
       e.row.experiment = "kernels";
-      e.row.factors = to_factors(p, at_);
+      e.row.factors = to_factors(e.point, at_);
       e.kept = finished_.contains(e.row.factors.key());
-      for (std::size_t r = 0; r < refusals.size(); ++r) {
-        const std::size_t end = refusals[r].find('\n', read[r]);
-        if (end > read[r]) refuse(e.row, Status::unsupported, refusals[r].substr(read[r], end - read[r]));
-        read[r] = end + 1;
-      }
+      if (!refusals[i].empty()) refuse(e.row, Status::unsupported, refusals[i]);
       if (e.row.status == Status::ok && !e.kept) foresee(e);
       to_measure_ += e.row.status == Status::ok && !e.kept;
       entries_.push_back(std::move(e));
     }
+  }
+
+  /// By point, of the first rank that refuses it: nodes may differ.
+  std::vector<std::string> refusals_of(const std::vector<KernelPoint>& points) const {
+    std::vector<std::string> out;
+    for (const KernelPoint& p : points) out.push_back(kernels::trial_refusal(p.problem));
+    const std::string mine = fmt::format("{}", fmt::join(out, "\n"));
+    if (runtime::same_on_all(c_, allreduce::hash_of(std::as_bytes(std::span(mine))))) return out;
+    std::vector<double> first;  // the largest of these is the lowest rank's
+    for (const auto& why : out) first.push_back(why.empty() ? -c_.size() : -c_.rank());
+    c_.max(first);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const int rank = static_cast<int>(-first[i]);
+      if (rank < c_.size()) out[i] = c_.broadcast_text(out[i], rank);
+    }
+    return out;
   }
 
   /// Memory and time, as far as they can be known.
@@ -157,7 +162,8 @@ class Sweep {
         operand_sets(e.point.cache, kernels::trial_bytes(e.point.problem), limits_->last_cache_bytes());
     KernelContest contest(session_, c_, e.point, options_.threads, sets, options_.seed);
     if (const auto why = contest.prepare(); !why.empty()) return refuse(e.row, Status::failed, why);
-    KernelFindings found{.point = e.point, .hosts = hosts_};
+    KernelFindings found{
+        .point = e.point, .ranks = c_.size(), .host_of = [this](int rank) { return session_.host_of(rank); }};
     found.bound = bound(e);
     found.oversubscribed = at_.ranks_per_node * options_.threads > session_.cores_per_node();
     if (options_.check && !check(contest, e, found)) return;
@@ -211,7 +217,6 @@ class Sweep {
   const std::map<std::string, Point>& finished_;
   const KernelListener& listener_;
   KernelPlacement at_;
-  std::vector<std::string> hosts_;
   std::unique_ptr<KernelLimits> limits_;
   std::vector<Entry> entries_;
   Slowness slow_{1.5}, setup_{1};

@@ -72,4 +72,14 @@ NodeMap NodeMap::of(std::span<const int> ranks) const {
   return out;
 }
 
+NodePlaces::NodePlaces(std::span<const int> node_of) {
+  for (std::size_t r = 0; r < node_of.size(); ++r) {
+    if (node_of[r] == static_cast<int>(r)) nodes_.push_back(node_of[r]);
+  }
+}
+
+std::size_t NodePlaces::of(int node) const {
+  return static_cast<std::size_t>(std::ranges::lower_bound(nodes_, node) - nodes_.begin());
+}
+
 }  // namespace gradmeter::bench

@@ -1,7 +1,6 @@
 #include "bench/session.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "allreduce/known_data.hpp"
 #include "bench/run_info.hpp"
@@ -47,6 +46,7 @@ Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::stri
   signals_.describe_with([this] { return watchdog_->describe(); });
   const runtime::Communicator node = world_.split_by_node();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
+  places_.emplace(map_.node_of);
   // A launcher may bind each rank to cores of its own: the node gives the job all of them together.
   const double bound = node.sum(static_cast<double>(host_.available_units));
   const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
@@ -73,10 +73,7 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
 std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
 
 const std::string& Session::host_of(int rank) const {
-  // Hosts stand in the order of their nodes' lowest ranks, which is what nodes are called.
-  const std::set<int> nodes(map_.node_of.begin(), map_.node_of.end());
-  const auto place = std::distance(nodes.begin(), nodes.find(map_.node_of.at(static_cast<std::size_t>(rank))));
-  return run_info_.hosts.at(static_cast<std::size_t>(place));
+  return run_info_.hosts.at(places_->of(map_.node_of.at(static_cast<std::size_t>(rank))));
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ class Session {
   /// Ranks on the fullest node of such a point, and how many nodes it spans.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
-  /// The host of a rank of the world. Cost: O(ranks).
+  /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
 
@@ -61,6 +62,7 @@ class Session {
   runtime::HostFacts host_;
   std::unique_ptr<runtime::Watchdog> watchdog_;
   NodeMap map_;
+  std::optional<NodePlaces> places_;
   int cores_per_node_ = 1;
   std::size_t memory_per_node_ = 0;
   core::RunInfo run_info_;

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -135,19 +137,6 @@ core::Json Timeline::events(double origin, const runtime::DriftModel& clock) con
   return out;
 }
 
-std::string trace_text(std::span<const std::string> parts) {
-  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  const char* separator = "";
-  for (const std::string& part : parts) {
-    for (const Json& event : Json::parse(part)) {
-      text += separator;
-      text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
-      separator = ",\n";
-    }
-  }
-  return text + "\n]}\n";
-}
-
 void check_trace_path(const std::string& path, bool replace) {
   std::error_code error;
   if (fs::is_directory(path, error)) throw core::UsageError(fmt::format("{}: is a directory; give a file", path));
@@ -158,26 +147,43 @@ void check_trace_path(const std::string& path, bool replace) {
   }
 }
 
-void write_trace(const std::string& path, const std::string& text, bool replace) {
+TraceFile::TraceFile(const std::string& path, bool replace) : path_(path), beside_(path + ".part") {
   check_trace_path(path, replace);
-  const std::string beside = path + ".part";
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  if (!out) throw core::UsageError(fmt::format("{}: cannot be written; choose another place", path));
-  out << text;
-  out.close();
+  out_.open(beside_, std::ios::binary | std::ios::trunc);
+  if (!out_) throw core::UsageError(fmt::format("{}: cannot be written; choose another place", path));
+  out_ << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+}
+
+TraceFile::~TraceFile() {
   std::error_code error;
-  if (out) fs::rename(beside, path, error);
-  if (!out || error) {
-    fs::remove(beside, error);
-    throw core::BackendError("file system", "write", fmt::format("'{}' broke off", path));
+  if (out_.is_open()) fs::remove(beside_, error);
+}
+
+void TraceFile::add(const std::string& events) {
+  for (const Json& event : Json::parse(events)) {
+    out_ << std::exchange(separator_, ",\n") << event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+}
+
+void TraceFile::close() {
+  out_ << "\n]}\n";
+  out_.close();
+  std::error_code error;
+  if (out_) fs::rename(beside_, path_, error);
+  if (!out_ || error) {
+    fs::remove(beside_, error);
+    throw core::BackendError("file system", "write", fmt::format("'{}' broke off", path_));
   }
 }
 
 void gather_trace(const runtime::Communicator& c, const Timeline& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace) {
   const double origin = -c.max(-mine.begin(clock));
-  const auto parts = c.all_gather_text(mine.events(origin, clock).dump(-1, ' ', false, Json::error_handler_t::replace));
-  if (c.rank() == 0) write_trace(path, trace_text(parts), replace);
+  std::optional<TraceFile> file;
+  if (c.rank() == 0) file.emplace(path, replace);
+  runtime::collect(c, mine.events(origin, clock).dump(-1, ' ', false, Json::error_handler_t::replace),
+                   [&](const std::string& events) { file->add(events); });
+  if (file) file->close();
 }
 
 }  // namespace gradmeter::bench

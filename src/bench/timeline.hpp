@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,15 +55,27 @@ class Timeline {
   std::vector<Event> events_;
 };
 
-/// The file's text, of every rank's array of events as text.
-std::string trace_text(std::span<const std::string> parts);
-
 /// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
 void check_trace_path(const std::string& path, bool replace);
-/// Whole or not at all: written beside, then renamed. Errors: those of check_trace_path; BackendError.
-void write_trace(const std::string& path, const std::string& text, bool replace);
+/// A file of every rank's events, whole or not at all: written beside, and renamed by `close`.
+/// Errors: those of check_trace_path; BackendError.
+class TraceFile {
+ public:
+  TraceFile(const std::string& path, bool replace);
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  /// One rank's array of events, as text.
+  void add(const std::string& events);
+  void close();
 
-/// Collective: everybody's events to one file, by rank 0. Each rank holds all of them for a moment.
+ private:
+  std::string path_, beside_;
+  std::ofstream out_;
+  const char* separator_ = "";
+};
+
+/// Collective: everybody's events to one file, by rank 0, which holds one rank's at a time.
 void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace);
 

@@ -92,7 +92,8 @@ core::Table own_times_table() {
 }
 
 /// A line for each rank.
-void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks) {
+void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks,
+               const bench::Session& session) {
   using core::Factor;
   const auto microseconds = [](double s) { return report::digits(1e6 * s); };
   for (std::size_t r = 0; r < ranks.calls.size(); ++r) {
@@ -100,7 +101,7 @@ void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks
     table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]),
                    report::text(p.factors[Factor::algorithm]),
                    report::is_true(p.factors[Factor::in_place]) ? "in place" : "out of place", fmt::format("{}", r),
-                   ranks.hosts[r], microseconds(t.median),
+                   session.host_of(static_cast<int>(r)), microseconds(t.median),
                    std::isfinite(t.high) ? fmt::format("{} to {}", microseconds(t.low), microseconds(t.high)) : "-",
                    ranks.alone.empty() ? "-" : microseconds(ranks.alone[r].median)});
   }
@@ -130,7 +131,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root && format == Format::table) print_head(session, options.injection);
   try {
     auto listens = listener(out);
-    if (per_rank) listens.ranks = [&ranks](const auto& p, const auto& times) { add_ranks(ranks, p, times); };
+    if (per_rank) listens.ranks = [&](const auto& p, const auto& times) { add_ranks(ranks, p, times, session); };
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
     if (root && per_rank && format == Format::table) {

@@ -26,4 +26,24 @@ Said first_said(const Communicator& c, const std::string& mine) {
   return said;
 }
 
+void collect(const Communicator& c, const std::string& mine, const std::function<void(const std::string&)>& take) {
+  constexpr int tag = 0;
+  if (c.rank() > 0) {  // not before it is asked for: early texts would lie in rank 0's memory all at once
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, 0, tag, c.get(), MPI_STATUS_IGNORE), "MPI_Recv");
+    check_mpi(MPI_Send(mine.data(), mpi_count(mine.size()), MPI_BYTE, 0, tag, c.get()), "MPI_Send");
+    return;
+  }
+  take(mine);
+  for (int r = 1; r < c.size(); ++r) {
+    MPI_Status status;
+    int bytes = 0;
+    check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, r, tag, c.get()), "MPI_Send");
+    check_mpi(MPI_Probe(r, tag, c.get(), &status), "MPI_Probe");
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    std::string text(static_cast<std::size_t>(bytes), '\0');
+    check_mpi(MPI_Recv(text.data(), bytes, MPI_BYTE, r, tag, c.get(), MPI_STATUS_IGNORE), "MPI_Recv");
+    take(text);
+  }
+}
+
 }  // namespace gradmeter::runtime

@@ -1,6 +1,7 @@
 // What ranks must know of each other, without anybody holding all ranks' answers.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -21,5 +22,9 @@ struct Said {
 /// Collective: the text of the lowest rank that has one.
 /// Cost: three small all-reduces, and a broadcast where there is one.
 Said first_said(const Communicator&, const std::string& mine);
+
+/// Collective: every rank's text to rank 0, in rank order, of which it holds one at a time beside its own.
+/// Cost: two messages a rank, one after another.
+void collect(const Communicator&, const std::string& mine, const std::function<void(const std::string&)>& take);
 
 }  // namespace gradmeter::runtime

@@ -18,8 +18,9 @@ using testing::HasSubstr;
 const KernelPoint product{.problem = {.shape = kernels::GemmShape{.m = 100, .n = 100, .k = 100}}};
 
 KernelFindings two_ranks() {
-  KernelFindings f{.point = product, .hosts = {"node1", "node2"}};
-  f.checks = {{1e-7, 0.5, 0, true}, {2e-7, 0.6, 0, true}};
+  KernelFindings f{
+      .point = product, .ranks = 2, .host_of = [](int rank) { return std::string(rank == 0 ? "node1" : "node2"); }};
+  f.checks = KernelChecks{.error = 2e-7};
   f.medians = {1e-3, 2e-3};
   f.times.add(std::vector<double>(7, 2e-3));
   f.implementation = "test";
@@ -45,7 +46,7 @@ TEST(KernelRow, IsTheSlowestRanks) {
 
 TEST(KernelRow, NamesTheRankThatIsWrong) {
   auto f = two_ranks();
-  f.checks[1] = {0.5, 3.25, 0, false};
+  f.checks = KernelChecks{.error = 0.5, .wrong_rank = 1, .worst = 3.25};
   core::Point row;
   fill_kernel_check(f, row);
   EXPECT_EQ(row.status, Status::wrong);
@@ -55,7 +56,7 @@ TEST(KernelRow, NamesTheRankThatIsWrong) {
 
 TEST(KernelRow, DoesNotLoseANan) {
   auto f = two_ranks();
-  f.checks[0] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN(), 0, false};
+  f.checks = KernelChecks{.error = std::numeric_limits<double>::quiet_NaN(), .wrong_rank = 0};
   core::Point row;
   fill_kernel_check(f, row);
   EXPECT_EQ(row.status, Status::wrong);
@@ -64,11 +65,11 @@ TEST(KernelRow, DoesNotLoseANan) {
 
 TEST(KernelRow, MistrustsResultsThatAreMostlyZeros) {
   auto f = two_ranks();
-  f.checks[0].zero_share = 0.5;  // rectified
+  f.checks->zero_share = 0.5;  // rectified
   core::Point row;
   fill_kernel_check(f, row);
   EXPECT_EQ(row.status, Status::ok);
-  f.checks[0].zero_share = 0.7;
+  f.checks->zero_share = 0.7;
   fill_kernel_check(f, row);
   EXPECT_EQ(row.status, Status::mistrusted);
   EXPECT_THAT(row.reason, HasSubstr("70 %"));
@@ -77,7 +78,7 @@ TEST(KernelRow, MistrustsResultsThatAreMostlyZeros) {
 TEST(KernelRow, CountsARecurrentLayerTwice) {
   const KernelPoint layer{.problem = {.shape = kernels::RnnShape{.hidden = 64, .batch = 4, .steps = 5}}};
   auto f = two_ranks();
-  KernelFindings g{.point = layer, .hosts = f.hosts};
+  KernelFindings g{.point = layer, .ranks = f.ranks, .host_of = f.host_of};
   g.medians = f.medians;
   g.times = f.times;
   core::Point row;

@@ -13,7 +13,9 @@
 #include "allreduce/known_collective.hpp"
 #include "allreduce/slices.hpp"
 #include "bench/layout.hpp"
+#include "bench/link_probe.hpp"
 #include "bench/node_map.hpp"
+#include "bench/own_times.hpp"
 #include "bench/scale_plan.hpp"
 #include "dataparallel/forecast.hpp"
 #include "model/data.hpp"
@@ -156,6 +158,21 @@ TEST(ManyRanksBookkeeping, NodesPlacementsAndPlansStaySmall) {
   f.placements = {Placement::packed, Placement::spread};
   EXPECT_GT(plan_scale(f).size(), 50u);
   footprint.expect_small("plan");
+}
+
+/// Rank 0's own share of a sweep of a hundred points: names of hosts, slow ranks, whom the wire is measured with.
+TEST(ManyRanksBookkeeping, WhatTheFirstRankKnowsOfAllOthersStaysSmall) {
+  const Footprint footprint;
+  const NodeMap map = many_nodes();
+  const NodePlaces places(map.node_of);
+  for (int r = 0; r < ranks; ++r) {
+    EXPECT_EQ(places.of(map.node_of[static_cast<std::size_t>(r)]), static_cast<std::size_t>(r / ranks_per_node));
+  }
+  std::vector<OwnTime> times(ranks, {.median = 1e-3, .low = 0.9e-3, .high = 1.05e-3});
+  times[rank] = {.median = 2e-3, .low = 1.9e-3, .high = 2.1e-3};
+  for (int point = 0; point < 100; ++point) EXPECT_EQ(straggler(times), rank);
+  EXPECT_EQ(partners_on_next_node(map.node_of)[rank], rank + ranks_per_node);
+  footprint.expect_small("rank 0");
 }
 
 TEST(ManyRanksBookkeeping, TheForecastsOfAllStrategiesStaySmall) {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -195,32 +196,51 @@ TEST(Timeline, ClocksAreRankZeros) {
   EXPECT_NE(of(uncorrected.events(100, {}), "X")[0].at("ts"), a[0].at("ts"));
 }
 
+std::string own_path(const char* name) {
+  return (std::filesystem::path(testing::TempDir()) / fmt::format("{}-{}.json", name, ::getpid())).string();
+}
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
 TEST(Timeline, TheFileIsOneObjectOfJson) {
-  std::vector<std::string> parts;
+  const std::string path = own_path("object");
+  TraceFile trace(path, true);
   for (int r = 0; r < 3; ++r) {
     Timeline t(r, "host \"x\"");
     if (r != 1) fill(t, r);
-    parts.push_back(t.events(0, {}).dump());
+    trace.add(t.events(0, {}).dump());
   }
-  const Json file = Json::parse(trace_text(parts));
+  trace.close();
+  const Json file = Json::parse(text_of(path));
   std::set<int> ranks;
   for (const Json& e : file.at("traceEvents")) ranks.insert(e.at("pid").get<int>());
   EXPECT_EQ(ranks, (std::set<int>{0, 1, 2}));
   EXPECT_EQ(of(file.at("traceEvents"), "X").size(), 24u);
+  std::filesystem::remove(path);
 }
 
-TEST(Timeline, AFileIsReplacedOnlyWhenAsked) {
-  const auto folder = std::filesystem::path(testing::TempDir());
-  const std::string path = (folder / fmt::format("trace-{}.json", ::getpid())).string();
-  write_trace(path, "one", false);
-  EXPECT_THROW(write_trace(path, "two", false), core::UsageError);
-  std::string text;
-  std::getline(std::ifstream(path), text);
-  EXPECT_EQ(text, "one");
-  write_trace(path, "two", true);
-  std::getline(std::ifstream(path), text);
-  EXPECT_EQ(text, "two");
+TEST(Timeline, AFileIsWholeAndReplacedOnlyWhenAsked) {
+  const std::string path = own_path("trace");
+  const auto write = [&](const char* event, bool replace) {
+    TraceFile trace(path, replace);
+    trace.add(event);
+    EXPECT_TRUE(std::filesystem::exists(path + ".part"));
+    trace.close();
+  };
+  { TraceFile(path, false).add(R"([{"name": "never closed"}])"); }
+  EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  write(R"([{"name": "one"}])", false);
+  EXPECT_THROW(TraceFile(path, false), core::UsageError);
+  EXPECT_NE(text_of(path).find("one"), std::string::npos);
+  write(R"([{"name": "two"}])", true);
+  EXPECT_NE(text_of(path).find("two"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  const auto folder = std::filesystem::path(testing::TempDir());
   EXPECT_THROW(check_trace_path((folder / "no" / "folder.json").string(), true), core::UsageError);
   EXPECT_THROW(check_trace_path(folder.string(), true), core::UsageError);
   std::filesystem::remove(path);

@@ -56,6 +56,13 @@ TEST_F(CommunicatorCheck, TheLowestRankThatComplainsIsHeardByAll) {
   EXPECT_TRUE(first_said(world_, "all").by_all);
 }
 
+TEST_F(CommunicatorCheck, CollectHandsRankZeroOneTextAfterAnother) {
+  const auto text = [](int rank) { return rank == 1 ? "" : std::string(100'000, static_cast<char>('a' + rank)); };
+  int next = 0;
+  collect(world_, text(rank_), [&](const std::string& got) { EXPECT_EQ(got, text(next++)); });
+  EXPECT_EQ(next, rank_ == 0 ? size_ : 0);
+}
+
 TEST_F(CommunicatorCheck, ASplitGroupsByColourAndOrdersByKey) {
   const Communicator half = world_.split(rank_ % 2, -rank_);
   EXPECT_EQ(half.size(), (size_ + 1 - rank_ % 2) / 2);
