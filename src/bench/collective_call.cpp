@@ -4,6 +4,15 @@
 
 namespace gradmeter::bench {
 
+allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
+  return {.in = b.in.data(),
+          .out = b.out.data(),
+          .count = p.count,
+          .element = p.element,
+          .op = p.call_op(),
+          .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
+}
+
 void CollectiveCaller::wait() {
   constexpr unsigned polls_a_note = 64;  // a note costs more than a poll
   for (unsigned polls = 1; !collective_.advance(); ++polls) {

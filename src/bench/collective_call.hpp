@@ -40,6 +40,9 @@ class CollectiveCaller {
   std::size_t calls_;
 };
 
+/// The point's call on these buffers.
+allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
+
 /// How iterations are paced and their times become one. Collective over `c`.
 struct Pace {
   const runtime::Communicator& c;

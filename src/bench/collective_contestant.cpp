@@ -12,39 +12,15 @@
 namespace gradmeter::bench {
 namespace {
 
-constexpr double least_window_s = 1e-4;
-
 runtime::Patience patience_of(const Session& s, const NodeMap& map) {
   // Fake nodes share the cores of a real one.
   return runtime::patience_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
-}
-
-allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
-  return {.in = b.in.data(),
-          .out = b.out.data(),
-          .count = p.count,
-          .element = p.element,
-          .op = p.call_op(),
-          .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
 }
 
 /// Points draw independently.
 std::uint64_t point_hash(const core::Point& row) {
   const std::string key = row.factors.key();
   return allreduce::hash_of(std::as_bytes(std::span(key)));
-}
-
-LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c, bool is_root) {
-  return least_traffic(p.collective->goal, p.count, static_cast<std::size_t>(c.size()), p.in_place, is_root);
-}
-
-RunBlock blocks_of(CollectiveTask& task, std::size_t calls) {
-  // A window holds an iteration half as long again as the last block's median.
-  return [&task, calls, window = least_window_s](std::size_t iterations, bool keep) mutable {
-    auto times = task.run(iterations, keep, window);
-    if (!times.empty()) window = std::max(1.5 * core::median(times) * static_cast<double>(calls), least_window_s);
-    return times;
-  };
 }
 
 }  // namespace
@@ -283,18 +259,24 @@ bool CollectiveContestant::crowded() const {
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
 }
 
+/// While the task is there.
+std::string CollectiveContestant::implementation(bool overlaps) const {
+  std::string out = allreduce::library_of(point_.algorithm->info());
+  if (out.empty()) {
+    out = point_.algorithm->is_vendor() ? session_.run_info().mpi
+                                        : fmt::format("gradmeter {}", session_.run_info().version);
+  }
+  const auto& serving = bound_.collective->serves(point_.bytes());
+  if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
+  if (overlaps) out += fmt::format(", {}", task_->implementation());
+  return out;
+}
+
 void CollectiveContestant::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
   const bool exactly = options_.rounds.exact_samples > 0;
-  auto overlap = timed ? task_->overlap() : std::nullopt;
-  std::string implementation = allreduce::library_of(point_.algorithm->info());
-  if (implementation.empty()) {
-    implementation = point_.algorithm->is_vendor() ? session_.run_info().mpi
-                                                   : fmt::format("gradmeter {}", session_.run_info().version);
-  }
-  const auto& serving = bound_.collective->serves(point_.bytes());
-  if (serving != point_.algorithm->name) implementation += fmt::format(", by {}", serving);
-  if (timed && overlap) implementation += fmt::format(", {}", task_->implementation());
+  const auto overlap = timed ? task_->overlap() : std::nullopt;
+  std::string by = implementation(overlap.has_value());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
@@ -314,49 +296,8 @@ void CollectiveContestant::finish(const MachineState& state) {
                              .coding = coding,
                              .noise = timed ? tally_.over(stage_.world()) : Noise{},
                              .oversubscribed = crowded(),
-                             .implementation = std::move(implementation)};
+                             .implementation = std::move(by)};
   fill_collective_row(f, map_.ranks(), row_);
-}
-
-LimitContestant::LimitContestant(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
-                                 const CollectivePoint& p, const RoundOptions& o)
-    : stage_(stage),
-      point_(p),
-      most_(traffic_of(p, stage.world(), false)),
-      work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
-                                                     static_cast<std::size_t>(stage.world().size())))),
-      task_(make_call_task({stage.world(), clock, p.cadence, p.reduction},
-                           CollectiveCaller(s.activity(), runtime::patience_for(1, 1), *work_, "limit",
-                                            call_of(p, stage.buffers(p)), p.calls))),
-      rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
-
-void LimitContestant::warm_up() {
-  rounds_.warm_up();
-  refill();
-}
-
-bool LimitContestant::round() {
-  const auto stop = rounds_.round();
-  turns_.note(rounds_.blocks().count());
-  own_times_.add(task_->take_own_times());
-  own_turns_.note(own_times_.count());
-  refill();
-  return stop != core::Stop::none;
-}
-
-/// What it leaves behind are other numbers than the contestants are timed on.
-void LimitContestant::refill() {
-  if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
-}
-
-void LimitContestant::finish(const MachineState& state) {
-  by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
-  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return;
-  const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
-  limit_ = {.seconds = time.median,
-            .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
-            .name = std::string(name(most_.kind)),
-            .link = {}};
 }
 
 }  // namespace gradmeter::bench

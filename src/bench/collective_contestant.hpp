@@ -5,7 +5,6 @@
 
 #include "bench/collective_row.hpp"
 #include "bench/collective_task.hpp"
-#include "bench/collective_traffic.hpp"
 #include "bench/noise_tally.hpp"
 #include "bench/own_times.hpp"
 #include "bench/rounds.hpp"
@@ -55,6 +54,7 @@ class CollectiveContestant {
   std::optional<SentBytes> sent_bytes() const;
   std::optional<allreduce::CodingTime> coding_of_a_call() const;
   bool crowded() const;
+  std::string implementation(bool overlaps) const;
   void end(core::Status, std::string reason);
 
   Session& session_;
@@ -79,33 +79,6 @@ class CollectiveContestant {
   std::optional<SentBytes> one_call_;  ///< empty: a vendor's
   allreduce::CodingTime coding_before_;
   bool done_ = false;
-};
-
-/// The same rounds for the least that all ranks must do to their memory at once: the limit of one node.
-class LimitContestant {
- public:
-  LimitContestant(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
-  void warm_up();
-  bool round();
-  /// Once all turns are over: the limit and the ranks' times without the blocks of disturbed turns. Collective.
-  void finish(const MachineState&);
-  const CollectiveLimit& limit() const { return limit_; }
-  /// Of the work, in which no rank waits for another; on rank 0.
-  std::span<const OwnTime> by_rank() const { return by_rank_; }
-
- private:
-  void refill();
-
-  CollectiveStage& stage_;
-  const CollectivePoint& point_;
-  LeastTraffic most_;  ///< of the rank that has most to do
-  std::unique_ptr<allreduce::Collective> work_;
-  std::unique_ptr<CollectiveTask> task_;
-  Rounds rounds_;
-  Turns turns_, own_turns_;
-  core::Blocks own_times_;
-  CollectiveLimit limit_;
-  std::vector<OwnTime> by_rank_;
 };
 
 }  // namespace gradmeter::bench

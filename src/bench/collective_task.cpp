@@ -16,6 +16,8 @@ namespace {
 
 using runtime::host_clock;
 
+constexpr double least_window_s = 1e-4;
+
 class CallTask final : public CollectiveTask {
  public:
   CallTask(const Pace& p, const CollectiveCaller& caller)
@@ -195,6 +197,14 @@ class OverlapTask final : public CollectiveTask {
 };
 
 }  // namespace
+
+RunBlock blocks_of(CollectiveTask& task, std::size_t calls) {
+  return [&task, calls, window = least_window_s](std::size_t iterations, bool keep) mutable {
+    auto times = task.run(iterations, keep, window);
+    if (!times.empty()) window = std::max(1.5 * core::median(times) * static_cast<double>(calls), least_window_s);
+    return times;
+  };
+}
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace& p, const CollectiveCaller& caller) {
   return std::make_unique<CallTask>(p, caller);

@@ -30,6 +30,10 @@ class CollectiveTask {
   std::vector<double> own_times_;
 };
 
+/// Blocks of so many calls an iteration, for `Rounds`; a window holds an iteration half as long again as the last
+/// block's median.
+RunBlock blocks_of(CollectiveTask&, std::size_t calls);
+
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
 
 /// What an overlapped exchange is made of. `threads`: of the matrix product.

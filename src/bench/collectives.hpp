@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/collective_contestant.hpp"
-#include "bench/collective_plan.hpp"
+#include "bench/collective_turns.hpp"
 
 namespace gradmeter::bench {
 
@@ -21,19 +20,13 @@ struct CollectiveOptions {
   std::uint64_t seed = 1;
 };
 
-/// Of one point by rank: its calls, with what they waited for others, and the work of its limit, in which no rank waits
-/// for another (empty: it has none).
-struct PointRanks {
-  std::span<const OwnTime> calls, alone;
-};
-
 /// What becomes of points. Called on rank 0 only.
 struct CollectiveListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
   std::function<void(const std::string& now)> progress;  ///< what is measured now
   /// By rank, of a point that was timed; may be null.
-  std::function<void(const core::Point&, const PointRanks&)> ranks = {};
+  RanksListener ranks = {};
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(); the same on every rank.

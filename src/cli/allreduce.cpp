@@ -92,7 +92,8 @@ core::Table own_times_table() {
 }
 
 /// A line for each rank.
-void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks, const bench::Session& s) {
+void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks& ranks,
+               const bench::Session& session) {
   using core::Factor;
   const auto microseconds = [](double t) { return report::digits(1e6 * t); };
   for (std::size_t r = 0; r < ranks.calls.size(); ++r) {
@@ -100,7 +101,7 @@ void add_ranks(core::Table& table, const core::Point& p, const bench::PointRanks
     table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]),
                    report::text(p.factors[Factor::algorithm]),
                    report::is_true(p.factors[Factor::in_place]) ? "in place" : "out of place", fmt::format("{}", r),
-                   s.host_of(static_cast<int>(r)), microseconds(t.median),
+                   session.host_of(static_cast<int>(r)), microseconds(t.median),
                    std::isfinite(t.high) ? fmt::format("{} to {}", microseconds(t.low), microseconds(t.high)) : "-",
                    ranks.alone.empty() ? "-" : microseconds(ranks.alone[r].median)});
   }
