@@ -5,6 +5,8 @@
 
 #include "bench/coded_sum.hpp"
 #include "bench/training.hpp"
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
 #include "runtime/agreement.hpp"
@@ -99,12 +101,14 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const auto g = buffers_.gradients.values<float>();
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
+  // The first step's density; and who holds the whole gradient clips it, so all-reduces do not.
+  const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
   const allreduce::CodedRequest request{
-      .codec = *config_.codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
+      .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
   const auto each_tensor = [&](const auto& visit) {
     for (const auto& b : dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes)) {
       for (const auto& part : b.parts) {
-        visit(CodedTensor{.codec = *config_.codec,
+        visit(CodedTensor{.codec = *codec,
                           .encodings = allreduce::encodings_on_the_way(request, part),
                           .seed = config_.seed + b.offset + part.offset,
                           .op = allreduce::Op::average,
