@@ -27,7 +27,7 @@ double mean(std::span<const double> values) {
 }
 
 struct Parts {
-  double contention, straggle, interference, wait, wire;
+  double contention, straggle, interference, wait, wire, other;
 };
 
 Parts parts_of(const ComparedBlocks& b, std::size_t i) {
@@ -36,11 +36,30 @@ Parts parts_of(const ComparedBlocks& b, std::size_t i) {
   const double middle = lower_median(workers);
   // Without lock step there is no one rank that all wait for: the workers' mean stands for it.
   const double own = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest)) : mean(workers);
-  return {.contention = middle - base.parts.compute / b.ideal,
-          .straggle = own - middle,
-          .interference = point.parts.compute - own,
-          .wait = point.parts.wait,
-          .wire = b.lock_step ? point.parts.exposed - point.parts.wait : 0};
+  const double wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.copies;
+  return {
+      .contention = middle - base.parts.compute / b.ideal,
+      .straggle = own - middle,
+      .interference = point.parts.compute - own,
+      .wait = point.parts.wait,
+      .wire = wire,
+      .other = point.step - point.parts.compute - point.parts.wait - wire - (base.step - base.parts.compute) / b.ideal};
+}
+
+/// Medians do not add up as the blocks do. Least squares with the parts' variances: who is sure of itself stays.
+void make_add_up(std::span<Estimate* const> parts, double sum) {
+  double rest = sum, widths = 0;
+  const auto square_of_width = [](const Estimate& e) {
+    const double width = e.high - e.low;
+    return std::isfinite(width) ? width * width : 0;
+  };
+  for (const Estimate* e : parts) rest -= e->value, widths += square_of_width(*e);
+  for (Estimate* e : parts) {
+    if (widths == 0 && e != parts.back()) continue;
+    e->value += widths > 0 ? rest * square_of_width(*e) / widths : rest;
+    e->low = std::min(e->low, e->value);
+    e->high = std::max(e->high, e->value);
+  }
 }
 
 /// The rank that computed longest in most blocks of the control.
@@ -83,11 +102,11 @@ ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, 
 }
 
 Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double control_s) {
-  std::array<std::vector<double>, 7> values;
+  std::array<std::vector<double>, 8> values;
   for (std::size_t i = 0; i < b.point.size(); ++i) {
     const Parts p = parts_of(b, i);
     const double base = b.base[i]->step / b.ideal, step = b.point[i]->step;
-    const std::array block{p.contention, p.straggle, p.interference, p.wait, p.wire, step - b.control[i]->step,
+    const std::array block{p.contention, p.straggle, p.interference, p.wait, p.wire, p.other, step - b.control[i]->step,
                            base / step};
     for (std::size_t k = 0; k < block.size(); ++k) values[k].push_back(block[k]);
   }
@@ -97,11 +116,12 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
            .interference = estimate(values[2]),
            .wait = estimate(values[3]),
            .wire = estimate(values[4]),
-           .exposed = estimate(values[5]),
-           .speed = estimate(values[6]),
+           .other = estimate(values[5]),
+           .exposed = estimate(values[6]),
+           .speed = estimate(values[7]),
            .straggler = {}};
   if (b.point.empty()) return c;
-  c.other = c.lost - c.contention.value - c.straggle.value - c.interference.value - c.wait.value - c.wire.value;
+  make_add_up(std::array{&c.contention, &c.straggle, &c.interference, &c.wait, &c.wire, &c.other}, c.lost);
   c.exposed.value = step_s - control_s;
   c.speed.value = base_s / b.ideal / step_s;
   // Ratios and differences of medians are not medians of ratios and differences: the interval holds both.
@@ -120,7 +140,6 @@ std::string bound_by(const Causes& c, double step_s, bool oversubscribed, double
   if (c.lost < little * step_s && !(doubt > little * step_s)) return "compute";
   const double unsure = unsteady * step_s;
   if (!(c.lost > std::max(doubt, unsure))) return "undecided";
-  const Estimate other{c.other, c.other, c.other};
   struct Named {
     const char* word;
     Estimate e;
@@ -130,7 +149,7 @@ std::string bound_by(const Causes& c, double step_s, bool oversubscribed, double
                        Named{"interference", c.interference},
                        Named{"wait", c.wait},
                        Named{"wire", c.wire},
-                       Named{"other", other}};
+                       Named{"other", c.other}};
   const auto largest =
       std::max_element(all.begin(), all.end(), [](const Named& a, const Named& b) { return a.e.value < b.e.value; });
   for (const auto& n : all) {

@@ -36,13 +36,14 @@ struct Causes {
   Estimate straggle;             ///< control's compute of r* − that median
   Estimate interference;         ///< compute of r* − its own under the control
   Estimate wait;                 ///< for ranks that had not begun the call
-  Estimate wire;                 ///< the rest of what is exposed
-  double other = 0;              ///< what is left: update, copies, bookkeeping
+  Estimate wire;                 ///< the rest of what is exposed; without lock step copies into and out of messages
+  Estimate other;                ///< outside kernels and calls, beyond the base's: update, copies, bookkeeping
   Estimate exposed;              ///< step − control's step
   Estimate speed;                ///< base ÷ step: efficiency in weak scaling
   std::optional<int> straggler;  ///< a rank whose control compute stands out in most blocks
 };
-/// step_s, base_s, control_s: as the rows have them; the parts add up to their difference.
+/// step_s, base_s, control_s: as the rows have them. In each block the parts add up; so that their medians do, too,
+/// what is missing goes to each as the square of its interval's width.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
 /// One word: compute (under a twentieth of the step was lost), or the part that is larger than all others by more than

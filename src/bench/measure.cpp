@@ -19,12 +19,13 @@ StepParts parts_of(const Decomposition& d, bool lock_step) {
           .exposed = d.exposed,
           .overlap = d.overlap,
           .wait = lock_step ? d.skew : d.waited,
+          .copies = lock_step ? 0 : d.copied,
           .encode = d.encode,
           .decode = d.decode};
 }
 
 constexpr std::array all_parts{&StepParts::compute, &StepParts::communication, &StepParts::exposed, &StepParts::overlap,
-                               &StepParts::wait,    &StepParts::encode,        &StepParts::decode};
+                               &StepParts::wait,    &StepParts::copies,        &StepParts::encode,  &StepParts::decode};
 
 double median_of(std::span<const Decomposition> samples, double Decomposition::*part) {
   std::vector<double> values;

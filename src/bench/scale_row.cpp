@@ -125,7 +125,7 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
   m[Metric::contention_s] = c.contention.value;
   m[Metric::straggle_s] = c.straggle.value;
   if (p.strategy->communicates()) fill_exchange(measured, c, m);
-  m[Metric::other_s] = c.other;
+  m[Metric::other_s] = c.other.value;
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }
 

@@ -33,6 +33,7 @@ struct Decomposition {
   bool bytes_known = true;  ///< false: a vendor's call was among them
   double encode = 0, decode = 0;
   double waited = 0;  ///< the worker stood still
+  double copied = 0;  ///< the worker's own copies into and out of messages
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

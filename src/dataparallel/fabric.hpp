@@ -25,10 +25,12 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// One computation of one rank. The label is what `compute` was given: a literal.
+/// One computation of one rank, or a copy of its own into or out of a message, which is part of an exchange and no
+/// kernel. The label is what `compute` or `copy` was given: a literal.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
+  bool copies = false;
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
@@ -69,8 +71,10 @@ class Fabric {
   /// Behind all computation that this rank has asked for so far.
   virtual Ready record() = 0;
   virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
-  /// From now on the interval of every computation goes to `log`, by the backend's own clock, at the latest when
-  /// `settle` returns. Null: nowhere.
+  /// What the exchange itself makes this thread do. Where nobody takes its time it takes none.
+  virtual void copy(std::string_view, const std::function<void()>& work) { work(); }
+  /// From now on the interval of every computation and copy goes to `log`, by the backend's own clock, at the latest
+  /// when `settle` returns. Null: nowhere.
   virtual void log_to(ComputeLog* log) = 0;
   /// Waits until all computation asked for is done. On the host it always is.
   virtual void settle() {}

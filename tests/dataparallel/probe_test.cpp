@@ -45,6 +45,14 @@ TEST(Decompose, TakesAStepApartByHand) {
   EXPECT_DOUBLE_EQ(d.skew, 0) << "not known";
 }
 
+TEST(Decompose, CopiesOfMessagesAreNoComputation) {
+  StepRecord r = hand_made();
+  r.computations.push_back({.label = "push", .when = {9, 9.5}, .copies = true});
+  const Decomposition d = decompose(r, {});
+  EXPECT_DOUBLE_EQ(d.compute, 5);
+  EXPECT_DOUBLE_EQ(d.copied, 0.5);
+}
+
 TEST(Decompose, CallsThatOverlapEachOtherCountOnce) {
   StepRecord r{.step = {0, 10}, .computations = {{"a", {0, 2}}}, .calls = {call(1, 6), call(3, 5), call(4, 8)}};
   const Decomposition d = decompose(r, {});
