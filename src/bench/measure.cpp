@@ -54,9 +54,10 @@ Decomposition mean(std::span<const Decomposition> steps) {
   Decomposition sum;
   const auto n = static_cast<double>(steps.size());
   for (const auto& d : steps) {
-    for (const auto part : {&Decomposition::step, &Decomposition::compute, &Decomposition::communication,
-                            &Decomposition::exposed, &Decomposition::overlap, &Decomposition::skew,
-                            &Decomposition::encode, &Decomposition::decode, &Decomposition::waited}) {
+    for (const auto part :
+         {&Decomposition::step, &Decomposition::compute, &Decomposition::communication, &Decomposition::exposed,
+          &Decomposition::overlap, &Decomposition::skew, &Decomposition::encode, &Decomposition::decode,
+          &Decomposition::waited, &Decomposition::copied}) {
       sum.*part += d.*part / n;
     }
     sum.bytes_known &= d.bytes_known;

@@ -44,6 +44,8 @@ def judge_row(test, point):
     test.check(forecast, f"{name} sends {sent:.0f} bytes a step, and said so", f"forecast {due}")
     test.check((number(point, "staleness") >= 0) == (name in WITH_SERVERS), f"{name}: staleness only with servers",
                point["metrics"].get("staleness"))
+    if name.startswith("ps-"):
+        test.check(number(point, "wire_s") > 0, f"{name}: copies into and out of messages have a time", point)
     test.check(point["factors"].get("cadence") is None if name in WITH_SERVERS else
                point["factors"]["cadence"] == "barrier", f"{name}: a barrier only where workers keep step")
 
