@@ -7,7 +7,7 @@
 Each experiment prints one row: what was done, what was found, and whether that is what must be found. Each has its
 control, the same run with nothing done to it. Errors come from --inject and from libraries that are preloaded
 (tests/interposed), so that the program does not judge itself alone. Ends with 1 when a row says NO.
-The recorded run is results/truth.md; on 2 cores all takes about 25 minutes, --quick (as the tests run it) 2.
+The recorded run is results/truth.md; on 2 cores all takes about 20 minutes, --quick (as the tests run it) 2.
 """
 import argparse
 import json
