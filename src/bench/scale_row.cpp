@@ -112,9 +112,6 @@ void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Po
 
 /// Waiting and wire time cannot be told apart where clocks are less sure than the wait: then wire has both.
 void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& m) {
-  m[Metric::exposed_s] = c.exposed.value;
-  m[Metric::exposed_ci95_low] = c.exposed.low;
-  m[Metric::exposed_ci95_high] = c.exposed.high;
   m[Metric::interference_s] = c.interference.value;
   if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
   m[Metric::wire_s] = c.wire.value + (measured.wait_known ? 0 : c.wait.value);
@@ -124,7 +121,13 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
   auto& m = row.metrics;
   m[Metric::contention_s] = c.contention.value;
   m[Metric::straggle_s] = c.straggle.value;
-  if (p.strategy->communicates()) fill_exchange(measured, c, m);
+  if (p.strategy->communicates()) {
+    m[Metric::exposed_s] = c.exposed.value;
+    m[Metric::exposed_ci95_low] = c.exposed.low;
+    m[Metric::exposed_ci95_high] = c.exposed.high;
+  }
+  // The ranks that share a model send each other something in any strategy.
+  if (p.strategy->communicates() || p.mesh.copy_ranks() > 1) fill_exchange(measured, c, m);
   m[Metric::other_s] = c.other.value;
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }

@@ -25,8 +25,8 @@ def number(point, name):
 
 def scale(test, name, *flags, timeout=200):
     out = test.path(f"{name}.jsonl")
-    done = test.run("scale", "--model", MODEL, "--batch", BATCH, "--ranks", RANKS, "--threads", 1, "--algorithm",
-                    "ring", "--min-samples", 6, "--precision-goal", 0.5, "--out", out, *flags, ranks=RANKS, timeout=timeout)
+    done = test.run("scale", "--model", MODEL, "--batch", BATCH, "--ranks", RANKS, "--threads", 1, "--min-samples", 6,
+                    "--precision-goal", 0.5, "--out", out, *flags, ranks=RANKS, timeout=timeout)
     test.check(done.code == 0 and not done.own_lines, f"{name} ends with 0", done)
     test.valid(out)
     return done, support.points(out)
@@ -61,7 +61,8 @@ def judge_learning(test, points):
 
 
 def body(test):
-    done, points = scale(test, "all strategies", "--strategy", "all", "--time-budget", "30s", "--learn", SAMPLES)
+    done, points = scale(test, "all strategies", "--strategy", "all", "--algorithm", "ring", "--time-budget", "30s", "--learn",
+                         SAMPLES)
     four = [p for p in points if p["factors"]["ranks"] == RANKS]
     test.equal(tuple(sorted(base(p) for p in four)), STRATEGIES, "every strategy has one row on four ranks")
     for p in four:
@@ -71,7 +72,7 @@ def body(test):
         test.check(column in done.out, f"the table has a column {column}", done)
 
     _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2;pipeline=4",
-                      "--accumulate", "1,2", "--time-budget", "30s")
+                      "--algorithm", "ring", "--accumulate", "1,2", "--time-budget", "30s")
     rows = {(base(p), p["factors"].get("mesh"), p["factors"].get("accumulate") or 1): p
             for p in points if p["factors"]["ranks"] == RANKS}
     for mesh in (None, "data=2,tensor=2", "tensor=2,pipeline=2"):
