@@ -90,9 +90,9 @@ class Population final : public Strategy {
     Forecast step = forecast_collective(s, allreduce::Goal::all_gather, all_members(ranks));
     step += forecast_collective(s, allreduce::Goal::broadcast, words());
     // At most each survivor to every other rank; how many depends on where they are.
-    const std::uint64_t copies = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
-    step += {.bytes = copies * bytes,
-             .messages = copies,
+    const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
+    step += {.bytes = models * bytes,
+             .messages = models,
              .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
              .known = false,
              .most = true};
