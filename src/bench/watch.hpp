@@ -50,8 +50,8 @@ class SideWork {
   bool begun_ = false;
 };
 
-/// The canary in the turns of some points. It takes a twentieth of the time at most: where turns are shorter than that
-/// allows, several are as the round before them says.
+/// The canary in the turns of some points. It takes a twentieth of the time, and at most one round more: where turns
+/// are shorter than that allows, several are as the round before them says.
 class Watch {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that sit out. budget: for all

@@ -108,22 +108,24 @@ TEST_P(EveryStrategy, IsFoundWrongInTheMiddleOfItsSteps) {
   t.finish();
 }
 
+/// Of ten steps; verified: every third of them.
+std::vector<double> losses(const TrainingConfig& c, bool verified) {
+  Training t(session(), session().world(), data(), c);
+  std::vector<double> out;
+  for (std::size_t i = 0; i < 10; ++i) {
+    if (verified && i % 3 == 1) t.verify_next();
+    out.push_back(t.step(i).loss_sum);
+  }
+  t.finish();
+  return out;
+}
+
 TEST_P(EveryStrategy, HasTheBitsThatItHasWithoutVerification) {
   // Workers of some strategies meet in whatever order they come.
   const bool repeats = GetParam().find("async") == std::string::npos && GetParam().find("ssp") == std::string::npos &&
                        GetParam().find("easgd") == std::string::npos;
   if (!repeats) return;
-  const auto losses = [&](bool verified) {
-    Training t(session(), session().world(), data(), config(GetParam()));
-    std::vector<double> out;
-    for (std::size_t i = 0; i < 10; ++i) {
-      if (verified && i % 3 == 1) t.verify_next();
-      out.push_back(t.step(i).loss_sum);
-    }
-    t.finish();
-    return out;
-  };
-  EXPECT_EQ(losses(true), losses(false));
+  EXPECT_EQ(losses(config(GetParam()), true), losses(config(GetParam()), false));
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
@@ -181,19 +183,7 @@ TEST_P(EveryCodec, IsFoundToLackAContributionInTheMiddleOfItsSteps) {
 }
 
 TEST_P(EveryCodec, HasTheBitsThatItHasWithoutVerification) {
-  for (const auto& c : configs()) {
-    const auto losses = [&](bool verified) {
-      Training t(session(), session().world(), data(), c);
-      std::vector<double> out;
-      for (std::size_t i = 0; i < 10; ++i) {
-        if (verified && i % 3 == 1) t.verify_next();
-        out.push_back(t.step(i).loss_sum);
-      }
-      t.finish();
-      return out;
-    };
-    EXPECT_EQ(losses(true), losses(false)) << c.algorithm->name;
-  }
+  for (const auto& c : configs()) EXPECT_EQ(losses(c, true), losses(c, false)) << c.algorithm->name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, EveryCodec,
