@@ -16,12 +16,8 @@ class CanaryTimes {
 
   void add(double seconds) { times_.push_back(seconds); }
   std::size_t rounds() const { return times_.size(); }
-  /// A round's time, as a multiple of the best of the run: of all rounds so far, later ones too. The best is what a
-  /// tenth of them reached (of under ten rounds, the shortest): the least of very many is luck, and would mark them
-  /// all.
-  double ratio(std::size_t round) const { return times_.at(round) / best(); }
-  bool disturbed(std::size_t round) const { return disturbed_at(round, best()); }
-  /// The same for many rounds: `best` costs O(rounds).
+  /// What a tenth of all rounds so far reached (of under ten rounds, the shortest): the least of very many is luck, and
+  /// would mark them all. Cost: O(rounds).
   double best() const;
   bool disturbed_at(std::size_t round, double best) const { return times_.at(round) > disturbance * best; }
   /// Best of the run, divided by the median of the rounds from `first` on: 1 where the machine is steady or no round

@@ -36,7 +36,7 @@ Parts parts_of(const ComparedBlocks& b, std::size_t i) {
   const double middle = lower_median(workers);
   // Without lock step there is no one rank that all wait for: the workers' mean stands for it.
   const double own = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest)) : mean(workers);
-  const double wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.copies;
+  const double wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling;
   return {
       .contention = middle - base.parts.compute / b.ideal,
       .straggle = own - middle,

@@ -36,7 +36,7 @@ struct Causes {
   Estimate straggle;             ///< control's compute of r* − that median
   Estimate interference;         ///< compute of r* − its own under the control
   Estimate wait;                 ///< for ranks that had not begun the call
-  Estimate wire;                 ///< the rest of what is exposed; without lock step copies into and out of messages
+  Estimate wire;                 ///< the rest of what is exposed; without lock step the worker's handling of messages
   Estimate other;                ///< outside kernels and calls, beyond the base's: update, copies, bookkeeping
   Estimate exposed;              ///< step − control's step
   Estimate speed;                ///< base ÷ step: efficiency in weak scaling

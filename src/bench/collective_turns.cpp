@@ -1,7 +1,5 @@
 #include "bench/collective_turns.hpp"
 
-#include "bench/kernel_row.hpp"
-
 namespace gradmeter::bench {
 namespace {
 

@@ -78,8 +78,8 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   // The ranks of a node share its last cache, and together exceed it as STREAM asks.
   constexpr std::size_t at_least = std::size_t{16} << 20;
   const std::size_t array =
-      std::max(at_least, kernels::triad_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node)));
-  levels_.push_back({"memory", SIZE_MAX, {slowest(kernels::measure_triad(budget, array).value)}});
+      std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node)));
+  levels_.push_back({"memory", SIZE_MAX, {slowest(kernels::measure_memory(budget, array).best().value)}});
 }
 
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }

@@ -81,9 +81,4 @@ void fill_published(const std::string& set, core::Seconds time, Point& row) {
   row.metrics[Metric::published_time_s] = time.value;
 }
 
-void fill_slowest(int rank, const std::string& host, core::Metrics& m) {
-  m[Metric::slowest_rank] = static_cast<std::int64_t>(rank);
-  m[Metric::slowest_host] = host;
-}
-
 }  // namespace gradmeter::bench

@@ -50,7 +50,4 @@ void fill_kernel_times(const KernelFindings&, core::Point& row);
 /// 0 s: nothing was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 
-/// Names a rank that stands out in a row.
-void fill_slowest(int rank, const std::string& host, core::Metrics&);
-
 }  // namespace gradmeter::bench

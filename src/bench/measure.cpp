@@ -19,13 +19,13 @@ StepParts parts_of(const Decomposition& d, bool lock_step) {
           .exposed = d.exposed,
           .overlap = d.overlap,
           .wait = lock_step ? d.skew : d.waited,
-          .copies = lock_step ? 0 : d.copied,
+          .handling = lock_step ? 0 : d.handled,
           .encode = d.encode,
           .decode = d.decode};
 }
 
 constexpr std::array all_parts{&StepParts::compute, &StepParts::communication, &StepParts::exposed, &StepParts::overlap,
-                               &StepParts::wait,    &StepParts::copies,        &StepParts::encode,  &StepParts::decode};
+                               &StepParts::wait,    &StepParts::handling,      &StepParts::encode,  &StepParts::decode};
 
 double median_of(std::span<const Decomposition> samples, double Decomposition::*part) {
   std::vector<double> values;
@@ -43,12 +43,6 @@ StepParts median_parts(std::span<const StepParts> samples) {
   return out;
 }
 
-/// Of 100 ms, and shorter where a small budget has to hold the blocks that an interval needs.
-core::Seconds block_of(const core::StoppingRule& rule) {
-  constexpr double usual = 0.1, least = 0.01;
-  return core::Seconds{std::clamp(rule.budget.value / static_cast<double>(2 * rule.min_blocks), least, usual)};
-}
-
 /// The mean step of one sample.
 Decomposition mean(std::span<const Decomposition> steps) {
   Decomposition sum;
@@ -57,7 +51,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
     for (const auto part :
          {&Decomposition::step, &Decomposition::compute, &Decomposition::communication, &Decomposition::exposed,
           &Decomposition::overlap, &Decomposition::skew, &Decomposition::encode, &Decomposition::decode,
-          &Decomposition::waited, &Decomposition::copied}) {
+          &Decomposition::waited, &Decomposition::handled}) {
       sum.*part += d.*part / n;
     }
     sum.bytes_known &= d.bytes_known;
@@ -83,7 +77,7 @@ StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::
       pacer_(o.cadence, c, clock),
       // Who takes turns hears signals between them, on all ranks of the world: also on those that sit out.
       rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
-              {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget, .block = block_of(o.rule)},
+              {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
               [this](std::size_t samples, bool keep) { return run_block(samples, keep); }) {}
 
 void StepMeter::warm_up() {

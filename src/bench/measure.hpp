@@ -23,7 +23,7 @@ struct StepParts {
   double compute = 0, communication = 0, exposed = 0, overlap = 0;
   double wait =
       0;  ///< of the exposed part, for peers that had not begun the call; without lock step all standing still
-  double copies = 0;  ///< without lock step: the workers' own, into and out of messages
+  double handling = 0;  ///< without lock step: of messages, by the workers' own threads
   double encode = 0, decode = 0;
 };
 

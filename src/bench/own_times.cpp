@@ -34,4 +34,9 @@ std::optional<int> straggler(std::span<const OwnTime> ranks) {
   return static_cast<int>(slowest - ranks.begin());
 }
 
+void fill_slowest(int rank, const std::string& host, core::Metrics& m) {
+  m[core::Metric::slowest_rank] = static_cast<std::int64_t>(rank);
+  m[core::Metric::slowest_host] = host;
+}
+
 }  // namespace gradmeter::bench

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/result.hpp"
 #include "core/statistics.hpp"
 #include "runtime/mpi.hpp"
 
@@ -21,5 +22,7 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
 std::optional<int> straggler(std::span<const double> medians);
 /// The same where its interval lies above the median rank's as well.
 std::optional<int> straggler(std::span<const OwnTime>);
+/// Names a rank that stands out in a row.
+void fill_slowest(int rank, const std::string& host, core::Metrics&);
 
 }  // namespace gradmeter::bench

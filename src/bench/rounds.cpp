@@ -74,6 +74,13 @@ std::size_t Rounds::discarded() const {
   return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }
 
+/// Half of the budget may go into the fewest blocks that an interval needs.
+core::Seconds Rounds::fitting_block(const RoundOptions& o) {
+  constexpr double least = 0.01;
+  const double share = o.rule.budget.value / static_cast<double>(2 * std::max<std::size_t>(1, o.rule.min_blocks));
+  return core::Seconds{std::min(o.block.value, std::max(least, share))};
+}
+
 std::size_t Rounds::block_length() const {
   const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / last_median_) : 1;
   const auto longest = static_cast<double>(options_.longest_block);

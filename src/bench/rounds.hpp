@@ -13,11 +13,11 @@ struct RoundOptions {
   core::StoppingRule rule = {};
   std::size_t warmup_min = 5;  ///< iterations, never zero
   core::Seconds warmup_budget{1};
-  std::size_t exact_samples = 0;    ///< not 0: so many samples, whatever rule and budget say
-  std::size_t exact_warmup = 0;     ///< not 0: so many iterations of warm-up
-  std::size_t discarded = 2;        ///< at least, at the start of a block: others had the caches
-  core::Seconds settling{0};        ///< of what is discarded; spreads blocks of short calls over time
-  core::Seconds block{0.1};         ///< a block's length
+  std::size_t exact_samples = 0;  ///< not 0: so many samples, whatever rule and budget say
+  std::size_t exact_warmup = 0;   ///< not 0: so many iterations of warm-up
+  std::size_t discarded = 2;      ///< at least, at the start of a block: others had the caches
+  core::Seconds settling{0};      ///< of what is discarded; spreads blocks of short calls over time
+  core::Seconds block{0.1};  ///< its length; a small budget, which has to hold the blocks of an interval, makes it less
   std::size_t longest_block = 100;  ///< iterations
 };
 
@@ -40,7 +40,9 @@ RoundPeers no_peers(const runtime::SignalWatch&);
 class Rounds {
  public:
   Rounds(RoundPeers peers, const RoundOptions& o, RunBlock run)
-      : peers_(std::move(peers)), options_(o), run_(std::move(run)) {}
+      : peers_(std::move(peers)), options_(o), run_(std::move(run)) {
+    options_.block = fitting_block(o);
+  }
   Rounds(Session& session, const runtime::Communicator& c, const RoundOptions& o, RunBlock run)
       : Rounds(peers_of(session, c), o, std::move(run)) {}
 
@@ -60,6 +62,7 @@ class Rounds {
   std::size_t warmup_iterations() const { return warmup_iterations_; }
 
  private:
+  static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
   std::size_t discarded() const;
   core::Stop decide() const;

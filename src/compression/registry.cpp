@@ -215,6 +215,12 @@ CodecChoicePtr find_codec(std::string_view text) {
   return nullptr;
 }
 
+CodecChoicePtr with_parameter(const CodecChoice& c, std::string_view parameter, std::string value) {
+  core::ParsedName name = c.parsed;
+  name.parameters.insert_or_assign(std::string(parameter), std::move(value));
+  return find_codec(name.canonical());
+}
+
 std::size_t whole_number(const core::ParsedName& name, std::string_view parameter, std::size_t least,
                          std::size_t most) {
   const std::string& text = text_of(name, parameter);

@@ -50,6 +50,8 @@ using CodecChoicePtr = std::shared_ptr<const CodecChoice>;
 /// "qsgd4", "topk:density=0.001,ef=off". Null for "none" and for its alias "fp32": nothing is encoded.
 /// Errors: UsageError that lists what there is, or what the parameter may be.
 CodecChoicePtr find_codec(std::string_view name);
+/// The same codec with another value of a parameter that it has. Errors: UsageError.
+CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
 
 /// Values of parameters. Errors: UsageError with the codec's name and what is allowed.
 std::size_t whole_number(const core::ParsedName&, std::string_view parameter, std::size_t least, std::size_t most);

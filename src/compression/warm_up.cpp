@@ -20,12 +20,6 @@ bool is_automatic(const core::ParsedName& name) {
 
 }  // namespace
 
-CodecChoicePtr with_parameter(const CodecChoice& c, std::string_view parameter, std::string value) {
-  core::ParsedName name = c.parsed;
-  name.parameters.insert_or_assign(std::string(parameter), std::move(value));
-  return find_codec(name.canonical());
-}
-
 std::uint64_t warm_up_steps(const core::ParsedName& name) {
   if (!name.parameters.contains("warmup") || is_automatic(name)) return 0;
   return whole_number(name, "warmup", 0, most_steps);

@@ -13,9 +13,6 @@ namespace gradmeter::compression {
 /// Source: Lin et al., ICLR 2018, section 3.3.
 inline constexpr std::uint64_t warm_up_epochs = 4;
 
-/// The same codec with another value of a parameter that it has. Errors: UsageError.
-CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
-
 /// Parameter `warmup`: the steps that it takes; 0: none, and so long as nobody has said how many `auto` is.
 /// Errors: UsageError for another value.
 std::uint64_t warm_up_steps(const core::ParsedName&);

@@ -7,8 +7,8 @@ namespace gradmeter::dataparallel {
 Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {
   Decomposition d;
   d.step = r.step.length();
-  std::vector<Interval> computing, communicating, copying, late;
-  for (const auto& c : r.computations) (c.copies ? copying : computing).push_back(c.when);
+  std::vector<Interval> computing, communicating, exchanging, waiting, late;
+  for (const auto& c : r.computations) (c.exchanges ? exchanging : computing).push_back(c.when);
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     communicating.push_back({c.started, c.finished});
@@ -20,10 +20,13 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
     d.encode += c.encode_s;
     d.decode += c.decode_s;
   }
-  for (const auto& w : r.waits) d.waited += w.when.length();
+  for (const auto& w : r.waits) {
+    d.waited += w.when.length();
+    waiting.push_back(w.when);
+  }
   computing = unite(computing);
   communicating = unite(communicating);
-  d.copied = total(unite(copying));
+  d.handled = total(subtract(subtract(unite(exchanging), computing), unite(waiting)));
   d.compute = total(computing);
   d.communication = total(communicating);
   d.exposed = total(subtract(communicating, computing));

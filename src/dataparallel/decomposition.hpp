@@ -32,8 +32,8 @@ struct Decomposition {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
   double encode = 0, decode = 0;
-  double waited = 0;  ///< the worker stood still
-  double copied = 0;  ///< the worker's own copies into and out of messages
+  double waited = 0;   ///< the worker stood still
+  double handled = 0;  ///< of its exchanges, outside kernels and waits: posting, taking, copying
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

@@ -25,12 +25,12 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// One computation of one rank, or a copy of its own into or out of a message, which is part of an exchange and no
-/// kernel. The label is what `compute` or `copy` was given: a literal.
+/// One computation of one rank, or a stretch of its own thread inside an exchange, which may hold computations and
+/// waits. The label is what `compute` or `exchange` was given: a literal.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
-  bool copies = false;
+  bool exchanges = false;
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
@@ -71,10 +71,10 @@ class Fabric {
   /// Behind all computation that this rank has asked for so far.
   virtual Ready record() = 0;
   virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
-  /// What the exchange itself makes this thread do. Where nobody takes its time it takes none.
-  virtual void copy(std::string_view, const std::function<void()>& work) { work(); }
-  /// From now on the interval of every computation and copy goes to `log`, by the backend's own clock, at the latest
-  /// when `settle` returns. Null: nowhere.
+  /// Work of this thread on messages: posting, taking, copying. Where nobody takes its time it takes none.
+  virtual void exchange(std::string_view, const std::function<void()>& work) { work(); }
+  /// From now on the interval of every computation and exchange goes to `log`, by the backend's own clock, at the
+  /// latest when `settle` returns. Null: nowhere.
   virtual void log_to(ComputeLog* log) = 0;
   /// Waits until all computation asked for is done. On the host it always is.
   virtual void settle() {}

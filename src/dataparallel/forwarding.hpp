@@ -32,7 +32,7 @@ class Forwarding : public Fabric {
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     inner_.compute(label, cost, work);
   }
-  void copy(std::string_view label, const std::function<void()>& work) override { inner_.copy(label, work); }
+  void exchange(std::string_view label, const std::function<void()>& work) override { inner_.exchange(label, work); }
   void log_to(ComputeLog* log) override { inner_.log_to(log); }
   void settle() override { inner_.settle(); }
   double now() const override { return inner_.now(); }

@@ -49,22 +49,33 @@ void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
   hwy::FlushStream();
 }
 
-// Eight sums, so that no addition waits for the one before.
+// a and b in place, as momentum SGD does with weights and momentum: what is stored was loaded before.
+void Update(float* HWY_RESTRICT a, float* HWY_RESTRICT b, const float* HWY_RESTRICT c, float s, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, s);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const auto momentum = hn::MulAdd(factor, hn::Load(d, b + i), hn::Load(d, c + i));
+    hn::Store(momentum, d, b + i);
+    hn::Store(hn::MulAdd(factor, hn::Load(d, a + i), momentum), d, a + i);
+  }
+}
+
+// Four streams side by side: prefetchers follow each, and one alone does not fill the memory's queues. Eight sums, so
+// that no addition waits for the one before.
 float Sum(const float* HWY_RESTRICT x, std::size_t n) {
   const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t lanes = hn::Lanes(d), step = 2 * lanes, quarter = n / 4 / step * step;
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
-  std::size_t i = 0;
-  for (; i + 8 * lanes <= n; i += 8 * lanes) {
+  for (std::size_t i = 0; i < quarter; i += step) {
     const float* const at = x + i;
     s0 = hn::Add(s0, hn::LoadU(d, at)), s1 = hn::Add(s1, hn::LoadU(d, at + lanes));
-    s2 = hn::Add(s2, hn::LoadU(d, at + 2 * lanes)), s3 = hn::Add(s3, hn::LoadU(d, at + 3 * lanes));
-    s4 = hn::Add(s4, hn::LoadU(d, at + 4 * lanes)), s5 = hn::Add(s5, hn::LoadU(d, at + 5 * lanes));
-    s6 = hn::Add(s6, hn::LoadU(d, at + 6 * lanes)), s7 = hn::Add(s7, hn::LoadU(d, at + 7 * lanes));
+    s2 = hn::Add(s2, hn::LoadU(d, at + quarter)), s3 = hn::Add(s3, hn::LoadU(d, at + quarter + lanes));
+    s4 = hn::Add(s4, hn::LoadU(d, at + 2 * quarter)), s5 = hn::Add(s5, hn::LoadU(d, at + 2 * quarter + lanes));
+    s6 = hn::Add(s6, hn::LoadU(d, at + 3 * quarter)), s7 = hn::Add(s7, hn::LoadU(d, at + 3 * quarter + lanes));
   }
   const auto low = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), high = hn::Add(hn::Add(s4, s5), hn::Add(s6, s7));
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(low, high)));
-  for (; i < n; ++i) sum += x[i];
+  for (std::size_t i = 4 * quarter; i < n; ++i) sum += x[i];
   return sum;
 }
 
@@ -80,6 +91,7 @@ namespace gradmeter::kernels {
 HWY_EXPORT(Chains);
 HWY_EXPORT(LanesOfChains);
 HWY_EXPORT(Triad);
+HWY_EXPORT(Update);
 HWY_EXPORT(Sum);
 
 namespace {
@@ -147,29 +159,44 @@ float read_once(std::span<const float> values) {
   return sum;
 }
 
-std::size_t triad_array_bytes() {
+std::size_t memory_array_bytes() {
   const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
   const std::size_t cache = found > 0 ? static_cast<std::size_t>(found) : 0;
   return std::clamp(4 * cache, std::size_t{64} << 20, std::size_t{512} << 20);
 }
 
-core::BytesPerSecond measure_triad(core::Seconds budget, std::size_t array_bytes) {
-  const std::size_t wanted = array_bytes == 0 ? triad_array_bytes() : array_bytes;
+MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes) {
+  const std::size_t wanted = array_bytes == 0 ? memory_array_bytes() : array_bytes;
   const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / line, 1) * line;
   Pages a(n), b(n), c(n);
   split(n, grain, [&](std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) a.data()[i] = 0, b.data()[i] = b_of(i), c.data()[i] = c_of(i);
   });
-  constexpr float s = 3;
-  const double took = shortest(budget, 4, [&] {
-    split(n, grain, [&](std::size_t first, std::size_t count) {
-      HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
-    });
+  constexpr int least = 4;
+  const core::Seconds each{budget.value / 3};
+  const auto rate = [&](std::size_t bytes, const auto& pass) {
+    return core::Bytes{bytes * n} / core::Seconds{shortest(each, least, [&] { split(n, grain, pass); })};
+  };
+  const auto check = [&](const char* pass, auto value) {  // small numbers: exact
+    for (std::size_t i = 0; i < n; i += 4099) {
+      if (a.data()[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
+    }
+  };
+  MemoryRates r;
+  constexpr float s = 3, nothing = 0;
+  r.triad = rate(12, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
   });
-  for (std::size_t i = 0; i < n; i += 4099) {  // small numbers: exact
-    if (a.data()[i] != b_of(i) + s * c_of(i)) throw core::WrongResult("measure_triad: a sum is wrong");
-  }
-  return core::Bytes{12 * n} / core::Seconds{took};
+  check("triad", [](std::size_t i) { return b_of(i) + s * c_of(i); });
+  r.update = rate(20, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Update)(a.data() + first, b.data() + first, c.data() + first, nothing, count);
+  });
+  check("update", [](std::size_t i) { return c_of(i); });
+  std::atomic<float> sum{0};
+  r.read = rate(4, [&](std::size_t first, std::size_t count) {
+    sum.store(HWY_DYNAMIC_DISPATCH(Sum)(c.data() + first, count), std::memory_order_relaxed);
+  });
+  return r;
 }
 
 }  // namespace gradmeter::kernels

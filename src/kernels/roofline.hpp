@@ -1,6 +1,7 @@
 // The two roofs over everything that these cores compute: what their multipliers do when nothing is in the way, and
 // what memory brings. No library between: peak.hpp has what oneDNN and memcpy make of them.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -14,20 +15,28 @@ namespace gradmeter::kernels {
 /// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 
-/// Bytes a second that memory moves in a[i] = b[i] + s·c[i] on compute_threads() threads, with streaming stores: 12
-/// bytes an element, as no line of `a` is read before it is overwritten (where a processor has no such stores, it
-/// reads 4 more, and the rate is stated too low by a quarter). The fastest of the passes that fit in `budget`, at least
-/// four. Each array is `array_bytes` long, by default (0) triad_array_bytes(). The budget does not count the time in
-/// which memory is touched first.
-/// Errors: WrongResult when a sum is wrong.
-/// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
-core::BytesPerSecond measure_triad(core::Seconds budget, std::size_t array_bytes = 0);
+/// What memory moves for compute_threads() threads in each of three ways. No one of them is the fastest everywhere: on
+/// some processors stores past the caches are slower than ordinary ones.
+struct MemoryRates {
+  /// a = b + s·c with streaming stores, 12 bytes an element, as no line of `a` is read before it is overwritten (where
+  /// a processor has no such stores, it reads 4 more). Source: McCalpin, "Memory bandwidth and machine balance", IEEE
+  /// TCCA newsletter 1995 (STREAM).
+  core::BytesPerSecond triad;
+  core::BytesPerSecond update;  ///< b = s·b + c, a = s·a + b in place, as momentum SGD does: 20 bytes an element
+  core::BytesPerSecond read;    ///< 4 bytes an element
+  /// What no kernel can pass.
+  core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
+};
+/// Each rate is that of the fastest of the passes that fit in a third of `budget`, at least four. Arrays are
+/// `array_bytes` long, by default (0) memory_array_bytes(). The budget does not count the time in which memory is
+/// touched first. Errors: WrongResult when a sum is wrong.
+MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
 
 /// The sum of all values, loaded once by compute_threads() threads on the widest vectors: what anybody takes at least
 /// who looks at each of them. Lines that are written count as well: they are loaded first, or stored no faster.
 float read_once(std::span<const float> values);
 
 /// Four times the last-level cache that the system reports, as STREAM's rules ask; within [64, 512] MiB.
-std::size_t triad_array_bytes();
+std::size_t memory_array_bytes();
 
 }  // namespace gradmeter::kernels

@@ -234,7 +234,7 @@ std::string scale_legend(std::span<const Point> points) {
       "            beyond that, r1 names it; interfere: its kernels, stretched by the exchange; wait: for ranks that "
       "had\n"
       "            not begun the call (servers: all standing still); wire: the rest of the exchange\n"
-      "            (servers: copies into and out of messages); other: what is left\n"
+      "            (servers: the worker's handling of messages); other: what is left\n"
       "limit       no step can be shorter: its products at the library's best, or what a rank must send at the link's\n"
       "            rate, both measured in turn with it\n"
       "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "

@@ -113,7 +113,7 @@ TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
   EXPECT_EQ(c.wire.value, 0) << "who stands still for mail cannot tell a wire from a busy server";
   EXPECT_NEAR(sum(c), c.lost, 1e-15);
   Three copying = t;
-  for (auto& b : copying.point.blocks) b.step += 2e-3, b.parts.copies = 2e-3;
+  for (auto& b : copying.point.blocks) b.step += 2e-3, b.parts.handling = 2e-3;
   EXPECT_NEAR(copying.causes(1, false).wire.value, 2e-3, 1e-12);
   EXPECT_NEAR(copying.causes(1, false).other.value, 0, 1e-12);
 }

@@ -77,11 +77,17 @@ Call run_of(const Problem& p) {
   return [trial] { trial->run(0); };
 }
 
+std::string memory_rates() {
+  const MemoryRates r = measure_memory(core::Seconds{1.5});
+  return fmt::format("triad {}, update {}, read {}", core::to_text(r.triad), core::to_text(r.update),
+                     core::to_text(r.read));
+}
+
 void print_roofs(int threads) {
   set_compute_threads(1);
   const double one = measure_fma_peak(core::Seconds{0.3}).value;
-  fmt::print("one core: multiply-adds {}, best oneDNN product {}, triad {}\n", core::to_text(core::FlopsPerSecond{one}),
-             core::to_text(measure_gemm_peak(core::Seconds{0.5})), core::to_text(measure_triad(core::Seconds{0.5})));
+  fmt::print("one core: multiply-adds {}, best oneDNN product {}, {}\n", core::to_text(core::FlopsPerSecond{one}),
+             core::to_text(measure_gemm_peak(core::Seconds{0.5})), memory_rates());
   Problem plain{.shape = GemmShape{.m = 1024, .n = 1024, .k = 1024}}, packed = plain;
   std::get<GemmShape>(packed.shape).packed = true;
   const auto samples = in_turn({run_of(plain), run_of(packed)});
@@ -92,9 +98,9 @@ void print_roofs(int threads) {
                i == 0 ? "plain" : "packed", share / t.median, share / t.high, share / t.low, share / t.best);
   }
   set_compute_threads(threads);
-  fmt::print("{} threads: multiply-adds {}, best oneDNN product {}, triad {}\n", threads,
+  fmt::print("{} threads: multiply-adds {}, best oneDNN product {}, {}\n", threads,
              core::to_text(measure_fma_peak(core::Seconds{0.3})), core::to_text(measure_gemm_peak(core::Seconds{0.5})),
-             core::to_text(measure_triad(core::Seconds{0.5})));
+             memory_rates());
 }
 
 /// The primitive and its operands, as a program without trials would have them.

@@ -53,6 +53,20 @@ TEST(Rounds, AContestantThatHasEnoughStaysInTurn) {
   EXPECT_EQ(rounds.blocks().count(), had + 1);
 }
 
+TEST(Rounds, ASmallBudgetMakesBlocksShort) {
+  const auto second_block = [](double budget) {
+    Fake fake;  // of 1 ms
+    Rounds rounds(alone(), {.rule = {.budget = core::Seconds{budget}}, .block = core::Seconds{0.1}}, fake.run());
+    rounds.round();  // how long a call takes is not known yet
+    const std::size_t first = fake.kept;
+    rounds.round();
+    return fake.kept - first;
+  };
+  EXPECT_EQ(second_block(5), 100u);
+  EXPECT_EQ(second_block(0.48), 30u) << "half of it in eight blocks";
+  EXPECT_EQ(second_block(0), 10u) << "no less than 10 ms";
+}
+
 TEST(Rounds, ShortCallsAreDiscardedForAWhile) {
   Fake fake{.seconds = 1e-5};
   Rounds rounds(alone(), {.discarded = 3, .settling = core::Seconds{2e-3}}, fake.run());

@@ -45,12 +45,14 @@ TEST(Decompose, TakesAStepApartByHand) {
   EXPECT_DOUBLE_EQ(d.skew, 0) << "not known";
 }
 
-TEST(Decompose, CopiesOfMessagesAreNoComputation) {
+TEST(Decompose, HandlingOfMessagesIsWhatAnExchangeNeitherComputesNorWaits) {
   StepRecord r = hand_made();
-  r.computations.push_back({.label = "push", .when = {9, 9.5}, .copies = true});
+  r.computations.push_back({.label = "push", .when = {5.5, 9.5}, .exchanges = true});
+  r.waits = {{"weights", {8, 8.75}}};
   const Decomposition d = decompose(r, {});
   EXPECT_DOUBLE_EQ(d.compute, 5);
-  EXPECT_DOUBLE_EQ(d.copied, 0.5);
+  EXPECT_DOUBLE_EQ(d.waited, 0.75);
+  EXPECT_DOUBLE_EQ(d.handled, 2.75) << "5.5 to 9.5 without what is computed until 6 and the wait";
 }
 
 TEST(Decompose, CallsThatOverlapEachOtherCountOnce) {

@@ -28,7 +28,7 @@ TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
 TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {
   tests::on_every_target([] {
     EXPECT_GT(measure_fma_peak(core::Seconds{0.001}).value, 1e7);
-    EXPECT_GT(measure_triad(core::Seconds{0.001}, std::size_t{1} << 22).value, 1e7);
+    EXPECT_GT(measure_memory(core::Seconds{0.001}, std::size_t{1} << 22).triad.value, 1e7);
   });
 }
 
@@ -44,14 +44,17 @@ TEST(Roofline, ReadingOnceMissesNothing) {
 }
 
 TEST(Roofline, MemoryHasARateThatMemoriesHave) {
-  const double rate = measure_triad(core::Seconds{0.02}, std::size_t{1} << 24).value;
-  EXPECT_GT(rate, 1e8);
-  EXPECT_LT(rate, 1e13);
+  const MemoryRates rates = measure_memory(core::Seconds{0.02}, std::size_t{1} << 24);
+  for (const auto rate : {rates.triad, rates.update, rates.read}) {
+    EXPECT_GT(rate.value, 1e8);
+    EXPECT_LT(rate.value, 1e13);
+    EXPECT_LE(rate.value, rates.best().value);
+  }
 }
 
 TEST(Roofline, TheArraysAreLargerThanTheCache) {
-  EXPECT_GE(triad_array_bytes(), std::size_t{64} << 20);
-  EXPECT_LE(triad_array_bytes(), std::size_t{512} << 20);
+  EXPECT_GE(memory_array_bytes(), std::size_t{64} << 20);
+  EXPECT_LE(memory_array_bytes(), std::size_t{512} << 20);
 }
 
 }  // namespace

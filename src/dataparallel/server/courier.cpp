@@ -48,13 +48,15 @@ Courier::Courier(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sha
 
 template <class Done>
 void Courier::wait_for(const char* why, const Done& done) {
-  send();
-  for (;;) {
-    const auto behind = std::find_if_not(lines_.begin(), lines_.end(), done);
-    if (behind == lines_.end()) return;
-    if (const auto mail = port_->next(why, next_time(), behind->rank)) take(*mail);
+  fabric_.exchange(why, [&] {
     send();
-  }
+    for (;;) {
+      const auto behind = std::find_if_not(lines_.begin(), lines_.end(), done);
+      if (behind == lines_.end()) return;
+      if (const auto mail = port_->next(why, next_time(), behind->rank)) take(*mail);
+      send();
+    }
+  });
 }
 
 void Courier::begin_push(ConstBuffer change, float size, bool fetch) {
@@ -72,8 +74,10 @@ void Courier::begin_push(ConstBuffer change, float size, bool fetch) {
 
 void Courier::ready(std::size_t elements) {
   ready_ = elements;
-  while (const auto mail = port_->poll()) take(*mail);
-  send();
+  fabric_.exchange("push", [this] {
+    while (const auto mail = port_->poll()) take(*mail);
+    send();
+  });
 }
 
 void Courier::finish_push() {
@@ -85,11 +89,13 @@ void Courier::request(std::uint64_t clock, std::uint64_t own) { ask(Word::pull, 
 
 void Courier::ask(Word word, std::uint64_t clock, std::uint64_t own) {
   ++sequence_;
-  for (Line& line : lines_) {
-    expect(line, word, clock, own);
-    line.asks = true;
-  }
-  send();
+  fabric_.exchange("pull", [&] {
+    for (Line& line : lines_) {
+      expect(line, word, clock, own);
+      line.asks = true;
+    }
+    send();
+  });
 }
 
 void Courier::expect(Line& line, Word word, std::uint64_t clock, std::uint64_t own) {

@@ -96,7 +96,7 @@ class Coding {
   /// Errors: logic_error for a message that cannot be one of so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
   /// Encodes or decodes a chunk of n numbers, `bytes` on the wire: a kernel where the codec has something to do, and
-  /// otherwise a copy, which nobody times.
+  /// otherwise a copy, which is part of the exchange.
   void work(Fabric&, std::string_view label, std::size_t n, std::size_t bytes, const std::function<void()>&) const;
 
  private:

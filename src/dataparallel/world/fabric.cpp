@@ -210,10 +210,10 @@ void WorldFabric::compute(std::string_view label, model::Cost, const std::functi
   if (log_) log_->push_back({label, {begin, runtime::host_clock()}});
 }
 
-void WorldFabric::copy(std::string_view label, const std::function<void()>& work) {
+void WorldFabric::exchange(std::string_view label, const std::function<void()>& work) {
   const double begin = runtime::host_clock();
   work();
-  if (log_) log_->push_back({.label = label, .when = {begin, runtime::host_clock()}, .copies = true});
+  if (log_) log_->push_back({.label = label, .when = {begin, runtime::host_clock()}, .exchanges = true});
 }
 
 }  // namespace gradmeter::dataparallel

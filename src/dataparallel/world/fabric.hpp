@@ -49,7 +49,7 @@ class WorldFabric final : public Fabric {
   std::span<float> memory(std::size_t floats) override;
   Ready record() override { return nullptr; }  // computation here is done when `compute` returns
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
-  void copy(std::string_view label, const std::function<void()>& work) override;
+  void exchange(std::string_view label, const std::function<void()>& work) override;
   void log_to(ComputeLog* log) override { log_ = log; }
   double now() const override { return runtime::host_clock(); }
 
