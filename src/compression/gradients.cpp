@@ -1,6 +1,7 @@
 #include "compression/gradients.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "compression/registry.hpp"
@@ -83,11 +84,15 @@ void TestGradient::draw(std::uint64_t seed, std::uint64_t stream, std::span<floa
     return;
   }
   const core::Random random(seed, stream);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::uint64_t bits = random.bits(i);
-    const float magnitude = table_[bits & (table_size - 1)];
-    const float value = (bits >> 16 & 1) != 0 ? -magnitude : magnitude;
-    out[i] = bits >> 32 < kept_ ? value : 0.0f;
+  std::array<std::uint64_t, 512> draws{};
+  for (std::size_t first = 0; first < out.size(); first += draws.size()) {
+    const auto some = std::span(draws).first(std::min(draws.size(), out.size() - first));
+    random.bits(first, some);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const float magnitude = table_[some[i] & (table_size - 1)];
+      const float value = (some[i] >> 16 & 1) != 0 ? -magnitude : magnitude;
+      out[first + i] = some[i] >> 32 < kept_ ? value : 0.0f;
+    }
   }
 }
 

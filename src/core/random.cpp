@@ -24,19 +24,16 @@ PhiloxBlock block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
 }  // namespace
 
 PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
-  // Multipliers and Weyl increments of the paper (table 2 and section 4.3).
-  constexpr std::uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   // Plain variables: of arrays a sanitizer watches every access, and most tests under it would spend their time here.
   std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = kMultiplier0 * c0, product1 = kMultiplier1 * c2;
+  for (int round = 0; round < philox_rounds; ++round) {
+    const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
     c0 = high_half(product1) ^ c1 ^ k0;
     c1 = low_half(product1);
     c2 = high_half(product0) ^ c3 ^ k1;
     c3 = low_half(product0);
-    k0 += kWeyl0;
-    k1 += kWeyl1;
+    k0 += philox_weyl0;
+    k1 += philox_weyl1;
   }
   return {c0, c1, c2, c3};
 }

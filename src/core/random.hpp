@@ -5,11 +5,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace gradmeter::core {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
-/// Ten rounds; known answers are tested.
+/// Multipliers and Weyl increments: table 2 and section 4.3 of the paper.
+inline constexpr std::uint64_t philox_multiplier0 = 0xD2511F53, philox_multiplier1 = 0xCD9E8D57;
+inline constexpr std::uint32_t philox_weyl0 = 0x9E3779B9, philox_weyl1 = 0xBB67AE85;
+inline constexpr int philox_rounds = 10;
+/// Known answers are tested.
 PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key);
 
 /// A stream of draws named by (seed, stream): draw i is a pure function of (seed, stream, i).
@@ -17,7 +22,9 @@ class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
-  double uniform(std::uint64_t i) const;      ///< [0, 1), 53 bits
+  /// Draws first, first + 1, …: the same ones, on the widest vectors that the processor has.
+  void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
+  double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
   /// Sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; no libm, so equal bits everywhere.
   /// Draw i uses uniforms 12i … 12i+11 of a stream apart from `uniform`'s.
   double gaussian(std::uint64_t i) const;

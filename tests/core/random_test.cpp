@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "support/every_target.hpp"
+
 namespace gradmeter::core {
 namespace {
 
@@ -28,6 +30,20 @@ TEST(Random, SeedStreamAndPlaceAllMatterUpToTheirHighestBit) {
                                       Random(2, 1).bits(3),        Random(1, 3).bits(2)};
   EXPECT_EQ(draws.size(), 6u);
   EXPECT_EQ(Random(1, 2).bits(3), Random(1, 2).bits(3));
+}
+
+// Across a change of the counter's upper word, and for every rest of a vector.
+TEST(Random, ManyDrawsAreTheSameOnEveryInstructionSet) {
+  test::on_every_target([] {
+    const Random random(0x243f6a8885a308d3, 0x13198a2e03707344);
+    for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 7, ~std::uint64_t{0} - 20}) {
+      for (std::size_t n = 0; n <= 19; ++n) {
+        std::vector<std::uint64_t> many(n);
+        random.bits(first, many);
+        for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(many[i], random.bits(first + i)) << first << " + " << i;
+      }
+    }
+  });
 }
 
 TEST(Random, UniformsFillTheUnitIntervalEvenly) {
