@@ -281,12 +281,11 @@ void CollectiveContestant::finish(const MachineState& state) {
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
   if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, options_.seed);
+  const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
+  const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
   const CollectiveFindings f{.point = point_,
-                             .times = !timed    ? core::Blocks{}
-                                      : exactly ? rounds_->blocks()
-                                                : turns_.undisturbed(rounds_->blocks(), state),
-                             .disturbed = state.disturbed_of(turns_.count()),
-                             .steadiness = state.steadiness,
+                             .times = used,
+                             .blocks = UsedBlocks::of(state, turns_.count(), all.count(), used.count()),
                              .stop = timed ? rounds_->stop() : core::Stop::none,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,

@@ -14,9 +14,7 @@ void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
   core::Summary time = core::summarise(f.times);
   time.stop = f.stop;
   m[Metric::time_s] = time;
-  m[Metric::blocks] = static_cast<std::int64_t>(f.times.count());
-  m[Metric::disturbed_blocks] = static_cast<std::int64_t>(f.disturbed);
-  m[Metric::steadiness] = f.steadiness;
+  fill_blocks(f.blocks, m);
   const double algbw = time.median > 0 ? static_cast<double>(f.point.bytes()) / time.median : 0;
   m[Metric::algbw_bytes_per_s] = algbw;
   m[Metric::busbw_bytes_per_s] = algbw * f.point.collective->busbw_factor(ranks);

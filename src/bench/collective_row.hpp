@@ -5,6 +5,7 @@
 #include "bench/collective_check.hpp"
 #include "bench/noise_tally.hpp"
 #include "bench/rounds.hpp"
+#include "bench/watch.hpp"
 
 namespace gradmeter::bench {
 
@@ -28,9 +29,8 @@ struct CollectiveLimit {
 
 struct CollectiveFindings {
   const CollectivePoint& point;
-  core::Blocks times;         ///< none: it was not timed
-  std::size_t disturbed = 0;  ///< turns; their blocks are in `times` only where others are few, or samples counted
-  double steadiness = 1;
+  core::Blocks times;  ///< none: it was not timed
+  UsedBlocks blocks = {};
   core::Stop stop;
   double warmup_s;
   std::size_t warmup_iterations;

@@ -134,18 +134,18 @@ class Contestant {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
       count_between_nodes(totals);
-      fill_row({.point = point_.point,
-                .training = *training_,
-                .measurement = point_.measured,
-                .bound = limits_->bound(demand_),
-                .noise = noise,
-                .totals = totals,
-                .tally = steps_,
-                .oversubscribed = crowded,
-                .disturbed = state.disturbed.size(),
-                .steadiness = state.steadiness,
-                .error = check_.error},
-               point_.row);
+      fill_row(
+          {.point = point_.point,
+           .training = *training_,
+           .measurement = point_.measured,
+           .bound = limits_->bound(demand_),
+           .noise = noise,
+           .totals = totals,
+           .tally = steps_,
+           .oversubscribed = crowded,
+           .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
+           .error = check_.error},
+          point_.row);
     }
     if (!agree) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();

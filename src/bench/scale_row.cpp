@@ -35,9 +35,7 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::flops_per_s] = f.training.model().step_flops(f.point.batch_per_rank) / time.median;
   m[Metric::warmup_s] = f.measurement.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_samples);
-  m[Metric::blocks] = static_cast<std::int64_t>(f.measurement.blocks.size());
-  m[Metric::disturbed_blocks] = static_cast<std::int64_t>(f.disturbed);
-  m[Metric::steadiness] = f.steadiness;
+  fill_blocks(f.blocks, m);
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
   if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
@@ -132,11 +130,18 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }
 
+bool is_crowded(const core::Metrics& m) {
+  const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
+  return crowded && *crowded;
+}
+
 /// How much of a step the machine's state may explain: 0 where nothing noticeable went on beside the run.
 double unsteadiness(const core::Metrics& m) {
   constexpr double noticeable = 0.05;
   const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
-  const double kept = std::max(known(Metric::noise_steal), known(Metric::noise_run_delay));
+  // Threads that outnumber the cores wait for each other: that is the point's own doing.
+  const double delay = is_crowded(m) ? 0 : known(Metric::noise_run_delay);
+  const double kept = std::max(known(Metric::noise_steal), delay);
   const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);
   if (!disturbed && !(kept > noticeable)) return 0;
   return std::max(kept, disturbed ? 1 / m.number(Metric::steadiness) - 1 : 0);
@@ -159,8 +164,7 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
-  const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
-  m[Metric::bound_by] = bound_by(c, step, crowded && *crowded, unsteadiness(m));
+  m[Metric::bound_by] = bound_by(c, step, is_crowded(m), unsteadiness(m));
 }
 
 }  // namespace gradmeter::bench

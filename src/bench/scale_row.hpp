@@ -6,6 +6,7 @@
 #include "bench/scale_plan.hpp"
 #include "bench/strategy_row.hpp"
 #include "bench/training.hpp"
+#include "bench/watch.hpp"
 
 namespace gradmeter::bench {
 
@@ -19,9 +20,7 @@ struct ScaleFindings {
   const TrainingTotals& totals;
   const StepTally& tally;
   bool oversubscribed;
-  std::size_t disturbed =
-      0;  ///< turns in which the machine was; their blocks are in `measurement` only where few others are
-  double steadiness = 1;
+  UsedBlocks blocks = {};
   std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared
 };
 

@@ -10,6 +10,21 @@ std::size_t MachineState::disturbed_of(std::size_t n) const {
   return static_cast<std::size_t>(std::ranges::lower_bound(disturbed, n) - disturbed.begin());
 }
 
+UsedBlocks UsedBlocks::of(const MachineState& s, std::size_t turns, std::size_t taken, std::size_t used) {
+  return {.used = used,
+          .disturbed = used < taken ? 0 : s.disturbed_of(turns),
+          .left_out = taken - used,
+          .steadiness = s.steadiness};
+}
+
+void fill_blocks(const UsedBlocks& b, core::Metrics& m) {
+  using core::Metric;
+  m[Metric::blocks] = static_cast<std::int64_t>(b.used);
+  m[Metric::disturbed_blocks] = static_cast<std::int64_t>(b.disturbed);
+  m[Metric::left_out_blocks] = static_cast<std::int64_t>(b.left_out);
+  m[Metric::steadiness] = b.steadiness;
+}
+
 MachineState state_of(const CanaryTimes& times, std::size_t first, std::span<const std::size_t> round_of) {
   MachineState out{.turns = round_of.size(), .steadiness = times.steadiness(first)};
   const double best = round_of.empty() ? 0 : times.best();

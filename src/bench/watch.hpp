@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/canary.hpp"
+#include "core/result.hpp"
 #include "core/statistics.hpp"
 
 namespace gradmeter::bench {
@@ -17,6 +18,17 @@ struct MachineState {
   /// Of the first `n` turns: who needs an exact number of samples leaves before the others.
   std::size_t disturbed_of(std::size_t n) const;
 };
+
+/// The blocks that a point's figures come from.
+struct UsedBlocks {
+  std::size_t used = 0;
+  std::size_t disturbed = 0;  ///< of these, those of disturbed turns
+  std::size_t left_out = 0;   ///< of disturbed turns
+  double steadiness = 1;
+  /// `taken`: all blocks, in `turns` turns.
+  static UsedBlocks of(const MachineState&, std::size_t turns, std::size_t taken, std::size_t used);
+};
+void fill_blocks(const UsedBlocks&, core::Metrics&);
 
 /// Of the turns that began with the canary's round `first`: each is as its last round of the canary (`round_of`, by
 /// turn) says.

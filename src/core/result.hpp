@@ -133,6 +133,7 @@ enum class Metric : std::uint8_t {
   frequency_hz,
   blocks,
   disturbed_blocks,
+  left_out_blocks,
   steadiness,
   gradient_norm,
   gradient_variance,

@@ -50,15 +50,16 @@ std::string heading(const Point& p) {
 /// How steady the machine was, by the canary in the turns of each size.
 std::string steadiness_line(const std::vector<const Point*>& points) {
   double least = std::nan("");
-  std::int64_t disturbed = 0, blocks = 0;
+  std::int64_t disturbed = 0, left_out = 0, blocks = 0;
   for (const Point* p : points) {
     least = std::fmin(least, p->metrics.number(Metric::steadiness));
     disturbed += integer(p->metrics[Metric::disturbed_blocks]);
+    left_out += integer(p->metrics[Metric::left_out_blocks]);
     blocks += integer(p->metrics[Metric::blocks]);
   }
   if (!std::isfinite(least)) return {};
-  return fmt::format("machine: {:.0f} % steady where it was least; {} disturbed blocks, {} in the table\n", 100 * least,
-                     disturbed, blocks);
+  return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n",
+                     100 * least, blocks, disturbed, left_out);
 }
 
 /// One row of a table: the same call out of place and in place.
@@ -257,6 +258,7 @@ constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
                                  Metric::noise_run_delay,
                                  Metric::blocks,
                                  Metric::disturbed_blocks,
+                                 Metric::left_out_blocks,
                                  Metric::steadiness,
                                  Metric::slowest_rank,
                                  Metric::slowest_host,
@@ -309,8 +311,9 @@ std::string collective_legend() {
          "sum's,\n"
          "         relative and squared\n"
          "*        more busy threads than cores: says nothing of a machine with a core for each\n"
-         "~        over 5 % of the machine was with other processes or the hypervisor meanwhile, or most blocks were\n"
-         "         disturbed: measure again\n"
+         "~        over 5 % of the machine was with other processes or the hypervisor meanwhile, or most blocks of "
+         "the\n"
+         "         figure are disturbed: measure again\n"
          "machine  a small product and a copy beside the points: best over median time; turns in which they took over\n"
          "         10 % longer than the best are disturbed, and left out where enough others were had\n";
 }

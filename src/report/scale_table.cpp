@@ -115,8 +115,9 @@ std::string steadiness_line(const std::vector<const Point*>& curve) {
     const double steady = p->metrics.number(Metric::steadiness);
     if (!std::isfinite(steady)) continue;
     const auto& m = p->metrics;
-    return fmt::format("machine: {:.0f} % steady; {} turns disturbed, {} blocks a point\n", 100 * steady,
-                       text(m[Metric::disturbed_blocks]), text(m[Metric::blocks]));
+    return fmt::format("machine: {:.0f} % steady; of {} blocks a point {} are disturbed; {} were left out\n",
+                       100 * steady, text(m[Metric::blocks]), text(m[Metric::disturbed_blocks]),
+                       text(m[Metric::left_out_blocks]));
   }
   return {};
 }
@@ -253,9 +254,9 @@ std::string scale_legend(std::span<const Point> points) {
         "            still, and for what most\n";
   }
   out +=
-      "~           a rank's threads were kept from running for over 5 % of the time, or most blocks were disturbed: "
-      "measure\n"
-      "            again\n"
+      "~           a rank's threads were kept from running for over 5 % of the time, or most blocks of "
+      "the\n"
+      "            figure are disturbed: measure again\n"
       "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
   return out;
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "bench/watch.hpp"
 
 namespace gradmeter::bench {
@@ -54,6 +56,17 @@ TEST(CanaryTimes, SteadinessIsTheBestOfTheRunOverTheMedianOfSomeRounds) {
   EXPECT_DOUBLE_EQ(t.steadiness(6), 1) << "no round, nothing known against it";
   EXPECT_DOUBLE_EQ(times_of({}).steadiness(), 1);
   EXPECT_DOUBLE_EQ(times_of({3, 3, 3}).steadiness(), 1);
+}
+
+TEST(UsedBlocks, DisturbedOnesCountWhereTheyAreInTheFigure) {
+  const MachineState s{.disturbed = {1, 2, 7}, .turns = 10, .steadiness = 0.9};
+  const auto of = [&](std::size_t turns, std::size_t taken, std::size_t used) {
+    const UsedBlocks b = UsedBlocks::of(s, turns, taken, used);
+    return std::array{b.used, b.disturbed, b.left_out};
+  };
+  EXPECT_EQ(of(10, 10, 7), (std::array<std::size_t, 3>{7, 0, 3}));
+  EXPECT_EQ(of(10, 10, 10), (std::array<std::size_t, 3>{10, 3, 0})) << "too few others";
+  EXPECT_EQ(of(5, 5, 5), (std::array<std::size_t, 3>{5, 2, 0})) << "it left before the others";
 }
 
 TEST(MachineState, ATurnIsAsItsRoundOfTheCanarySays) {

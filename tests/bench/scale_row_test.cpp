@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 namespace gradmeter::bench {
 namespace {
@@ -62,6 +63,22 @@ TEST(CompareRow, WeakEfficiencyIsTheRateOfARankAgainstOneRanks) {
   EXPECT_EQ(core::to_text(m[Metric::baseline_batch]), "64");
   EXPECT_EQ(core::to_text(m[Metric::bound_by]), "wire");
   EXPECT_EQ(row.status, core::Status::ok);
+}
+
+TEST(CompareRow, OnlyWhatIsInTheFigureMakesTheCauseUndecided) {
+  const auto cause = [](const std::function<void(core::Metrics&)>& state) {
+    Timed t = timed(4, 0.0125, 4 * 64 / 0.0125, 0.011);
+    t.row.metrics[Metric::blocks] = std::int64_t{10};
+    t.row.metrics[Metric::steadiness] = 0.7;
+    state(t.row.metrics);
+    const Point row =
+        compared(point(4, Scaling::weak), timed(1, 0.010, 6400, 0.010), timed(4, 0.011, 4 * 64 / 0.011, 0.011), t);
+    return core::to_text(row.metrics[Metric::bound_by]);
+  };
+  EXPECT_EQ(cause([](auto& m) { m[Metric::disturbed_blocks] = std::int64_t{6}; }), "undecided");
+  EXPECT_EQ(cause([](auto& m) { m[Metric::left_out_blocks] = std::int64_t{20}; }), "wire");
+  EXPECT_EQ(cause([](auto& m) { m[Metric::noise_run_delay] = 0.5; }), "undecided");
+  EXPECT_EQ(cause([](auto& m) { m[Metric::noise_run_delay] = 0.5, m[Metric::oversubscribed] = true; }), "wire");
 }
 
 TEST(CompareRow, StrongEfficiencyComparesWithAFairShareOfTheBaseline) {

@@ -32,7 +32,7 @@ def good_row(point, ranks):
         problems.append("bytes differ from the schedule's")
     if f["nodes"] == 1 and not m["limit_s"] > 0:
         problems.append("no limit")
-    if not (0 < m["steadiness"] <= 1 and m["blocks"] >= 6 and m["disturbed_blocks"] >= 0):
+    if not (0 < m["steadiness"] <= 1 and m["blocks"] >= 6 and 0 <= m["disturbed_blocks"] <= m["blocks"] and m["left_out_blocks"] >= 0):
         problems.append("no canary")
     return problems
 

@@ -56,10 +56,11 @@ TEST(CollectiveTable, SaysAboveTheRowsHowSteadyTheMachineWas) {
   for (auto* p : {&steady, &shaken}) {
     p->metrics[Metric::blocks] = std::int64_t{8};
     p->metrics[Metric::disturbed_blocks] = std::int64_t{p == &shaken ? 5 : 0};
+    p->metrics[Metric::left_out_blocks] = std::int64_t{0};
     p->metrics[Metric::steadiness] = p == &shaken ? 0.8 : 0.99;
   }
   EXPECT_THAT(collective_tables(std::vector{steady, shaken}),
-              HasSubstr("machine: 80 % steady where it was least; 5 disturbed blocks, 16 in the table\n"));
+              HasSubstr("machine: 80 % steady where it was least; of 16 blocks 5 are disturbed; 0 were left out\n"));
   EXPECT_THAT(collective_tables(std::vector{shaken}), HasSubstr("~")) << "more than half";
   EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("~")));
 }
