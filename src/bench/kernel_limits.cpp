@@ -80,6 +80,10 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   const std::size_t array =
       std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node)));
   levels_.push_back({"memory", SIZE_MAX, {slowest(kernels::measure_memory(budget, array).best().value)}});
+  // What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
+  for (std::size_t i = levels_.size() - 1; i-- > 0;) {
+    levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);
+  }
 }
 
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }

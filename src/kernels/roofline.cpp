@@ -49,14 +49,18 @@ void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
   hwy::FlushStream();
 }
 
-// a and b in place, as momentum SGD does with weights and momentum: what is stored was loaded before.
-void Update(float* HWY_RESTRICT a, float* HWY_RESTRICT b, const float* HWY_RESTRICT c, float s, std::size_t n) {
+// w, m and v in place, as Adam does with weights and moments: what is stored was loaded before.
+void Update(float* HWY_RESTRICT w, float* HWY_RESTRICT m, float* HWY_RESTRICT v, const float* HWY_RESTRICT g, float s,
+            std::size_t n) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, s);
   for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const auto momentum = hn::MulAdd(factor, hn::Load(d, b + i), hn::Load(d, c + i));
-    hn::Store(momentum, d, b + i);
-    hn::Store(hn::MulAdd(factor, hn::Load(d, a + i), momentum), d, a + i);
+    const auto gradient = hn::Load(d, g + i);
+    const auto first = hn::MulAdd(factor, hn::Load(d, m + i), gradient);
+    const auto second = hn::MulAdd(factor, hn::Load(d, v + i), gradient);
+    hn::Store(first, d, m + i);
+    hn::Store(second, d, v + i);
+    hn::Store(hn::MulAdd(factor, hn::Load(d, w + i), hn::Add(first, second)), d, w + i);
   }
 }
 
@@ -167,33 +171,35 @@ std::size_t memory_array_bytes() {
 
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes) {
   const std::size_t wanted = array_bytes == 0 ? memory_array_bytes() : array_bytes;
-  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / line, 1) * line;
+  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (2 * line), 1) * 2 * line;
   Pages a(n), b(n), c(n);
   split(n, grain, [&](std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) a.data()[i] = 0, b.data()[i] = b_of(i), c.data()[i] = c_of(i);
   });
-  constexpr int least = 4;
+  constexpr int least = 6;
   const core::Seconds each{budget.value / 3};
-  const auto rate = [&](std::size_t bytes, const auto& pass) {
-    return core::Bytes{bytes * n} / core::Seconds{shortest(each, least, [&] { split(n, grain, pass); })};
+  const auto rate = [&](std::size_t bytes, std::size_t elements, const auto& pass) {
+    return core::Bytes{bytes * elements} / core::Seconds{shortest(each, least, [&] { split(elements, grain, pass); })};
   };
-  const auto check = [&](const char* pass, auto value) {  // small numbers: exact
-    for (std::size_t i = 0; i < n; i += 4099) {
+  const auto check = [&](const char* pass, std::size_t elements, auto value) {  // small numbers: exact
+    for (std::size_t i = 0; i < elements; i += 4099) {
       if (a.data()[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
     }
   };
   MemoryRates r;
   constexpr float s = 3, nothing = 0;
-  r.triad = rate(12, [&](std::size_t first, std::size_t count) {
+  r.triad = rate(12, n, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
   });
-  check("triad", [](std::size_t i) { return b_of(i) + s * c_of(i); });
-  r.update = rate(20, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Update)(a.data() + first, b.data() + first, c.data() + first, nothing, count);
+  check("triad", n, [](std::size_t i) { return b_of(i) + s * c_of(i); });
+  const std::size_t half = n / 2;  // both halves of `a` are updated
+  r.update = rate(28, half, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Update)
+    (a.data() + first, a.data() + half + first, b.data() + first, c.data() + first, nothing, count);
   });
-  check("update", [](std::size_t i) { return c_of(i); });
+  check("update", half, [](std::size_t i) { return 2 * c_of(i); });
   std::atomic<float> sum{0};
-  r.read = rate(4, [&](std::size_t first, std::size_t count) {
+  r.read = rate(4, n, [&](std::size_t first, std::size_t count) {
     sum.store(HWY_DYNAMIC_DISPATCH(Sum)(c.data() + first, count), std::memory_order_relaxed);
   });
   return r;

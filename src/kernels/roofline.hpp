@@ -22,12 +22,12 @@ struct MemoryRates {
   /// a processor has no such stores, it reads 4 more). Source: McCalpin, "Memory bandwidth and machine balance", IEEE
   /// TCCA newsletter 1995 (STREAM).
   core::BytesPerSecond triad;
-  core::BytesPerSecond update;  ///< b = s·b + c, a = s·a + b in place, as momentum SGD does: 20 bytes an element
+  core::BytesPerSecond update;  ///< three arrays in place by a fourth, as Adam does: 28 bytes an element
   core::BytesPerSecond read;    ///< 4 bytes an element
   /// What no kernel can pass.
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
-/// Each rate is that of the fastest of the passes that fit in a third of `budget`, at least four. Arrays are
+/// Each rate is that of the fastest of the passes that fit in a third of `budget`, at least six. Arrays are
 /// `array_bytes` long, by default (0) memory_array_bytes(). The budget does not count the time in which memory is
 /// touched first. Errors: WrongResult when a sum is wrong.
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
