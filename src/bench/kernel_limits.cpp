@@ -59,7 +59,7 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 }
 
 KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threads, int ranks_per_node)
-    : session_(s), c_(c), threads_(threads) {
+    : session_(s), c_(c), threads_(threads), ranks_per_node_(ranks_per_node) {
   kernels::set_compute_threads(threads);
   const auto least = [&](std::size_t bytes) { return static_cast<std::size_t>(slowest(static_cast<double>(bytes))); };
   const std::size_t l2 = least(s.host().l2_bytes);
@@ -75,11 +75,7 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   c.barrier();
   if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
   c.barrier();
-  // The ranks of a node share its last cache, and together exceed it as STREAM asks.
-  constexpr std::size_t at_least = std::size_t{16} << 20;
-  const std::size_t array =
-      std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node)));
-  levels_.push_back({"memory", SIZE_MAX, {slowest(kernels::measure_memory(budget, array).best().value)}});
+  levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
   // What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
   for (std::size_t i = levels_.size() - 1; i-- > 0;) {
     levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);
@@ -91,12 +87,30 @@ double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
 core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   const auto known = peaks_.find(precision);
   if (known != peaks_.end()) return known->second;
+  return peaks_[precision] = {measure_peak(precision)};
+}
+
+double KernelLimits::measure_peak(Precision precision) {
   kernels::set_compute_threads(threads_);
   c_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
   double mine = best_product(precision);
   if (precision == Precision::fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
-  return peaks_[precision] = {slowest(mine)};
+  return slowest(mine);
+}
+
+/// The ranks of a node share its last cache, and together exceed it as STREAM asks.
+double KernelLimits::measure_memory() {
+  constexpr std::size_t at_least = std::size_t{16} << 20;
+  const std::size_t array =
+      std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node_)));
+  return slowest(kernels::measure_memory(budget, array).best().value);
+}
+
+void KernelLimits::measure_again(const KernelBound& b, Precision precision) {
+  const bool compute = b.name == "compute";
+  double& known = compute ? peaks_.at(precision).value : levels_.back().rate.value;
+  known = std::max(known, compute ? measure_peak(precision) : measure_memory());
 }
 
 const MemoryLevel& KernelLimits::level(bool cold, std::size_t resident_bytes) const {

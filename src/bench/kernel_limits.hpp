@@ -16,6 +16,8 @@ struct KernelBound {
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< of one rank in the point's precision; 0: unknown
   core::BytesPerSecond rate{};  ///< of one rank, at the place where the operands are
+  /// Not where caches may hold more of the operands than was supposed.
+  bool certain = false;
 };
 
 /// Where operands may be, and the bytes that one rank reads and writes there in a second while all ranks do.
@@ -28,7 +30,8 @@ struct MemoryLevel {
 /// Pure: the bound of so much work where the peak and the levels are known.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
-/// Collective over `c`. Costs about half a second, and half a second for each precision that is asked for.
+/// Collective over `c`, as are `peak` and `measure_again`. Costs about half a second, and half a second for each
+/// precision that is asked for.
 class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
@@ -36,6 +39,9 @@ class KernelLimits {
   /// The slowest rank's best rate while all compute: of products in that precision, in fp32 of bare multiply-adds where
   /// these are faster; 0 where no product can be had.
   core::FlopsPerSecond peak(kernels::Precision);
+  /// For a call that was faster than they allow: what set its bound, in the state that the machine is in now. The
+  /// better of two measurements counts from then on.
+  void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds so much. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
@@ -43,10 +49,12 @@ class KernelLimits {
 
  private:
   double slowest(double mine) const;
+  double measure_peak(kernels::Precision);
+  double measure_memory();
 
   Session& session_;
   const runtime::Communicator& c_;
-  int threads_;
+  int threads_, ranks_per_node_;
   std::size_t last_cache_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;

@@ -58,6 +58,10 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
   }
 }
 
+bool beats_bound(const KernelFindings& f) {
+  return f.bound.certain && f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
+}
+
 void fill_kernel_times(const KernelFindings& f, Point& row) {
   auto& m = row.metrics;
   row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
@@ -73,6 +77,12 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   m[Metric::oversubscribed] = f.oversubscribed;
   m[Metric::implementation] = f.implementation;
   fill_noise(f.noise, row);
+  if (beats_bound(f)) {
+    refuse(
+        row, core::Status::mistrusted,
+        fmt::format("faster than the {} of this run allows: the processor's state changes from one moment to the next",
+                    f.bound.name == "compute" ? "best product" : "memory"));
+  }
 }
 
 void fill_published(const std::string& set, core::Seconds time, Point& row) {

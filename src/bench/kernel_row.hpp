@@ -45,7 +45,10 @@ inline constexpr double most_zeros = 0.6;
 
 /// Error, and status wrong or mistrusted: neither is timed.
 void fill_kernel_check(const KernelFindings&, core::Point& row);
-/// Times of the slowest rank, rates, the roofline, the spread over the ranks.
+/// Is its interval wholly below a bound that is certain?
+bool beats_bound(const KernelFindings&);
+/// Times of the slowest rank, rates, the roofline, the spread over the ranks. Status mistrusted where it beats its
+/// bound.
 void fill_kernel_times(const KernelFindings&, core::Point& row);
 /// 0 s: nothing was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);

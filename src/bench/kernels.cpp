@@ -111,7 +111,10 @@ class Sweep {
   KernelBound bound(const Entry& e) {
     const auto& p = e.point.problem;
     const auto& level = limits_->level(e.point.cache == CacheState::cold, kernels::trial_bytes(p));
-    return kernel_bound(full_flops(p), bytes(p), limits_->peak(p.precision), level);
+    KernelBound b = kernel_bound(full_flops(p), bytes(p), limits_->peak(p.precision), level);
+    const bool beyond_caches = kernels::trial_bytes(p) > limits_->last_cache_bytes();
+    b.certain = b.name == "compute" || (b.name == "memory" && beyond_caches);
+    return b;
   }
 
   void report_limits() {
@@ -172,6 +175,10 @@ class Sweep {
     learn(e, call, setup);
     const double left = c_.broadcast_value(options_.time_budget ? time.seconds - setup : time.seconds);
     contest.measure(options_.rule, std::max(0.0, left), options_.time_budget.has_value(), found);
+    if (c_.broadcast_value(beats_bound(found))) {
+      limits_->measure_again(found.bound, e.point.problem.precision);
+      found.bound = bound(e);
+    }
     fill_kernel_times(found, e.row);
   }
 

@@ -22,7 +22,7 @@ KernelFindings two_ranks() {
       .point = product, .ranks = 2, .host_of = [](int rank) { return std::string(rank == 0 ? "node1" : "node2"); }};
   f.checks = KernelChecks{.error = 2e-7};
   f.medians = {1e-3, 2e-3};
-  f.times.add(std::vector<double>(7, 2e-3));
+  for (int block = 0; block < 8; ++block) f.times.add(std::vector<double>(7, 2e-3));
   f.implementation = "test";
   f.bound = {.seconds = 1e-3, .name = "compute", .peak = {2e9}, .rate = {1e9}};
   return f;
@@ -42,6 +42,22 @@ TEST(KernelRow, IsTheSlowestRanks) {
   EXPECT_EQ(row.metrics.number(Metric::slowest_rank), 1);
   EXPECT_EQ(core::to_text(row.metrics[Metric::slowest_host]), "node2");
   EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "compute");
+}
+
+TEST(KernelRow, IsMistrustedWhereItIsFasterThanWhatBoundsIt) {
+  auto f = two_ranks();
+  f.bound.seconds = 2.1e-3;
+  const auto status = [&] {
+    core::Point row;
+    fill_kernel_times(f, row);
+    return row.status;
+  };
+  EXPECT_EQ(status(), Status::ok) << "caches may hold more than was supposed";
+  f.bound.certain = true;
+  EXPECT_TRUE(beats_bound(f));
+  EXPECT_EQ(status(), Status::mistrusted);
+  f.bound.seconds = 1.9e-3;
+  EXPECT_EQ(status(), Status::ok);
 }
 
 TEST(KernelRow, NamesTheRankThatIsWrong) {
