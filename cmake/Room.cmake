@@ -10,9 +10,9 @@ function(gradmeter_room NAME)
   target_link_libraries(gradmeter_${NAME} PUBLIC gradmeter_options ${ROOM_USES} PRIVATE ${ROOM_PRIVATELY})
 endfunction()
 
-# A unity build (presets ci, asan and tsan) compiles several sources as one unit, where names of unnamed namespaces must
+# A unity build (all presets but dev and alone) compiles several sources as one unit, where names of unnamed namespaces must
 # differ. Apart stay ALONE, whose names others have too, files that Highway includes once an instruction set, and
-# generated ones. A missing include goes unseen there: clang-tidy finds it, which reads the single files of preset tidy.
+# generated ones. A missing include goes unseen there: scripts/compile-alone.py finds it.
 function(gradmeter_leave_alone SOURCES ALONE)
   foreach(source ${SOURCES})
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)

@@ -112,8 +112,10 @@ if $quick; then
   stage "test $preset" run_tests "$preset" --label-regex unit
 else
   stage "test $preset" run_tests "$preset"
-  # Of single files, which find a missing include: preset ci compiles several together. Configured only, never built.
+  # Configured only, never built.
   stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh
+  # Three minutes that find a missing include: for whoever sends a change in, not for every run of CI.
+  [ "${CI:-}" = true ] || { stage "configure alone" configure alone && stage "compile alone" scripts/compile-alone.py; }
 fi
 if $sanitizers; then
   prepare asan && stage "test asan" run_tests asan

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # clang-tidy over C++ sources, several at once, naming each as it starts; fails when any file has a finding.
-# Usage: scripts/tidy.sh [--preset NAME] [FILE.cpp ...]      (default: preset tidy, every .cpp of src/ that it compiles)
-# The preset must be configured, not built: its compile_commands.json says how each file is compiled. In a preset with unity
-# builds a missing include goes unseen, since other files of the unit bring it.
+# Usage: scripts/tidy.sh [--preset NAME] [FILE.cpp ...]      (default: preset tidy, all that it compiles of src/)
+# The preset must be configured, not built: its compile_commands.json says how each file is compiled. Preset tidy has unity
+# builds: most of the time goes into headers, which a unit of twelve sources reads once. A FILE stands for its unit.
+# What units hide (a missing include) scripts/compile-alone.py finds.
 # Version 16: older ones do not know the std::source_location of GCC 12. It needs clang's own omp.h (libomp-16-dev).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 # One file, as called back by xargs below. A file that hangs ends after five minutes, and counts as a finding.
 if [ "${1:-}" = --one ]; then
-  echo "[$4/$3] clang-tidy $5"
-  timeout 300 clang-tidy-16 --quiet -p "$2" "$5" 2> >(grep -v ' warnings\? generated\.$' >&2)
+  echo "[$4/$3] clang-tidy ${5#"$PWD/"}"
+  timeout 300 clang-tidy-16 --quiet --checks=-bugprone-suspicious-include,-clang-diagnostic-shadow* --header-filter='src/.*\.[ch]pp$' -p "$2" "$5" \
+    2> >(grep -v ' warnings\? generated\.$' >&2)
   exit
 fi
 
@@ -27,13 +29,15 @@ if [ ! -e "build/$preset/compile_commands.json" ]; then
   echo "tidy: build/$preset is not configured; run: cmake --preset $preset" >&2
   exit 2
 fi
-files=("$@")
-if [ ${#files[@]} -eq 0 ]; then
-  while read -r file; do
-    # What this preset leaves out, such as a door to a library that it does not use, has no command to read it by.
-    if grep -qF "/$file\"" "build/$preset/compile_commands.json"; then files+=("$file"); fi
-  done < <(find src -name '*.cpp' | sort)
-fi
+# Sources that the preset compiles by themselves, and its units; no generated ones.
+compiled() {
+  grep -o '"file": "[^"]*"' "build/$preset/compile_commands.json" | cut -d'"' -f4 |
+    grep -E "^$PWD/(src/.*\.cpp|build/$preset/src/.*/Unity/.*\.cxx)\$" | sort
+}
+unit_of() { # FILE
+  compiled | xargs grep -lF "\"$PWD/$1\"" -- 2>/dev/null | grep 'Unity/' || echo "$PWD/$1"
+}
+mapfile -t files < <(if [ $# -eq 0 ]; then compiled; else for file in "$@"; do unit_of "$file"; done | sort -u; fi)
 if [ ${#files[@]} -eq 0 ]; then
   echo "tidy: build/$preset builds nothing of src/" >&2
   exit 2

@@ -3,10 +3,12 @@
 . "$(dirname "$0")/support.sh"
 
 # scripts/test.sh in a repository of its own, where cmake and ctest only say what they were asked.
-mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan,tidy}
+mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan,tidy,alone}
 cp -r "$root/scripts" "$work/repo/"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
-echo '"file": "/src/core/one.cpp"' >"$work/repo/build/tidy/compile_commands.json"
+echo "\"file\": \"$work/repo/src/core/one.cpp\"" >"$work/repo/build/tidy/compile_commands.json"
+echo "[{\"directory\": \"$work/repo\", \"command\": \"c++ -o one.o -c src/core/one.cpp\",
+  \"file\": \"$work/repo/src/core/one.cpp\"}]" >"$work/repo/build/alone/compile_commands.json"
 stand_in dpkg-query <<<'echo -n installed'
 stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
@@ -26,10 +28,11 @@ last() { tail -n 1 <<<"$output"; }
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 7 stages passed" "$(last)"
+expect_equal "the last line says so" "all 9 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
-expect_contains "clang-tidy reads files as a preset of single files compiles them" "cmake --preset tidy" "$output"
+expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
+expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
 
 BROKEN_TEST=ci run
@@ -50,6 +53,11 @@ expect_contains "the other sanitizer is run" "ctest --preset tsan" "$output"
 UNFORMATTED=1 UNTIDY=1 run
 expect_equal "format and tidy fail" 1 "$code"
 expect_equal "and are named" "FAILED: format, clang-tidy" "$(last)"
+
+echo 'int one() { return two(); }' >"$work/repo/src/core/one.cpp"
+run
+expect_equal "a source that does not compile alone fails" "FAILED: compile alone" "$(last)"
+echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 
 BROKEN_TEST=tsan CI=true run
 expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
