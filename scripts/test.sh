@@ -114,7 +114,7 @@ else
   stage "test $preset" run_tests "$preset"
   # Configured only, never built.
   stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh
-  # Three minutes that find a missing include: for whoever sends a change in, not for every run of CI.
+  # Five minutes that find a missing include: for whoever sends a change in, not for every run of CI.
   [ "${CI:-}" = true ] || { stage "configure alone" configure alone && stage "compile alone" scripts/compile-alone.py; }
 fi
 if $sanitizers; then
