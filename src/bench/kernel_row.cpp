@@ -20,6 +20,11 @@ void refuse(Point& row, core::Status status, std::string why) {
   row.reason = std::move(why);
 }
 
+/// Beyond its interval.
+bool is_under_bound(const KernelFindings& f) {
+  return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
+}
+
 void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   auto& m = row.metrics;
   const double work = full_flops(f.point.problem);
@@ -29,6 +34,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
   if (!(f.bound.seconds > 0)) return;
   m[Metric::peak_flops_per_s] = f.bound.peak.value;
+  if (!f.bound.certain && is_under_bound(f)) return;  // caches hold more of the operands than was supposed: no limit
   m[Metric::limit_s] = f.bound.seconds;
   m[Metric::limit] = std::string(f.bound.name);
   m[Metric::roofline] = f.bound.seconds / seconds;
@@ -58,9 +64,7 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
   }
 }
 
-bool beats_bound(const KernelFindings& f) {
-  return f.bound.certain && f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
-}
+bool beats_bound(const KernelFindings& f) { return f.bound.certain && is_under_bound(f); }
 
 void fill_kernel_times(const KernelFindings& f, Point& row) {
   auto& m = row.metrics;

@@ -47,12 +47,14 @@ TEST(KernelRow, IsTheSlowestRanks) {
 TEST(KernelRow, IsMistrustedWhereItIsFasterThanWhatBoundsIt) {
   auto f = two_ranks();
   f.bound.seconds = 2.1e-3;
+  core::Point row;
   const auto status = [&] {
-    core::Point row;
+    row = {};
     fill_kernel_times(f, row);
     return row.status;
   };
   EXPECT_EQ(status(), Status::ok) << "caches may hold more than was supposed";
+  EXPECT_TRUE(core::is_null(row.metrics[Metric::limit_s])) << "then it is no limit";
   f.bound.certain = true;
   EXPECT_TRUE(beats_bound(f));
   EXPECT_EQ(status(), Status::mistrusted);
