@@ -16,7 +16,7 @@ struct KernelBound {
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< of one rank in the point's precision; 0: unknown
   core::BytesPerSecond rate{};  ///< of one rank, at the place where the operands are
-  /// Not where caches may hold more of the operands than was supposed.
+  /// Not where caches may hold more of the operands than was supposed, or padding is part of the count.
   bool certain = false;
 };
 

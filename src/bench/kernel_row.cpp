@@ -34,7 +34,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
   if (!(f.bound.seconds > 0)) return;
   m[Metric::peak_flops_per_s] = f.bound.peak.value;
-  if (!f.bound.certain && is_under_bound(f)) return;  // caches hold more of the operands than was supposed: no limit
+  if (!f.bound.certain && is_under_bound(f)) return;  // it was no limit
   m[Metric::limit_s] = f.bound.seconds;
   m[Metric::limit] = std::string(f.bound.name);
   m[Metric::roofline] = f.bound.seconds / seconds;

@@ -147,7 +147,7 @@ std::string kernel_legend() {
          "GB/s        each operand once: what must move at least\n"
          "roofline    share of what arithmetic and memory allow, measured in this run on all ranks at once; -: "
          "faster,\n"
-         "            caches hold more of the operands than was supposed\n"
+         "            caches hold more than was supposed, or padding was counted\n"
          "bound       what sets the roofline: compute, or memory; cache: operands stay in a cache (hot)\n"
          "error       ‖result - reference‖ / ‖reference‖ in float64 on the same inputs\n"
          "theirs/ours the published time over ours: above 1 this rank is faster\n"
