@@ -141,7 +141,7 @@ class Contestant {
            .bound = limits_->bound(demand_),
            .noise = noise,
            .totals = totals,
-           .tally = steps_,
+           .steps = steps_,
            .oversubscribed = crowded,
            .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
            .error = check_.error},
@@ -176,7 +176,7 @@ class Contestant {
   std::optional<Training> training_;
   Training::Quiet quiet_;
   std::optional<StepMeter> meter_;
-  StepTally steps_;
+  StepSamples steps_;
   NoiseTally tally_;
   std::size_t step_ = 0;
 };

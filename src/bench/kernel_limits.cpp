@@ -76,10 +76,7 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
   c.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
-  // What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
-  for (std::size_t i = levels_.size() - 1; i-- > 0;) {
-    levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);
-  }
+  raise_nearer_levels();
 }
 
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
@@ -107,10 +104,18 @@ double KernelLimits::measure_memory() {
   return slowest(kernels::measure_memory(budget, array).best().value);
 }
 
+/// What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
+void KernelLimits::raise_nearer_levels() {
+  for (std::size_t i = levels_.size() - 1; i-- > 0;) {
+    levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);
+  }
+}
+
 void KernelLimits::measure_again(const KernelBound& b, Precision precision) {
   const bool compute = b.name == "compute";
   double& known = compute ? peaks_.at(precision).value : levels_.back().rate.value;
   known = std::max(known, compute ? measure_peak(precision) : measure_memory());
+  raise_nearer_levels();
 }
 
 const MemoryLevel& KernelLimits::level(bool cold, std::size_t resident_bytes) const {

@@ -51,6 +51,7 @@ class KernelLimits {
   double slowest(double mine) const;
   double measure_peak(kernels::Precision);
   double measure_memory();
+  void raise_nearer_levels();
 
   Session& session_;
   const runtime::Communicator& c_;

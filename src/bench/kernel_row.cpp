@@ -82,10 +82,9 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   m[Metric::implementation] = f.implementation;
   fill_noise(f.noise, row);
   if (beats_bound(f)) {
-    refuse(
-        row, core::Status::mistrusted,
-        fmt::format("faster than the {} of this run allows: the processor's state changes from one moment to the next",
-                    f.bound.name == "compute" ? "best product" : "memory"));
+    refuse(row, core::Status::mistrusted,
+           fmt::format("faster than the {} of this run allows, measured twice: one of the two is wrong; measure again",
+                       f.bound.name == "compute" ? "best product" : "memory"));
   }
 }
 

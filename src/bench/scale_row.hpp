@@ -18,7 +18,7 @@ struct ScaleFindings {
   const StepBound& bound;
   const Noise& noise;
   const TrainingTotals& totals;
-  const StepTally& tally;
+  const StepSamples& steps;
   bool oversubscribed;
   UsedBlocks blocks = {};
   std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared

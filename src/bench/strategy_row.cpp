@@ -9,7 +9,7 @@ namespace gradmeter::bench {
 
 using core::Metric;
 
-void fill_waits(const StepTally& t, core::Metrics& m) {
+void fill_waits(const StepSamples& t, core::Metrics& m) {
   const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
   if (worked <= 0) return;
   double all = 0;

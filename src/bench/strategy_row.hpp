@@ -10,12 +10,12 @@
 namespace gradmeter::bench {
 
 /// Of one rank's steps.
-struct StepTally {
+struct StepSamples {
   std::vector<double> times = {};            ///< of each step [s]
   std::map<std::string, double> waits = {};  ///< by cause [s]
   double aside = 0;                          ///< between steps, for what is not training [s]
 };
-void fill_waits(const StepTally&, core::Metrics&);
+void fill_waits(const StepSamples&, core::Metrics&);
 
 /// Mean, 99th percentile and maximum of a histogram: counts[k] updates had staleness k.
 struct StalenessSummary {

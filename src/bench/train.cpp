@@ -243,7 +243,7 @@ class Run {
   std::size_t batch_global_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> dump_step_;
-  StepTally of_epoch_;                                  ///< of this rank
+  StepSamples of_epoch_;                                ///< of this rank
   std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
   std::optional<NoiseScale> noise_;                     ///< of this epoch
   std::optional<Trace> trace_;

@@ -48,7 +48,7 @@ TEST(Observations, ACycleThatWasCutShortCountsAsLongAsItLasted) {
 }
 
 TEST(Waits, CausesStandInTheOrderOfTheirTime) {
-  StepTally t{.times = {1, 3}, .waits = {{"mail", 0.5}, {"ring", 1.5}}};
+  StepSamples t{.times = {1, 3}, .waits = {{"mail", 0.5}, {"ring", 1.5}}};
   core::Metrics m;
   m[Metric::time_s] = 2.0;
   fill_waits(t, m);
