@@ -1,5 +1,5 @@
-# gradmeter_embed(OUTPUT file.cpp NAMESPACE ns FUNCTION name FILES ...): a C++ source with these text files in it, by name, so that a
-# program that was copied somewhere still has them. The header that declares the function is the room's own.
+# gradmeter_embed(OUTPUT file.cpp HEADER header NAMESPACE ns FUNCTION name FILES ...): a C++ source that embeds these text
+# files by name, so that a copied program still has them. HEADER, the module's own, declares EmbeddedFile and the function.
 function(gradmeter_embed)
   cmake_parse_arguments(E "" "OUTPUT;NAMESPACE;FUNCTION;HEADER" "FILES" ${ARGN})
   set(rows "")

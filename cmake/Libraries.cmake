@@ -1,4 +1,4 @@
-# Every foreign library, found once. Each enters the house by one door (docs/design.md).
+# Every foreign library, found once. Only its adapter includes it (docs/design.md).
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -20,7 +20,7 @@ pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 if(GRADMETER_CUDA)
   find_package(CUDAToolkit)
   if(CUDAToolkit_FOUND)
-    message(STATUS "CUDA ${CUDAToolkit_VERSION}: the CUDA doors are built")
+    message(STATUS "CUDA ${CUDAToolkit_VERSION}: the CUDA adapter is built")
   else()
     message(STATUS "CUDA not found: building for the CPU only")
   endif()

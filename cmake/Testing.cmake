@@ -1,5 +1,5 @@
-# gradmeter_test(ROOM [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [TAKING_TURNS ...]):
-# GoogleTest cases in one process, ranks as threads. The program is test_ROOM unless named; ALONE as in Room.cmake.
+# gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [TAKING_TURNS ...]):
+# GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake.
 # TAKING_TURNS: long cases whose ranks never run at once (virtual time), where the thread sanitizer has nothing to see.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
 # program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS).
@@ -35,17 +35,17 @@ endif()
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 
-function(gradmeter_test ROOM)
+function(gradmeter_test MODULE)
   cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE;TAKING_TURNS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
   if(NOT T_PROGRAM)
-    set(T_PROGRAM test_${ROOM})
+    set(T_PROGRAM test_${MODULE})
   endif()
   add_executable(${T_PROGRAM} ${T_SOURCES})
-  gradmeter_leave_alone("${T_SOURCES}" "${T_ALONE}")
-  target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${ROOM} ${T_USES} gradmeter_test_options GTest::gmock GTest::gtest_main)
+  gradmeter_exclude_from_unity("${T_SOURCES}" "${T_ALONE}")
+  target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${MODULE} ${T_USES} gradmeter_test_options GTest::gmock GTest::gtest_main)
   target_include_directories(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(unit_tests ${T_PROGRAM})
   if("threads" IN_LIST T_LABELS)
@@ -54,11 +54,11 @@ function(gradmeter_test ROOM)
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   if(GRADMETER_SANITIZE)
-    gradmeter_add_shards(${T_PROGRAM} "unit;${ROOM};${T_LABELS}" "${T_TAKING_TURNS}")
+    gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}" "${T_TAKING_TURNS}")
     return()
   endif()
   gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
-  gradmeter_label_cases(${T_PROGRAM} unit ${ROOM} ${T_LABELS})
+  gradmeter_label_cases(${T_PROGRAM} unit ${MODULE} ${T_LABELS})
 endfunction()
 
 # Under a sanitizer a quarter of the cases runs in one process: each of 2,500 would pay for a start of its own.

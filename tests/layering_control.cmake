@@ -1,10 +1,10 @@
-# The negative control of layering.cmake: plants one wrong include at a time in a tree that is otherwise right, and
-# fails unless each is found and the right tree passes.
+# The negative control of layering.cmake: plants one wrong include at a time in a source tree that is otherwise right.
+# Fails unless each is found and the right tree passes.
 #   cmake -D WORK=scratch/folder -P layering_control.cmake
 cmake_minimum_required(VERSION 3.25)
 
-# Checks a tree of one good file and `text` in src/`file`; `found` is whether layering.cmake objects to src/`file`.
-function(look file text found)
+# Checks a source tree of one good file and `text` in src/`file`; `found` is whether layering.cmake objects to src/`file`.
+function(run_check file text found)
   file(REMOVE_RECURSE ${WORK})
   file(WRITE ${WORK}/src/core/units.hpp "#include <cstdint>\n")
   file(WRITE ${WORK}/src/${file} "${text}\n")
@@ -22,14 +22,14 @@ function(look file text found)
 endfunction()
 
 function(expect_fault file text)
-  look(${file} "${text}" found)
+  run_check(${file} "${text}" found)
   if(NOT found)
     message(SEND_ERROR "not found: src/${file} with ${text}")
   endif()
 endfunction()
 
 function(expect_none file text)
-  look(${file} "${text}" found)
+  run_check(${file} "${text}" found)
   if(found)
     message(SEND_ERROR "wrongly refused: src/${file} with ${text}")
   endif()
@@ -39,7 +39,7 @@ expect_fault(core/up.cpp "#include \"runtime/mpi.hpp\"")
 expect_fault(model/up.cpp "  #  include \"allreduce/ring.hpp\"")
 expect_fault(report/aside.cpp "#include \"bench/row.hpp\"")
 expect_fault(kernels/angled.cpp "#include <model/model.hpp>")
-expect_fault(cellar/new.cpp "#include <vector>")
+expect_fault(unknown/new.cpp "#include <vector>")
 expect_fault(allreduce/bare.cpp "#include \"ring.hpp\"")
 expect_fault(allreduce/vendor.cpp "#include <mpi.h>")
 expect_fault(runtime/vendor.cpp "#include <oneapi/dnnl/dnnl.hpp>")

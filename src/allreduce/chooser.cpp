@@ -55,7 +55,7 @@ Entry parse_entry(std::string_view item, std::string_view table) {
     if (entry.end <= entry.first) {
       throw UsageError(fmt::format("{} holds no size; {}", range_text(entry.first, entry.end), example));
     }
-    if (entry.algorithm->info().carrier == Carrier::selection) {
+    if (entry.algorithm->info().backend == Backend::selection) {
       throw UsageError(fmt::format("{} chooses by size itself; name one of the others", entry.algorithm->name));
     }
     return entry;

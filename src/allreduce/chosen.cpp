@@ -57,7 +57,7 @@ std::string auto_refusal(const Request& r) {
     return e.what();
   }
   for (const auto& a : r.chooser->candidates()) {
-    if (auto why = a->refusal(r.shape, r.goal); !why.empty()) return why;
+    if (auto why = a->refusal(r.shape, r.collective_kind); !why.empty()) return why;
   }
   return {};
 }
@@ -81,7 +81,7 @@ std::size_t arena_bytes(const Chooser& chooser, const Request& r, std::uint32_t 
   std::size_t shared = 0, others = 0;
   for (std::size_t i = 0; i < chooser.candidates().size(); ++i) {
     const AlgorithmPtr& a = chooser.candidates()[i];
-    const std::size_t bytes = a->arena_bytes(r.shape, rank, options_for(chooser, i, options), r.goal);
+    const std::size_t bytes = a->arena_bytes(r.shape, rank, options_for(chooser, i, options), r.collective_kind);
     if (a->has_schedule()) {
       shared = std::max(shared, bytes);
     } else {
@@ -109,7 +109,7 @@ std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const 
   const auto candidates = chooser->candidates();
   std::vector<std::unique_ptr<Collective>> members(candidates.size());
   auto bind = [&](std::size_t i) {
-    members[i] = candidates[i]->bind(site, options_for(*chooser, i, options), r.goal, r.root);
+    members[i] = candidates[i]->bind(site, options_for(*chooser, i, options), r.collective_kind, r.root);
   };
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i]->has_schedule()) bind(i);

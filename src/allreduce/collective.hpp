@@ -29,7 +29,7 @@ struct CodingDifference {
 };
 
 /// What the numbers are: codecs take tensors one by one. Must last until the call is complete.
-struct Contents {
+struct TensorLayout {
   /// Where the buffer lies in all that is exchanged in a step: names what is kept from one step to the next [elements].
   std::size_t first = 0;
   /// Ascending, apart; empty: the buffer is one tensor. With a codec, what is in no tensor is not exchanged.
@@ -62,7 +62,7 @@ struct Call {
   Op op = Op::sum;
   /// What several summands are added up in before they are rounded to the element: itself, or fp32 (see `reduce`).
   std::optional<core::Element> accumulate = std::nullopt;
-  Contents contents = {};
+  TensorLayout tensor_layout = {};
   Encoding encoding = {};
 
   core::Element accumulates_in() const { return accumulate.value_or(element); }

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -35,27 +35,28 @@ std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> all, Part par
 }
 
 Part given(const KnownCollective& k, std::size_t rank) {
-  if (k.goal == Goal::all_gather) return block(k, rank);
-  if (k.goal == Goal::broadcast && rank != k.root) return {};
+  if (k.collective_kind == CollectiveKind::all_gather) return block(k, rank);
+  if (k.collective_kind == CollectiveKind::broadcast && rank != k.root) return {};
   return whole(k);
 }
 
 Part held(const KnownCollective& k, std::size_t rank) {
-  return k.goal == Goal::reduce_scatter ? block(k, rank) : whole(k);
+  return k.collective_kind == CollectiveKind::reduce_scatter ? block(k, rank) : whole(k);
 }
 
 /// Where a collective that reduces nothing has its result from.
 std::vector<Copied> copied(const KnownCollective& k, std::size_t rank) {
-  if (k.goal == Goal::broadcast) return {{whole(k), k.root, 0}};
-  if (k.goal == Goal::send_receive) return {{whole(k), (rank + k.data.ranks - 1) % k.data.ranks, 0}};
+  if (k.collective_kind == CollectiveKind::broadcast) return {{whole(k), k.root, 0}};
+  if (k.collective_kind == CollectiveKind::send_receive)
+    return {{whole(k), (rank + k.data.ranks - 1) % k.data.ranks, 0}};
   std::vector<Copied> out;
   for (std::size_t b = 0; b < k.data.ranks; ++b) {
-    out.push_back({block(k, b), b, block(k, k.goal == Goal::all_gather ? b : rank).first});
+    out.push_back({block(k, b), b, block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank).first});
   }
   return out;
 }
 
-bool reduces(Goal g) { return g == Goal::all_reduce || g == Goal::reduce_scatter; }
+bool reduces(CollectiveKind g) { return g == CollectiveKind::all_reduce || g == CollectiveKind::reduce_scatter; }
 
 }  // namespace
 
@@ -68,7 +69,7 @@ void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
 }
 
 Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
-  if (reduces(k.goal)) {
+  if (reduces(k.collective_kind)) {
     const Part part = held(k, rank);
     return check_reduced(k.data, part.first, bytes_of(k, result, part));
   }
@@ -95,11 +96,13 @@ Verdict check_some(const KnownCollective& k, std::size_t rank, std::span<const s
   return v;
 }
 
-void damage(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
+void inject_error(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
   const Part part = held(k, rank);
-  if (part.count > 0) damage(k.data.element, bytes_of(k, result, {part.first + part.count / 2, 1}).data());
+  if (part.count > 0) inject_error(k.data.element, bytes_of(k, result, {part.first + part.count / 2, 1}).data());
 }
 
-bool same_on_all_ranks(Goal g) { return g == Goal::all_reduce || g == Goal::all_gather || g == Goal::broadcast; }
+bool same_on_all_ranks(CollectiveKind g) {
+  return g == CollectiveKind::all_reduce || g == CollectiveKind::all_gather || g == CollectiveKind::broadcast;
+}
 
 }  // namespace gradmeter::allreduce

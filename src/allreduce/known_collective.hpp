@@ -1,13 +1,13 @@
 // Known data for every collective: what each rank gives, and what it must hold afterwards.
 #pragma once
 #include "allreduce/known_data.hpp"
-#include "allreduce/schedule.hpp"
+#include "allreduce/schedule/schedule.hpp"
 
 namespace gradmeter::allreduce {
 
 /// One call of a collective on known data. Buffers are of the whole size on every rank; blocks are `block_begin`'s.
 struct KnownCollective {
-  Goal goal = Goal::all_reduce;
+  CollectiveKind collective_kind = CollectiveKind::all_reduce;
   KnownData data = {};
   std::size_t count = 0;  ///< elements
   std::size_t root = 0;   ///< of a broadcast
@@ -24,8 +24,8 @@ Verdict check_share(const KnownCollective&, std::size_t share, std::span<const s
 /// ranks' elements, else so many, in runs spread over it and elsewhere on every rank. Cost: O(count), bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
-void damage(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
+void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
 /// Do all ranks end with the same data?
-bool same_on_all_ranks(Goal);
+bool same_on_all_ranks(CollectiveKind);
 
 }  // namespace gradmeter::allreduce

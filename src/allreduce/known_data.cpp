@@ -329,7 +329,7 @@ Verdict check_copied(const KnownData& k, std::size_t source, std::size_t begin, 
   return v;
 }
 
-void damage(Element e, std::byte* value) {
+void inject_error(Element e, std::byte* value) {
   std::array<std::byte, sizeof(double)> before{};
   const std::size_t width = core::size_of(e);
   std::memcpy(before.data(), value, width);

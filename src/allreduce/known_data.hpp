@@ -54,7 +54,7 @@ Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::
 Verdict check_copied(const KnownData&, std::size_t source, std::size_t begin, std::span<const std::byte> result);
 
 /// Makes one element wrong: adds 0.5 (1 to an integer), or one step of the type where 0.5 would be rounded away.
-void damage(core::Element, std::byte* value);
+void inject_error(core::Element, std::byte* value);
 
 /// For ranks to compare their bits: 64 bits of any buffer. Cost: O(n), one pass. Not for anything hostile.
 std::uint64_t hash_of(std::span<const std::byte>);

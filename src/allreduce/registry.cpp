@@ -9,20 +9,20 @@
 #include "allreduce/native/mpi.hpp"
 #include "allreduce/native/ompi.hpp"
 #include "allreduce/native/shm_direct.hpp"
-#include "allreduce/schedules/bcube.hpp"
-#include "allreduce/schedules/binomial_tree.hpp"
-#include "allreduce/schedules/direct.hpp"
-#include "allreduce/schedules/double_tree.hpp"
-#include "allreduce/schedules/hierarchical_lane.hpp"
-#include "allreduce/schedules/hierarchical_leader.hpp"
-#include "allreduce/schedules/neighbour.hpp"
-#include "allreduce/schedules/one_shot.hpp"
-#include "allreduce/schedules/pairwise.hpp"
-#include "allreduce/schedules/rabenseifner.hpp"
-#include "allreduce/schedules/recursive_doubling.hpp"
-#include "allreduce/schedules/ring.hpp"
-#include "allreduce/schedules/swing.hpp"
-#include "allreduce/schedules/torus2d.hpp"
+#include "allreduce/schedule/algorithms/bcube.hpp"
+#include "allreduce/schedule/algorithms/binomial_tree.hpp"
+#include "allreduce/schedule/algorithms/direct.hpp"
+#include "allreduce/schedule/algorithms/double_tree.hpp"
+#include "allreduce/schedule/algorithms/hierarchical_lane.hpp"
+#include "allreduce/schedule/algorithms/hierarchical_leader.hpp"
+#include "allreduce/schedule/algorithms/neighbour.hpp"
+#include "allreduce/schedule/algorithms/one_shot.hpp"
+#include "allreduce/schedule/algorithms/pairwise.hpp"
+#include "allreduce/schedule/algorithms/rabenseifner.hpp"
+#include "allreduce/schedule/algorithms/recursive_doubling.hpp"
+#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/algorithms/swing.hpp"
+#include "allreduce/schedule/algorithms/torus2d.hpp"
 #include "allreduce/table_file.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -35,7 +35,7 @@ constexpr std::array table{
                   .parameters = "",
                   .cost_text = "one of the others, by bytes; auto:table=FILE",
                   .source = "a shipped, measured or given table",
-                  .carrier = Carrier::selection,
+                  .backend = Backend::selection,
                   .refusal = auto_refusal,
                   .bind = bind_auto,
                   .arena_bytes = auto_arena_bytes},
@@ -72,7 +72,7 @@ constexpr std::array table{
                   .parameters = "algorithm=ring",
                   .cost_text = "ring, or bcube: as gloo's, over TCP",
                   .source = "gloo, gloo/allreduce.cc",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = gloo_row_refusal,
                   .bind = bind_gloo},
     AlgorithmInfo{.name = "hierarchical-lane",
@@ -93,19 +93,19 @@ constexpr std::array table{
                   .parameters = "",
                   .cost_text = "the library's own choice",
                   .source = "MPI_Allreduce and its like as shipped",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .bind = bind_mpi},
     AlgorithmInfo{.name = "mpi-nonblocking",
                   .parameters = "",
                   .cost_text = "the library's own choice",
                   .source = "MPI_Iallreduce and its like, MPI_Test",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .bind = bind_mpi_nonblocking},
     AlgorithmInfo{.name = "mpi-v",
                   .parameters = "",
                   .cost_text = "the library's own choice",
                   .source = "MPI_Allgatherv, MPI_Reduce_scatter",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = mpi_vector_refusal,
                   .bind = bind_mpi_vector},
     AlgorithmInfo{.name = "neighbour",
@@ -119,42 +119,42 @@ constexpr std::array table{
                   .parameters = "",
                   .cost_text = "2(p-1) messages through rank 0",
                   .source = "Open MPI 4.1, coll/tuned algorithm 1, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "ompi-nonoverlapping",
                   .parameters = "",
                   .cost_text = "reduce, then broadcast",
                   .source = "Open MPI 4.1, coll/tuned algorithm 2, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "ompi-rabenseifner",
                   .parameters = "",
                   .cost_text = "2·log2 p rounds, 2n(p-1)/p sent",
                   .source = "Open MPI 4.1, coll/tuned algorithm 6, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "ompi-recursive-doubling",
                   .parameters = "",
                   .cost_text = "log2 p rounds, n·log2 p sent",
                   .source = "Open MPI 4.1, coll/tuned algorithm 3, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "ompi-ring",
                   .parameters = "",
                   .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
                   .source = "Open MPI 4.1, coll/tuned algorithm 4, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "ompi-segmented-ring",
                   .parameters = "segment=1M",
                   .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
                   .source = "Open MPI 4.1, coll/tuned algorithm 5, forced",
-                  .carrier = Carrier::vendor,
+                  .backend = Backend::vendor,
                   .refusal = ompi_refusal,
                   .bind = bind_ompi},
     AlgorithmInfo{.name = "one-shot",
@@ -197,7 +197,7 @@ constexpr std::array table{
                   .parameters = "",
                   .cost_text = "2 meetings, p·n read and p·n written by all together",
                   .source = "own: one pass over all ranks' buffers in shared memory",
-                  .carrier = Carrier::shared,
+                  .backend = Backend::shared,
                   .adds_all_at_once = true,
                   .refusal = shm_direct_refusal,
                   .bind = bind_shm_direct,
@@ -219,7 +219,7 @@ constexpr std::array table{
 };
 
 const AlgorithmInfo& selection_row() {
-  return *std::find_if(table.begin(), table.end(), [](const auto& a) { return a.carrier == Carrier::selection; });
+  return *std::find_if(table.begin(), table.end(), [](const auto& a) { return a.backend == Backend::selection; });
 }
 
 }  // namespace
@@ -257,11 +257,11 @@ AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, std::shared_ptr<cons
       parsed_{.base = std::string(info.name), .bare = {}, .parameters = {}},
       chooser_(std::move(chooser)) {}
 
-Request AlgorithmChoice::request(Shape shape, Goal goal, std::uint32_t root) const {
-  return {.shape = shape, .goal = goal, .name = parsed_, .root = root, .chooser = chooser_};
+Request AlgorithmChoice::request(Shape shape, CollectiveKind collective_kind, std::uint32_t root) const {
+  return {.shape = shape, .collective_kind = collective_kind, .name = parsed_, .root = root, .chooser = chooser_};
 }
 
-std::string AlgorithmChoice::refusal(Shape shape, Goal goal, Arithmetic arithmetic) const {
+std::string AlgorithmChoice::refusal(Shape shape, CollectiveKind collective_kind, Arithmetic arithmetic) const {
   try {
     check_supported(arithmetic.element, arithmetic.op, arithmetic.accumulate());
   } catch (const core::UsageError& e) {
@@ -271,33 +271,35 @@ std::string AlgorithmChoice::refusal(Shape shape, Goal goal, Arithmetic arithmet
     return fmt::format("{} rounds sums of {} on the way; direct and shm-direct round once", info_.name,
                        core::info(arithmetic.element).name);
   }
-  Request r = request(shape, goal);
+  Request r = request(shape, collective_kind);
   r.arithmetic = arithmetic;
   return info_.refusal ? info_.refusal(r) : "";
 }
 
-std::vector<SchedulePtr> AlgorithmChoice::make(Shape shape, Goal goal, std::uint32_t root) const {
+std::vector<SchedulePtr> AlgorithmChoice::make(Shape shape, CollectiveKind collective_kind, std::uint32_t root) const {
   if (!has_schedule()) throw core::UsageError(fmt::format("algorithm {} has no schedule of ours", name));
-  if (const auto why = refusal(shape, goal); !why.empty()) throw core::UsageError(why);
-  return info_.make(request(shape, goal, root));
+  if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
+  return info_.make(request(shape, collective_kind, root));
 }
 
-StatedCost AlgorithmChoice::cost(Shape shape, Goal goal) const { return info_.cost(request(shape, goal)); }
+StatedCost AlgorithmChoice::cost(Shape shape, CollectiveKind collective_kind) const {
+  return info_.cost(request(shape, collective_kind));
+}
 
 std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const ExecutorOptions& options,
-                                         Goal goal) const {
-  if (!refusal(shape, goal).empty()) return 0;
-  if (has_schedule()) return Executor::arena_bytes({name, make(shape, goal)}, rank, options);
-  return info_.arena_bytes ? info_.arena_bytes(request(shape, goal), rank, options) : 0;
+                                         CollectiveKind collective_kind) const {
+  if (!refusal(shape, collective_kind).empty()) return 0;
+  if (has_schedule()) return Executor::arena_bytes({name, make(shape, collective_kind)}, rank, options);
+  return info_.arena_bytes ? info_.arena_bytes(request(shape, collective_kind), rank, options) : 0;
 }
 
-std::unique_ptr<Collective> AlgorithmChoice::bind(const Site& site, const ExecutorOptions& options, Goal goal,
-                                                  std::uint32_t root) const {
+std::unique_ptr<Collective> AlgorithmChoice::bind(const Site& site, const ExecutorOptions& options,
+                                                  CollectiveKind collective_kind, std::uint32_t root) const {
   const Shape shape = shape_of(site.network.nodes_of(site.communicator));
-  if (const auto why = refusal(shape, goal); !why.empty()) throw core::UsageError(why);
-  if (!has_schedule()) return info_.bind(request(shape, goal, root), site, options);
-  return std::make_unique<Executor>(Algorithm{name, make(shape, goal, root)}, site.transport, site.network.arena(),
-                                    options);
+  if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
+  if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), site, options);
+  return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, site.transport,
+                                    site.network.arena(), options);
 }
 
 }  // namespace gradmeter::allreduce

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "allreduce/executor.hpp"
+#include "allreduce/mover/executor.hpp"
 #include "allreduce/request.hpp"
-#include "allreduce/schedule.hpp"
+#include "allreduce/schedule/schedule.hpp"
 #include "runtime/mpi.hpp"
 #include "runtime/network.hpp"
 
@@ -21,7 +21,7 @@ struct Site {
 };
 
 /// Who moves the bytes.
-enum class Carrier : std::uint8_t {
+enum class Backend : std::uint8_t {
   schedule,  ///< our executor, over any transport
   vendor,    ///< a library with ways of its own: no transport applies, its bytes are not counted
   shared,    ///< our own code on memory that all ranks map: transport shm only
@@ -33,7 +33,7 @@ enum class Carrier : std::uint8_t {
 /// A row with carrier schedule has make and cost; any other has bind.
 struct AlgorithmInfo {
   std::string_view name, parameters, cost_text, source;
-  Carrier carrier = Carrier::schedule;
+  Backend backend = Backend::schedule;
   bool adds_all_at_once = false;  ///< each element in one reduction over all ranks: a wide sum rounds once
   std::string (*refusal)(const Request&) = nullptr;
   std::vector<SchedulePtr> (*make)(const Request&) = nullptr;
@@ -52,19 +52,20 @@ class AlgorithmChoice {
   AlgorithmChoice(const AlgorithmInfo&, std::shared_ptr<const Chooser>);
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
-  bool is_vendor() const { return info_.carrier == Carrier::vendor; }
-  bool has_schedule() const { return info_.carrier == Carrier::schedule; }
+  bool is_vendor() const { return info_.backend == Backend::vendor; }
+  bool has_schedule() const { return info_.backend == Backend::schedule; }
 
-  Request request(Shape, Goal = Goal::all_reduce, std::uint32_t root = 0) const;
+  Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// Why it cannot be had there; empty: it can.
-  std::string refusal(Shape, Goal = Goal::all_reduce, Arithmetic = {}) const;
+  std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
   /// Errors: UsageError with the refusal.
-  std::vector<SchedulePtr> make(Shape, Goal = Goal::all_reduce, std::uint32_t root = 0) const;
-  StatedCost cost(Shape, Goal = Goal::all_reduce) const;
+  std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
+  StatedCost cost(Shape, CollectiveKind = CollectiveKind::all_reduce) const;
   /// What `bind` will take from the network's arena on this rank, at most.
-  std::size_t arena_bytes(Shape, std::uint32_t rank, const ExecutorOptions&, Goal = Goal::all_reduce) const;
+  std::size_t arena_bytes(Shape, std::uint32_t rank, const ExecutorOptions&,
+                          CollectiveKind = CollectiveKind::all_reduce) const;
   /// Collective over the site's ranks. Errors: UsageError with the refusal; BackendError when memory is short.
-  std::unique_ptr<Collective> bind(const Site&, const ExecutorOptions&, Goal = Goal::all_reduce,
+  std::unique_ptr<Collective> bind(const Site&, const ExecutorOptions&, CollectiveKind = CollectiveKind::all_reduce,
                                    std::uint32_t root = 0) const;
 
  private:

@@ -8,15 +8,15 @@
 
 namespace gradmeter::allreduce {
 
-std::string only_goals(const Request& r, std::initializer_list<Goal> goals) {
-  if (std::find(goals.begin(), goals.end(), r.goal) != goals.end()) return {};
-  return fmt::format("{} has no {}", r.name.base, name(r.goal));
+std::string only_collectives(const Request& r, std::initializer_list<CollectiveKind> goals) {
+  if (std::find(goals.begin(), goals.end(), r.collective_kind) != goals.end()) return {};
+  return fmt::format("{} has no {}", r.name.base, name(r.collective_kind));
 }
 
 std::string only_powers_of_two(const Request& r, std::string_view instead) {
   if (std::has_single_bit(r.shape.ranks)) return {};
-  return fmt::format("{} has {} only for powers of two, and there are {} ranks; take {}", r.name.base, name(r.goal),
-                     r.shape.ranks, instead);
+  return fmt::format("{} has {} only for powers of two, and there are {} ranks; take {}", r.name.base,
+                     name(r.collective_kind), r.shape.ranks, instead);
 }
 
 std::string only_even_nodes(const Request& r) {

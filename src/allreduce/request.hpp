@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "allreduce/reduce.hpp"
-#include "allreduce/schedule.hpp"
+#include "allreduce/schedule/schedule.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::allreduce {
@@ -26,7 +26,7 @@ struct Arithmetic {
 
 struct Request {
   Shape shape = {};
-  Goal goal = Goal::all_reduce;
+  CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};                   ///< with every parameter written out
   std::uint32_t root = 0;                       ///< of a broadcast
   std::shared_ptr<const Chooser> chooser = {};  ///< of a selection; null: as shipped
@@ -34,7 +34,7 @@ struct Request {
 };
 
 /// Empty when the request is for one of `goals`; else "ring has no broadcast".
-std::string only_goals(const Request&, std::initializer_list<Goal> goals);
+std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> goals);
 
 /// Empty when the ranks are a power of two; else why not, and which algorithm to take.
 std::string only_powers_of_two(const Request&, std::string_view instead);

@@ -56,7 +56,7 @@ std::string first_allowed(std::string_view names, const Request& r, std::string_
   for (std::string_view rest = names; !rest.empty();) {
     const std::size_t bar = rest.find('|');
     const auto algorithm = find_algorithm(rest.substr(0, bar));
-    why = algorithm->refusal(r.shape, r.goal);
+    why = algorithm->refusal(r.shape, r.collective_kind);
     if (why.empty()) return algorithm->name;
     rest.remove_prefix(bar == std::string_view::npos ? rest.size() : bar + 1);
   }

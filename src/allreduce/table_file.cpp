@@ -39,7 +39,7 @@ std::string_view without_comment(std::string_view line) {
 std::string fit_table(std::span<const MeasuredSize> points) {
   std::map<std::uint64_t, const MeasuredSize*> fastest;
   for (const MeasuredSize& p : points) {
-    if (find_algorithm(p.algorithm)->info().carrier == Carrier::selection) continue;
+    if (find_algorithm(p.algorithm)->info().backend == Backend::selection) continue;
     const auto [at, is_new] = fastest.emplace(p.bytes, &p);
     if (!is_new && p.median_s < at->second->median_s) at->second = &p;
   }

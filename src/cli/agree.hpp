@@ -41,7 +41,7 @@ void agree_everywhere(const runtime::Communicator& world, Check check) {
   } catch (const core::UsageError& e) {
     mine = e.what();
   }
-  const auto bad = runtime::first_said(world, mine);
+  const auto bad = runtime::first_report(world, mine);
   if (bad.text.empty()) return;
   throw Refused(bad.by_all ? bad.text : fmt::format("rank {}: {}", bad.rank, bad.text));
 }

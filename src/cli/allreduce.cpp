@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "bench/collectives.hpp"
+#include "bench/collectives/collectives.hpp"
 #include "cli/agree.hpp"
 #include "cli/allreduce_flags.hpp"
 #include "cli/command.hpp"

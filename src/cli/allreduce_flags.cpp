@@ -140,8 +140,9 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   o.accumulate_wide = read_accumulation(f);
   o.cadences = parse_cadences(f.text("cadence"));
   o.reductions = read_reductions(f);
-  o.overlaps = choose("--overlap", "overlap", f.text("overlap"), std::vector{bench::Under::none, bench::Under::gemm},
-                      [](auto u) { return std::string(bench::name(u)); });
+  o.overlaps =
+      choose("--overlap", "overlap", f.text("overlap"), std::vector{bench::OverlapLoad::none, bench::OverlapLoad::gemm},
+             [](auto u) { return std::string(bench::name(u)); });
   o.roots = read_roots(f, ranks);
   o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
   o.threads = threads;

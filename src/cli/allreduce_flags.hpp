@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "bench/collectives.hpp"
+#include "bench/collectives/collectives.hpp"
 #include "cli/flags.hpp"
 
 namespace gradmeter::cli {

@@ -3,8 +3,8 @@
 #include <functional>
 #include <sstream>
 
-#include "bench/codecs.hpp"
-#include "bench/run_info.hpp"
+#include "bench/codecs/codecs.hpp"
+#include "bench/engine/run_info.hpp"
 #include "cli/codecs_flags.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"

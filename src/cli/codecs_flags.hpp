@@ -1,7 +1,7 @@
 // What `gradmeter codecs` is asked for.
 #pragma once
-#include "bench/codecs.hpp"
-#include "bench/exchange_error.hpp"
+#include "bench/codecs/codecs.hpp"
+#include "bench/codecs/exchange_error.hpp"
 #include "cli/flags.hpp"
 #include "runtime/host.hpp"
 

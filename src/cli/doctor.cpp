@@ -1,12 +1,12 @@
 // gradmeter doctor: what is wrong or slow with this machine.
 #include <sstream>
 
-#include "bench/checkup.hpp"
+#include "bench/engine/checkup.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
-#include "runtime/cuda_door.hpp"
+#include "runtime/cuda_adapter.hpp"
 
 namespace gradmeter::cli {
 namespace {

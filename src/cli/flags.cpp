@@ -169,7 +169,7 @@ std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparall
   std::vector<dataparallel::StrategyPtr> out;
   bool any = false;
   for (const auto& s : strategies) {
-    const bool serves = s->info().speech == dataparallel::Speech::mail;
+    const bool serves = s->info().communication == dataparallel::CommunicationPattern::client_server;
     any |= serves;
     if (!serves) out.push_back(s);
     for (const auto n : servers) {
@@ -195,7 +195,7 @@ void refuse_unused(std::string_view command, const Flags& f, const bench::Applie
     if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
     std::vector<std::string_view> users;
     for (const auto& s : dataparallel::strategies()) {
-      if (bench::factors_of(s.speech).*applies) users.push_back(s.name);
+      if (bench::factors_of(s.communication).*applies) users.push_back(s.name);
     }
     throw UsageError(
         fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "
@@ -216,7 +216,8 @@ std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
   }
 }
 
-std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, std::optional<allreduce::Goal> goal) {
+std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
+                                                      std::optional<allreduce::CollectiveKind> collective_kind) {
   std::vector<allreduce::AlgorithmPtr> out;
   auto add = [&](std::string_view name) {
     auto a = naming_flag("--algorithm", [&] { return allreduce::find_algorithm(name); });
@@ -229,9 +230,9 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text, s
       continue;
     }
     for (const auto& a : allreduce::algorithms()) {
-      if (a.carrier == allreduce::Carrier::selection) continue;
+      if (a.backend == allreduce::Backend::selection) continue;
       constexpr allreduce::Shape any{.ranks = 4, .ranks_per_node = 4};  // no algorithm refuses so plain a shape
-      if (!goal || allreduce::find_algorithm(a.name)->refusal(any, *goal).empty()) add(a.name);
+      if (!collective_kind || allreduce::find_algorithm(a.name)->refusal(any, *collective_kind).empty()) add(a.name);
     }
   }
   return out;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/training.hpp"
+#include "bench/train/training.hpp"
 #include "core/injection.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
@@ -80,7 +80,8 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.
 /// `all`: every row, with its defaults.
 std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text);
-/// `all`: every row but selections, which are one of the others; `goal`: of these, the ones that have it anywhere.
+/// `all`: every row but selections, which are one of the others; `collective_kind`: of these, the ones that have it
+/// anywhere.
 /// `--servers`: those of the strategies that have servers, which some must, with each of these numbers of them.
 std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>&,
                                                     const std::vector<std::uint64_t>& servers);
@@ -90,8 +91,8 @@ std::vector<std::uint64_t> parse_servers(const std::string& text);
 void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
 /// "data=2,tensor=2;data=4": meshes have commas in them, so a list is parted by semicolons.
 std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text);
-std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
-                                                      std::optional<allreduce::Goal> goal = std::nullopt);
+std::vector<allreduce::AlgorithmPtr> parse_algorithms(
+    const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 /// `all`: every row and none. A null stands for none.
 std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "bench/kernels.hpp"
+#include "bench/kernels/kernels.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
 #include "cli/kernels_flags.hpp"
@@ -13,8 +13,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
-#include "kernels/problem_text.hpp"
-#include "kernels/trial.hpp"
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/problems/problem_text.hpp"
 #include "report/kernel_table.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/progress.hpp"
@@ -44,7 +44,7 @@ int dry_run(const Flags& f) {
   double work = 0;
   std::size_t most = 0, unsupported = 0;
   for (const auto& p : bench::plan_kernels(request.options.factors)) {
-    const auto why = kernels::trial_refusal(p.problem);
+    const auto why = kernels::kernel_case_refusal(p.problem);
     const std::size_t memory = bench::kernel_memory(p, host.l3_bytes);
     table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),
@@ -161,7 +161,7 @@ int among(bench::Session& session, bool solo, const std::function<int(const runt
     } catch (const core::Interrupted& e) {
       signal = e.signal();
     }
-    world.patient_barrier();
+    world.sleeping_barrier();
   }
   signal = world.broadcast_value(signal);
   if (signal) throw core::Interrupted(signal);

@@ -7,14 +7,14 @@
 #include "cli/row_output.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/problem_file.hpp"
-#include "kernels/problem_text.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "kernels/problems/problem_text.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
 using core::UsageError;
-using kernels::Operation;
+using kernels::KernelKind;
 using kernels::Pass;
 
 template <class T>
@@ -22,9 +22,10 @@ std::vector<T> chosen(const Flags& f, const char* flag, const std::vector<T>& kn
   return choose(fmt::format("--{}", flag), flag, f.text(flag), known, [](T v) { return std::string(name(v)); });
 }
 
-std::vector<Operation> read_operations(const Flags& f) {
-  return chosen(f, "op",
-                std::vector{Operation::gemm, Operation::conv, Operation::rnn, Operation::sparse, Operation::pointwise});
+std::vector<KernelKind> read_operations(const Flags& f) {
+  return chosen(
+      f, "op",
+      std::vector{KernelKind::gemm, KernelKind::conv, KernelKind::rnn, KernelKind::sparse, KernelKind::pointwise});
 }
 
 std::vector<std::string_view> read_sets(const Flags& f) {
@@ -58,7 +59,7 @@ std::vector<bench::ChosenProblem> read_lists(const Flags& f, const std::string& 
                                              std::vector<std::string>& faults) {
   std::vector<bench::ChosenProblem> out;
   const auto operations = read_operations(f);
-  for (const Operation op : operations) {
+  for (const KernelKind op : operations) {
     for (const auto set : read_sets(f)) {
       for (auto& p : kernels::deepbench(op, set)) out.push_back({std::move(p), set == "training"});
     }
@@ -155,7 +156,7 @@ KernelRequest read_kernel_request(const Flags& f, const std::string& problems, i
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   if (f.has("against")) o.against = std::make_shared<kernels::PublishedTimes>(f.text("against"));
   if (f.has("damage")) {
-    o.damage_rank =
+    o.error_rank =
         static_cast<int>(parse_count("--damage", f.text("damage"), 0, static_cast<std::uint64_t>(ranks - 1)));
     if (!o.check) throw UsageError("--damage has no meaning with --check 0: nothing is looked at");
   }

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernels.hpp"
+#include "bench/kernels/kernels.hpp"
 #include "cli/flags.hpp"
 
 namespace gradmeter::cli {

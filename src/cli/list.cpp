@@ -3,7 +3,7 @@
 #include <array>
 #include <sstream>
 
-#include "bench/step_size.hpp"
+#include "bench/train/step_size.hpp"
 #include "cli/command.hpp"
 #include "cli/flags.hpp"
 #include "cli/list_problems.hpp"
@@ -14,10 +14,10 @@
 #include "core/json.hpp"
 #include "core/name.hpp"
 #include "core/table.hpp"
-#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
+#include "kernels/cases/kernel_case.hpp"
 #include "kernels/gemm.hpp"
-#include "kernels/trial.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::cli {
@@ -71,7 +71,7 @@ std::vector<Member> step_size_rules() {
 }
 std::vector<Member> kernels() {
   std::vector<Member> out;
-  for (const auto& t : kernels::trials()) {
+  for (const auto& t : kernels::kernel_cases()) {
     const std::string name = fmt::format("{}/{}", kernels::name(t.operation), t.backend);
     const std::string precision(kernels::name(t.precision));
     if (out.empty() || out.back().name != name) {

@@ -4,30 +4,30 @@
 
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "kernels/problem_file.hpp"
-#include "kernels/problem_text.hpp"
-#include "kernels/published.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "kernels/problems/problem_text.hpp"
+#include "kernels/problems/published.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
-using kernels::Operation;
+using kernels::KernelKind;
 
-constexpr std::array operations{Operation::gemm, Operation::conv, Operation::rnn, Operation::sparse,
-                                Operation::pointwise};
+constexpr std::array operations{KernelKind::gemm, KernelKind::conv, KernelKind::rnn, KernelKind::sparse,
+                                KernelKind::pointwise};
 
 /// One for each set that has problems.
 template <class Visit>
 void each_set(Visit visit) {
   for (const auto set : kernels::deepbench_sets()) {
-    for (const Operation op : operations) {
+    for (const KernelKind op : operations) {
       const auto problems = kernels::deepbench(op, set);
       if (!problems.empty()) visit(fmt::format("{}/{}", set, name(op)), problems);
     }
   }
 }
 
-const char* source_of(Operation op) { return op == Operation::pointwise ? "own" : "DeepBench"; }
+const char* source_of(KernelKind op) { return op == KernelKind::pointwise ? "own" : "DeepBench"; }
 
 }  // namespace
 

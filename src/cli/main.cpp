@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "bench/version.hpp"
+#include "bench/engine/version.hpp"
 #include "cli/command.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"

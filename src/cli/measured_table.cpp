@@ -25,7 +25,7 @@ std::string text(const core::Point& p, Factor f) { return core::to_text(p.factor
 
 void check_measured_table(const std::string& path, const bench::CollectiveFactors& f) {
   need_one("--collective", f.collectives);
-  if (f.collectives.front()->goal != allreduce::Goal::all_reduce) {
+  if (f.collectives.front()->collective_kind != allreduce::CollectiveKind::all_reduce) {
     throw core::UsageError(fmt::format("--write-table is for allreduce, not {}", f.collectives.front()->name));
   }
   need_one("--datatype", f.elements);

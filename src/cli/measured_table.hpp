@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "bench/collectives.hpp"
+#include "bench/collectives/collectives.hpp"
 #include "core/result.hpp"
 
 namespace gradmeter::cli {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "bench/session.hpp"
+#include "bench/engine/session.hpp"
 #include "cli/flags.hpp"
 #include "core/result_file.hpp"
 

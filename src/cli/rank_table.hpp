@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "bench/scale.hpp"
+#include "bench/scale/scale.hpp"
 
 namespace gradmeter::cli {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "bench/scale.hpp"
+#include "bench/scale/scale.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
@@ -16,7 +16,7 @@
 #include "compression/warm_up.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
-#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "report/scale_table.hpp"
 #include "runtime/host.hpp"
 #include "runtime/launcher.hpp"
@@ -124,7 +124,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.meshes = parse_meshes(f.text("mesh"));
   o.factors.accumulates.clear();
   for (auto n : parse_counts("--accumulate", f.text("accumulate"), 1, 1u << 20)) o.factors.accumulates.push_back(n);
-  o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce);
+  o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
   o.factors.codecs = compression::as_timed(parse_codecs(f.text("codec")));
   o.factors.transports = parse_transports(f.text("transport"));
   o.factors.overlaps = parse_overlaps(f.text("overlap"));
@@ -147,7 +147,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
     // A row that says why it cannot be measured is an answer to its flags as well.
-    used |= p.impossible.empty() ? bench::factors_of(p) : bench::factors_of(p.strategy->info().speech);
+    used |= p.impossible.empty() ? bench::factors_of(p) : bench::factors_of(p.strategy->info().communication);
   }
   refuse_unused("scale", f, used);
   return o;

@@ -2,9 +2,9 @@
 #include <cstdio>
 #include <sstream>
 
-#include "bench/strategy_row.hpp"
-#include "bench/timeline.hpp"
-#include "bench/train.hpp"
+#include "bench/train/strategy_row.hpp"
+#include "bench/train/timeline.hpp"
+#include "bench/train/train.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
@@ -14,7 +14,7 @@
 #include "compression/momentum_correction.hpp"
 #include "compression/warm_up.hpp"
 #include "core/format.hpp"
-#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "report/train_table.hpp"
 #include "runtime/progress.hpp"
@@ -103,10 +103,11 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   c.strategy = only_one("--strategy", strategies);
   c.mesh = only_one("--mesh", parse_meshes(f.text("mesh")));
   c.accumulate = parse_count("--accumulate", f.text("accumulate"), 1, 1u << 20);
-  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::Goal::all_reduce));
+  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce));
   c.codec = only_one("--codec", parse_codecs(f.text("codec")));
   c.transport = only_one("--transport", parse_transports(f.text("transport")));
-  c.overlap = bench::resolve(only_one("--overlap", parse_overlaps(f.text("overlap"))), c.strategy->info().speech, at);
+  c.overlap =
+      bench::resolve(only_one("--overlap", parse_overlaps(f.text("overlap"))), c.strategy->info().communication, at);
   c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
   const auto& usual = c.strategy->info();
   const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
@@ -145,8 +146,8 @@ std::string step_text(const bench::TrainOptions& o, std::size_t batch) {
 std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l) {
   const auto applies = bench::factors_of(c, l);
   std::string codec = applies.codec && c.codec ? " " + c.codec->label : "";
-  const bool dense_weights = c.strategy->info().speech == dataparallel::Speech::mail && !codec.empty() &&
-                             !dataparallel::Coding::why_dense_weights(*c.codec).empty();
+  const bool dense_weights = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server &&
+                             !codec.empty() && !dataparallel::Coding::why_dense_weights(*c.codec).empty();
   return fmt::format("{}{}{}", applies.algorithm ? " " + c.algorithm->name : "", codec,
                      dense_weights ? " (weights dense)" : "");
 }
@@ -178,7 +179,7 @@ bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& 
 
 /// Epochs are known here, and with them the usual length of a warm-up. Servers have none.
 compression::CodecChoicePtr warming_up(const bench::TrainingConfig& c, std::size_t steps_per_epoch) {
-  if (c.strategy->info().speech == dataparallel::Speech::mail) return c.codec;
+  if (c.strategy->info().communication == dataparallel::CommunicationPattern::client_server) return c.codec;
   return compression::with_warm_up(c.codec, compression::warm_up_epochs * steps_per_epoch);
 }
 

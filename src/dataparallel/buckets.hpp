@@ -14,7 +14,7 @@ struct Bucket {
   std::size_t first_tensor, tensors;
   std::size_t offset, count;                      ///< elements
   std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, where they lie in the bucket
-  allreduce::Contents contents() const { return {.first = offset, .tensors = parts}; }
+  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
 };
 
 /// The first bucket is at most 1 MiB, so that communication starts early, the others at most `bucket_bytes`, as in

@@ -9,7 +9,7 @@
 
 #include "allreduce/collective.hpp"
 #include "dataparallel/intervals.hpp"
-#include "dataparallel/mail.hpp"
+#include "dataparallel/message.hpp"
 #include "dataparallel/operation.hpp"
 #include "model/compute.hpp"
 #include "runtime/buffer.hpp"
@@ -47,8 +47,9 @@ class Fabric {
   /// Collective over everybody. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
-  /// In place. average: the sum divided by the group's size. `contents`: for codecs, whose business tensors are.
-  virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {}, const allreduce::Contents& contents = {}) = 0;
+  /// In place. average: the sum divided by the group's size. `tensor_layout`: for codecs, whose business tensors are.
+  virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {},
+                            const allreduce::TensorLayout& tensor_layout = {}) = 0;
   /// In place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value, what
   /// the others hold is undefined.
   virtual Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready = {}) = 0;
@@ -61,10 +62,10 @@ class Fabric {
   virtual void wait(const Ticket&) = 0;
 
   /// Collective over the group. Before any call is under way.
-  virtual Ports open(Group, const MailOptions&) = 0;
+  virtual Ports open(Group, const PortOptions&) = 0;
   /// Starts a program beside this one. Its fabric has computation, a clock and the ports that were opened here; it must
   /// make no other call. Give it nothing that ends before `join`.
-  virtual std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) = 0;
+  virtual std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) = 0;
   /// Zeroed memory that all calls take, until the fabric ends. Errors: BackendError when there is none left.
   virtual std::span<float> memory(std::size_t floats) = 0;
 

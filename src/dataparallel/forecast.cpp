@@ -2,16 +2,18 @@
 
 #include <algorithm>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 
 namespace gradmeter::dataparallel {
 
 namespace {
 
 /// As fabrics choose: other collectives than all-reduce go by the ring where the algorithm has no schedule for them.
-allreduce::AlgorithmPtr algorithm_for(const Scene& s, allreduce::Shape shape, allreduce::Goal goal) {
-  const bool fits = s.algorithm && (goal == allreduce::Goal::all_reduce ||
-                                    (s.algorithm->has_schedule() && s.algorithm->refusal(shape, goal).empty()));
+allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::Shape shape,
+                                      allreduce::CollectiveKind collective_kind) {
+  const bool fits =
+      s.algorithm && (collective_kind == allreduce::CollectiveKind::all_reduce ||
+                      (s.algorithm->has_schedule() && s.algorithm->refusal(shape, collective_kind).empty()));
   return fits ? s.algorithm : allreduce::find_algorithm("ring");
 }
 
@@ -41,26 +43,28 @@ Forecast Forecast::times(std::uint64_t n) const {
           .least_between_nodes = least_between_nodes * n};
 }
 
-allreduce::Shape shape_of(const Scene& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
+allreduce::Shape shape_of(const ForecastInput& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
 
-std::uint64_t least_sent(allreduce::Goal goal, std::uint64_t parties, std::uint64_t bytes) {
-  return (goal == allreduce::Goal::all_reduce ? 2 : 1) * (parties - 1) * bytes;
+std::uint64_t least_sent(allreduce::CollectiveKind collective_kind, std::uint64_t parties, std::uint64_t bytes) {
+  return (collective_kind == allreduce::CollectiveKind::all_reduce ? 2 : 1) * (parties - 1) * bytes;
 }
 
 namespace {
 
 /// A collective on so many bytes, as far as its algorithm does not matter. Ranks that lie in no order may be on one
 /// node.
-Forecast least_of(const Scene& s, allreduce::Goal goal, std::uint64_t bytes) {
+Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
   const allreduce::Shape shape = shape_of(s);
   const std::uint64_t nodes = shape.ranks_per_node > 0 ? std::max(1u, shape.ranks / shape.ranks_per_node) : 1;
-  const std::uint64_t all = least_sent(goal, shape.ranks, bytes);
-  return {.least = all, .least_of_one = all / shape.ranks, .least_between_nodes = least_sent(goal, nodes, bytes)};
+  const std::uint64_t all = least_sent(collective_kind, shape.ranks, bytes);
+  return {.least = all,
+          .least_of_one = all / shape.ranks,
+          .least_between_nodes = least_sent(collective_kind, nodes, bytes)};
 }
 
 /// A buffer of so many bytes in so many slices.
 void add_calls(Forecast& f, const allreduce::StatedCost& cost, std::uint64_t slices, std::uint64_t bytes,
-               allreduce::Link link) {
+               allreduce::LinkModel link) {
   f.bytes += cost.sent * bytes;
   f.messages += cost.messages * slices;
   f.seconds += cost.sent_per_rank_max * static_cast<double>(bytes) / link.bytes_per_s;
@@ -68,58 +72,59 @@ void add_calls(Forecast& f, const allreduce::StatedCost& cost, std::uint64_t sli
 
 }  // namespace
 
-Forecast forecast_collective(const Scene& s, allreduce::Goal goal, std::size_t elements) {
+Forecast forecast_collective(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::size_t elements) {
   if (s.ranks < 2) return {};
   const allreduce::Shape shape = shape_of(s);
-  const auto algorithm = algorithm_for(s, shape, goal);
-  Forecast out = least_of(s, goal, elements * sizeof(float));
+  const auto algorithm = algorithm_for(s, shape, collective_kind);
+  Forecast out = least_of(s, collective_kind, elements * sizeof(float));
   out.known = algorithm->has_schedule();
-  if (out.known) add_calls(out, algorithm->cost(shape, goal), 1, elements * sizeof(float), s.link);
+  if (out.known) add_calls(out, algorithm->cost(shape, collective_kind), 1, elements * sizeof(float), s.link);
   return out;
 }
 
 namespace {
 
-allreduce::ExecutorOptions calls_of(const Scene& s) {
+allreduce::ExecutorOptions calls_of(const ForecastInput& s) {
   return {.placement = allreduce::Placement::in_place,
           .max_bytes = s.max_call_bytes ? s.max_call_bytes : s.elements * sizeof(float),
           .message_bytes = s.message_bytes ? s.message_bytes : runtime::longest_usual_message};
 }
 
 /// By the executor, cut as it cuts.
-Forecast forecast_part(const Scene& s, const allreduce::CallPart& part) {
+Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
   const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
-  Forecast out = least_of(s, part.goal, part.most ? 0 : bytes);
+  Forecast out = least_of(s, part.collective_kind, part.most ? 0 : bytes);
   out.known = part.algorithm->has_schedule() && !part.most;
   if (!part.algorithm->has_schedule()) return out;
   const allreduce::Shape shape = shape_of(s);
-  const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.goal)};
+  const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
   allreduce::ExecutorOptions o = calls_of(s);
   o.codec = part.codec;
   const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
   out.most = part.most;
-  add_calls(out, part.algorithm->cost(shape, part.goal), slices.count(),
+  add_calls(out, part.algorithm->cost(shape, part.collective_kind), slices.count(),
             allreduce::Executor::buffer_bytes(o, slices, part.element_bytes), s.link);
   return out;
 }
 
 }  // namespace
 
-Forecast forecast_all_reduce(const Scene& s, std::size_t elements, const allreduce::Contents& contents) {
-  if (!s.codec || s.ranks < 2) return forecast_collective(s, allreduce::Goal::all_reduce, elements);
+Forecast forecast_all_reduce(const ForecastInput& s, std::size_t elements,
+                             const allreduce::TensorLayout& tensor_layout) {
+  if (!s.codec || s.ranks < 2) return forecast_collective(s, allreduce::CollectiveKind::all_reduce, elements);
   const auto algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring");
   const allreduce::CodedRequest request{
       .codec = *s.codec, .algorithm = *algorithm, .shape = shape_of(s), .options = calls_of(s)};
-  if (!allreduce::codec_refusal(request, allreduce::Goal::all_reduce, {}).empty()) return {.known = false};
+  if (!allreduce::codec_refusal(request, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.known = false};
   Forecast out;
-  for (const auto& part : allreduce::coded_call_parts(request, elements, contents.tensors)) {
+  for (const auto& part : allreduce::coded_call_parts(request, elements, tensor_layout.tensors)) {
     out += forecast_part(s, part);
   }
   return out;
 }
 
-Forecast forecast_messages(const Scene& s, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes) {
+Forecast forecast_messages(const ForecastInput& s, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes) {
   return {.bytes = senders * bytes,
           .messages = senders * messages,
           .seconds = static_cast<double>(bytes) / s.link.bytes_per_s,

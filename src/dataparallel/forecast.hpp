@@ -5,8 +5,8 @@
 #include <span>
 
 #include "allreduce/compressed/compressed.hpp"
-#include "allreduce/hockney.hpp"
 #include "allreduce/registry.hpp"
+#include "allreduce/schedule/hockney.hpp"
 #include "compression/registry.hpp"
 #include "model/model.hpp"
 
@@ -28,7 +28,7 @@ struct Forecast {
 };
 
 /// What a forecast is for.
-struct Scene {
+struct ForecastInput {
   std::uint32_t ranks = 1;  ///< of the axis, servers among them
   std::span<const model::Tensor> tensors = {};
   std::size_t elements = 0;  ///< of the flat buffer
@@ -37,7 +37,7 @@ struct Scene {
   std::optional<std::uint32_t> ranks_per_node = {};  ///< as allreduce::shape_of has it; empty: all on one
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: none
-  allreduce::Link link = {};
+  allreduce::LinkModel link = {};
   /// Of calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all elements
   /// at once.
   std::size_t message_bytes = 0, max_call_bytes = 0;
@@ -46,16 +46,16 @@ struct Scene {
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
-allreduce::Shape shape_of(const Scene&);
+allreduce::Shape shape_of(const ForecastInput&);
 /// What `parties` (ranks, or nodes as wholes) must send together so that all of them learn `bytes`, of which each has a
 /// part, or that sums over all of them are somewhere: (P-1)·bytes; for an all-reduce, which is both, twice that.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
-std::uint64_t least_sent(allreduce::Goal, std::uint64_t parties, std::uint64_t bytes);
+std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the scene's axis, by its algorithm's stated cost. Codecs do not apply.
-Forecast forecast_collective(const Scene&, allreduce::Goal, std::size_t elements);
+Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
 /// One all-reduce with the scene's codec, if there is one, by what it comes down to.
-Forecast forecast_all_reduce(const Scene&, std::size_t elements, const allreduce::Contents&);
+Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
 /// `messages` messages from each of so many ranks, of so many bytes together for a rank.
-Forecast forecast_messages(const Scene&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
+Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

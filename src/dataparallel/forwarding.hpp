@@ -12,8 +12,9 @@ class Forwarding : public Fabric {
   int rank(Group g) const override { return inner_.rank(g); }
   int size(Group g) const override { return inner_.size(g); }
   Group split(int color, int key) override { return inner_.split(color, key); }
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
-    return inner_.all_reduce(g, b, op, std::move(r), contents);
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
+                    const allreduce::TensorLayout& tensor_layout) override {
+    return inner_.all_reduce(g, b, op, std::move(r), tensor_layout);
   }
   Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) override {
     return inner_.reduce_scatter(g, b, op, std::move(r));
@@ -23,8 +24,8 @@ class Forwarding : public Fabric {
   Ticket send(Group g, int peer, ConstBuffer b, Ready r) override { return inner_.send(g, peer, b, std::move(r)); }
   Ticket receive(Group g, int peer, Buffer b) override { return inner_.receive(g, peer, b); }
   void wait(const Ticket& t) override { inner_.wait(t); }
-  Ports open(Group g, const MailOptions& o) override { return inner_.open(g, o); }
-  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override {
+  Ports open(Group g, const PortOptions& o) override { return inner_.open(g, o); }
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override {
     return inner_.launch(std::move(program));
   }
   std::span<float> memory(std::size_t floats) override { return inner_.memory(floats); }

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -40,20 +40,20 @@ class FaultyPort final : public Port {
     if (room) drafts_[to] = *room;
     return room;
   }
-  Ticket post(int to, const MailHeader& h, const char* label) override {
+  Ticket post(int to, const MessageHeader& h, const char* label) override {
     if (h.bytes > 0) {
       if (const auto number = calls_->next()) spoil_payload(drafts_[to].first(h.bytes), h, *number);
     }
     return inner_->post(to, h, label);
   }
-  std::optional<Mail> next(const char* why, double deadline, int of) override {
+  std::optional<Message> next(const char* why, double deadline, int of) override {
     return inner_->next(why, deadline, of);
   }
   bool lossy() const override { return inner_->lossy(); }
 
  private:
   /// Of what is encoded the last byte, which holds a value, or nothing, and never a length.
-  static void spoil_payload(std::span<std::byte> payload, const MailHeader& h, std::uint64_t number) {
+  static void spoil_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
     if (payload.size() == h.count * sizeof(float)) {
       spoil(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);
     } else {
@@ -87,9 +87,10 @@ Ticket Injecting::watch(Ticket t, Buffer result) {
   return t;
 }
 
-Ticket Injecting::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) {
+Ticket Injecting::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
+                             const allreduce::TensorLayout& tensor_layout) {
   drop(b);
-  return watch(inner_.all_reduce(g, b, op, std::move(r), contents), b);
+  return watch(inner_.all_reduce(g, b, op, std::move(r), tensor_layout), b);
 }
 
 Ticket Injecting::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
@@ -116,17 +117,17 @@ void Injecting::wait(const Ticket& t) {
   faults_.erase(it);
 }
 
-Ports Injecting::open(Group g, const MailOptions& o) {
+Ports Injecting::open(Group g, const PortOptions& o) {
   Ports p = inner_.open(g, o);
   p.worker = std::make_unique<FaultyPort>(std::move(p.worker), calls_);
   p.server = std::make_unique<FaultyPort>(std::move(p.server), calls_);
   return p;
 }
 
-std::unique_ptr<Companion> Injecting::launch(std::function<void(Fabric&)> program) {
+std::unique_ptr<BackgroundTask> Injecting::launch(std::function<void(Fabric&)> program) {
   return inner_.launch([slow = slow_, calls = calls_, program = std::move(program)](Fabric& f) {
-    Injecting beside(f, slow, calls);
-    program(beside);
+    Injecting background(f, slow, calls);
+    program(background);
   });
 }
 

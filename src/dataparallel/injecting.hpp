@@ -41,14 +41,14 @@ class Injecting final : public Forwarding {
   /// What `injection` holds for this rank of the world.
   Injecting(Fabric& inner, const core::Injection& injection, int rank);
 
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::Contents&) override;
+  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
   Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
   Ticket all_gather(Group, Buffer, Ready) override;
   Ticket broadcast(Group, Buffer, int root, Ready) override;
   Ticket receive(Group, int peer, Buffer) override;
   void wait(const Ticket&) override;
-  Ports open(Group, const MailOptions&) override;
-  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
+  Ports open(Group, const PortOptions&) override;
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
 
  private:

@@ -105,7 +105,7 @@ MeshShape MeshShape::complete(int world) const {
 }
 
 MeshPlace MeshShape::place(int rank) const {
-  return {.data = rank / copy_ranks(), .stage = rank / tensor % pipeline, .tensor = rank % tensor};
+  return {.data = rank / replica_ranks(), .stage = rank / tensor % pipeline, .tensor = rank % tensor};
 }
 
 int MeshShape::rank(MeshPlace p) const { return (p.data * pipeline + p.stage) * tensor + p.tensor; }
@@ -122,18 +122,18 @@ model::Part MeshShape::part(MeshPlace p, std::size_t micro_batches, std::size_t 
 }
 
 int Mesh::groups(const MeshShape& s) {
-  return (s.copy_ranks() > 1 ? 1 : 0) + (s.tensor > 1 ? 1 : 0) + (s.pipeline > 1 ? 1 : 0);
+  return (s.replica_ranks() > 1 ? 1 : 0) + (s.tensor > 1 ? 1 : 0) + (s.pipeline > 1 ? 1 : 0);
 }
 
 // The decisions depend on the shape alone, so all ranks split equally often.
 Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
     : shape_(shape.complete(fabric.size(everybody))), place_(shape_.place(fabric.rank(everybody))) {
-  if (shape_.copy_ranks() > 1) data_ = fabric.split(place_.stage * shape_.tensor + place_.tensor, place_.data);
+  if (shape_.replica_ranks() > 1) data_ = fabric.split(place_.stage * shape_.tensor + place_.tensor, place_.data);
   if (shape_.tensor > 1) tensor_ = fabric.split(place_.data * shape_.pipeline + place_.stage, place_.tensor);
   if (shape_.pipeline > 1) pipeline_ = fabric.split(place_.data * shape_.tensor + place_.tensor, place_.stage);
 }
 
-void Mesh::tell(Fabric& fabric, std::span<float> values) const {
+void Mesh::send_to_replica(Fabric& fabric, std::span<float> values) const {
   const int last = shape_.pipeline - 1;
   if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0, fabric.record()));
   if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last, fabric.record()));
@@ -156,19 +156,20 @@ model::TransferPtr FabricPeers::receive(model::Neighbour from, std::span<float> 
   return std::make_unique<FabricTransfer>(fabric_, fabric_.receive(mesh_.pipeline(), rank_of(from), values));
 }
 
-Forecast forecast_stage(const Scene& scene, int tensor_ranks, const model::PeerTraffic& traffic) {
-  Scene s = scene;
+Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, const model::PeerTraffic& traffic) {
+  ForecastInput s = forecast_input;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
   s.ranks_per_node.reset();  // tensor ranks are neighbours
   Forecast all = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
-  for (const std::size_t floats : traffic.sums) all += forecast_collective(s, allreduce::Goal::all_reduce, floats);
+  for (const std::size_t floats : traffic.sums)
+    all += forecast_collective(s, allreduce::CollectiveKind::all_reduce, floats);
   return all;
 }
 
 namespace {
 
-Forecast forecast_norms(const Scene& scene, int tensor_ranks, std::span<const model::Tensor> tensors) {
-  Scene s = scene;
+Forecast forecast_norms(const ForecastInput& forecast_input, int tensor_ranks, std::span<const model::Tensor> tensors) {
+  ForecastInput s = forecast_input;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
   s.ranks_per_node.reset();
   const auto parts = std::ranges::count_if(tensors, &model::Tensor::is_part);
@@ -177,17 +178,17 @@ Forecast forecast_norms(const Scene& scene, int tensor_ranks, std::span<const mo
 
 }  // namespace
 
-Forecast forecast_copy(const Scene& scene, const MeshShape& shape, int stage, const model::Model& model,
-                       std::size_t batch, const CopyWork& work) {
-  Forecast all = forecast_stage(scene, shape.tensor, model.pass_traffic(batch)).times(work.passes);
-  all += forecast_stage(scene, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
+Forecast forecast_replica(const ForecastInput& forecast_input, const MeshShape& shape, int stage,
+                          const model::Model& model, std::size_t batch, const ReplicaWork& work) {
+  Forecast all = forecast_stage(forecast_input, shape.tensor, model.pass_traffic(batch)).times(work.passes);
+  all += forecast_stage(forecast_input, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
   for (const Bucket& b : work.updates) {
     if (work.shares_norms)
-      all += forecast_norms(scene, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
+      all += forecast_norms(forecast_input, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
   }
-  if (stage + 1 == shape.pipeline && work.told > 0) {
-    const auto others = static_cast<std::uint64_t>(shape.copy_ranks() - 1);
-    all += forecast_messages(scene, 1, others, others * work.told * sizeof(float));
+  if (stage + 1 == shape.pipeline && work.replica_floats > 0) {
+    const auto others = static_cast<std::uint64_t>(shape.replica_ranks() - 1);
+    all += forecast_messages(forecast_input, 1, others, others * work.replica_floats * sizeof(float));
   }
   return all;
 }

@@ -8,7 +8,7 @@
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/forecast.hpp"
-#include "dataparallel/rule.hpp"
+#include "dataparallel/optimizer.hpp"
 #include "model/part.hpp"
 #include "model/peers.hpp"
 
@@ -25,8 +25,8 @@ struct MeshShape {
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 
-  int copy_ranks() const { return tensor * pipeline; }  ///< that hold one copy together
-  int ranks() const { return data * copy_ranks(); }     ///< once complete
+  int replica_ranks() const { return tensor * pipeline; }  ///< that hold one copy together
+  int ranks() const { return data * replica_ranks(); }     ///< once complete
   /// With `data` filled up. Errors: UsageError when so many ranks do not make the mesh.
   MeshShape complete(int world) const;
   MeshPlace place(int rank) const;
@@ -56,7 +56,7 @@ class Mesh {
   /// Of the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its copy, which call together. By
   /// messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
   /// Cost: each of the others gets one message.
-  void tell(Fabric&, std::span<float> values) const;
+  void send_to_replica(Fabric&, std::span<float> values) const;
   /// How many groups besides everybody, so that a fabric can be given memory for them.
   static int groups(const MeshShape&);
 
@@ -89,18 +89,18 @@ class FabricPeers final : public model::Peers {
 
 /// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
 /// replaced by the tensor ranks.
-Forecast forecast_stage(const Scene&, int tensor_ranks, const model::PeerTraffic&);
+Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
 /// What a step asks of the ranks that hold one copy of the model together.
-struct CopyWork {
+struct ReplicaWork {
   std::size_t passes = 1, forwards = 0;  ///< forward and backward; forward alone
-  std::size_t told = 0;                  ///< floats that the rank with the loss tells the others
+  std::size_t replica_floats = 0;        ///< floats that the rank with the loss tells the others
   std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
   bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
 };
 /// What the tensor ranks of one stage send together in one step; what is told is counted with the last stage. The model
 /// is a part of that stage's.
-Forecast forecast_copy(const Scene&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
-                       const CopyWork&);
+Forecast forecast_replica(const ForecastInput&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
+                          const ReplicaWork&);
 
 }  // namespace gradmeter::dataparallel

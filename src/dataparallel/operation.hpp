@@ -8,12 +8,12 @@
 namespace gradmeter::dataparallel {
 
 /// From when on a call's data may be read: recorded behind the computation so far, as cudaEventRecord does it.
-class Event {
+class ReadyEvent {
  public:
-  virtual ~Event() = default;
+  virtual ~ReadyEvent() = default;
   virtual bool reached() const = 0;
 };
-using Ready = std::shared_ptr<const Event>;  ///< null: at once
+using Ready = std::shared_ptr<const ReadyEvent>;  ///< null: at once
 
 /// What became of a call, in the fabric's own clock [s]: the host's, a stream's events, or virtual time.
 struct Completion {

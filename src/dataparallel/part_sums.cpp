@@ -13,8 +13,9 @@ std::size_t GroupSums::memory_bytes(int ranks, std::size_t most) {
   return gathered_floats(ranks, most) * sizeof(float) + memory_page_bytes;
 }
 
-Forecast GroupSums::predict(const Scene& s, std::size_t values) {
-  return forecast_collective(s, allreduce::Goal::all_gather, gathered_floats(static_cast<int>(s.ranks), values));
+Forecast GroupSums::predict(const ForecastInput& s, std::size_t values) {
+  return forecast_collective(s, allreduce::CollectiveKind::all_gather,
+                             gathered_floats(static_cast<int>(s.ranks), values));
 }
 
 void GroupSums::sum(std::span<double> values) {

@@ -4,7 +4,7 @@
 
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/forecast.hpp"
-#include "dataparallel/rule.hpp"
+#include "dataparallel/optimizer.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -24,7 +24,7 @@ class GroupSums final : public PartSums {
     return 2 * values * static_cast<std::size_t>(ranks);
   }
   /// Of the scene's ranks together.
-  static Forecast predict(const Scene&, std::size_t values);
+  static Forecast predict(const ForecastInput&, std::size_t values);
 
  private:
   Fabric& fabric_;

@@ -8,7 +8,7 @@ namespace {
 
 class WatchedPort final : public Port {
  public:
-  using Mark = std::function<bool(MailHeader&)>;  ///< says whether to keep
+  using Mark = std::function<bool(MessageHeader&)>;  ///< says whether to keep
   struct Watchers {
     Mark mark;
     std::function<void(const Ticket&)> keep;
@@ -17,19 +17,19 @@ class WatchedPort final : public Port {
   };
   WatchedPort(std::unique_ptr<Port> inner, Watchers w) : inner_(std::move(inner)), watchers_(std::move(w)) {}
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
-  Ticket post(int to, const MailHeader& given, const char* label) override {
-    MailHeader header = given;
+  Ticket post(int to, const MessageHeader& given, const char* label) override {
+    MessageHeader header = given;
     const bool kept = watchers_.mark(header);
     Ticket t = inner_->post(to, header, label);
     if (kept) watchers_.keep(t);
     return t;
   }
-  std::optional<Mail> next(const char* why, double deadline, int of) override {
+  std::optional<Message> next(const char* why, double deadline, int of) override {
     if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // a look in passing is no wait
     const double begin = watchers_.now();
-    auto mail = inner_->next(why, deadline, of);
+    auto message = inner_->next(why, deadline, of);
     watchers_.waited(why, begin);
-    return mail;
+    return message;
   }
   bool lossy() const override { return inner_->lossy(); }
 
@@ -39,43 +39,45 @@ class WatchedPort final : public Port {
 };
 
 /// The fabric of a program beside the worker, with everything it computes in the ledger.
-class Beside final : public Forwarding {
+class LoggedBackgroundFabric final : public Forwarding {
  public:
-  Beside(Fabric& inner, Ledger& ledger) : Forwarding(inner), ledger_(ledger) { inner_.log_to(&log_); }
-  ~Beside() override { inner_.log_to(nullptr); }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
+  LoggedBackgroundFabric(Fabric& inner, BackgroundLog& ledger) : Forwarding(inner), background_log_(ledger) {
+    inner_.log_to(&log_);
+  }
+  ~LoggedBackgroundFabric() override { inner_.log_to(nullptr); }
+  LoggedBackgroundFabric(const LoggedBackgroundFabric&) = delete;
+  LoggedBackgroundFabric& operator=(const LoggedBackgroundFabric&) = delete;
 
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     inner_.compute(label, cost, work);
-    ledger_.add(log_);
+    background_log_.add(log_);
     log_.clear();
   }
   void log_to(ComputeLog*) override {}
 
  private:
-  Ledger& ledger_;
+  BackgroundLog& background_log_;
   ComputeLog log_;
 };
 
 }  // namespace
 
-void Ledger::keep(bool yes) {
+void BackgroundLog::keep(bool yes) {
   const std::lock_guard lock(mutex_);
   keep_ = yes;
 }
 
-void Ledger::add(const ComputeLog& log) {
+void BackgroundLog::add(const ComputeLog& log) {
   const std::lock_guard lock(mutex_);
   if (keep_) record_.computations.insert(record_.computations.end(), log.begin(), log.end());
 }
 
-void Ledger::add(const Ticket& t) {
+void BackgroundLog::add(const Ticket& t) {
   const std::lock_guard lock(mutex_);
   under_way_.push_back(t);
 }
 
-void Ledger::sweep() {
+void BackgroundLog::sweep() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
     if (keep_) record_.calls.push_back({(*it)->label(), (*it)->completion()});
@@ -92,19 +94,19 @@ void Totals::add(const Completion& c) {
   ++calls;
 }
 
-StepRecord Ledger::take() {
+StepRecord BackgroundLog::take() {
   const std::lock_guard lock(mutex_);
   sweep();
   return std::exchange(record_, {});
 }
 
-Totals Ledger::totals() {
+Totals BackgroundLog::totals() {
   const std::lock_guard lock(mutex_);
   sweep();
   return totals_;
 }
 
-void Ledger::add_done(const Completion& c) {
+void BackgroundLog::add_done(const Completion& c) {
   const std::lock_guard lock(mutex_);
   totals_.add(c);
 }
@@ -128,7 +130,7 @@ const StepRecord& Probe::end_step() {
       std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = first_done; it != tickets_.end(); ++it) {
     record_.calls.push_back({(*it)->label(), (*it)->completion()});
-    ledger_.add_done((*it)->completion());
+    background_log_.add_done((*it)->completion());
     kept_.push_back(std::move(*it));
   }
   tickets_.erase(first_done, tickets_.end());
@@ -136,21 +138,22 @@ const StepRecord& Probe::end_step() {
 }
 
 Totals Probe::totals() {
-  Totals sum = ledger_.totals();
+  Totals sum = background_log_.totals();
   for (const Ticket& t : tickets_) {
     if (t->done()) sum.add(t->completion());
   }
   return sum;
 }
 
-bool Ledger::idle() {
+bool BackgroundLog::idle() {
   const std::lock_guard lock(mutex_);
   sweep();
   return under_way_.empty();
 }
 
 bool Probe::idle() {
-  return ledger_.idle() && std::all_of(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return t->done(); });
+  return background_log_.idle() &&
+         std::all_of(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return t->done(); });
 }
 
 void Probe::wait(const Ticket& t) {
@@ -163,13 +166,13 @@ void Probe::note_wait(std::string_view why, double begin) {
   if (in_step_ && inner_.now() > begin) record_.waits.push_back({why, {begin, inner_.now()}});
 }
 
-Ports Probe::open(Group g, const MailOptions& o) {
+Ports Probe::open(Group g, const PortOptions& o) {
   Ports p = inner_.open(g, o);
-  const auto worker = [this](MailHeader& h) {
-    if (!in_step_) h.beside = 1;
+  const auto worker = [this](MessageHeader& h) {
+    if (!in_step_) h.outside_step = 1;
     return in_step_;
   };
-  const auto server = [](const MailHeader& h) { return h.beside == 0; };
+  const auto server = [](const MessageHeader& h) { return h.outside_step == 0; };
   p.worker = std::make_unique<WatchedPort>(
       std::move(p.worker), WatchedPort::Watchers{.mark = worker,
                                                  .keep = [this](const Ticket& t) { keep(t); },
@@ -178,14 +181,14 @@ Ports Probe::open(Group g, const MailOptions& o) {
   p.server = std::make_unique<WatchedPort>(
       std::move(p.server),
       WatchedPort::Watchers{
-          .mark = server, .keep = [this](const Ticket& t) { ledger_.add(t); }, .now = {}, .waited = {}});
+          .mark = server, .keep = [this](const Ticket& t) { background_log_.add(t); }, .now = {}, .waited = {}});
   return p;
 }
 
-std::unique_ptr<Companion> Probe::launch(std::function<void(Fabric&)> program) {
+std::unique_ptr<BackgroundTask> Probe::launch(std::function<void(Fabric&)> program) {
   return inner_.launch([this, program = std::move(program)](Fabric& f) {
-    Beside beside(f, ledger_);
-    program(beside);
+    LoggedBackgroundFabric background(f, background_log_);
+    program(background);
   });
 }
 

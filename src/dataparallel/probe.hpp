@@ -18,7 +18,7 @@ struct Totals {
 };
 
 /// What programs beside the worker did. Any thread.
-class Ledger {
+class BackgroundLog {
  public:
   /// Records are kept until somebody takes them, if at all; totals always.
   void keep(bool);
@@ -55,15 +55,16 @@ class Probe final : public Forwarding {
   /// `begin_step`.
   const StepRecord& end_step();
   /// What servers beside the worker did since the last time, if it is kept.
-  StepRecord take_beside() { return ledger_.take(); }
-  void keep_beside(bool yes) { ledger_.keep(yes); }
+  StepRecord take_background() { return background_log_.take(); }
+  void keep_background(bool yes) { background_log_.keep(yes); }
   /// Of all steps so far, as far as it is done.
   Totals totals();
   /// No call of any step is under way, here or beside.
   bool idle();
 
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) override {
-    return keep(inner_.all_reduce(g, b, op, std::move(r), contents));
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
+                    const allreduce::TensorLayout& tensor_layout) override {
+    return keep(inner_.all_reduce(g, b, op, std::move(r), tensor_layout));
   }
   Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) override {
     return keep(inner_.reduce_scatter(g, b, op, std::move(r)));
@@ -77,8 +78,8 @@ class Probe final : public Forwarding {
   }
   Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
   void wait(const Ticket&) override;
-  Ports open(Group, const MailOptions&) override;
-  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override;
+  Ports open(Group, const PortOptions&) override;
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
 
  private:
   void note_wait(std::string_view why, double begin);
@@ -90,7 +91,7 @@ class Probe final : public Forwarding {
   std::vector<Ticket> tickets_;  ///< posted in a step, not done when it ended
   std::vector<Ticket> kept_;     ///< of the record: it has their labels
   bool in_step_ = false;
-  Ledger ledger_;
+  BackgroundLog background_log_;
 };
 
 }  // namespace gradmeter::dataparallel

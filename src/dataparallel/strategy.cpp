@@ -24,7 +24,7 @@ void Strategy::begin(Worker& w) {
   if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0));
 }
 
-void Strategy::judged(Worker& w, Buffer to) {
+void Strategy::evaluation_weights(Worker& w, Buffer to) {
   std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin());
 }
 

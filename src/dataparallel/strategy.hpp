@@ -36,7 +36,7 @@ class Strategy {
   /// What `begin` will take from the fabric at most [bytes].
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// Why it cannot be had with this rule among so many ranks; empty: it can.
-  virtual std::string refusal(const Rule&, int ranks) const { return (void)ranks, std::string(); }
+  virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
   /// Once, before the first step, on all ranks of the axis: they begin with rank 0's weights.
   virtual void begin(Worker&);
@@ -49,15 +49,17 @@ class Strategy {
   virtual void settle(Worker&) {}
   /// The weights that the run would hand over now go to `to`: the servers', the mean, or this worker's own. All workers
   /// must call it, all settled; it changes nothing.
-  virtual void judged(Worker&, Buffer to);
+  virtual void evaluation_weights(Worker&, Buffer to);
   /// After the last step, on all ranks: servers end.
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
   /// Of an axis, along it.
-  virtual Forecast predict(const Scene&) const = 0;
+  virtual Forecast predict(const ForecastInput&) const = 0;
   /// What a step asks of the ranks of one copy of the model; whose optimizer it is does not matter.
-  virtual CopyWork copy_work(const Scene& s) const { return {.updates = make_buckets(s.tensors, s.elements, 0)}; }
+  virtual ReplicaWork replica_work(const ForecastInput& s) const {
+    return {.updates = make_buckets(s.tensors, s.elements, 0)};
+  }
 };
 
 /// What all strategies are made with; each takes what it needs.
@@ -71,21 +73,21 @@ struct StrategyOptions {
 };
 
 /// What a strategy speaks by, and with that which factors mean something to it.
-enum class Speech : std::uint8_t {
-  nothing,      ///< none of them
-  all_reduce,   ///< algorithm, codec, transport, overlap, bucket
-  blocks,       ///< algorithm, transport, overlap, bucket
-  collectives,  ///< algorithm, transport
-  messages,     ///< transport
-  mail          ///< transport, codec, overlap; ranks may be at different steps
+enum class CommunicationPattern : std::uint8_t {
+  nothing,       ///< none of them
+  all_reduce,    ///< algorithm, codec, transport, overlap, bucket
+  blocks,        ///< algorithm, transport, overlap, bucket
+  collectives,   ///< algorithm, transport
+  messages,      ///< transport
+  client_server  ///< transport, codec, overlap; ranks may be at different steps
 };
 
 /// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.
 struct StrategyInfo {
   std::string_view name, parameters, rule, bytes_text, source;
-  Speech speech;
+  CommunicationPattern communication;
   /// The optimizer's state is the strategy's own, made for a part of the weights: a worker needs none.
-  bool own_rule = false;
+  bool own_optimizer = false;
   bool other_work = false;     ///< a step computes something else than the control's: they are not to be compared
   bool keeps_equal;            ///< after every step all workers hold the same bits
   std::string_view optimizer;  ///< usual; empty: it takes none
@@ -101,7 +103,7 @@ class StrategyChoice {
       : name(parsed.canonical()), info_(info), parsed_(std::move(parsed)) {}
   const std::string name;  ///< canonical: equal names mean the same
   const StrategyInfo& info() const { return info_; }
-  bool communicates() const { return info_.speech != Speech::nothing; }
+  bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
   /// The same with other servers. Errors: UsageError where it has none.

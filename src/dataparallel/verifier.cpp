@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "core/format.hpp"
 #include "dataparallel/projection.hpp"
 
@@ -62,7 +62,7 @@ Projection project_tensors(std::span<const float> x, std::span<const allreduce::
 struct Coding {
   std::vector<float> values;
   allreduce::CodingDifference difference;
-  allreduce::Contents contents;
+  allreduce::TensorLayout tensor_layout;
 };
 
 /// sum: within rounding; copy: the bits of what was given; coded: a sum with what encoding changes, and the bits that
@@ -94,8 +94,8 @@ struct Verifier::Messages {
   std::map<int, std::uint64_t> posted_to, posted_from;  ///< how many, by peer
 };
 
-struct Verifier::Circle {
-  explicit Circle(runtime::Communicator c) : communicator(std::move(c)) {}
+struct Verifier::VerifiedGroup {
+  explicit VerifiedGroup(runtime::Communicator c) : communicator(std::move(c)) {}
   runtime::Communicator communicator;
   std::uint64_t calls = 0;
   std::map<std::uint64_t, Call> done;  ///< by number: collectives, in the order in which all ranks post them
@@ -104,7 +104,7 @@ struct Verifier::Circle {
 
 Verifier::Verifier(Fabric& inner, const runtime::Communicator& world, bool coded)
     : Forwarding(inner), world_(world), coded_(coded), armed_(1), called_(1) {
-  circles_.push_back(std::make_unique<Circle>(world.duplicate()));
+  verified_groups_.push_back(std::make_unique<VerifiedGroup>(world.duplicate()));
 }
 Verifier::~Verifier() = default;
 
@@ -115,13 +115,14 @@ void Verifier::begin_step(std::uint64_t number) {
   in_step_ = true;
   step_ = number;
   std::fill(called_.begin(), called_.end(), 0);
-  mail_before_ = mail_.posted() + mail_.received();
+  messages_before_ = message_verifier_.posted() + message_verifier_.received();
 }
 
 void Verifier::end_step() {
   in_step_ = false;
   verified_last_ = false;
-  if (mail_.posted() + mail_.received() != mail_before_) called_[static_cast<std::size_t>(mail_group_.id)] = 1;
+  if (message_verifier_.posted() + message_verifier_.received() != messages_before_)
+    called_[static_cast<std::size_t>(port_group_.id)] = 1;
   for (std::size_t g = 0; g < armed_.size(); ++g) {
     if (!armed_[g] || !called_[g]) continue;
     armed_[g] = 0;
@@ -139,7 +140,7 @@ bool Verifier::takes(Group g) {
 
 Group Verifier::split(int color, int key) {
   const Group g = inner_.split(color, key);
-  circles_.push_back(std::make_unique<Circle>(world_.split(color, key)));
+  verified_groups_.push_back(std::make_unique<VerifiedGroup>(world_.split(color, key)));
   armed_.push_back(0);
   called_.push_back(0);
   return g;
@@ -153,32 +154,33 @@ Ticket Verifier::note(Ticket t, Call c) {
   return t;
 }
 
-std::uint64_t Verifier::next_number(Group g) { return circle(g).calls++; }
+std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++; }
 
-Ticket Verifier::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r, const allreduce::Contents& contents) {
-  if (!takes(g)) return inner_.all_reduce(g, b, op, std::move(r), contents);
+Ticket Verifier::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
+                            const allreduce::TensorLayout& tensor_layout) {
+  if (!takes(g)) return inner_.all_reduce(g, b, op, std::move(r), tensor_layout);
   Call c{.name = "all-reduce", .group = g, .relation = Relation::sum, .result = b, .count = b.count()};
   c.number = next_number(g);
   check_summable(b, op);
   if (op == allreduce::Op::average) c.share = 1.0 / size(g);
-  if (coded_ && !contents.tensors.empty()) return coded_all_reduce(std::move(c), std::move(r), op, contents);
+  if (coded_ && !tensor_layout.tensors.empty()) return coded_all_reduce(std::move(c), std::move(r), op, tensor_layout);
   const Projection mine = project(b.values<float>(), c.number);
   c.given = {mine.product, std::sqrt(mine.square)};
-  return note(inner_.all_reduce(g, b, op, std::move(r), contents), std::move(c));
+  return note(inner_.all_reduce(g, b, op, std::move(r), tensor_layout), std::move(c));
 }
 
-Ticket Verifier::coded_all_reduce(Call c, Ready r, allreduce::Op op, const allreduce::Contents& contents) {
+Ticket Verifier::coded_all_reduce(Call c, Ready r, allreduce::Op op, const allreduce::TensorLayout& tensor_layout) {
   c.relation = Relation::coded;
-  const Projection mine = project_tensors(c.result.values<float>(), contents.tensors, c.number);
+  const Projection mine = project_tensors(c.result.values<float>(), tensor_layout.tensors, c.number);
   c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
   c.given.resize(c.given.size() + halves);
   c.coding = std::make_unique<Coding>();
   Coding& coding = *c.coding;
   coding.values.resize(c.count);
   coding.difference.values = coding.values;
-  coding.contents = contents;
-  coding.contents.difference = &coding.difference;
-  const Ticket t = inner_.all_reduce(c.group, c.result, op, std::move(r), coding.contents);
+  coding.tensor_layout = tensor_layout;
+  coding.tensor_layout.difference = &coding.difference;
+  const Ticket t = inner_.all_reduce(c.group, c.result, op, std::move(r), coding.tensor_layout);
   return note(t, std::move(c));
 }
 
@@ -238,7 +240,7 @@ std::uint64_t message_seed(int from, int to, std::uint64_t number) {
 
 Ticket Verifier::send(Group g, int peer, ConstBuffer b, Ready r) {
   if (takes(g)) {
-    Messages& m = circle(g).messages;
+    Messages& m = verified_group(g).messages;
     m.sent.resize(halves * static_cast<std::size_t>(size(g)));
     const auto seed = message_seed(rank(g), peer, m.posted_to[peer]++);
     add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(peer), halves), hash_of(b, seed));
@@ -248,7 +250,7 @@ Ticket Verifier::send(Group g, int peer, ConstBuffer b, Ready r) {
 
 Ticket Verifier::receive(Group g, int peer, Buffer b) {
   if (!takes(g)) return inner_.receive(g, peer, b);
-  Messages& m = circle(g).messages;
+  Messages& m = verified_group(g).messages;
   m.sent.resize(halves * static_cast<std::size_t>(size(g)));
   Call c{.name = "message", .group = g, .relation = Relation::copy, .result = b, .count = b.count(), .from = peer};
   c.number = m.posted_from[peer]++;
@@ -261,9 +263,9 @@ void Verifier::wait(const Ticket& t) {
   if (it == under_way_.end()) return;
   Call c = std::move(it->second);
   under_way_.erase(it);
-  Circle& circle = this->circle(c.group);
+  VerifiedGroup& verified_group = this->verified_group(c.group);
   if (c.from) {
-    circle.messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+    verified_group.messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
     return;
   }
   if (c.relation == Relation::sum) {
@@ -272,7 +274,7 @@ void Verifier::wait(const Ticket& t) {
     c.hash = hash_of(c.result, c.number);
   }
   if (c.coding) {
-    const auto tensors = c.coding->contents.tensors;
+    const auto tensors = c.coding->tensor_layout.tensors;
     c.product = project_tensors(c.result.values<float>(), tensors, c.number).product;
     c.given[0] += project_tensors(c.coding->values, tensors, c.number).product;
     c.given[1] += std::sqrt(c.coding->difference.squares);
@@ -281,12 +283,13 @@ void Verifier::wait(const Ticket& t) {
   }
   c.ticket.reset();
   const std::uint64_t number = c.number;
-  circle.done.insert_or_assign(number, std::move(c));
+  verified_group.done.insert_or_assign(number, std::move(c));
 }
 
-Ports Verifier::open(Group g, const MailOptions& o) {
-  mail_group_ = g;
-  return mail_.wrap(inner_.open(g, o), [this, g] { return in_step_ && armed_[static_cast<std::size_t>(g.id)] != 0; });
+Ports Verifier::open(Group g, const PortOptions& o) {
+  port_group_ = g;
+  return message_verifier_.wrap(inner_.open(g, o),
+                                [this, g] { return in_step_ && armed_[static_cast<std::size_t>(g.id)] != 0; });
 }
 
 void Verifier::check_summable(const Buffer& b, allreduce::Op op) {
@@ -296,12 +299,12 @@ void Verifier::check_summable(const Buffer& b, allreduce::Op op) {
   }
 }
 
-void Verifier::accuse(std::string what) {
+void Verifier::report_fault(std::string what) {
   if (fault_.empty()) fault_ = std::move(what);
 }
 
 /// Calls and messages of one group. All its ranks must have made the same.
-void Verifier::judge(Circle& c) {
+void Verifier::check_group(VerifiedGroup& c) {
   const runtime::Communicator& comm = c.communicator;
   std::vector<double> all;
   for (const auto& [number, call] : c.done) all.insert(all.end(), call.given.begin(), call.given.end());
@@ -309,12 +312,12 @@ void Verifier::judge(Circle& c) {
   std::array<double, 3> counts{n, n * n, c.messages.sent.empty() ? 0.0 : 1.0};
   comm.sum(std::span<double>(counts));
   if (counts[0] * counts[0] != counts[1] * comm.size()) {
-    accuse("ranks have made different calls in one verified step");
+    report_fault("ranks have made different calls in one verified step");
   } else if (n > 0) {
     comm.sum(std::span<double>(all));
     std::span<const double> rest = all;
     for (const auto& [number, call] : c.done) {
-      judge_call(call, rest.first(call.given.size()));
+      check_call(call, rest.first(call.given.size()));
       rest = rest.subspan(call.given.size());
     }
   }
@@ -323,7 +326,7 @@ void Verifier::judge(Circle& c) {
     sent.resize(halves * static_cast<std::size_t>(comm.size()));
     comm.sum(std::span<double>(sent));
     const auto mine = std::span<const double>(sent).subspan(halves * static_cast<std::size_t>(comm.rank()), halves);
-    if (hash_in(mine) != c.messages.got) accuse("the messages that came are not those that were sent");
+    if (hash_in(mine) != c.messages.got) report_fault("the messages that came are not those that were sent");
   }
   c.done.clear();
   c.messages = {};
@@ -333,31 +336,32 @@ std::string Verifier::text_of(const Call& c) {
   return fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
 }
 
-void Verifier::judge_call(const Call& c, std::span<const double> given) {
-  if (c.relation == Relation::sum) return judge_sum(c, given[c.own] * c.share, given.back() * c.share, deviations);
+void Verifier::check_call(const Call& c, std::span<const double> given) {
+  if (c.relation == Relation::sum) return check_sum(c, given[c.own] * c.share, given.back() * c.share, deviations);
   if (hash_in(given.last(halves)) != c.hash) {
     const bool copy = c.relation == Relation::copy;
-    accuse(fmt::format("{} {}", text_of(c),
-                       copy ? "did not bring what was given" : "has other bits than on the first rank"));
+    report_fault(fmt::format("{} {}", text_of(c),
+                             copy ? "did not bring what was given" : "has other bits than on the first rank"));
   } else if (c.relation == Relation::coded) {
-    judge_sum(c, given[0], given[1], coded_deviations);
+    check_sum(c, given[0], given[1], coded_deviations);
   }
 }
 
 /// norm: of all that was added up, rank by rank.
-void Verifier::judge_sum(const Call& c, double right, double norm, double allowed_deviations) {
-  if (!std::isfinite(norm)) return accuse(text_of(c) + " cannot be judged: it was given numbers that are not finite");
+void Verifier::check_sum(const Call& c, double right, double norm, double allowed_deviations) {
+  if (!std::isfinite(norm))
+    return report_fault(text_of(c) + " cannot be judged: it was given numbers that are not finite");
   const double off = std::fabs(c.product - right), ranks = size(c.group);
   const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
   if (off <= allowed) return;
-  accuse(
+  report_fault(
       fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), off, allowed));
 }
 
 std::string Verifier::verdict() {
-  for (auto& c : circles_) judge(*c);
-  if (std::string mail = mail_.take_fault(); !mail.empty()) accuse(std::move(mail));
-  if (!under_way_.empty()) accuse("a verified call was never waited for, so nothing judges it");
+  for (auto& c : verified_groups_) check_group(*c);
+  if (std::string message = message_verifier_.take_fault(); !message.empty()) report_fault(std::move(message));
+  if (!under_way_.empty()) report_fault("a verified call was never waited for, so nothing judges it");
   under_way_.clear();
   const int first = world_.size() - static_cast<int>(world_.max(fault_.empty() ? 0 : world_.size() - world_.rank()));
   if (first == world_.size()) return {};

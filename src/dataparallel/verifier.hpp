@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dataparallel/forwarding.hpp"
-#include "dataparallel/verified_mail.hpp"
+#include "dataparallel/message_verifier.hpp"
 #include "runtime/mpi.hpp"
 
 namespace gradmeter::dataparallel {
@@ -48,47 +48,47 @@ class Verifier final : public Forwarding {
   /// Has this group made verified calls since `arm`?
   bool verified(Group g) const { return !armed_.at(static_cast<std::size_t>(g.id)); }
   /// Has mail with a payload been verified on its way there and back, since the beginning?
-  bool verified_mail() const { return mail_.posted() > 0 && mail_.received() > 0; }
+  bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }
   /// Collective over everybody, while this rank may use MPI and has waited for all its calls: what was wrong in the
   /// steps verified since the last time, in a line; empty: nothing.
   std::string verdict();
 
   Group split(int color, int key) override;
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::Contents&) override;
+  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
   Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
   Ticket all_gather(Group, Buffer, Ready) override;
   Ticket broadcast(Group, Buffer, int root, Ready) override;
   Ticket send(Group, int peer, ConstBuffer, Ready) override;
   Ticket receive(Group, int peer, Buffer) override;
   void wait(const Ticket&) override;
-  Ports open(Group, const MailOptions&) override;
+  Ports open(Group, const PortOptions&) override;
 
  private:
   struct Call;
   struct Messages;
-  struct Circle;
+  struct VerifiedGroup;
   bool takes(Group);
-  Circle& circle(Group g) { return *circles_[static_cast<std::size_t>(g.id)]; }
+  VerifiedGroup& verified_group(Group g) { return *verified_groups_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
   Ticket note(Ticket, Call);
-  Ticket coded_all_reduce(Call, Ready, allreduce::Op, const allreduce::Contents&);
+  Ticket coded_all_reduce(Call, Ready, allreduce::Op, const allreduce::TensorLayout&);
   static void check_summable(const Buffer&, allreduce::Op);
   static std::string text_of(const Call&);
-  void judge(Circle&);
-  void judge_call(const Call&, std::span<const double> given);
-  void judge_sum(const Call&, double right, double norm, double allowed);
-  void accuse(std::string);
+  void check_group(VerifiedGroup&);
+  void check_call(const Call&, std::span<const double> given);
+  void check_sum(const Call&, double right, double norm, double allowed);
+  void report_fault(std::string);
 
   const runtime::Communicator& world_;
   bool coded_;
   bool in_step_ = false, verified_last_ = false;
-  std::uint64_t step_ = 0, mail_before_ = 0;
+  std::uint64_t step_ = 0, messages_before_ = 0;
   std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has called
-  std::vector<std::unique_ptr<Circle>> circles_;
+  std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
   std::unordered_map<const Operation*, Call> under_way_;
   std::string fault_;  ///< the first on this rank
-  Group mail_group_{};
-  VerifiedMail mail_;
+  Group port_group_{};
+  MessageVerifier message_verifier_;
 };
 
 }  // namespace gradmeter::dataparallel

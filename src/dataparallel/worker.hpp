@@ -4,7 +4,7 @@
 
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/rule.hpp"
+#include "dataparallel/optimizer.hpp"
 #include "model/model.hpp"
 
 namespace gradmeter::dataparallel {
@@ -14,21 +14,21 @@ class Worker final : public model::Computer {
  public:
   /// axis: the ranks that hold the same part of the model and differ in their data; strategies speak to no others.
   /// copy: null where one rank holds a copy of the model; parts: see `parts`.
-  Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Rule& optimizer,
+  Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
          const Mesh* copy = nullptr, PartSums* parts = nullptr)
       : fabric_(fabric),
         axis_(axis),
         model_(model),
         buffers_(buffers),
         optimizer_(optimizer),
-        copy_(copy),
+        replica_(copy),
         parts_(parts) {}
   Fabric& fabric() { return fabric_; }
   Group axis() const { return axis_; }
   int rank() const { return fabric_.rank(axis_); }
   int ranks() const { return fabric_.size(axis_); }
   model::Model& model() { return model_; }
-  Rule& optimizer() { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
   /// For rules that a strategy makes itself: over the ranks that hold the rest of this model's tensors. Null where
   /// there are none, or the run's optimizer has no use for it.
   PartSums* parts() const { return parts_; }
@@ -45,8 +45,8 @@ class Worker final : public model::Computer {
     return model_.pass(*this, buffers_, b, ready);
   }
   /// What the rank knows that has the loss goes to all ranks of this copy of the model. Fabric's memory.
-  void tell_copy(std::span<float> values) {
-    if (copy_) copy_->tell(fabric_, values);
+  void tell_replica(std::span<float> values) {
+    if (replica_) replica_->send_to_replica(fabric_, values);
   }
   /// Applies the optimizer to one range of the flat buffers.
   void update(std::size_t offset, std::size_t count, UpdateStep);
@@ -57,8 +57,8 @@ class Worker final : public model::Computer {
   Group axis_;
   model::Model& model_;
   model::Buffers buffers_;
-  Rule& optimizer_;
-  const Mesh* copy_;
+  Optimizer& optimizer_;
+  const Mesh* replica_;
   PartSums* parts_;
 };
 

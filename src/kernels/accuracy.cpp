@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::kernels {
 

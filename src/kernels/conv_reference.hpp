@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "kernels/judge.hpp"
+#include "kernels/cases/element_check.hpp"
 
 namespace gradmeter::kernels {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "kernels/gemm.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::kernels {
 

@@ -7,7 +7,7 @@
 
 #include "core/random.hpp"
 #include "core/small_float.hpp"
-#include "kernels/random_data.hpp"
+#include "kernels/cases/random_data.hpp"
 
 namespace gradmeter::kernels::onednn {
 namespace {

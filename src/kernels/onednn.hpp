@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/aligned.hpp"
-#include "kernels/problem.hpp"
+#include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels::onednn {
 

@@ -52,7 +52,7 @@ void Scale(float* values, float factor, std::size_t n) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/pointwise.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::kernels {
 

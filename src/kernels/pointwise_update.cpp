@@ -86,7 +86,7 @@ void LstmBf16(const Half* i, const Half* f, const Half* g, const Half* o, Half* 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "kernels/onednn.hpp"
-#include "kernels/problem.hpp"
+#include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels::onednn {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/judge.hpp"
+#include "kernels/cases/element_check.hpp"
 
 namespace gradmeter::kernels {
 

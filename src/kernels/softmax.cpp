@@ -7,7 +7,7 @@
 
 #include "core/format.hpp"
 #include "kernels/pointwise.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::kernels {
 

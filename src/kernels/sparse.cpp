@@ -222,7 +222,7 @@ void Blocked(const SparseMatrix& a, const float* b, std::size_t n, float* c, std
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

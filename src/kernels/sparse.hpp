@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/aligned.hpp"
-#include "kernels/problem.hpp"
+#include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels {
 

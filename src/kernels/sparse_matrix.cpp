@@ -5,7 +5,7 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/random_data.hpp"
+#include "kernels/cases/random_data.hpp"
 #include "kernels/sparse.hpp"
 
 namespace gradmeter::kernels {

@@ -53,7 +53,7 @@ const char* Target() { return hwy::TargetName(HWY_TARGET); }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "kernels/pointwise.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::model {

@@ -8,7 +8,7 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "kernels/pointwise.hpp"
-#include "kernels/shape.hpp"
+#include "kernels/problems/shape.hpp"
 
 namespace gradmeter::model {
 namespace {

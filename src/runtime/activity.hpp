@@ -9,22 +9,22 @@
 namespace gradmeter::runtime {
 
 /// What a rank waits for. Names must live as long as the program: literals, or a registry's.
-struct WaitNote {
+struct WaitInfo {
   const char* operation = nullptr;  ///< "all-reduce ring"
   int peer = -1;                ///< its rank in the world; -1: none in particular (a barrier, a vendor's collective)
   int round = -1, rounds = -1;  ///< counted from 0, printed from 1; -1: no rounds
 };
 
 /// A snapshot of `Activity`. While something moves its fields may belong to two moments; in a hang nothing moves.
-struct Doing {
-  WaitNote wait;                    ///< operation is null when the rank does not wait
+struct ActivitySnapshot {
+  WaitInfo wait;                    ///< operation is null when the rank does not wait
   const char* computing = nullptr;  ///< null when it does not compute
 };
 
 /// "rank 2 waits for rank 3: all-reduce ring, round 5 of 14", "rank 1 computes gemm", ...
-std::string describe(int rank, const Doing& doing);
+std::string describe(int rank, const ActivitySnapshot& doing);
 /// The watchdog's line: the same with how long, and what to make of it.
-std::string describe_hang(int rank, const Doing& doing, core::Seconds silent);
+std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds silent);
 
 /// One rank's board. Every call is a few relaxed loads and stores (about 1 ns): fit for an idle loop.
 /// `beat` alone means progress. A note does not: an idle loop over several slices changes its note for ever.
@@ -32,21 +32,21 @@ class Activity {
  public:
   /// Something moved. Threads may beat at once: one of two beats may be lost, which does not matter, as both moved.
   void beat() noexcept { beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-  void waiting(const WaitNote& note) noexcept {
+  void waiting(const WaitInfo& note) noexcept {
     peer_.store(note.peer, std::memory_order_relaxed);
     round_.store(note.round, std::memory_order_relaxed);
     rounds_.store(note.rounds, std::memory_order_relaxed);
     operation_.store(note.operation, std::memory_order_relaxed);
   }
   /// The wait is over: a later hang is not its doing.
-  void arrived() noexcept {
+  void wait_ended() noexcept {
     operation_.store(nullptr, std::memory_order_relaxed);
     beat();
   }
 
   std::uint64_t beats() const noexcept { return beats_.load(std::memory_order_relaxed); }
   bool paused() const noexcept { return pauses_.load(std::memory_order_relaxed) > 0; }
-  Doing doing() const noexcept;
+  ActivitySnapshot doing() const noexcept;
 
  private:
   friend class Computing;

@@ -18,10 +18,10 @@ bool same_on_all(const Communicator& c, std::optional<std::uint64_t> mine) {
   return nobody || most[0] == ~most[1];
 }
 
-Said first_said(const Communicator& c, const std::string& mine) {
+FirstReport first_report(const Communicator& c, const std::string& mine) {
   const bool says = !mine.empty();
   if (!c.any(says)) return {};
-  Said said{.text = {}, .rank = static_cast<int>(-c.max(says ? -c.rank() : -c.size())), .by_all = c.all(says)};
+  FirstReport said{.text = {}, .rank = static_cast<int>(-c.max(says ? -c.rank() : -c.size())), .by_all = c.all(says)};
   said.text = c.broadcast_text(mine, said.rank);
   return said;
 }

@@ -14,14 +14,14 @@ namespace gradmeter::runtime {
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
 
 /// What one rank said, and whether all others said something too.
-struct Said {
+struct FirstReport {
   std::string text = {};  ///< empty: nobody said anything
   int rank = -1;
   bool by_all = false;
 };
 /// Collective: the text of the lowest rank that has one.
 /// Cost: three small all-reduces, and a broadcast where there is one.
-Said first_said(const Communicator&, const std::string& mine);
+FirstReport first_report(const Communicator&, const std::string& mine);
 
 /// Collective: every rank's text to rank 0, in rank order, of which it holds one at a time beside its own.
 /// Cost: two messages a rank, one after another.

@@ -17,13 +17,13 @@ constexpr int least_spins = 10;
 
 }  // namespace
 
-Patience patience_for(int runnable, int cores) {
+SpinPolicy spin_policy_for(int runnable, int cores) {
   if (runnable <= cores) return {.spins = 200, .yields = 0};
   return {.spins = 20, .yields = 2000};
 }
 
 void Backoff::reset() {
-  if (yielded_ == 0) spins_ = std::min(patience_.spins, 2 * spins_);
+  if (yielded_ == 0) spins_ = std::min(spin_policy_.spins, 2 * spins_);
   spun_ = yielded_ = 0;
 }
 
@@ -36,8 +36,8 @@ void Backoff::wait() {
     return;
   }
   spun_ = 0;
-  spins_ = std::min(patience_.spins, std::max(least_spins, spins_ / 2));
-  if (patience_.yields == 0 || yielded_ < patience_.yields) {
+  spins_ = std::min(spin_policy_.spins, std::max(least_spins, spins_ / 2));
+  if (spin_policy_.yields == 0 || yielded_ < spin_policy_.yields) {
     ++yielded_;
     sched_yield();
     return;

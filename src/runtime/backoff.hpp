@@ -7,19 +7,19 @@ namespace gradmeter::runtime {
 /// 2.7 us with 20 (and 0.8 us on 2 ranks with a core each, spinning): so the counts follow oversubscription. With a
 /// core each, 200 polls are some 10 us: longer than a small message takes, and short enough that two ranks which the
 /// system has put on one core for a while do not make each other's messages 50 us long, as they did with 2000.
-struct Patience {
+struct SpinPolicy {
   int spins;   ///< polls with a pause between, before giving the core away
   int yields;  ///< sched_yield calls before sleeping; 0: never sleep
 };
 /// `runnable`: busy threads on this node; `cores`: cores they may use.
-Patience patience_for(int runnable, int cores);
+SpinPolicy spin_policy_for(int runnable, int cores);
 
 /// Keep one for many waits: it learns. Each yield halves the polls before the next one, since whoever is awaited may
 /// want this very core; each wait that ends without a yield doubles them again. So two ranks that the system has put on
 /// one core for a while hand it over at once.
 class Backoff {
  public:
-  explicit Backoff(Patience p) : patience_(p), spins_(p.spins) {}
+  explicit Backoff(SpinPolicy p) : spin_policy_(p), spins_(p.spins) {}
   void wait();
   /// What was waited for is there.
   void reset();
@@ -27,7 +27,7 @@ class Backoff {
   int spins() const { return spins_; }
 
  private:
-  Patience patience_;
+  SpinPolicy spin_policy_;
   int spins_;
   int spun_ = 0, yielded_ = 0;
 };

@@ -27,6 +27,6 @@ bool write_all(int descriptor, std::string_view text) noexcept {
   return true;
 }
 
-void say(std::string_view line) { write_all(STDERR_FILENO, std::string(line) + '\n'); }
+void write_stderr_line(std::string_view line) { write_all(STDERR_FILENO, std::string(line) + '\n'); }
 
 }  // namespace gradmeter::runtime

@@ -22,6 +22,6 @@ Descriptor checked_descriptor(int result, const char* call,
 bool write_all(int descriptor, std::string_view text) noexcept;
 
 /// One line on standard error in one write, so that lines of several ranks do not mix. A line end is added.
-void say(std::string_view line);
+void write_stderr_line(std::string_view line);
 
 }  // namespace gradmeter::runtime

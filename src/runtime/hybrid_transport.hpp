@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/mailbox.hpp"
 #include "runtime/mpi_transport.hpp"
+#include "runtime/shared_memory_transport.hpp"
 #include "runtime/transport.hpp"
 
 namespace gradmeter::runtime {
@@ -14,27 +14,27 @@ namespace gradmeter::runtime {
 class HybridTransport final : public Transport {
  public:
   static constexpr int elsewhere = -1;
-  HybridTransport(std::unique_ptr<MailboxTransport> inside, std::unique_ptr<MpiTransport> between,
+  HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<MpiTransport> between,
                   std::vector<int> local_rank);
 
   std::string_view name() const override { return "hybrid"; }
   int rank() const override { return between_->rank(); }
   int size() const override { return between_->size(); }
   int channels() const override { return between_->channels(); }
-  bool reads(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
-  bool reaches(std::span<const std::byte> data) const override { return inside_->reaches(data); }
+  bool zero_copy_from(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
+  bool can_send_from(std::span<const std::byte> data) const override { return inside_->can_send_from(data); }
   std::size_t message_bytes() const override { return between_->message_bytes(); }
-  Ticket send(int peer, int channel, std::span<const std::byte> data) override;
-  Ticket receive(int peer, int channel, std::span<std::byte> landing) override;
-  bool left(Ticket&) override;
-  const std::byte* arrived(Ticket&) override;
-  void release(Ticket&) override;
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle&) override;
+  const std::byte* try_receive(MessageHandle&) override;
+  void release(MessageHandle&) override;
   void progress() override;
 
  private:
   void count();
 
-  std::unique_ptr<MailboxTransport> inside_;
+  std::unique_ptr<SharedMemoryTransport> inside_;
   std::unique_ptr<MpiTransport> between_;
   std::vector<int> local_rank_;
 };

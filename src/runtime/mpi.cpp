@@ -144,7 +144,7 @@ Communicator Communicator::duplicate() const {
 
 void Communicator::barrier() const { check_mpi(MPI_Barrier(get()), "MPI_Barrier"); }
 
-void Communicator::patient_barrier() const {
+void Communicator::sleeping_barrier() const {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(get(), &request), "MPI_Ibarrier");
   constexpr timespec nap{0, 1'000'000};

@@ -124,7 +124,7 @@ class Communicator {
 
   void barrier() const;
   /// Collective. For ranks with nothing to do while others measure: sleeps between tests, so that it costs no core.
-  void patient_barrier() const;
+  void sleeping_barrier() const;
 
   template <class T>
   requires std::is_trivially_copyable_v<T>

@@ -26,7 +26,7 @@ MpiTransport::~MpiTransport() {
 // Measured: 256 KiB within a node; over TCP 512 KiB and more won (1.02-1.36x) and 128 KiB lost (0.78x).
 std::size_t MpiTransport::message_bytes() const { return one_node_ ? (256_KiB).value : (1_MiB).value; }
 
-Ticket MpiTransport::track(MPI_Request request, void* place) {
+MessageHandle MpiTransport::track(MPI_Request request, void* place) {
   if (free_.empty()) {
     requests_.push_back(MPI_REQUEST_NULL);
     done_.push_back(0);
@@ -40,7 +40,7 @@ Ticket MpiTransport::track(MPI_Request request, void* place) {
   return {slot + 1, place};
 }
 
-Ticket MpiTransport::send(int peer, int channel, std::span<const std::byte> data) {
+MessageHandle MpiTransport::send(int peer, int channel, std::span<const std::byte> data) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Isend(data.data(), mpi_count(data.size()), MPI_BYTE, peer, channel, comm_.get(), &request),
             "MPI_Isend");
@@ -52,14 +52,14 @@ Ticket MpiTransport::send(int peer, int channel, std::span<const std::byte> data
   return track(request, nullptr);
 }
 
-Ticket MpiTransport::receive(int peer, int channel, std::span<std::byte> landing) {
+MessageHandle MpiTransport::receive(int peer, int channel, std::span<std::byte> landing) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, peer, channel, comm_.get(), &request),
             "MPI_Irecv");
   return track(request, landing.data());
 }
 
-bool MpiTransport::completed(Ticket& t) {
+bool MpiTransport::completed(MessageHandle& t) {
   if (t.id == 0) return true;
   const std::size_t slot = t.id - 1;
   if (!done_[slot]) return false;
@@ -68,7 +68,7 @@ bool MpiTransport::completed(Ticket& t) {
   return true;
 }
 
-const std::byte* MpiTransport::arrived(Ticket& t) {
+const std::byte* MpiTransport::try_receive(MessageHandle& t) {
   return completed(t) ? static_cast<const std::byte*>(t.place) : nullptr;
 }
 

@@ -23,17 +23,17 @@ class MpiTransport final : public Transport {
   int rank() const override { return comm_.rank(); }
   int size() const override { return comm_.size(); }
   int channels() const override { return channels_; }
-  bool reads(int) const override { return false; }
+  bool zero_copy_from(int) const override { return false; }
   std::size_t message_bytes() const override;
-  Ticket send(int peer, int channel, std::span<const std::byte> data) override;
-  Ticket receive(int peer, int channel, std::span<std::byte> landing) override;
-  bool left(Ticket& t) override { return completed(t); }
-  const std::byte* arrived(Ticket& t) override;
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle& t) override { return completed(t); }
+  const std::byte* try_receive(MessageHandle& t) override;
   void progress() override;
 
  private:
-  Ticket track(MPI_Request, void* place);
-  bool completed(Ticket&);
+  MessageHandle track(MPI_Request, void* place);
+  bool completed(MessageHandle&);
 
   Communicator comm_;
   int channels_;

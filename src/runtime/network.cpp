@@ -4,8 +4,8 @@
 
 #include "core/error.hpp"
 #include "runtime/hybrid_transport.hpp"
-#include "runtime/mailbox.hpp"
 #include "runtime/mpi_transport.hpp"
+#include "runtime/shared_memory_transport.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -17,7 +17,7 @@ Communicator split_by(const Communicator& all, const std::vector<int>& fake_node
 
 /// Cells of the members that share this rank's node, in the memory of the first of them.
 std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels) {
-  const std::size_t bytes = sizeof(MailboxCell) * mailbox_cell_count(local.size(), channels);
+  const std::size_t bytes = sizeof(SharedMemoryCell) * shared_memory_cell_count(local.size(), channels);
   return std::make_unique<SharedWindow>(local, local.rank() == 0 ? bytes : 0);
 }
 
@@ -69,15 +69,15 @@ std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members
   return out;
 }
 
-Link Network::connect(const Communicator& members, int channels) const {
+OwnedTransport Network::connect(const Communicator& members, int channels) const {
   auto mpi = [&] { return std::make_unique<MpiTransport>(members, channels, nodes_of(members)); };
   if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
   auto cells = make_cells(local, channels);
-  auto* first = reinterpret_cast<MailboxCell*>(cells->of(0).data());
-  const std::span<MailboxCell> all_cells{first, mailbox_cell_count(local.size(), channels)};
-  auto shm = std::make_unique<MailboxTransport>("shm", local.rank(), local.size(), channels, all_cells,
-                                                MailboxMemory{arenas_of(local)});
+  auto* first = reinterpret_cast<SharedMemoryCell*>(cells->of(0).data());
+  const std::span<SharedMemoryCell> all_cells{first, shared_memory_cell_count(local.size(), channels)};
+  auto shm = std::make_unique<SharedMemoryTransport>("shm", local.rank(), local.size(), channels, all_cells,
+                                                     SharedMemoryMap{arenas_of(local)});
   if (transport_ == TransportKind::shm) return {std::move(cells), std::move(shm)};
   std::vector<int> local_rank(static_cast<std::size_t>(members.size()), HybridTransport::elsewhere);
   const auto nodes = nodes_of(members);

@@ -23,9 +23,9 @@ struct NetworkOptions {
 };
 
 /// A transport with the shared memory it needs, if any.
-class Link {
+class OwnedTransport {
  public:
-  Link(std::unique_ptr<SharedWindow> cells, std::unique_ptr<Transport> t)
+  OwnedTransport(std::unique_ptr<SharedWindow> cells, std::unique_ptr<Transport> t)
       : cells_(std::move(cells)), transport_(std::move(t)) {}
   Transport& operator*() const { return *transport_; }
   Transport* operator->() const { return transport_.get(); }
@@ -53,7 +53,7 @@ class Network {
   /// The node of each member, numbered by lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;
   /// A new transport over some or all ranks of the network; messages of two transports never meet.
-  Link connect(const Communicator& members, int channels) const;
+  OwnedTransport connect(const Communicator& members, int channels) const;
 
  private:
   std::vector<int> ranks_of(const Communicator& members) const;

@@ -84,9 +84,9 @@ void SignalWatch::describe_with(std::function<std::string()> describe) {
 void SignalWatch::watch() {
   Clock::time_point first{}, deadline = Clock::time_point::max();
   for (;;) {
-    const Event event = wait(deadline);
-    if (event == Event::stop) return;
-    if (event == Event::deadline) end(pending(), "");
+    const Wakeup event = wait(deadline);
+    if (event == Wakeup::stop) return;
+    if (event == Wakeup::deadline) end(pending(), "");
     const int signal = take_signal();
     if (signal == 0) continue;
     const auto now = Clock::now();
@@ -100,18 +100,18 @@ void SignalWatch::watch() {
   }
 }
 
-SignalWatch::Event SignalWatch::wait(Clock::time_point deadline) const {
+SignalWatch::Wakeup SignalWatch::wait(Clock::time_point deadline) const {
   for (;;) {
     int timeout_ms = -1;
     if (deadline != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      if (left <= 0) return Event::deadline;
+      if (left <= 0) return Wakeup::deadline;
       timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 60'000));
     }
     std::array<pollfd, 2> ends{pollfd{stop_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
     if (::poll(ends.data(), ends.size(), timeout_ms) <= 0) continue;  // time is up, or interrupted: look again
-    if (ends[0].revents != 0) return Event::stop;
-    if (ends[1].revents != 0) return Event::signal;
+    if (ends[0].revents != 0) return Wakeup::stop;
+    if (ends[1].revents != 0) return Wakeup::signal;
   }
 }
 
@@ -130,7 +130,8 @@ void SignalWatch::end(int signal, const char* why) {
     doing.clear();  // the ending matters more than its description
   }
   const char* name = ::sigabbrev_np(signal);
-  say(fmt::format("gradmeter: ended by SIG{}{}{}{}", name ? name : "?", why, doing.empty() ? "" : ": ", doing));
+  write_stderr_line(
+      fmt::format("gradmeter: ended by SIG{}{}{}{}", name ? name : "?", why, doing.empty() ? "" : ": ", doing));
   std::this_thread::sleep_for(reading_time);
   ::_exit(core::interrupted_exit_code(signal));
 }

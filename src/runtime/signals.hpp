@@ -40,11 +40,11 @@ class SignalWatch {
   void describe_with(std::function<std::string()> describe);
 
  private:
-  enum class Event { stop, deadline, signal };
+  enum class Wakeup { stop, deadline, signal };
   using Clock = std::chrono::steady_clock;
 
   void watch();
-  Event wait(Clock::time_point deadline) const;
+  Wakeup wait(Clock::time_point deadline) const;
   int take_signal() const;
   [[noreturn]] void end(int signal, const char* why);
 

@@ -11,7 +11,7 @@ namespace gradmeter::runtime {
 inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
 /// A message on its way. Opaque: only the transport that gave it reads it. A default ticket is a message of no bytes.
-struct Ticket {
+struct MessageHandle {
   std::uint64_t id = 0;
   void* place = nullptr;
 };
@@ -35,24 +35,24 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int channels() const = 0;
-  /// True: what comes from this peer is seen in its own memory, so no landing is needed; what goes there has `left`
-  /// when it was read.
-  virtual bool reads(int peer) const = 0;
+  /// True: what comes from this peer is seen in its own memory, so no landing is needed; what goes there has
+  /// `send_done` when it was read.
+  virtual bool zero_copy_from(int peer) const = 0;
   /// May messages be sent from this memory? (Peers can only read what is mapped by them.)
-  virtual bool reaches(std::span<const std::byte>) const { return true; }
+  virtual bool can_send_from(std::span<const std::byte>) const { return true; }
   /// The message size that this transport is efficient at [bytes]; longer buffers are cut into pieces of about this.
   virtual std::size_t message_bytes() const = 0;
 
-  virtual Ticket send(int peer, int channel, std::span<const std::byte> data) = 0;
+  virtual MessageHandle send(int peer, int channel, std::span<const std::byte> data) = 0;
   /// `landing` is where the bytes go unless the transport reads peers; it has the message's exact size.
-  virtual Ticket receive(int peer, int channel, std::span<std::byte> landing) = 0;
+  virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// May the source of this send be overwritten?
-  virtual bool left(Ticket&) = 0;
+  virtual bool send_done(MessageHandle&) = 0;
   /// Null: not yet. Else where the bytes are: the landing buffer or the peer's memory, valid until `release`.
-  virtual const std::byte* arrived(Ticket&) = 0;
+  virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// The bytes of this receive are no longer needed.
-  virtual void release(Ticket&) {}
-  /// Once a pass, before any `arrived` or `left`.
+  virtual void release(MessageHandle&) {}
+  /// Once a pass, before any `try_receive` or `send_done`.
   virtual void progress() {}
 
   const Traffic& traffic() const { return traffic_; }

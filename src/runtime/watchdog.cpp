@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 using DoubleSeconds = std::chrono::duration<double>;
 }  // namespace
 
-bool Stillness::look(std::uint64_t counter, bool paused, core::Seconds since_last_look) {
+bool StallDetector::check(std::uint64_t counter, bool paused, core::Seconds since_last_look) {
   if (paused || counter != counter_) {
     counter_ = counter;
     silent_ = {};
@@ -26,10 +26,10 @@ bool Stillness::look(std::uint64_t counter, bool paused, core::Seconds since_las
   return silent_ >= timeout_;
 }
 
-core::Seconds look_period(core::Seconds timeout) { return std::min(timeout / 10.0, core::Seconds{1.0}); }
+core::Seconds poll_period(core::Seconds timeout) { return std::min(timeout / 10.0, core::Seconds{1.0}); }
 
 Watchdog::Ending Watchdog::usual_ending() {
-  return {.print = [](std::string_view line) { say(line); }, .exit = [](int code) { ::_exit(code); }};
+  return {.print = [](std::string_view line) { write_stderr_line(line); }, .exit = [](int code) { ::_exit(code); }};
 }
 
 Watchdog::Watchdog(const Activity& activity, int rank, core::Seconds timeout, Ending ending)
@@ -54,15 +54,15 @@ bool Watchdog::stopped_within(core::Seconds time) {
 }
 
 void Watchdog::watch() {
-  const core::Seconds period = look_period(timeout_);
-  Stillness stillness(timeout_, period);
+  const core::Seconds period = poll_period(timeout_);
+  StallDetector stall_detector(timeout_, period);
   auto last = Clock::now();
   while (!stopped_within(period)) {
     const auto now = Clock::now();
     const core::Seconds passed{DoubleSeconds(now - last).count()};
     last = now;
-    if (!stillness.look(activity_.beats(), activity_.paused(), passed)) continue;
-    ending_.print("gradmeter: " + describe_hang(rank_, activity_.doing(), stillness.silent()));
+    if (!stall_detector.check(activity_.beats(), activity_.paused(), passed)) continue;
+    ending_.print("gradmeter: " + describe_hang(rank_, activity_.doing(), stall_detector.silent()));
     // Another rank's look may come a period later than ours: let it print before mpirun ends everybody.
     if (stopped_within(ending_.grace + period)) return;
     ending_.exit(static_cast<int>(core::ExitCode::backend));

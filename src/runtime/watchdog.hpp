@@ -14,13 +14,13 @@
 namespace gradmeter::runtime {
 
 /// How long a counter has stood still, judged from looks at it. Holds no clock: the caller says how much time passed.
-class Stillness {
+class StallDetector {
  public:
   /// `period`: the usual time between looks. A look that comes far later means that this process itself was stopped
   /// (a suspended job, a debugger): then nobody could move, so it counts as two periods at most.
-  Stillness(core::Seconds timeout, core::Seconds period) : timeout_(timeout), period_(period) {}
+  StallDetector(core::Seconds timeout, core::Seconds period) : timeout_(timeout), period_(period) {}
   /// True once the counter has not moved for the time-out. `paused` starts the count anew.
-  bool look(std::uint64_t counter, bool paused, core::Seconds since_last_look);
+  bool check(std::uint64_t counter, bool paused, core::Seconds since_last_look);
   core::Seconds silent() const { return silent_; }
 
  private:
@@ -29,7 +29,7 @@ class Stillness {
 };
 
 /// How often to look: a tenth of the time-out, at most a second, so that all waiters notice within the same second.
-core::Seconds look_period(core::Seconds timeout);
+core::Seconds poll_period(core::Seconds timeout);
 
 /// A thread that looks at one rank's activity. When nothing moved for `timeout` it prints one line, leaves the other
 /// ranks time to print theirs, and ends the process with exit code 3; mpirun then ends the job, and `SignalWatch` on

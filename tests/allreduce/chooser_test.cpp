@@ -97,9 +97,10 @@ TEST(TableChooser, AChoiceByATableRefusesWhatOneOfItsAlgorithmsRefuses) {
   EXPECT_FALSE(choice->is_vendor());
   EXPECT_FALSE(choice->has_schedule());
   EXPECT_EQ(choice->refusal({5, 1}), "");
-  EXPECT_THAT(choice->refusal({5, 1}, Goal::reduce_scatter), HasSubstr("recursive-doubling has no reduce_scatter"));
+  EXPECT_THAT(choice->refusal({5, 1}, CollectiveKind::reduce_scatter),
+              HasSubstr("recursive-doubling has no reduce_scatter"));
   EXPECT_EQ(choice->request({5, 1}).chooser->name(), choice->name);
-  EXPECT_EQ(find_algorithm("0-:ring")->refusal({5, 1}, Goal::reduce_scatter), "");
+  EXPECT_EQ(find_algorithm("0-:ring")->refusal({5, 1}, CollectiveKind::reduce_scatter), "");
 }
 
 TEST(Auto, IsOneRowThatNeedsNoParameter) {
@@ -124,11 +125,12 @@ TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
 
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
   // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
-  const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .goal = Goal::reduce_scatter};
+  const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};
   const TableChooser for_sums(shipped_table(sum, runtime::TransportKind::shm));
   const TableChooser for_scatters(shipped_table(scatter, runtime::TransportKind::shm));
   EXPECT_NE(for_sums.name(), for_scatters.name());
-  for (const auto& a : for_scatters.candidates()) EXPECT_EQ(a->refusal({4, 4}, Goal::reduce_scatter), "") << a->name;
+  for (const auto& a : for_scatters.candidates())
+    EXPECT_EQ(a->refusal({4, 4}, CollectiveKind::reduce_scatter), "") << a->name;
 }
 
 TEST(TableFile, TakesTheFastestAtEachSizeWithBoundariesAtGeometricMeans) {

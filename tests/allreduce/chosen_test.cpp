@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "allreduce/executor.hpp"
+#include "allreduce/mover/executor.hpp"
 #include "core/error.hpp"
 #include "support/thread_ranks.hpp"
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "allreduce/compressed/compressed.hpp"
-#include "allreduce/executor.hpp"
+#include "allreduce/mover/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/collectives.hpp"
@@ -210,7 +210,8 @@ TEST(CodedExecutor, AWholeTensorGoesInOnePieceHoweverShortTheMessages) {
 
 TEST(CodedRefusal, IsForSchedulesInWhichSeveralRanksFinishASum) {
   EXPECT_THAT(coded_refusal(*find_algorithm("recursive-doubling")->make({4, 1}).front()), HasSubstr("several ranks"));
-  EXPECT_THAT(coded_refusal(*find_algorithm("ring")->make({4, 1}, Goal::all_gather).front()), HasSubstr("no codec"));
+  EXPECT_THAT(coded_refusal(*find_algorithm("ring")->make({4, 1}, CollectiveKind::all_gather).front()),
+              HasSubstr("no codec"));
   EXPECT_EQ(coded_refusal(*find_algorithm("direct")->make({4, 1}).front()), "");
   EXPECT_EQ(coded_refusal(*find_algorithm("one-shot")->make({4, 1}).front()), "");
 }
@@ -237,10 +238,10 @@ TEST(TernGrad, SendsTwoBitsANumberUnlessItsCodesAreSummed) {
   };
   const auto gathered = parts_of("terngrad"), summed = parts_of("terngrad:exchange=sum");
   ASSERT_EQ(gathered.size(), 1u);
-  EXPECT_EQ(gathered[0].goal, Goal::all_gather);
+  EXPECT_EQ(gathered[0].collective_kind, CollectiveKind::all_gather);
   EXPECT_EQ(gathered[0].count * gathered[0].element_bytes, 4 * (16 + n / 4)) << "all ranks' codes and scales";
   ASSERT_EQ(summed.size(), 2u);
-  EXPECT_EQ(summed[1].goal, Goal::all_reduce);
+  EXPECT_EQ(summed[1].collective_kind, CollectiveKind::all_reduce);
   EXPECT_EQ(summed[1].count * summed[1].element_bytes, n) << "a byte each";
 }
 

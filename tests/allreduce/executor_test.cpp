@@ -1,4 +1,4 @@
-#include "allreduce/executor.hpp"
+#include "allreduce/mover/executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 #include <span>
 
-#include "allreduce/interpret.hpp"
 #include "allreduce/registry.hpp"
+#include "allreduce/schedule/interpret.hpp"
 #include "core/error.hpp"
 #include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
@@ -192,16 +192,16 @@ class Silent final : public runtime::Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int channels() const override { return most_lanes(size_); }
-  bool reads(int) const override { return true; }
+  bool zero_copy_from(int) const override { return true; }
   std::size_t message_bytes() const override { return 64; }
-  runtime::Ticket send(int, int channel, std::span<const std::byte>) override { return used(channel); }
-  runtime::Ticket receive(int, int channel, std::span<std::byte>) override { return used(channel); }
-  bool left(runtime::Ticket&) override { return false; }
-  const std::byte* arrived(runtime::Ticket&) override { return nullptr; }
+  runtime::MessageHandle send(int, int channel, std::span<const std::byte>) override { return used(channel); }
+  runtime::MessageHandle receive(int, int channel, std::span<std::byte>) override { return used(channel); }
+  bool send_done(runtime::MessageHandle&) override { return false; }
+  const std::byte* try_receive(runtime::MessageHandle&) override { return nullptr; }
   std::size_t channels_used() const { return used_.size(); }
 
  private:
-  runtime::Ticket used(int channel) {
+  runtime::MessageHandle used(int channel) {
     used_.insert(channel);
     return {1, nullptr};
   }
@@ -232,7 +232,7 @@ TEST(Executor, NoAlgorithmWantsMoreLanesThanTransportsHaveChannels) {
   for (const auto& a : algorithms()) {
     const auto algorithm = find_algorithm(a.name);
     for (std::uint32_t p : {1u, 2u, 3u, 4u, 6u, 9u, 16u, 31u, 64u, 1000u}) {
-      if (!algorithm->has_schedule() || !algorithm->refusal({p, 1}, Goal::all_reduce).empty()) continue;
+      if (!algorithm->has_schedule() || !algorithm->refusal({p, 1}, CollectiveKind::all_reduce).empty()) continue;
       const auto lanes = static_cast<int>(lanes_for(algorithm->make({p, 1})));
       EXPECT_LE(lanes, most_lanes(static_cast<int>(p))) << a.name << " p " << p;
       EXPECT_GE(lanes, 4) << a.name;

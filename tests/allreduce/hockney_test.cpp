@@ -1,4 +1,4 @@
-#include "allreduce/hockney.hpp"
+#include "allreduce/schedule/hockney.hpp"
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ constexpr Textbook textbook[] = {
 };
 
 TEST(Hockney, AlgorithmsTakeTheirTextbookTimes) {
-  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
   const std::size_t n = 1 << 20;
   for (const auto& [algorithm, time] : textbook) {
     double levels = 0;
@@ -47,7 +47,7 @@ TEST(Hockney, AlgorithmsTakeTheirTextbookTimes) {
 }
 
 TEST(Hockney, ALateRankDelaysTheOthers) {
-  const Link link{.latency_s = 0, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const LinkModel link{.latency_s = 0, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
   const auto ring = find_algorithm("ring")->make({4, 1}).front();
   std::vector<double> begin(4, 0.0);
   const double together = hockney_finish_times(*ring, 4096, 4, begin, link)[0];
@@ -56,7 +56,7 @@ TEST(Hockney, ALateRankDelaysTheOthers) {
 }
 
 /// An all-reduce on four ranks, in slices of messages of so many bytes.
-double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, Link link) {
+double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, LinkModel link) {
   const auto schedules = find_algorithm(algorithm)->make({4, 1});
   const Slices slices(Cut::run, n, 4, schedules.front()->blocks(), message_bytes, false);
   const auto end = hockney_finish_times(schedules, slices, 4, std::vector<double>(4, 0.0), link);
@@ -64,7 +64,7 @@ double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, L
 }
 
 TEST(Hockney, OneSliceTakesTheTimeOfTheWhole) {
-  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
   for (const auto* algorithm : {"ring", "direct", "rabenseifner", "double-tree"}) {
     const auto s = find_algorithm(algorithm)->make({4, 1}).front();
     const auto end = hockney_finish_times(*s, 1 << 14, 4, std::vector<double>(4, 0.0), link);
@@ -73,7 +73,7 @@ TEST(Hockney, OneSliceTakesTheTimeOfTheWhole) {
 }
 
 TEST(Hockney, SlicesHideLatencyAndSumsButNotTransfers) {
-  const Link link{.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e9};
+  const LinkModel link{.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e9};
   const std::size_t n = 1 << 20;
   const double transfers = 1.5 * 4.0 * double(n) / 1e9, sums = transfers / 2;
   EXPECT_NEAR(sliced("ring", n, std::size_t{1} << 30, link), transfers + sums + 6e-6, 1e-9);
@@ -82,7 +82,7 @@ TEST(Hockney, SlicesHideLatencyAndSumsButNotTransfers) {
 }
 
 TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
-  const Link link{.latency_s = 1e-9, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const LinkModel link{.latency_s = 1e-9, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
   const std::size_t n = 1 << 20;
   const auto first_tree = find_algorithm("double-tree")->make({4, 1}).front();
   const Slices slices(Cut::run, n, 4, first_tree->blocks(), n / 16, false);
@@ -93,7 +93,7 @@ TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
 
 // With four lanes, which a slice holds while it goes up and down, it is 1.5 to 2.3 buffers more from p = 8 on.
 TEST(Hockney, ADoubleTreeTakesTwoBuffersTimeWhateverItsDepth) {
-  const Link link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
   const std::size_t n = 1 << 24, bytes = n * sizeof(float);
   const double transfer = static_cast<double>(bytes) / link.bytes_per_s;
   for (std::uint32_t p : {4u, 5u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 16u, 23u, 32u}) {

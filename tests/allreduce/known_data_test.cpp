@@ -112,11 +112,11 @@ TEST(KnownData, DamageToAnyElementIsAlwaysFound) {
     const std::size_t width = core::size_of(k.element);
     const Bytes right = reduced(k, inputs(k, somewhere, places), shuffled(k.ranks, 3), true);
     Bytes all = right;
-    for (std::size_t i = 0; i < places; ++i) damage(k.element, all.data() + i * width);
+    for (std::size_t i = 0; i < places; ++i) inject_error(k.element, all.data() + i * width);
     EXPECT_EQ(check_reduced(k, somewhere, all).wrong, places) << text(k);
     for (const std::size_t i : {std::size_t{0}, places / 2, places - 1}) {
       Bytes result = right;
-      damage(k.element, result.data() + i * width);
+      inject_error(k.element, result.data() + i * width);
       const Verdict v = check_reduced(k, somewhere, result);
       EXPECT_EQ(v.wrong, 1u) << text(k) << " at " << i;
       EXPECT_EQ(v.first_wrong, somewhere + i) << text(k);
@@ -129,7 +129,7 @@ TEST(KnownData, DamageIsHalfAOneToAnIntegerOrAStep) {
   std::array<std::byte, 8> place{};
   const auto damaged = [&](Element e, double x) {
     core::store(e, place.data(), x);
-    damage(e, place.data());
+    inject_error(e, place.data());
     return core::load(e, place.data());
   };
   EXPECT_EQ(damaged(Element::f32, 3), 3.5);
@@ -239,7 +239,7 @@ TEST(KnownData, ARandomSumThatIsOffByMoreThanRoundingIsFound) {
     Bytes result = reduced(k, inputs(k, 0, places), shuffled(3, 6), false);
     const std::size_t at = 50 * row.bytes;
     if (core::is_integer(row.element)) {
-      damage(row.element, result.data() + at);
+      inject_error(row.element, result.data() + at);
     } else {
       core::store(row.element, result.data() + at, core::load(row.element, result.data() + at) + 3);
     }
@@ -268,7 +268,7 @@ TEST(KnownData, CopiesAreHeldAgainstTheirSource) {
     EXPECT_EQ(check_copied(k, 3, 77, copy).wrong, 0u) << row.name;
     EXPECT_GT(check_copied(k, 2, 77, copy).wrong, 0u) << row.name;
     EXPECT_GT(check_copied(k, 3, 78, copy).wrong, 0u) << row.name;
-    damage(row.element, copy.data() + 1999 * row.bytes);
+    inject_error(row.element, copy.data() + 1999 * row.bytes);
     EXPECT_EQ(check_copied(k, 3, 77, copy).first_wrong, 77u + 1999) << row.name;
   }
 }
@@ -276,7 +276,7 @@ TEST(KnownData, CopiesAreHeldAgainstTheirSource) {
 TEST(KnownData, VerdictsOfPartsAddUpToThatOfTheWhole) {
   const KnownData k{.element = Element::f32, .ranks = 2};
   Bytes result = reduced(k, inputs(k, 0, 3000), {0, 1}, false);
-  for (const std::size_t at : {5u, 2500u}) damage(Element::f32, result.data() + 4 * at);
+  for (const std::size_t at : {5u, 2500u}) inject_error(Element::f32, result.data() + 4 * at);
   const std::span<const std::byte> all(result);
   Verdict parts = check_reduced(k, 2000, all.subspan(8000));
   parts += check_reduced(k, 0, all.subspan(0, 8000));

@@ -1,12 +1,12 @@
-#include "allreduce/plan.hpp"
+#include "allreduce/schedule/plan.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedules/recursive_doubling.hpp"
-#include "allreduce/schedules/ring.hpp"
-#include "allreduce/verify_plan.hpp"
+#include "allreduce/schedule/algorithms/recursive_doubling.hpp"
+#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/verify_plan.hpp"
 #include "core/format.hpp"
 #include "support/schedule_shapes.hpp"
 
@@ -34,12 +34,13 @@ void expect_sound(const Schedule& s, const std::string& where, Form form = Form:
 TEST(PlanContract, EveryPlanIsFreeOfRacesAndDeadlocksWithTheLatestReader) {
   for (const auto& algorithm : test::scheduled_algorithms()) {
     const auto choice = find_algorithm(algorithm);
-    for (const Goal goal : test::all_goals) {
+    for (const CollectiveKind collective_kind : test::all_goals) {
       for (std::uint32_t p : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 12u, 16u, 17u}) {
         for (const Shape shape : test::shapes_of(*choice, p)) {
-          if (!choice->refusal(shape, goal).empty()) continue;
-          for (const auto& s : choice->make(shape, goal, p - 1)) {
-            const auto where = fmt::format("{} {} p {} per node {}", algorithm, name(goal), p, shape.ranks_per_node);
+          if (!choice->refusal(shape, collective_kind).empty()) continue;
+          for (const auto& s : choice->make(shape, collective_kind, p - 1)) {
+            const auto where =
+                fmt::format("{} {} p {} per node {}", algorithm, name(collective_kind), p, shape.ranks_per_node);
             expect_sound(*s, where);
             if (coded_refusal(*s).empty()) expect_sound(*s, where + " coded", Form::coded);
           }
@@ -104,7 +105,7 @@ TEST(PlanVerifier, RejectsALostCopy) {
 }
 
 TEST(PlanVerifier, RejectsARunThatIsSentBeforeTheOwnBlockIsInIt) {
-  const auto s = find_algorithm("rabenseifner")->make({4, 1}, Goal::all_gather).front();
+  const auto s = find_algorithm("rabenseifner")->make({4, 1}, CollectiveKind::all_gather).front();
   auto plans = compile_all(*s, Placement::out_of_place);
   ASSERT_EQ(verify_plans(*s, plans, Reading::peer_memory), "");
   for (auto& plan : plans) {
@@ -173,7 +174,7 @@ TEST(Plan, TheRingNeedsNoAlternateMemory) {
 TEST(Plan, AllReductionsOfABlockInARoundAreOneSumInRankOrder) {
   class Star final : public FixedSchedule {
    public:
-    Star() : FixedSchedule(Goal::all_reduce, 4, 1, 2) {}
+    Star() : FixedSchedule(CollectiveKind::all_reduce, 4, 1, 2) {}
     void steps(std::uint32_t k, std::uint32_t r, Steps& out) const override {
       using enum StepKind;
       if (k == 0 && r != 2) out = {{send, 2, {}}};

@@ -12,7 +12,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-using enum Goal;
+using enum CollectiveKind;
 using ::testing::HasSubstr;
 
 bool always(Shape) { return true; }
@@ -29,7 +29,7 @@ bool even(Shape s) { return s.ranks % 2 == 0; }
 /// The supported set as README.md states it; what is not here is refused, with a text that says `reason`.
 struct Supported {
   const char* algorithm;
-  std::vector<Goal> goals;
+  std::vector<CollectiveKind> goals;
   bool (*where)(Shape) = always;
   const char* reason = "";
 };
@@ -55,24 +55,26 @@ const std::vector<Supported>& supported() {
   return table;
 }
 
-const Supported* row_of(const std::string& algorithm, Goal goal) {
+const Supported* row_of(const std::string& algorithm, CollectiveKind collective_kind) {
   for (const auto& row : supported()) {
-    if (row.algorithm == algorithm && std::ranges::count(row.goals, goal)) return &row;
+    if (row.algorithm == algorithm && std::ranges::count(row.goals, collective_kind)) return &row;
   }
   return nullptr;
 }
 
-void expect_as_stated(const AlgorithmChoice& choice, const Supported* row, Goal goal, Shape shape) {
-  const std::string refusal = choice.refusal(shape, goal);
-  const auto where =
-      fmt::format("{} {} p {} ranks per node {}", choice.name, name(goal), shape.ranks, shape.ranks_per_node);
+void expect_as_stated(const AlgorithmChoice& choice, const Supported* row, CollectiveKind collective_kind,
+                      Shape shape) {
+  const std::string refusal = choice.refusal(shape, collective_kind);
+  const auto where = fmt::format("{} {} p {} ranks per node {}", choice.name, name(collective_kind), shape.ranks,
+                                 shape.ranks_per_node);
   if (row && row->where(shape)) {
     EXPECT_EQ(refusal, "") << where;
     return;
   }
-  EXPECT_THAT(refusal, HasSubstr(row ? row->reason : std::string("has no ") + std::string(name(goal)))) << where;
+  EXPECT_THAT(refusal, HasSubstr(row ? row->reason : std::string("has no ") + std::string(name(collective_kind))))
+      << where;
   EXPECT_NE(refusal, "") << where;
-  EXPECT_THROW(choice.make(shape, goal), core::UsageError) << where;
+  EXPECT_THROW(choice.make(shape, collective_kind), core::UsageError) << where;
 }
 
 TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
@@ -80,14 +82,15 @@ TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
   for (std::uint32_t p = 1; p <= 64; ++p) counts.push_back(p);
   std::vector<std::string> names{"torus2d:rows=2"};
   for (const auto& a : algorithms()) {
-    if (a.carrier == Carrier::schedule) names.emplace_back(a.name);
+    if (a.backend == Backend::schedule) names.emplace_back(a.name);
   }
   for (const auto& algorithm : names) {
     const auto choice = find_algorithm(algorithm);
-    for (const Goal goal : test::all_goals) {
-      const Supported* row = row_of(algorithm, goal);
+    for (const CollectiveKind collective_kind : test::all_goals) {
+      const Supported* row = row_of(algorithm, collective_kind);
       for (const std::uint32_t p : counts) {
-        for (const std::uint32_t g : {0u, 1u, 2u, 3u, 4u, 8u, p}) expect_as_stated(*choice, row, goal, {p, g});
+        for (const std::uint32_t g : {0u, 1u, 2u, 3u, 4u, 8u, p})
+          expect_as_stated(*choice, row, collective_kind, {p, g});
       }
     }
   }

@@ -1,12 +1,12 @@
-#include "allreduce/schedule.hpp"
+#include "allreduce/schedule/schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedules/embed.hpp"
-#include "allreduce/schedules/ring.hpp"
-#include "allreduce/slices.hpp"
-#include "allreduce/verify.hpp"
+#include "allreduce/schedule/algorithms/embed.hpp"
+#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "allreduce/schedule/verify.hpp"
 #include "core/format.hpp"
 #include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
@@ -72,29 +72,31 @@ Sends sends_of(const Schedule& s) {
   return out;
 }
 
-void expect_right_at_the_stated_cost(const AlgorithmChoice& a, Shape shape, Goal goal, std::uint32_t root) {
+void expect_right_at_the_stated_cost(const AlgorithmChoice& a, Shape shape, CollectiveKind collective_kind,
+                                     std::uint32_t root) {
   const auto where = [&] {
-    return fmt::format("{} {} p {} ranks per node {} root {}", a.name, name(goal), shape.ranks, shape.ranks_per_node,
-                       root);
+    return fmt::format("{} {} p {} ranks per node {} root {}", a.name, name(collective_kind), shape.ranks,
+                       shape.ranks_per_node, root);
   };
   std::vector<ScheduleVerdict> verdicts;
-  for (const auto& s : a.make(shape, goal, root)) {
-    ASSERT_EQ(s->goal(), goal) << where();
+  for (const auto& s : a.make(shape, collective_kind, root)) {
+    ASSERT_EQ(s->collective_kind(), collective_kind) << where();
     verdicts.push_back(verify(*s));
     ASSERT_EQ(verdicts.back().fault, "") << where();
     EXPECT_TRUE(verdicts.back().same_bits) << where();
   }
-  const StatedCost counted = counted_over(verdicts), stated = a.cost(shape, goal);
+  const StatedCost counted = counted_over(verdicts), stated = a.cost(shape, collective_kind);
   EXPECT_EQ(counted.rounds, stated.rounds) << where();
   EXPECT_EQ(counted.messages, stated.messages) << where();
   EXPECT_DOUBLE_EQ(counted.sent_per_rank_max, stated.sent_per_rank_max) << where();
   if (shape.ranks >= 1000) return;  // what follows differs as with fewer ranks
-  for (const auto& s : a.make(shape, goal, root)) {
+  for (const auto& s : a.make(shape, collective_kind, root)) {
     const Sends sends = sends_of(*s);
     EXPECT_EQ(sends.by_block, std::vector<std::uint64_t>(s->blocks(), stated.sent)) << where();
     const bool once = std::ranges::all_of(sends.finishes, [](auto n) { return n == 1; });
-    EXPECT_TRUE(goal != Goal::all_reduce || s->ranks() == 1 || once != s->finishes_everywhere()) << where();
-    if (cut_for(goal) == Cut::of_each_block) {
+    EXPECT_TRUE(collective_kind != CollectiveKind::all_reduce || s->ranks() == 1 || once != s->finishes_everywhere())
+        << where();
+    if (cut_for(collective_kind) == Cut::of_each_block) {
       EXPECT_EQ(sends.runs, std::vector<char>(s->ranks(), sends.runs.front())) << where();
     }
   }
@@ -104,12 +106,12 @@ class ScheduleContract : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ScheduleContract, IsRightWithEqualBitsAtTheStatedCostWhereverItIsSupported) {
   const auto algorithm = find_algorithm(GetParam());
-  for (const Goal goal : test::all_goals) {
+  for (const CollectiveKind collective_kind : test::all_goals) {
     for (const std::uint32_t p : rank_counts(GetParam())) {
       for (const Shape shape : shapes_to_try(*algorithm, p)) {
-        if (!algorithm->refusal(shape, goal).empty()) continue;
-        for (const std::uint32_t root : test::roots_of(goal, p)) {
-          expect_right_at_the_stated_cost(*algorithm, shape, goal, root);
+        if (!algorithm->refusal(shape, collective_kind).empty()) continue;
+        for (const std::uint32_t root : test::roots_of(collective_kind, p)) {
+          expect_right_at_the_stated_cost(*algorithm, shape, collective_kind, root);
         }
       }
     }

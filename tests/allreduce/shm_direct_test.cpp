@@ -13,7 +13,7 @@ namespace {
 using test::CollectiveCase;
 using test::CollectiveOutcome;
 
-constexpr runtime::Patience patience{.spins = 20, .yields = 0};
+constexpr runtime::SpinPolicy spin_policy{.spins = 20, .yields = 0};
 constexpr std::size_t room = std::size_t{2} << 20;  // bytes for the buffers of a call
 
 /// `in_arena`: the call is direct where it is not small; else staged.
@@ -64,7 +64,7 @@ class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
     std::vector<CollectiveOutcome> outcomes;
     for (const Round& r : rounds) {
       const auto memory = r.in_arena ? inside : std::span(outside);
-      outcomes.push_back(run_known(collective, r.call, static_cast<std::size_t>(rank), memory, patience));
+      outcomes.push_back(run_known(collective, r.call, static_cast<std::size_t>(rank), memory, spin_policy));
     }
     return outcomes;
   }

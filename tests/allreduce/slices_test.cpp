@@ -1,8 +1,8 @@
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 
 #include <gtest/gtest.h>
 
-#include "allreduce/schedules/ring.hpp"
+#include "allreduce/schedule/algorithms/ring.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

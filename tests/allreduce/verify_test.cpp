@@ -1,11 +1,11 @@
-#include "allreduce/verify.hpp"
+#include "allreduce/schedule/verify.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedules/recursive_doubling.hpp"
-#include "allreduce/schedules/ring.hpp"
+#include "allreduce/schedule/algorithms/recursive_doubling.hpp"
+#include "allreduce/schedule/algorithms/ring.hpp"
 #include "support/broken_schedule.hpp"
 
 namespace gradmeter::allreduce {
@@ -14,13 +14,13 @@ namespace {
 using test::BrokenSchedule;
 using ::testing::HasSubstr;
 
-std::string fault_of(SchedulePtr inner, BrokenSchedule::Damage damage) {
-  return verify(BrokenSchedule(std::move(inner), std::move(damage))).fault;
+std::string fault_of(SchedulePtr inner, BrokenSchedule::Corruption corruption) {
+  return verify(BrokenSchedule(std::move(inner), std::move(corruption))).fault;
 }
 
 /// Changes one step of rank 2 in round 1.
 template <class F>
-BrokenSchedule::Damage at_round_1_rank_2(F change) {
+BrokenSchedule::Corruption at_round_1_rank_2(F change) {
   return [change](std::uint32_t round, std::uint32_t rank, Steps& steps) {
     if (round == 1 && rank == 2) change(steps);
   };
@@ -72,7 +72,7 @@ TEST(Verifier, NoticesRanksThatSumInDifferentOrders) {
   // Three ranks: 0 sums (0+1)+2 at once; 2 sums 1+(0+2) in two rounds; 1 copies from 0. Right sums, other bits.
   class Uneven final : public FixedSchedule {
    public:
-    Uneven() : FixedSchedule(Goal::all_reduce, 3, 1, 2) {}
+    Uneven() : FixedSchedule(CollectiveKind::all_reduce, 3, 1, 2) {}
     void steps(std::uint32_t k, std::uint32_t r, Steps& out) const override {
       using enum StepKind;
       if (k == 0 && r == 0) out = {{send, 2, {}}, {recv_reduce, 1, {}}, {recv_reduce, 2, {}}};
@@ -92,7 +92,7 @@ SchedulePtr tree(std::uint32_t ranks) { return find_algorithm("double-tree")->ma
 
 /// Rank 4 of eight has the children 2 and 6, which it adds up in round 1.
 template <class F>
-BrokenSchedule::Damage at_the_inner_rank(F change) {
+BrokenSchedule::Corruption at_the_inner_rank(F change) {
   return [change](std::uint32_t round, std::uint32_t rank, Steps& steps) {
     if (round == 1 && rank == 4) change(steps);
   };
@@ -117,8 +117,8 @@ TEST(Verifier, RejectsABrokenTree) {
 }
 
 TEST(Verifier, RejectsABrokenAllToAll) {
-  const auto swap = [] { return find_algorithm("pairwise")->make({5, 1}, Goal::all_to_all).front(); };
-  const auto direct = [] { return find_algorithm("direct")->make({5, 1}, Goal::all_to_all).front(); };
+  const auto swap = [] { return find_algorithm("pairwise")->make({5, 1}, CollectiveKind::all_to_all).front(); };
+  const auto direct = [] { return find_algorithm("direct")->make({5, 1}, CollectiveKind::all_to_all).front(); };
   ASSERT_EQ(verify(*swap()).fault, "");
   ASSERT_EQ(verify(*direct()).fault, "");
   // Round 1: rank 2 meets rank 4.
@@ -142,7 +142,7 @@ TEST(Verifier, RejectsABrokenAllToAll) {
 }
 
 TEST(Verifier, RejectsASendReceiveThatGoesTheWrongWay) {
-  const auto shift = find_algorithm("neighbour")->make({5, 1}, Goal::send_receive).front();
+  const auto shift = find_algorithm("neighbour")->make({5, 1}, CollectiveKind::send_receive).front();
   auto backwards = [](std::uint32_t, std::uint32_t, Steps& s) { std::swap(s[0].peer, s[1].peer); };
   EXPECT_THAT(fault_of(shift, backwards), HasSubstr("other contents"));
 }

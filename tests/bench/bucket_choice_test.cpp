@@ -1,4 +1,4 @@
-#include "bench/bucket_choice.hpp"
+#include "bench/train/bucket_choice.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

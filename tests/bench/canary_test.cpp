@@ -1,11 +1,11 @@
 // What the canary's times say of rounds, and of the blocks that points took in turn with it.
-#include "bench/canary.hpp"
+#include "bench/engine/canary.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "bench/watch.hpp"
+#include "bench/engine/machine_monitor.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,5 +1,5 @@
 // Where lost time went, on blocks made by hand.
-#include "bench/causes.hpp"
+#include "bench/scale/causes.hpp"
 
 #include <gtest/gtest.h>
 

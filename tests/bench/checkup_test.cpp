@@ -1,4 +1,4 @@
-#include "bench/checkup.hpp"
+#include "bench/engine/checkup.hpp"
 
 #include <gtest/gtest.h>
 

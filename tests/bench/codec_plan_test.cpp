@@ -1,10 +1,10 @@
-#include "bench/codec_plan.hpp"
+#include "bench/codecs/plan.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "bench/codec_row.hpp"
+#include "bench/codecs/row.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::bench {

@@ -1,5 +1,5 @@
 // What bounds a collective on one node: the least that ranks must move.
-#include "bench/collective_traffic.hpp"
+#include "bench/collectives/traffic.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,31 +10,32 @@
 namespace gradmeter::bench {
 namespace {
 
-using allreduce::Goal;
+using allreduce::CollectiveKind;
 
-LeastTraffic least(Goal goal, std::size_t ranks, bool in_place, bool is_root = false) {
-  return least_traffic(goal, 12, ranks, in_place, is_root);
+LeastTraffic least(CollectiveKind collective_kind, std::size_t ranks, bool in_place, bool is_root = false) {
+  return least_traffic(collective_kind, 12, ranks, in_place, is_root);
 }
 
 TEST(LeastTraffic, IsWhatNoRankCanDoWithout) {
   for (const bool in_place : {false, true}) {
-    EXPECT_EQ(least(Goal::all_reduce, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
-    EXPECT_EQ(least(Goal::send_receive, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
-    EXPECT_EQ(least(Goal::reduce_scatter, 4, in_place), (LeastTraffic{Traffic::reduce, 12}));
-    EXPECT_EQ(least(Goal::broadcast, 4, in_place), (LeastTraffic{Traffic::write, 12}));
-    EXPECT_EQ(least(Goal::all_gather, 4, in_place), (LeastTraffic{Traffic::write, in_place ? 9u : 12u}));
-    EXPECT_EQ(least(Goal::all_to_all, 4, in_place), (LeastTraffic{Traffic::copy, in_place ? 9u : 12u}));
+    EXPECT_EQ(least(CollectiveKind::all_reduce, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
+    EXPECT_EQ(least(CollectiveKind::send_receive, 4, in_place), (LeastTraffic{Traffic::copy, 12}));
+    EXPECT_EQ(least(CollectiveKind::reduce_scatter, 4, in_place), (LeastTraffic{Traffic::reduce, 12}));
+    EXPECT_EQ(least(CollectiveKind::broadcast, 4, in_place), (LeastTraffic{Traffic::write, 12}));
+    EXPECT_EQ(least(CollectiveKind::all_gather, 4, in_place), (LeastTraffic{Traffic::write, in_place ? 9u : 12u}));
+    EXPECT_EQ(least(CollectiveKind::all_to_all, 4, in_place), (LeastTraffic{Traffic::copy, in_place ? 9u : 12u}));
   }
-  EXPECT_EQ(least(Goal::broadcast, 4, true, true), LeastTraffic{}) << "a root has it already";
-  EXPECT_EQ(least(Goal::broadcast, 4, false, true), (LeastTraffic{Traffic::write, 12}));
-  EXPECT_EQ(least(Goal::reduce_scatter, 13, false), LeastTraffic{}) << "some ranks have no block";
+  EXPECT_EQ(least(CollectiveKind::broadcast, 4, true, true), LeastTraffic{}) << "a root has it already";
+  EXPECT_EQ(least(CollectiveKind::broadcast, 4, false, true), (LeastTraffic{Traffic::write, 12}));
+  EXPECT_EQ(least(CollectiveKind::reduce_scatter, 13, false), LeastTraffic{}) << "some ranks have no block";
 }
 
 TEST(LeastTraffic, OfOneRankIsNothingInPlace) {
-  for (const auto goal : {Goal::all_reduce, Goal::reduce_scatter, Goal::all_gather, Goal::broadcast, Goal::all_to_all,
-                          Goal::send_receive}) {
-    EXPECT_EQ(least(goal, 1, true), LeastTraffic{});
-    EXPECT_EQ(least(goal, 1, false), (LeastTraffic{Traffic::copy, 12}));
+  for (const auto collective_kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+        CollectiveKind::broadcast, CollectiveKind::all_to_all, CollectiveKind::send_receive}) {
+    EXPECT_EQ(least(collective_kind, 1, true), LeastTraffic{});
+    EXPECT_EQ(least(collective_kind, 1, false), (LeastTraffic{Traffic::copy, 12}));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "bench/collective_plan.hpp"
+#include "bench/collectives/plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ CollectiveFactors factors() {
           .accumulate_wide = {false},
           .cadences = {runtime::Cadence::barrier},
           .reductions = {Reduction::max},
-          .overlaps = {Under::none},
+          .overlaps = {OverlapLoad::none},
           .roots = {0},
           .interconnect = ""};
 }
@@ -69,13 +69,14 @@ TEST(BusBandwidth, HasTheFactorOfItsCollective) {
 TEST(WireBound, IsWhatANodeMustSend) {
   const core::BytesPerSecond rate{1e9};
   const auto four = nodes({0, 1, 2, 3}), pairs = nodes({0, 1, 2, 3, 0, 1, 2, 3}), one = nodes({0, 0});
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, four, rate), 1.5);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, pairs, rate), 1.5);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_gather, 1e9, four, rate), 0.75);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::broadcast, 1e9, four, rate), 1);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_to_all, 1e9, four, rate), 0.75);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::Goal::all_to_all, 1e9, pairs, rate), 1.5) << "each rank of a node has its own";
-  EXPECT_EQ(wire_bound(allreduce::Goal::all_reduce, 1e9, one, rate), 0);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, four, rate), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, pairs, rate), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_gather, 1e9, four, rate), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::broadcast, 1e9, four, rate), 1);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, four, rate), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, pairs, rate), 1.5)
+      << "each rank of a node has its own";
+  EXPECT_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, one, rate), 0);
 }
 
 TEST(CollectivePlan, PointsOfOneSizeTakeTurnsTogether) {
@@ -94,7 +95,7 @@ TEST(CollectivePlan, EveryPointHasAKeyOfItsOwn) {
   f.elements = {core::Element::f32, core::Element::f64, core::Element::f16};
   f.accumulate_wide = {false, true};
   f.roots = {0, 1};
-  f.overlaps = {Under::none, Under::gemm};
+  f.overlaps = {OverlapLoad::none, OverlapLoad::gemm};
   f.reductions = {Reduction::max, Reduction::span};
   const auto map = nodes({0, 0});
   std::set<std::string> keys;

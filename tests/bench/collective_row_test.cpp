@@ -1,4 +1,4 @@
-#include "bench/collective_row.hpp"
+#include "bench/collectives/row.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The published errors of encoded sums come out of the real executor.
-#include "bench/exchange_error.hpp"
+#include "bench/codecs/exchange_error.hpp"
 
 #include <gtest/gtest.h>
 

@@ -28,12 +28,12 @@ class Instant final : public runtime::Transport {
   int rank() const override { return 0; }
   int size() const override { return ranks_; }
   int channels() const override { return allreduce::most_lanes(size()); }
-  bool reads(int) const override { return true; }
+  bool zero_copy_from(int) const override { return true; }
   std::size_t message_bytes() const override { return message; }
-  runtime::Ticket send(int, int, std::span<const std::byte>) override { return {1, nullptr}; }
-  runtime::Ticket receive(int, int, std::span<std::byte>) override { return {1, nullptr}; }
-  bool left(runtime::Ticket&) override { return true; }
-  const std::byte* arrived(runtime::Ticket&) override { return line_.data(); }
+  runtime::MessageHandle send(int, int, std::span<const std::byte>) override { return {1, nullptr}; }
+  runtime::MessageHandle receive(int, int, std::span<std::byte>) override { return {1, nullptr}; }
+  bool send_done(runtime::MessageHandle&) override { return true; }
+  const std::byte* try_receive(runtime::MessageHandle&) override { return line_.data(); }
 
  private:
   int ranks_;
@@ -60,7 +60,7 @@ void measure(const allreduce::AlgorithmChoice& a, runtime::Transport& t, runtime
     auto* bytes = reinterpret_cast<std::byte*>(values.data());
     const double begin = runtime::host_clock();
     executor.start({bytes, bytes, values.size()});
-    runtime::Backoff backoff(runtime::patience_for(1, 1));
+    runtime::Backoff backoff(runtime::spin_policy_for(1, 1));
     while (!executor.advance()) backoff.wait();
     const double took = runtime::host_clock() - begin;
     if (i >= warmup) nanoseconds.push_back(took * 1e9 / static_cast<double>(steps_of(a, ranks)));

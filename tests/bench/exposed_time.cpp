@@ -5,7 +5,7 @@
 // The three take turns; prints medians of rounds and the ratio's 95 % interval. At most 1.2 is wanted.
 #include <cstdlib>
 
-#include "bench/training.hpp"
+#include "bench/train/training.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "model/data.hpp"

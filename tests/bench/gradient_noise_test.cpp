@@ -1,4 +1,4 @@
-#include "bench/gradient_noise.hpp"
+#include "bench/train/gradient_noise.hpp"
 
 #include <gtest/gtest.h>
 

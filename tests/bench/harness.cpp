@@ -3,7 +3,7 @@
 // Prints the median over steps of the time inside kernels and of the whole step, and their ratio with its interval.
 #include <cstdlib>
 
-#include "bench/training.hpp"
+#include "bench/train/training.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "model/data.hpp"

@@ -1,5 +1,5 @@
 // Faults that are injected into collectives come when and where they are asked for.
-#include "bench/injected_collective.hpp"
+#include "bench/collectives/injected_collective.hpp"
 
 #include <gtest/gtest.h>
 
@@ -59,8 +59,8 @@ std::size_t wrong(const Called& c) {
 TEST(InjectedCollective, FlipsOneElementFromThatCallOnOverAllCollectivesOfTheRank) {
   InjectedFaults faults{.injection = core::parse_injection("flip:call=3,rank=1"), .rank = 1, .ranks = 2};
   ASSERT_TRUE(faults.concerns_calls());
-  InjectedCollective sum(std::make_unique<Ones>(), allreduce::Goal::all_reduce, faults);
-  InjectedCollective scatter(std::make_unique<Ones>(), allreduce::Goal::reduce_scatter, faults);
+  InjectedCollective sum(std::make_unique<Ones>(), allreduce::CollectiveKind::all_reduce, faults);
+  InjectedCollective scatter(std::make_unique<Ones>(), allreduce::CollectiveKind::reduce_scatter, faults);
   EXPECT_EQ(wrong(call(sum, 8)) + wrong(call(scatter, 8)) + wrong(call(sum, 8)), 0u);
   const auto in_block = call(scatter, 8);
   EXPECT_EQ(wrong(in_block), 1u);
@@ -72,15 +72,16 @@ TEST(InjectedCollective, FlipsOneElementFromThatCallOnOverAllCollectivesOfTheRan
 TEST(InjectedCollective, DropsWhatTheRankGivesToSumsFromThatCallOn) {
   InjectedFaults faults{.injection = core::parse_injection("drop:call=1,rank=1"), .rank = 1, .ranks = 2};
   ASSERT_TRUE(faults.concerns_calls());
-  for (const auto goal : {allreduce::Goal::all_reduce, allreduce::Goal::reduce_scatter, allreduce::Goal::all_gather}) {
+  for (const auto collective_kind : {allreduce::CollectiveKind::all_reduce, allreduce::CollectiveKind::reduce_scatter,
+                                     allreduce::CollectiveKind::all_gather}) {
     faults.calls = 0;
-    InjectedCollective collective(std::make_unique<Ones>(), goal, faults);
+    InjectedCollective collective(std::make_unique<Ones>(), collective_kind, faults);
     for (int i = 0; i < 3; ++i) {
       std::vector<float> in(8, 2.0f), out(8);
       collective.start({.in = reinterpret_cast<const std::byte*>(in.data()),
                         .out = reinterpret_cast<std::byte*>(out.data()),
                         .count = in.size()});
-      const bool dropped = i >= 1 && goal != allreduce::Goal::all_gather;
+      const bool dropped = i >= 1 && collective_kind != allreduce::CollectiveKind::all_gather;
       EXPECT_EQ(in, std::vector<float>(8, dropped ? 0.0f : 2.0f)) << i;
       while (!collective.advance()) {
       }
@@ -112,7 +113,7 @@ class Keeping final : public allreduce::Collective {
 TEST(InjectedCollective, HandsOnWhatACodecKeeps) {
   InjectedFaults faults;
   int number = 7;
-  InjectedCollective collective(std::make_unique<Keeping>(number), allreduce::Goal::all_reduce, faults);
+  InjectedCollective collective(std::make_unique<Keeping>(number), allreduce::CollectiveKind::all_reduce, faults);
   auto state = collective.take_state();
   EXPECT_EQ(number, 0);
   collective.restore_state(std::move(state));
@@ -121,7 +122,7 @@ TEST(InjectedCollective, HandsOnWhatACodecKeeps) {
 
 TEST(InjectedCollective, SlowsCallsOfALengthThatItKnows) {
   InjectedFaults faults{.injection = core::parse_injection("slow:rank=0,factor=5"), .rank = 0, .ranks = 2};
-  InjectedCollective slow(std::make_unique<Ones>(), allreduce::Goal::all_reduce, faults);
+  InjectedCollective slow(std::make_unique<Ones>(), allreduce::CollectiveKind::all_reduce, faults);
   EXPECT_GE(call(slow, 8).seconds, Ones::call_s);
   EXPECT_GE(call(slow, 8).seconds, 5 * Ones::call_s) << "a lower bound holds on any machine";
   EXPECT_EQ(wrong(call(slow, 8)), 0u);

@@ -1,13 +1,13 @@
 // Points, filters, operand sets and the sharing out of time: what is decided before a kernel runs.
-#include "bench/kernel_plan.hpp"
+#include "bench/kernels/plan.hpp"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
-#include "bench/kernel_budget.hpp"
+#include "bench/kernels/budget.hpp"
 #include "core/error.hpp"
-#include "kernels/problem_text.hpp"
+#include "kernels/problems/problem_text.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,12 +1,12 @@
 // What a row says of ranks that differ, of wrong and of suspicious results, of the roofline.
-#include "bench/kernel_row.hpp"
+#include "bench/kernels/row.hpp"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/problem_text.hpp"
+#include "kernels/problems/problem_text.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -16,11 +16,11 @@
 
 #include "core/format.hpp"
 #include "core/statistics.hpp"
+#include "kernels/cases/kernel_case.hpp"
 #include "kernels/onednn.hpp"
 #include "kernels/peak.hpp"
 #include "kernels/roofline.hpp"
 #include "kernels/threads.hpp"
-#include "kernels/trial.hpp"
 
 namespace {
 
@@ -73,8 +73,8 @@ std::string microseconds(const Timing& t) {
 
 /// A trial that lives as long as the call.
 Call run_of(const Problem& p) {
-  const std::shared_ptr<Trial> trial = make_trial(p, {});
-  return [trial] { trial->run(0); };
+  const std::shared_ptr<KernelCase> kernel_case = make_kernel_case(p, {});
+  return [kernel_case] { kernel_case->run(0); };
 }
 
 std::string memory_rates() {
@@ -241,43 +241,43 @@ Call bare_lstm(const Problem& p) {
 
 /// Empty: nobody has written the bare side of this operation.
 Call bare(const Problem& p) {
-  if (p.operation() == Operation::conv) return bare_conv(p);
-  if (p.operation() == Operation::rnn) return bare_lstm(p);
-  if (p.operation() != Operation::gemm) return {};
+  if (p.operation() == KernelKind::conv) return bare_conv(p);
+  if (p.operation() == KernelKind::rnn) return bare_lstm(p);
+  if (p.operation() != KernelKind::gemm) return {};
   const auto gemm = std::make_shared<BareGemm>(p);
   return [gemm] { gemm->run(); };
 }
 
 /// A handful of shapes, small to large, for each operation and precision that oneDNN computes here.
 std::vector<Problem> problems_through_onednn() {
-  const std::vector<Shape> shapes{GemmShape{.m = 16, .n = 16, .k = 16},
-                                  GemmShape{.m = 128, .n = 16, .k = 512, .transpose_b = Transpose::yes},
-                                  GemmShape{.m = 256, .n = 256, .k = 256, .transpose_a = Transpose::yes},
-                                  GemmShape{.m = 1760, .n = 32, .k = 1760, .packed = true},
-                                  GemmShape{.m = 1024, .n = 1024, .k = 1024},
-                                  ConvShape{.width = 14,
-                                            .height = 14,
-                                            .channels = 64,
-                                            .batch = 1,
-                                            .filters = 64,
-                                            .filter_width = 3,
-                                            .filter_height = 3,
-                                            .pad_width = 1,
-                                            .pad_height = 1},
-                                  ConvShape{.width = 56,
-                                            .height = 56,
-                                            .channels = 64,
-                                            .batch = 8,
-                                            .filters = 64,
-                                            .filter_width = 3,
-                                            .filter_height = 3,
-                                            .pad_width = 1,
-                                            .pad_height = 1},
-                                  RnnShape{.cell = Cell::lstm, .hidden = 64, .batch = 4, .steps = 4},
-                                  RnnShape{.cell = Cell::lstm, .hidden = 512, .batch = 16, .steps = 25}};
+  const std::vector<ProblemShape> shapes{GemmShape{.m = 16, .n = 16, .k = 16},
+                                         GemmShape{.m = 128, .n = 16, .k = 512, .transpose_b = Transpose::yes},
+                                         GemmShape{.m = 256, .n = 256, .k = 256, .transpose_a = Transpose::yes},
+                                         GemmShape{.m = 1760, .n = 32, .k = 1760, .packed = true},
+                                         GemmShape{.m = 1024, .n = 1024, .k = 1024},
+                                         ConvShape{.width = 14,
+                                                   .height = 14,
+                                                   .channels = 64,
+                                                   .batch = 1,
+                                                   .filters = 64,
+                                                   .filter_width = 3,
+                                                   .filter_height = 3,
+                                                   .pad_width = 1,
+                                                   .pad_height = 1},
+                                         ConvShape{.width = 56,
+                                                   .height = 56,
+                                                   .channels = 64,
+                                                   .batch = 8,
+                                                   .filters = 64,
+                                                   .filter_width = 3,
+                                                   .filter_height = 3,
+                                                   .pad_width = 1,
+                                                   .pad_height = 1},
+                                         RnnShape{.cell = Cell::lstm, .hidden = 64, .batch = 4, .steps = 4},
+                                         RnnShape{.cell = Cell::lstm, .hidden = 512, .batch = 16, .steps = 25}};
   std::vector<Problem> problems;
-  for (const auto& row : trials())
-    for (const Shape& shape : shapes) {
+  for (const auto& row : kernel_cases())
+    for (const ProblemShape& shape : shapes) {
       const Problem p{.shape = shape, .precision = row.precision};
       if (row.backend == "onednn" && row.operation == p.operation()) problems.push_back(p);
     }
@@ -288,7 +288,7 @@ void print_overheads() {
   fmt::print("\nrun() and the bare primitive [us]\n");
   for (const Problem& p : problems_through_onednn()) {
     const std::string label = fmt::format("{} {} {}", name(p.operation()), name(p.precision), text(p.shape));
-    const std::string why = trial_refusal(p);
+    const std::string why = kernel_case_refusal(p);
     if (!why.empty()) {
       fmt::print("{}: {}\n", label, why);
       continue;

@@ -1,4 +1,4 @@
-#include "bench/limits.hpp"
+#include "bench/train/limits.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "core/statistics.hpp"
-#include "kernels/lns_gemm.hpp"
+#include "kernels/lns/gemm.hpp"
 #include "kernels/threads.hpp"
 
 namespace {

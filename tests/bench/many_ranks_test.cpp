@@ -9,14 +9,14 @@
 #include <numeric>
 #include <string>
 
-#include "allreduce/executor.hpp"
 #include "allreduce/known_collective.hpp"
-#include "allreduce/slices.hpp"
-#include "bench/layout.hpp"
-#include "bench/link_probe.hpp"
-#include "bench/node_map.hpp"
-#include "bench/own_times.hpp"
-#include "bench/scale_plan.hpp"
+#include "allreduce/mover/executor.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "bench/engine/link_probe.hpp"
+#include "bench/engine/node_map.hpp"
+#include "bench/engine/own_times.hpp"
+#include "bench/scale/plan.hpp"
+#include "bench/train/layout.hpp"
 #include "dataparallel/forecast.hpp"
 #include "model/data.hpp"
 #include "model/digits.hpp"
@@ -25,7 +25,7 @@
 namespace gradmeter::bench {
 namespace {
 
-using allreduce::Goal;
+using allreduce::CollectiveKind;
 
 constexpr int ranks = 16'384, ranks_per_node = 128, rank = 5'000;
 constexpr std::size_t batch = 64, count = std::size_t{1} << 18;  // 1 MiB of fp32
@@ -78,12 +78,12 @@ class Silent final : public runtime::Transport {
   int rank() const override { return bench::rank; }
   int size() const override { return ranks; }
   int channels() const override { return 64; }
-  bool reads(int) const override { return false; }
+  bool zero_copy_from(int) const override { return false; }
   std::size_t message_bytes() const override { return std::size_t{64} << 10; }
-  runtime::Ticket send(int, int, std::span<const std::byte>) override { return {}; }
-  runtime::Ticket receive(int, int, std::span<std::byte>) override { return {}; }
-  bool left(runtime::Ticket&) override { return true; }
-  const std::byte* arrived(runtime::Ticket&) override { return nullptr; }
+  runtime::MessageHandle send(int, int, std::span<const std::byte>) override { return {}; }
+  runtime::MessageHandle receive(int, int, std::span<std::byte>) override { return {}; }
+  bool send_done(runtime::MessageHandle&) override { return true; }
+  const std::byte* try_receive(runtime::MessageHandle&) override { return nullptr; }
 };
 
 /// What a fabric makes ready for one collective.
@@ -111,17 +111,19 @@ TEST_P(ManyRanks, SetUpAndForecastOfOneAlgorithmStaySmall) {
   EXPECT_EQ(refusal(config, digits, map.node_of), "");
   EXPECT_GT(resident_bytes(config, digits, ranks), 0u);
 
-  for (const Goal goal : {Goal::all_reduce, Goal::reduce_scatter, Goal::all_gather}) {
-    if (algorithm->refusal(shape, goal).empty()) bind({algorithm->name, algorithm->make(shape, goal)}, nullptr);
+  for (const CollectiveKind collective_kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+    if (algorithm->refusal(shape, collective_kind).empty())
+      bind({algorithm->name, algorithm->make(shape, collective_kind)}, nullptr);
   }
   const auto schedules = algorithm->make(shape);
   if (allreduce::coded_refusal(*schedules.front()).empty()) {
     bind({algorithm->name, schedules}, compression::find_codec("qsgd4")->codec);
   }
 
-  const dataparallel::Scene scene{
+  const dataparallel::ForecastInput forecast_input{
       .ranks = ranks, .elements = count, .ranks_per_node = ranks_per_node, .algorithm = algorithm};
-  const auto forecast = dataparallel::forecast_collective(scene, Goal::all_reduce, count);
+  const auto forecast = dataparallel::forecast_collective(forecast_input, CollectiveKind::all_reduce, count);
   EXPECT_EQ(forecast.bytes, algorithm->cost(shape).sent * count * sizeof(float));
   footprint.expect_small(GetParam());
 }
@@ -198,7 +200,8 @@ std::vector<float> right_share(const allreduce::KnownCollective& k, std::size_t 
 
 TEST(ManyRanksCheck, AShareIsHeldAgainstTheSumOfAllRanksInAMoment) {
   const Footprint footprint;
-  const allreduce::KnownCollective k{.goal = Goal::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
+  const allreduce::KnownCollective k{
+      .collective_kind = CollectiveKind::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
   std::vector<float> result(count, 0.25f);
   const std::size_t first = allreduce::block_begin(count, ranks, rank), n = count / ranks;
   const auto right = right_share(k, first, n);
@@ -212,7 +215,8 @@ TEST(ManyRanksCheck, AShareIsHeldAgainstTheSumOfAllRanksInAMoment) {
 
 TEST(ManyRanksCheck, BitsThatDifferAreLookedAtInBoundedSamples) {
   const Footprint footprint;
-  allreduce::KnownCollective k{.goal = Goal::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
+  allreduce::KnownCollective k{
+      .collective_kind = CollectiveKind::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
   const std::vector<float> result(count, 0.25f);
   EXPECT_EQ(check_some(k, rank, std::as_bytes(std::span(result))).wrong, (std::size_t{1} << 26) / ranks);
   k.count = 2'000;  // few enough to be looked at in full
@@ -226,10 +230,11 @@ TEST(ManyRanksCheck, BitsThatDifferAreLookedAtInBoundedSamples) {
 TEST(ManyRanksCheck, WhatIsCopiedOrScatteredStaysSmall) {
   const Footprint footprint;
   const std::vector<float> result(count, 0.25f);
-  for (const Goal goal : {Goal::reduce_scatter, Goal::all_gather, Goal::broadcast, Goal::all_to_all}) {
-    const allreduce::KnownCollective k{.goal = goal, .data = {.ranks = ranks}, .count = count};
+  for (const CollectiveKind collective_kind : {CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+                                               CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
+    const allreduce::KnownCollective k{.collective_kind = collective_kind, .data = {.ranks = ranks}, .count = count};
     EXPECT_EQ(check(k, rank, std::as_bytes(std::span(result))).wrong,
-              goal == Goal::reduce_scatter ? count / ranks : count);
+              collective_kind == CollectiveKind::reduce_scatter ? count / ranks : count);
   }
   footprint.expect_small("copies");
 }

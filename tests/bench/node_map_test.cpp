@@ -1,4 +1,4 @@
-#include "bench/node_map.hpp"
+#include "bench/engine/node_map.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which rank is slow.
-#include "bench/own_times.hpp"
+#include "bench/engine/own_times.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Rounds by themselves: blocks, how they are spread, what ends them.
-#include "bench/rounds.hpp"
+#include "bench/engine/rounds.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/scale_plan.hpp"
+#include "bench/scale/plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -165,12 +165,12 @@ TEST(ScalePlan, AMeshSharesItsBatchAmongCopiesOfTheModel) {
   std::size_t impossible = 0;
   for (const auto& p : plan_scale(f)) {
     if (p.ranks == 1) {
-      EXPECT_EQ(p.mesh.copy_ranks(), 1) << "the baseline is one rank with the whole model";
+      EXPECT_EQ(p.mesh.replica_ranks(), 1) << "the baseline is one rank with the whole model";
     }
     if (p.ranks == 4 && p.impossible.empty()) batches.push_back(p.batch_global);
     impossible += !p.impossible.empty();
     if (p.ranks == 4) {
-      EXPECT_EQ(baseline_of(p).mesh.copy_ranks(), 1);
+      EXPECT_EQ(baseline_of(p).mesh.replica_ranks(), 1);
     }
   }
   EXPECT_EQ(impossible, 2u) << "4 ranks make no whole copies on 3";
@@ -216,12 +216,12 @@ TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
 
 TEST(ScalePlan, AutomaticOverlapGoesByTheFullestNodeAndTheThreads) {
   using enum Overlap;
-  const auto speech = dataparallel::find_strategy("sync")->info().speech;
-  EXPECT_EQ(resolve(automatic, speech, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 4}), bucketed);
-  EXPECT_EQ(resolve(automatic, speech, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 3}), none);
-  EXPECT_EQ(resolve(automatic, speech, {.threads = 3, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
-  EXPECT_EQ(resolve(automatic, speech, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), none);
-  EXPECT_EQ(resolve(bucketed, speech, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
+  const auto communication = dataparallel::find_strategy("sync")->info().communication;
+  EXPECT_EQ(resolve(automatic, communication, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 4}), bucketed);
+  EXPECT_EQ(resolve(automatic, communication, {.threads = 1, .ranks_per_node = 2, .cores_per_node = 3}), none);
+  EXPECT_EQ(resolve(automatic, communication, {.threads = 3, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
+  EXPECT_EQ(resolve(automatic, communication, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), none);
+  EXPECT_EQ(resolve(bucketed, communication, {.threads = 4, .ranks_per_node = 1, .cores_per_node = 4}), bucketed);
 }
 
 }  // namespace

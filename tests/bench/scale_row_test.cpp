@@ -1,4 +1,4 @@
-#include "bench/scale_row.hpp"
+#include "bench/scale/row.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/step_size.hpp"
+#include "bench/train/step_size.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

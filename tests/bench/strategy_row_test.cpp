@@ -1,11 +1,11 @@
-#include "bench/strategy_row.hpp"
+#include "bench/train/strategy_row.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "bench/learning.hpp"
+#include "bench/scale/learning.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/timeline.hpp"
+#include "bench/train/timeline.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -147,7 +147,7 @@ TEST(Timeline, ManyCallsNeverOverlapOnALane) {
 TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
   Timeline t(0, "a");
   fill(t, 0);
-  t.add_beside(
+  t.add_background(
       1, {.step = {}, .computations = {{"apply", {0.1, 0.4}}}, .calls = {call(0.1, 0.2, 0.5), call(0.3, 0.3, 0.6)}});
   const Json events = t.events(0, {});
   const auto lanes = spans(events);
@@ -163,7 +163,7 @@ TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
   t.add(0, {});
   EXPECT_TRUE(t.empty());
   EXPECT_EQ(t.begin({}), std::numeric_limits<double>::infinity());
-  t.add_beside(0, {.step = {}, .computations = {{"apply", {5, 6}}}, .calls = {}});
+  t.add_background(0, {.step = {}, .computations = {{"apply", {5, 6}}}, .calls = {}});
   EXPECT_DOUBLE_EQ(t.begin({}), 5);
   EXPECT_EQ(of(t.events(5, {}), "X").size(), 1u);
 }

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "dataparallel/rules/outer.hpp"
+#include "dataparallel/optimizers/outer.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
@@ -103,10 +103,10 @@ TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
     const auto ends = run_workers(3, {.strategy = name});
     for (std::size_t i = 0; i < ends[0].weights.size(); ++i) {
       const double mean = (double(ends[0].weights[i]) + ends[1].weights[i] + ends[2].weights[i]) / 3;
-      for (const auto& e : ends) ASSERT_NEAR(e.judged[i], mean, 1e-6) << name << " " << i;
+      for (const auto& e : ends) ASSERT_NEAR(e.evaluation_weights[i], mean, 1e-6) << name << " " << i;
     }
-    EXPECT_GT(farthest(ends[0].judged, ends[0].weights), 1e-5) << name << ": within a block they differ";
-    EXPECT_EQ(run_workers(3, {.strategy = name, .steps = 4})[1].judged,
+    EXPECT_GT(farthest(ends[0].evaluation_weights, ends[0].weights), 1e-5) << name << ": within a block they differ";
+    EXPECT_EQ(run_workers(3, {.strategy = name, .steps = 4})[1].evaluation_weights,
               run_workers(3, {.strategy = name, .steps = 4})[0].weights)
         << name << ": at its end they are the weights to the bit";
   }

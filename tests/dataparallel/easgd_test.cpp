@@ -84,7 +84,7 @@ TEST(Easgd, TakesTheGradientAndTheElasticTermAtTheSameWeights) {
         off = std::max(off, std::fabs(double(seen[r].weights[i]) - right.x[r]));
         control = std::max(control, std::fabs(double(seen[r].weights[i]) - wrong.x[r]));
       }
-      off = std::max(off, std::fabs(double(seen[0].judged.back()[i]) - right.c));
+      off = std::max(off, std::fabs(double(seen[0].evaluation_weights.back()[i]) - right.c));
     }
     EXPECT_LT(off, 2e-6) << workers;
     EXPECT_GT(control, 1e-3) << "the control: one after the other";

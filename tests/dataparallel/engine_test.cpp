@@ -1,4 +1,4 @@
-#include "dataparallel/world/engine.hpp"
+#include "dataparallel/ranks/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr runtime::Patience patience{.spins = 20, .yields = 20};
+constexpr runtime::SpinPolicy spin_policy{.spins = 20, .yields = 20};
 
 /// What happened, in order; several threads write.
 class Journal {
@@ -79,7 +79,7 @@ std::function<bool()> after(int n) {
   return [n]() mutable { return --n <= 0; };
 }
 
-class Flag final : public Event {
+class Flag final : public ReadyEvent {
  public:
   bool reached() const override { return set_.load(std::memory_order_acquire); }
   void set() { set_.store(true, std::memory_order_release); }
@@ -99,7 +99,7 @@ bool comes_true(const std::function<bool()>& condition) {
 
 TEST(EngineOnWait, NothingMovesBeforeTheWait) {
   runtime::Activity activity;
-  Engine engine(ProgressMode::on_wait, patience, activity);
+  Engine engine(ProgressMode::on_wait, spin_policy, activity);
   auto c = call({.advance = after(3)});
   engine.submit(c);
   std::this_thread::sleep_for(10ms);
@@ -115,7 +115,7 @@ TEST(EngineOnWait, NothingMovesBeforeTheWait) {
 
 TEST(EngineOnWait, WaitingForOneCallMovesTheOthersToo) {
   runtime::Activity activity;
-  Engine engine(ProgressMode::on_wait, patience, activity);
+  Engine engine(ProgressMode::on_wait, spin_policy, activity);
   auto long_one = call({.order = 0, .advance = after(50)}), other = call({.order = 1, .advance = after(5)});
   engine.submit(long_one);
   engine.submit(other);
@@ -126,7 +126,7 @@ TEST(EngineOnWait, WaitingForOneCallMovesTheOthersToo) {
 
 TEST(EngineOnWait, ACallMayBeWaitedForTwice) {
   runtime::Activity activity;
-  Engine engine(ProgressMode::on_wait, patience, activity);
+  Engine engine(ProgressMode::on_wait, spin_policy, activity);
   auto c = call();
   engine.submit(c);
   engine.wait(*c);
@@ -137,7 +137,7 @@ TEST(EngineOnWait, ACallMayBeWaitedForTwice) {
 
 TEST(EngineThread, MovesWithNobodyWaiting) {
   runtime::Activity activity;
-  Engine engine(ProgressMode::thread, patience, activity);
+  Engine engine(ProgressMode::thread, spin_policy, activity);
   auto c = call({.advance = after(100)});
   engine.submit(c);
   EXPECT_TRUE(comes_true([&] { return c->done(); }));
@@ -149,7 +149,7 @@ TEST(EngineThread, MovesWithNobodyWaiting) {
 class EngineContract : public ::testing::TestWithParam<ProgressMode> {
  protected:
   runtime::Activity activity_;
-  Engine engine_{GetParam(), patience, activity_};
+  Engine engine_{GetParam(), spin_policy, activity_};
   Journal journal_;
 };
 
@@ -271,7 +271,7 @@ TEST_P(EngineContract, AFailureAtTheStartIsThrownFromTheWaitOfACallBehindIt) {
 
 TEST(EngineThread, TheFirstOfTwoFailuresIsTheOneReported) {
   runtime::Activity activity;
-  Engine engine(ProgressMode::thread, patience, activity);
+  Engine engine(ProgressMode::thread, spin_policy, activity);
   std::atomic<bool> both_posted{false};
   auto first = call({.order = 0, .advance = [&]() -> bool {
                        while (!both_posted) std::this_thread::yield();
@@ -287,7 +287,7 @@ TEST(EngineThread, TheFirstOfTwoFailuresIsTheOneReported) {
 }
 
 TEST_P(EngineContract, AnAbandonedCallDoesNotKeepTheEngineAlive) {
-  auto engine = std::make_unique<Engine>(GetParam(), patience, activity_);
+  auto engine = std::make_unique<Engine>(GetParam(), spin_policy, activity_);
   auto never = call({.advance = [] { return false; }});
   engine->submit(never);
   std::this_thread::sleep_for(5ms);

@@ -144,9 +144,9 @@ double loss_of(const std::vector<float>& weights) {
 TEST(Population, FindsBetterModelsThanItBeganWith) {
   for (const auto* parameters : {"breeding=1", "breeding=0", "size=18"}) {
     StrategyRun run{.strategy = fmt::format("population:{}", parameters), .steps = 1, .batch_per_rank = 30};
-    const double begin = loss_of(run_workers(4, run)[0].judged);
+    const double begin = loss_of(run_workers(4, run)[0].evaluation_weights);
     run.steps = 120;
-    EXPECT_LT(loss_of(run_workers(4, run)[0].judged), 0.85 * begin) << parameters;
+    EXPECT_LT(loss_of(run_workers(4, run)[0].evaluation_weights), 0.85 * begin) << parameters;
   }
 }
 
@@ -159,9 +159,9 @@ TEST(Population, HandsOverOneModelOnAllRanksTheBestOfTheLastStep) {
     double least = 1e9;
     for (const auto& e : ends) least = std::min(least, e.outcomes.back().loss_sum / 4);
     double loss = 0;
-    for (std::size_t i = 0; i < 200; ++i) loss += double(m.slope()[i]) * ends[0].judged[i];
+    for (std::size_t i = 0; i < 200; ++i) loss += double(m.slope()[i]) * ends[0].evaluation_weights[i];
     EXPECT_NEAR(loss, least, 1e-9) << p;
-    for (const auto& e : ends) EXPECT_EQ(e.judged, ends[0].judged) << p;
+    for (const auto& e : ends) EXPECT_EQ(e.evaluation_weights, ends[0].evaluation_weights) << p;
   }
 }
 
@@ -169,9 +169,9 @@ TEST(Population, TheNumberOfRanksChangesTheRunOnlyByWhatTheirSamplesDo) {
   // The linear loss is the same on every batch: then a run on one rank and on four is the same search.
   StrategyRun run{.strategy = "population:size=8,survivors=3,mutation=0.1", .steps = 12};
   run.model = [] { return std::make_unique<test::LinearModel>(200); };
-  const auto one = run_workers(1, run)[0].judged;
+  const auto one = run_workers(1, run)[0].evaluation_weights;
   for (const int p : {2, 4, 8}) {
-    for (const auto& e : run_workers(p, run)) EXPECT_EQ(e.judged, one) << p;
+    for (const auto& e : run_workers(p, run)) EXPECT_EQ(e.evaluation_weights, one) << p;
   }
 }
 

@@ -102,7 +102,8 @@ TEST_P(PushSum, BringsAllWorkersToTheMean) {
     ASSERT_GT(apart, 1e-4) << "there must be something to agree on";
     for (const auto& e : late.ends) {
       EXPECT_LT(farthest(e.weights, late.ends[0].weights), 1e-2 * apart) << p;
-      EXPECT_LT(farthest(e.weights, early.ends[0].judged), 1e-2 * apart) << p << ": the mean was judged before";
+      EXPECT_LT(farthest(e.weights, early.ends[0].evaluation_weights), 1e-2 * apart)
+          << p << ": the mean was judged before";
     }
   }
 }
@@ -179,12 +180,12 @@ TEST(Gossip, LearnsWithAndWithoutOverlap) {
 }
 
 TEST(Gossip, OverlapHidesTheMessageUnderTheNextPass) {
-  VirtualMachine slow;
+  SimMachine slow;
   slow.flops_per_s = 1e9;
   slow.link = {.latency_s = 1e-6, .bytes_per_s = 2e8, .reduce_bytes_per_s = 1e12};
   const auto end_of = [&](const std::string& name) {
     const StrategyRun run{.strategy = name};
-    return VirtualWorld(4, slow).run([&](Fabric& f) { (void)test::run_worker(f, run); })[0];
+    return SimWorld(4, slow).run([&](Fabric& f) { (void)test::run_worker(f, run); })[0];
   };
   EXPECT_LT(end_of("gossip:overlap=1"), 0.9 * end_of("gossip:overlap=0"));
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "allreduce/slices.hpp"
-#include "dataparallel/virtual/world.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "dataparallel/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -28,7 +28,7 @@ int differing(std::span<const float> v, Right right) {
 
 template <class Program>
 void on_faulty_ranks(const core::Injection& injection, Program program) {
-  VirtualWorld(ranks, {}).run([&](Fabric& f) {
+  SimWorld(ranks, {}).run([&](Fabric& f) {
     Injecting injecting(f, injection, f.rank());
     program(injecting);
   });
@@ -89,15 +89,15 @@ TEST(Injecting, SpoilsMailThatItsRankPosts) {
     const auto draft = ports.worker->draft((f.rank() + 1) % ranks, n * sizeof(float));
     std::memset(draft->data(), 0, draft->size());
     ports.worker->post((f.rank() + 1) % ranks, {.count = n, .bytes = draft->size()}, "push");
-    std::optional<Mail> mail;
-    while (!mail) mail = ports.server->next("a push");
+    std::optional<Message> message;
+    while (!message) message = ports.server->next("a push");
     int set = 0;
     for (std::size_t i = 0; i < n; ++i) {
       float v;
-      std::memcpy(&v, mail->payload.data() + i * sizeof v, sizeof v);
+      std::memcpy(&v, message->payload.data() + i * sizeof v, sizeof v);
       set += v == 1.0f;
     }
-    EXPECT_EQ(set, mail->from == faulty ? 1 : 0);
+    EXPECT_EQ(set, message->from == faulty ? 1 : 0);
   });
 }
 
@@ -112,7 +112,7 @@ class Ticking final : public Forwarding {
 };
 
 TEST(Injecting, LetsTheComputationsOfItsRankLastLonger) {
-  VirtualWorld(ranks, {}).run([](Fabric& f) {
+  SimWorld(ranks, {}).run([](Fabric& f) {
     Ticking ticking(f);
     Injecting injecting(ticking, core::parse_injection("slow:rank=1,factor=3"), f.rank());
     injecting.compute("work", {}, [&] {

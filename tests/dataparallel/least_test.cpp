@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "dataparallel/strategy.hpp"
 #include "model/mlp.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-using allreduce::Goal;
+using allreduce::CollectiveKind;
 
 const model::Mlp& network() {
   static const model::Mlp model({784, 16, 10});
@@ -19,8 +19,8 @@ const model::Mlp& network() {
 }
 
 /// Rank-ordered nodes of equal size. Bytes are seconds.
-Scene scene_of(std::uint32_t ranks, std::uint32_t ranks_per_node, const std::string& algorithm,
-               const std::string& codec = "none") {
+ForecastInput forecast_input_of(std::uint32_t ranks, std::uint32_t ranks_per_node, const std::string& algorithm,
+                                const std::string& codec = "none") {
   return {.ranks = ranks,
           .tensors = network().tensors(),
           .elements = network().element_count(),
@@ -31,13 +31,13 @@ Scene scene_of(std::uint32_t ranks, std::uint32_t ranks_per_node, const std::str
           .link = {}};
 }
 
-Forecast forecast(const Scene& s, const StrategyInfo& info) {
-  const bool by_mail = info.speech == Speech::mail;
-  Scene scene = s;
-  if (by_mail) scene.codec = nullptr;
+Forecast forecast(const ForecastInput& s, const StrategyInfo& info) {
+  const bool by_client_server = info.communication == CommunicationPattern::client_server;
+  ForecastInput forecast_input = s;
+  if (by_client_server) forecast_input.codec = nullptr;
   return find_strategy(info.name)
-      ->make({.bucket_bytes = 16 << 10, .codec = by_mail ? s.codec : nullptr})
-      ->predict(scene);
+      ->make({.bucket_bytes = 16 << 10, .codec = by_client_server ? s.codec : nullptr})
+      ->predict(forecast_input);
 }
 
 std::vector<std::string> codec_names() {
@@ -50,12 +50,13 @@ TEST(LeastSent, IsNoMoreThanTheForecastOfAnyAlgorithmCodecAndStrategy) {
   std::size_t compared = 0;
   for (const StrategyInfo& info : strategies()) {
     for (const auto& codec : codec_names()) {
-      const bool encodes = info.speech == Speech::all_reduce || info.speech == Speech::mail;
+      const bool encodes = info.communication == CommunicationPattern::all_reduce ||
+                           info.communication == CommunicationPattern::client_server;
       if (!encodes && codec != "none") continue;
       for (const auto& row : allreduce::algorithms()) {
-        if (row.carrier != allreduce::Carrier::schedule) continue;
+        if (row.backend != allreduce::Backend::schedule) continue;
         for (const std::uint32_t p : {1u, 2u, 3u, 4u, 8u}) {
-          const Scene s = scene_of(p, p % 2 == 0 ? p / 2 : p, std::string(row.name), codec);
+          const ForecastInput s = forecast_input_of(p, p % 2 == 0 ? p / 2 : p, std::string(row.name), codec);
           if (!s.algorithm->refusal(shape_of(s)).empty()) continue;
           const Forecast f = forecast(s, info);
           if (!f.bounds()) continue;
@@ -73,7 +74,7 @@ TEST(LeastSent, IsNoMoreThanTheForecastOfAnyAlgorithmCodecAndStrategy) {
 TEST(LeastSent, DoesNotDependOnTheAlgorithm) {
   for (const std::string codec : {"none", "qsgd8", "fp16", "topk", "powersgd", "terngrad"}) {
     const auto least = [&](const std::string& algorithm) {
-      return forecast(scene_of(4, 2, algorithm, codec), find_strategy("sync")->info());
+      return forecast(forecast_input_of(4, 2, algorithm, codec), find_strategy("sync")->info());
     };
     const Forecast ring = least("ring");
     for (const std::string other : {"one-shot", "direct", "recursive-doubling"}) {
@@ -84,9 +85,9 @@ TEST(LeastSent, DoesNotDependOnTheAlgorithm) {
     }
     EXPECT_GT(ring.least, 0u) << codec;
   }
-  const Forecast vendor = forecast(scene_of(4, 2, "mpi"), find_strategy("sync")->info());
+  const Forecast vendor = forecast(forecast_input_of(4, 2, "mpi"), find_strategy("sync")->info());
   EXPECT_FALSE(vendor.known);
-  EXPECT_EQ(vendor.least, forecast(scene_of(4, 2, "ring"), find_strategy("sync")->info()).least);
+  EXPECT_EQ(vendor.least, forecast(forecast_input_of(4, 2, "ring"), find_strategy("sync")->info()).least);
 }
 
 TEST(LeastSent, IsTheClosedForm) {
@@ -104,7 +105,7 @@ TEST(LeastSent, IsTheClosedForm) {
   };
   for (const auto& [name, least] : expected) {
     for (const std::string algorithm : {"recursive-doubling", "mpi"}) {
-      const Forecast f = find_strategy(name)->make({})->predict(scene_of(4, 2, algorithm));
+      const Forecast f = find_strategy(name)->make({})->predict(forecast_input_of(4, 2, algorithm));
       EXPECT_EQ(f.least, least) << name << " " << algorithm;
     }
   }
@@ -113,18 +114,19 @@ TEST(LeastSent, IsTheClosedForm) {
 TEST(LeastSent, HasTheBitsOfTheCodec) {
   const auto& sync = find_strategy("sync")->info();
   const auto& servers = find_strategy("ps-sync")->info();
-  const auto dense = static_cast<double>(forecast(scene_of(4, 4, "direct"), sync).least);
-  const auto coded = static_cast<double>(forecast(scene_of(4, 4, "direct", "qsgd8:min=1"), sync).least);
+  const auto dense = static_cast<double>(forecast(forecast_input_of(4, 4, "direct"), sync).least);
+  const auto coded = static_cast<double>(forecast(forecast_input_of(4, 4, "direct", "qsgd8:min=1"), sync).least);
   EXPECT_NEAR(coded / dense, 0.25, 0.01);
-  const auto half = static_cast<double>(forecast(scene_of(4, 4, "direct", "fp16:min=1"), servers).least);
+  const auto half = static_cast<double>(forecast(forecast_input_of(4, 4, "direct", "fp16:min=1"), servers).least);
   EXPECT_NEAR(half / dense, 0.5, 0.01);
-  const auto variable = static_cast<double>(forecast(scene_of(4, 4, "direct", "qsgd-elias:min=1"), sync).least);
+  const auto variable =
+      static_cast<double>(forecast(forecast_input_of(4, 4, "direct", "qsgd-elias:min=1"), sync).least);
   EXPECT_LT(variable / dense, 0.01) << "its length depends on the data: only the lengths themselves must be sent";
 }
 
 TEST(LeastSent, TheBusiestOfDedicatedServersAndWorkersIsKnown) {
   const std::uint64_t m = network().element_count() * sizeof(float);
-  Scene s = scene_of(5, 5, "ring");
+  ForecastInput s = forecast_input_of(5, 5, "ring");
   s.steps = 1;
   EXPECT_EQ(find_strategy("ps-sync:servers=1")->make({})->predict(s).least_of_one, 4 * m) << "the server takes it all";
 }
@@ -151,17 +153,20 @@ TEST(LeastSent, BetweenNodesNoScheduleSendsLess) {
   constexpr std::size_t elements = 4800;
   std::size_t compared = 0;
   for (const auto& row : allreduce::algorithms()) {
-    if (row.carrier != allreduce::Carrier::schedule) continue;
+    if (row.backend != allreduce::Backend::schedule) continue;
     const auto algorithm = allreduce::find_algorithm(row.name);
     for (const auto& [ranks, per_node] : {std::pair{4u, 1u}, {4u, 2u}, {8u, 4u}, {8u, 2u}, {6u, 3u}, {6u, 2u}}) {
-      for (const Goal goal : {Goal::all_reduce, Goal::reduce_scatter, Goal::all_gather}) {
-        if (!algorithm->refusal({ranks, per_node}, goal).empty()) continue;
-        const auto schedule = algorithm->make({ranks, per_node}, goal).front();
+      for (const CollectiveKind collective_kind :
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+        if (!algorithm->refusal({ranks, per_node}, collective_kind).empty()) continue;
+        const auto schedule = algorithm->make({ranks, per_node}, collective_kind).front();
         ++compared;
         const auto sent = crossing(*schedule, per_node, elements);
-        const auto least = forecast_collective(scene_of(ranks, per_node, std::string(row.name)), goal, elements);
-        EXPECT_EQ(least.least_between_nodes, least_sent(goal, ranks / per_node, elements * sizeof(float)));
-        EXPECT_LE(least.least_between_nodes, sent * sizeof(float)) << row.name << " " << name(goal) << " " << ranks;
+        const auto least =
+            forecast_collective(forecast_input_of(ranks, per_node, std::string(row.name)), collective_kind, elements);
+        EXPECT_EQ(least.least_between_nodes, least_sent(collective_kind, ranks / per_node, elements * sizeof(float)));
+        EXPECT_LE(least.least_between_nodes, sent * sizeof(float))
+            << row.name << " " << name(collective_kind) << " " << ranks;
       }
     }
   }
@@ -169,7 +174,8 @@ TEST(LeastSent, BetweenNodesNoScheduleSendsLess) {
 }
 
 TEST(LeastSent, RanksInNoOrderOfNodesMayBeOnOne) {
-  EXPECT_EQ(forecast_collective(scene_of(4, 0, "ring"), Goal::all_reduce, 100).least_between_nodes, 0u);
+  EXPECT_EQ(forecast_collective(forecast_input_of(4, 0, "ring"), CollectiveKind::all_reduce, 100).least_between_nodes,
+            0u);
 }
 
 }  // namespace

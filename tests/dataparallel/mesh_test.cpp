@@ -9,8 +9,8 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "dataparallel/strategy.hpp"
-#include "dataparallel/virtual/world.hpp"
 #include "support/losses.hpp"
 #include "support/mesh_training.hpp"
 #include "support/sanitized.hpp"
@@ -32,16 +32,16 @@ const model::Dataset& digits() {
 }
 
 /// Every rank's trace, on as many ranks as the mesh says.
-std::vector<MeshTrace> run(const MeshTraining& t, const VirtualMachine& m = {}) {
+std::vector<MeshTrace> run(const MeshTraining& t, const SimMachine& m = {}) {
   std::vector<MeshTrace> traces(static_cast<std::size_t>(ranks_of(t.mesh)));
-  VirtualWorld(ranks_of(t.mesh), m).run([&](Fabric& f) {
+  SimWorld(ranks_of(t.mesh), m).run([&](Fabric& f) {
     traces[static_cast<std::size_t>(f.rank())] = test::train(f, t, digits());
   });
   return traces;
 }
 
-VirtualMachine machine_with(std::string_view algorithm) {
-  VirtualMachine m;
+SimMachine machine_with(std::string_view algorithm) {
+  SimMachine m;
   m.algorithm = allreduce::find_algorithm(algorithm);
   return m;
 }
@@ -105,7 +105,7 @@ TEST(MeshShape, EveryRankHasOnePlaceAndTensorRanksAreNeighbours) {
 }
 
 TEST(Mesh, GroupsRunAlongTheAxes) {
-  VirtualWorld(12, {}).run([](Fabric& f) {
+  SimWorld(12, {}).run([](Fabric& f) {
     const Mesh mesh(f, parse_mesh("tensor=3,pipeline=2"));
     const MeshPlace p = mesh.place();
     EXPECT_EQ(f.size(mesh.data()), 2);
@@ -218,13 +218,14 @@ std::uint64_t forecast_of(const MeshTraining& t) {
   for (int stage = 0; stage < shape.pipeline; ++stage) {
     const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
     const auto model = model::make_model(t.model, 784, 10, shape.part({.stage = stage}, t.accumulate, batch));
-    const Scene scene{.ranks = static_cast<std::uint32_t>(shape.data),
-                      .tensors = model->tensors(),
-                      .elements = model->element_count()};
-    CopyWork work = strategy->copy_work(scene);
+    const ForecastInput forecast_input{.ranks = static_cast<std::uint32_t>(shape.data),
+                                       .tensors = model->tensors(),
+                                       .elements = model->element_count()};
+    ReplicaWork work = strategy->replica_work(forecast_input);
     work.shares_norms = make_optimizer(t.training.optimizer, {})->needs_whole_tensors();
-    bytes += strategy->predict(scene).bytes * static_cast<std::uint64_t>(shape.tensor);
-    bytes += forecast_copy(scene, shape, stage, *model, batch, work).bytes * static_cast<std::uint64_t>(shape.data);
+    bytes += strategy->predict(forecast_input).bytes * static_cast<std::uint64_t>(shape.tensor);
+    bytes += forecast_replica(forecast_input, shape, stage, *model, batch, work).bytes *
+             static_cast<std::uint64_t>(shape.data);
   }
   return bytes;
 }

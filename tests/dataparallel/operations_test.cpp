@@ -1,6 +1,6 @@
 // The calls of a fabric over ranks on their engine, with ranks as threads: the whole way from a bucket to its sum but
 // for MPI, so that the thread sanitizer sees it.
-#include "dataparallel/world/operations.hpp"
+#include "dataparallel/ranks/operations.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "allreduce/executor.hpp"
+#include "allreduce/mover/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/thread_ranks.hpp"
@@ -20,7 +20,7 @@ using test::HeapArena;
 using test::run_ranks;
 using test::ThreadGroup;
 
-constexpr runtime::Patience patience{.spins = 20, .yields = 2000};
+constexpr runtime::SpinPolicy spin_policy{.spins = 20, .yields = 2000};
 constexpr int channels = 3;
 
 float value_at(int rank, std::size_t i) {
@@ -37,7 +37,7 @@ class ThreadRank {
         world_ranks_(static_cast<std::size_t>(collectives.size())),
         executor_({std::string(algorithm), schedules(algorithm, collectives.size())}, *collectives_, arena_,
                   {allreduce::Placement::in_place, std::size_t{1} << 20, 4096}),
-        engine_(mode, patience, activity_) {
+        engine_(mode, spin_policy, activity_) {
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
   }
   EngineTicket all_reduce(std::vector<float>& v, allreduce::Op op, Ready ready = {}) {
@@ -65,7 +65,7 @@ class ThreadRank {
     return t;
   }
   runtime::Activity activity_;
-  std::unique_ptr<runtime::MailboxTransport> collectives_, messages_;
+  std::unique_ptr<runtime::SharedMemoryTransport> collectives_, messages_;
   HeapArena arena_;
   std::vector<int> world_ranks_;
   allreduce::Executor executor_;
@@ -140,7 +140,7 @@ TEST_P(OperationsContract, MessagesPassBesideACollectiveThatWaits) {
 }
 
 /// Set by the rank itself, as an accelerator's stream would set it.
-class Computed final : public Event {
+class Computed final : public ReadyEvent {
  public:
   bool reached() const override { return reached_.load(std::memory_order_acquire); }
   void reach() { reached_.store(true, std::memory_order_release); }
@@ -190,23 +190,23 @@ class TwoNodes final : public runtime::Transport {
   int rank() const override { return 0; }
   int size() const override { return 2; }
   int channels() const override { return 1; }
-  bool reads(int) const override { return false; }
-  bool reaches(std::span<const std::byte> s) const override { return s.size() < 100; }
+  bool zero_copy_from(int) const override { return false; }
+  bool can_send_from(std::span<const std::byte> s) const override { return s.size() < 100; }
   std::size_t message_bytes() const override { return 1; }
-  runtime::Ticket send(int, int, std::span<const std::byte> data) override {
+  runtime::MessageHandle send(int, int, std::span<const std::byte> data) override {
     traffic_.bytes += data.size();
     traffic_.bytes_between_nodes += data.size();
     return {};
   }
-  runtime::Ticket receive(int, int, std::span<std::byte>) override { return {}; }
-  bool left(runtime::Ticket&) override { return true; }
-  const std::byte* arrived(runtime::Ticket&) override { return nullptr; }
+  runtime::MessageHandle receive(int, int, std::span<std::byte>) override { return {}; }
+  bool send_done(runtime::MessageHandle&) override { return true; }
+  const std::byte* try_receive(runtime::MessageHandle&) override { return nullptr; }
 };
 
 TEST(SendOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
   TwoNodes transport;
   runtime::Activity activity;
-  Engine engine(ProgressMode::on_wait, patience, activity);
+  Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(12);
   const auto t = std::make_shared<SendOperation>(Ready{}, transport, 1, data, ranks);
@@ -220,7 +220,7 @@ TEST(SendOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
 TEST(SendOperation, RefusesMemoryThatThePeerCannotRead) {
   TwoNodes transport;
   runtime::Activity activity;
-  Engine engine(ProgressMode::on_wait, patience, activity);
+  Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(100);
   const auto t = std::make_shared<SendOperation>(Ready{}, transport, 1, data, ranks);

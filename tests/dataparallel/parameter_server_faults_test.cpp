@@ -27,10 +27,10 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
                             "topk:density=0.25,min=1", "dgc:density=0.25,momentum=0,min=1",
                             "randomk:density=0.25,ef=on,min=1", "powersgd:rank=1,min=1"}) {
     s.codec = codec;
-    s.machine.fate = nullptr;
+    s.machine.delivery_fault = nullptr;
     const auto plain = serve(s);
     std::uint64_t lost = 0, doubled = 0;
-    s.machine.fate = [&](const Flight& f) -> Fate {
+    s.machine.delivery_fault = [&](const MessageRoute& f) -> DeliveryFault {
       const double x = noise(f.from * 31 + f.to + (f.to_role == Role::server ? 7 : 0), f.number);
       lost += x < 0.15;
       doubled += x > 0.8;
@@ -44,7 +44,7 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
     for (std::size_t r = 0; r < 3; ++r) {
       EXPECT_EQ(faulty[r].first, plain[r].first) << codec << " rank " << r;
       EXPECT_EQ(faulty[r].weights, plain[r].weights);
-      EXPECT_EQ(faulty[r].judged, plain[r].judged);
+      EXPECT_EQ(faulty[r].evaluation_weights, plain[r].evaluation_weights);
     }
     EXPECT_GT(faulty[0].seconds, plain[0].seconds) << "the control: something was lost";
     for (std::size_t r = 3; r < 5; ++r) EXPECT_EQ(faulty[r].observed.applied, 12u) << "each applied once";
@@ -53,9 +53,11 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
 
 TEST(ParameterServer, ADoubledPushIsAppliedOnceAlsoWithoutBarrier) {
   Served s{.strategy = "ps-async", .ranks = 4, .servers = 1};
-  s.machine.fate = [](const Flight&) -> Fate { return {.copies = 2}; };
+  s.machine.delivery_fault = [](const MessageRoute&) -> DeliveryFault { return {.copies = 2}; };
   EXPECT_EQ(serve(s)[3].observed.applied, 3u * 12);
-  s.machine.fate = [](const Flight& f) -> Fate { return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1}; };
+  s.machine.delivery_fault = [](const MessageRoute& f) -> DeliveryFault {
+    return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1};
+  };
   EXPECT_EQ(serve(s)[3].observed.applied, 3u * 12);
 }
 
@@ -63,7 +65,7 @@ TEST(ParameterServer, ADeadWorkerStopsNobody) {
   for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp:staleness=1", "easgd:every=2"}) {
     Served s{.strategy = strategy, .ranks = 5, .servers = 1, .steps = each(20)};
     const double whole = serve(s)[0].seconds;
-    s.machine.deaths = {{.rank = 2, .at_s = whole / 3}};
+    s.machine.failures = {{.rank = 2, .at_s = whole / 3}};
     const auto seen = serve(s);
     EXPECT_LT(seen[2].steps, 15) << strategy;
     for (const std::size_t r : {0u, 1u, 3u}) EXPECT_EQ(seen[r].steps, 20) << strategy;
@@ -72,7 +74,7 @@ TEST(ParameterServer, ADeadWorkerStopsNobody) {
 
 TEST(ParameterServer, TheDeathOfARankThatServesIsSaid) {
   Served s{.strategy = "ps-async", .ranks = 4, .servers = 1, .steps = each(20)};
-  s.machine.deaths = {{.rank = 3, .at_s = 1e-4}};
+  s.machine.failures = {{.rank = 3, .at_s = 1e-4}};
   try {
     serve(s);
     FAIL() << "went on without its weights";
@@ -109,10 +111,10 @@ TEST(ParameterServer, EqualInputsGiveEqualRunsAlsoWithManyWorkers) {
 TEST(ParameterServer, ASlowServerShowsInTheTime) {
   Served s{.strategy = "ps-sync", .ranks = 6, .servers = 2, .elements = 20'000};
   const double fast = serve(s)[0].seconds;
-  s.machine.slowdown_beside = [](int rank, std::uint64_t) { return rank == 5 ? 50.0 : 1.0; };
+  s.machine.background_slowdown = [](int rank, std::uint64_t) { return rank == 5 ? 50.0 : 1.0; };
   const auto slow = serve(s);
   EXPECT_GT(slow[0].seconds, 3 * fast);
-  s.machine.slowdown_beside = nullptr;
+  s.machine.background_slowdown = nullptr;
   EXPECT_EQ(serve(s)[0].seconds, fast);
 }
 

@@ -212,13 +212,15 @@ TEST(ParameterServer, AllWorkersJudgeTheServersWeightsOfOneMoment) {
     for (const int servers : {0, 2}) {
       Served s{.strategy = strategy, .ranks = 3 + servers, .servers = servers, .judge = true};
       s.machine = uneven(3);
-      const auto judged = serve(s);
-      for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(judged[r].judged, judged[0].judged) << strategy << " " << r;
-      EXPECT_EQ(judged[0].judged.size(), 12u);
+      const auto evaluated = serve(s);
+      for (std::size_t r = 0; r < 3; ++r)
+        EXPECT_EQ(evaluated[r].evaluation_weights, evaluated[0].evaluation_weights) << strategy << " " << r;
+      EXPECT_EQ(evaluated[0].evaluation_weights.size(), 12u);
       if (s.strategy == "ps-sync") {
-        EXPECT_EQ(judged[1].judged.back(), judged[1].weights);
+        EXPECT_EQ(evaluated[1].evaluation_weights.back(), evaluated[1].weights);
       } else {
-        EXPECT_NE(judged[1].judged.back(), judged[1].weights) << "the control: theirs are not its own";
+        EXPECT_NE(evaluated[1].evaluation_weights.back(), evaluated[1].weights)
+            << "the control: theirs are not its own";
       }
     }
   }
@@ -228,15 +230,15 @@ TEST(ParameterServer, JudgingChangesNothing) {
   Served s{.strategy = "ps-sync", .ranks = 3};
   const auto plain = serve(s);
   s.judge = true;
-  const auto judged = serve(s);
+  const auto evaluated = serve(s);
   for (std::size_t r = 0; r < 3; ++r) {
-    EXPECT_EQ(judged[r].first, plain[r].first);
-    EXPECT_EQ(judged[r].observed.largest_gap, plain[r].observed.largest_gap);
-    EXPECT_EQ(judged[r].observed.staleness, plain[r].observed.staleness);
-    EXPECT_EQ(judged[r].totals.bytes_sent, plain[r].totals.bytes_sent);
-    EXPECT_EQ(judged[r].totals.calls, plain[r].totals.calls);
+    EXPECT_EQ(evaluated[r].first, plain[r].first);
+    EXPECT_EQ(evaluated[r].observed.largest_gap, plain[r].observed.largest_gap);
+    EXPECT_EQ(evaluated[r].observed.staleness, plain[r].observed.staleness);
+    EXPECT_EQ(evaluated[r].totals.bytes_sent, plain[r].totals.bytes_sent);
+    EXPECT_EQ(evaluated[r].totals.calls, plain[r].totals.calls);
   }
-  EXPECT_GT(judged[0].seconds, plain[0].seconds) << "the control: it did ask";
+  EXPECT_GT(evaluated[0].seconds, plain[0].seconds) << "the control: it did ask";
 }
 
 TEST(ParameterServer, InBetweenTheWorkerAppliesItsOwnGradients) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dataparallel/probe.hpp"
-#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -23,7 +23,7 @@ double value(int rank, std::size_t i) {
 
 std::vector<std::vector<double>> summed(int ranks, std::size_t n, Totals* totals = nullptr) {
   std::vector<std::vector<double>> out(static_cast<std::size_t>(ranks));
-  VirtualWorld(ranks, {}).run([&](Fabric& f) {
+  SimWorld(ranks, {}).run([&](Fabric& f) {
     Probe probe(f);
     GroupSums sums(probe, everybody, n);
     auto& mine = out[static_cast<std::size_t>(f.rank(everybody))];
@@ -55,7 +55,7 @@ TEST(GroupSums, LosesNoBitOfWhatPassesThrough) {
   // The low word of this double is the bits of a signalling NaN.
   const double odd = std::bit_cast<double>(std::uint64_t{0x3ff000007fa00001});
   std::vector<double> got;
-  VirtualWorld(3, {}).run([&](Fabric& f) {
+  SimWorld(3, {}).run([&](Fabric& f) {
     GroupSums sums(f, everybody, 1);
     std::vector<double> v{f.rank(everybody) == 1 ? odd : 0.0};
     sums.sum(v);
@@ -76,7 +76,7 @@ TEST(GroupSums, SendWhatIsForecast) {
 }
 
 TEST(GroupSums, MoreThanThereIsMemoryForIsRefused) {
-  VirtualWorld(1, {}).run([](Fabric& f) {
+  SimWorld(1, {}).run([](Fabric& f) {
     GroupSums sums(f, everybody, 2);
     std::vector<double> v(3, 1.0);
     EXPECT_THROW(sums.sum(v), std::logic_error);

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/rules/registry.hpp"
-#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "dataparallel/worker.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
@@ -16,8 +16,8 @@ namespace gradmeter::dataparallel {
 namespace {
 
 /// Computation alone takes time, by its FLOP.
-VirtualMachine thinking_machine() {
-  VirtualMachine m;
+SimMachine thinking_machine() {
+  SimMachine m;
   m.flops_per_s = 1e9;
   m.bytes_per_s = 1e30;
   m.link = {.latency_s = 1e-12, .bytes_per_s = 1e30, .reduce_bytes_per_s = 1e30};
@@ -29,7 +29,7 @@ constexpr std::size_t width = 128, micro_samples = 8;
 /// [s] of one pass over so many micro-batches through four layers, until the last rank is done.
 double pass_time(const std::string& mesh_text, std::size_t micro_batches, std::size_t features) {
   const std::size_t batch = micro_samples * micro_batches;
-  const auto ends = VirtualWorld(test::ranks_of(mesh_text), thinking_machine()).run([&](Fabric& f) {
+  const auto ends = SimWorld(test::ranks_of(mesh_text), thinking_machine()).run([&](Fabric& f) {
     kernels::set_compute_threads(1);
     const Mesh mesh(f, parse_mesh(mesh_text));
     FabricPeers peers(f, mesh);

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -92,15 +92,15 @@ TEST(Decompose, AnEmptyStepIsAllZeros) {
   EXPECT_TRUE(d.bytes_known);
 }
 
-VirtualMachine plain_machine() {
-  VirtualMachine m;
+SimMachine plain_machine() {
+  SimMachine m;
   m.flops_per_s = m.bytes_per_s = 1;
   m.link = {.latency_s = 1, .bytes_per_s = 1, .reduce_bytes_per_s = 1e30};
   return m;
 }
 
 TEST(Probe, RecordsComputationsAndEveryKindOfCall) {
-  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+  SimWorld(2, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     Fabric& f = probe;
     const int other = 1 - f.rank();
@@ -140,7 +140,7 @@ TEST(Probe, RecordsComputationsAndEveryKindOfCall) {
 }
 
 TEST(Probe, AStepForgetsTheOneBeforeIt) {
-  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+  SimWorld(1, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     for (int i = 0; i < 3; ++i) {
       probe.begin_step();
@@ -156,7 +156,7 @@ TEST(Probe, AStepForgetsTheOneBeforeIt) {
 }
 
 TEST(Probe, WhatIsComputedBetweenStepsIsInNone) {
-  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+  SimWorld(1, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     probe.compute("before", {.flops = 1}, [] {});
     probe.begin_step();
@@ -169,7 +169,7 @@ TEST(Probe, WhatIsComputedBetweenStepsIsInNone) {
 }
 
 TEST(Probe, AFabricOutlivesItsProbe) {
-  VirtualWorld(1, plain_machine()).run([](Fabric& inner) {
+  SimWorld(1, plain_machine()).run([](Fabric& inner) {
     {
       Probe probe(inner);
       probe.begin_step();
@@ -181,7 +181,7 @@ TEST(Probe, AFabricOutlivesItsProbe) {
 }
 
 TEST(Probe, PassesOnWhatItDoesNotMeasure) {
-  VirtualWorld(4, plain_machine()).run([](Fabric& inner) {
+  SimWorld(4, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     Fabric& f = probe;
     EXPECT_EQ(f.rank(), inner.rank());
@@ -197,7 +197,7 @@ TEST(Probe, PassesOnWhatItDoesNotMeasure) {
 }
 
 TEST(Probe, ACallThatOutlastsItsStepIsPartOfTheStepInWhichItEnds) {
-  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+  SimWorld(2, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     std::vector<float> v(1, 1.0f);
     const bool gets = inner.rank() == 0;
@@ -215,7 +215,7 @@ TEST(Probe, ACallThatOutlastsItsStepIsPartOfTheStepInWhichItEnds) {
 }
 
 TEST(Probe, WhatIsCalledBesideStepsIsNobodys) {
-  VirtualWorld(2, plain_machine()).run([](Fabric& inner) {
+  SimWorld(2, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
     std::vector<float> v(8, 1.0f);
     probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}, {}));

@@ -50,14 +50,14 @@ TEST(Sharded, SendsTheNormsThatItForecasts) {
       std::uint64_t bytes = 0;
       for (const auto& e : run_workers(p, run)) bytes += e.totals.bytes_sent;
       const auto model = run.model();
-      const Scene scene{.ranks = static_cast<std::uint32_t>(p),
-                        .tensors = model->tensors(),
-                        .elements = model->element_count(),
-                        .steps = 3};
+      const ForecastInput forecast_input{.ranks = static_cast<std::uint32_t>(p),
+                                         .tensors = model->tensors(),
+                                         .elements = model->element_count(),
+                                         .steps = 3};
       const auto forecast = [&](const char* of) {
         return find_strategy("sharded")
             ->make({.bucket_bytes = run.bucket_bytes, .optimizer = of})
-            ->predict(scene)
+            ->predict(forecast_input)
             .bytes;
       };
       EXPECT_EQ(bytes, forecast(rule)) << rule << " p " << p;

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "dataparallel/buckets.hpp"
-#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "support/losses.hpp"
 #include "support/training.hpp"
 
@@ -28,9 +28,9 @@ const model::Dataset& digits() {
 }
 
 /// Every worker's trace.
-std::vector<Trace> run(int workers, const Training& t, const VirtualMachine& m = {}) {
+std::vector<Trace> run(int workers, const Training& t, const SimMachine& m = {}) {
   std::vector<Trace> traces(static_cast<std::size_t>(workers));
-  VirtualWorld(workers, m).run([&](Fabric& f) {
+  SimWorld(workers, m).run([&](Fabric& f) {
     traces[static_cast<std::size_t>(f.rank())] = test::train(f, t, digits());
   });
   return traces;
@@ -38,8 +38,8 @@ std::vector<Trace> run(int workers, const Training& t, const VirtualMachine& m =
 
 std::vector<double> losses(const std::vector<Trace>& traces) { return test::mean_losses(traces, &Trace::outcomes); }
 
-VirtualMachine machine_with(std::string_view algorithm) {
-  VirtualMachine m;
+SimMachine machine_with(std::string_view algorithm) {
+  SimMachine m;
   m.algorithm = allreduce::find_algorithm(algorithm);
   return m;
 }
@@ -149,8 +149,8 @@ TEST(Sync, EachRankSendsTheClosedFormInEveryStep) {
 }
 
 /// Exchange and backward take about as long as each other.
-VirtualMachine balanced_machine() {
-  VirtualMachine m;
+SimMachine balanced_machine() {
+  SimMachine m;
   m.flops_per_s = 1e9;
   m.bytes_per_s = 1e12;
   m.link = {.latency_s = 1e-6, .bytes_per_s = 6e8, .reduce_bytes_per_s = 1e12};
@@ -223,7 +223,7 @@ TEST(Sync, TheExposedTimeIsTheStepLessThatOfTheControl) {
 }
 
 TEST(Sync, EveryoneKeepsTheStragglersPaceAndItAloneSeesNoSkew) {
-  VirtualMachine m = balanced_machine();
+  SimMachine m = balanced_machine();
   m.slowdown = [](int rank, std::uint64_t) { return rank == 2 ? 3.0 : 1.0; };
   const auto alone = run(4, deep(4096, "independent"), m), sync = run(4, deep(4096), m);
   const double slow = alone[2].steps[0].parts.step, fast = alone[0].steps[0].parts.step;
@@ -275,7 +275,7 @@ TEST(Strategy, TheTableSaysWhoCommunicates) {
     for (const Trace& t : run(2, {.strategy = s.name, .batch_global = 4, .steps = 33})) {
       for (const StepTrace& step : t.steps) called |= !step.calls.empty();
     }
-    EXPECT_EQ(called, s.speech != Speech::nothing) << s.name;
+    EXPECT_EQ(called, s.communication != CommunicationPattern::nothing) << s.name;
   }
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/lns_gemm.hpp"
+#include "kernels/lns/gemm.hpp"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

@@ -1,4 +1,4 @@
-#include "kernels/lns.hpp"
+#include "kernels/lns/lns.hpp"
 
 #include <gtest/gtest.h>
 

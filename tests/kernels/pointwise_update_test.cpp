@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/small_float.hpp"
+#include "kernels/cases/random_data.hpp"
 #include "kernels/pointwise.hpp"
-#include "kernels/random_data.hpp"
 #include "kernels/vector_ops.hpp"
 #include "support/instruction_sets.hpp"
 

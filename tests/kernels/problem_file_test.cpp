@@ -1,5 +1,5 @@
 // Lists of problems: DeepBench's as they were published, users' with faults named, any garbage without a crash.
-#include "kernels/problem_file.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,9 +8,9 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/csv.hpp"
-#include "kernels/problem_text.hpp"
-#include "kernels/published.hpp"
+#include "kernels/problems/csv.hpp"
+#include "kernels/problems/problem_text.hpp"
+#include "kernels/problems/published.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -18,25 +18,25 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::size_t forward_count(Operation op, std::string_view set) {
+std::size_t forward_count(KernelKind op, std::string_view set) {
   std::size_t n = 0;
   for (const auto& p : deepbench(op, set)) n += p.pass == Pass::forward;
   return n;
 }
 
 TEST(DeepBench, HasAsManyProblemsAsItsHeaders) {
-  const auto counts = [](Operation op) {
+  const auto counts = [](KernelKind op) {
     return std::vector{forward_count(op, "training"), forward_count(op, "server"), forward_count(op, "device")};
   };
-  EXPECT_THAT(counts(Operation::gemm), ElementsAre(160, 75, 13));
-  EXPECT_THAT(counts(Operation::conv), ElementsAre(94, 107, 16));
-  EXPECT_THAT(counts(Operation::rnn), ElementsAre(53, 69, 3));
-  EXPECT_THAT(counts(Operation::sparse), ElementsAre(0, 24, 8));
-  EXPECT_EQ(deepbench(Operation::gemm, "training").size(), 160u);
-  EXPECT_EQ(deepbench(Operation::conv, "training").size(), 3 * 94u);
-  EXPECT_EQ(deepbench(Operation::rnn, "training").size(), 3 * 53u);
-  EXPECT_EQ(deepbench(Operation::conv, "server").size(), 107u) << "inference goes forward";
-  EXPECT_TRUE(deepbench(Operation::gemm, "nowhere").empty());
+  EXPECT_THAT(counts(KernelKind::gemm), ElementsAre(160, 75, 13));
+  EXPECT_THAT(counts(KernelKind::conv), ElementsAre(94, 107, 16));
+  EXPECT_THAT(counts(KernelKind::rnn), ElementsAre(53, 69, 3));
+  EXPECT_THAT(counts(KernelKind::sparse), ElementsAre(0, 24, 8));
+  EXPECT_EQ(deepbench(KernelKind::gemm, "training").size(), 160u);
+  EXPECT_EQ(deepbench(KernelKind::conv, "training").size(), 3 * 94u);
+  EXPECT_EQ(deepbench(KernelKind::rnn, "training").size(), 3 * 53u);
+  EXPECT_EQ(deepbench(KernelKind::conv, "server").size(), 107u) << "inference goes forward";
+  EXPECT_TRUE(deepbench(KernelKind::gemm, "nowhere").empty());
 }
 
 /// What a file says of its own rows is what we compute.
@@ -145,7 +145,8 @@ TEST(ProblemFile, SurvivesAnyGarbage) {
 }
 
 TEST(ProblemText, IsReadBackAsTheSameShape) {
-  for (const auto op : {Operation::gemm, Operation::conv, Operation::rnn, Operation::sparse, Operation::pointwise}) {
+  for (const auto op :
+       {KernelKind::gemm, KernelKind::conv, KernelKind::rnn, KernelKind::sparse, KernelKind::pointwise}) {
     for (const auto set : deepbench_sets()) {
       for (const auto& p : deepbench(op, set)) {
         const std::string text = problem_text(p.shape);
@@ -200,7 +201,7 @@ TEST(Published, HasWhatTheSpreadsheetsHave) {
 
 TEST(Published, KeepsPassesApart) {
   const PublishedTimes v100("v100-fp32");
-  for (const auto& p : deepbench(Operation::conv, "training")) {
+  for (const auto& p : deepbench(KernelKind::conv, "training")) {
     auto forward = p;
     forward.pass = Pass::forward;
     if (p.pass == Pass::backward_weights) {
@@ -208,7 +209,7 @@ TEST(Published, KeepsPassesApart) {
     }
     EXPECT_GT(v100.find(forward, true).value, 0) << problem_text(p.shape);
   }
-  const auto conv = deepbench(Operation::conv, "training").at(3).shape;
+  const auto conv = deepbench(KernelKind::conv, "training").at(3).shape;
   EXPECT_NE(v100.find({.shape = conv, .pass = Pass::forward}, true).value,
             v100.find({.shape = conv, .pass = Pass::backward_weights}, true).value);
 }
@@ -220,13 +221,13 @@ TEST(Published, CoversTheListsThatItWasMeasuredOn) {
     return s.k == 1536 && (s.m == 512 || s.m == 1024);
   };
   const PublishedTimes v100("v100-mixed"), t4("t4-int8"), titan("titanxp-fp32");
-  for (const auto& p : deepbench(Operation::gemm, "training")) {
+  for (const auto& p : deepbench(KernelKind::gemm, "training")) {
     EXPECT_EQ(v100.find(p, true).value > 0, !mistyped(p)) << text(p.shape);
   }
-  for (const auto& p : deepbench(Operation::gemm, "server")) {
+  for (const auto& p : deepbench(KernelKind::gemm, "server")) {
     EXPECT_EQ(t4.find(p, false).value > 0, !mistyped(p)) << text(p.shape);
   }
-  for (const auto& p : deepbench(Operation::sparse, "server"))
+  for (const auto& p : deepbench(KernelKind::sparse, "server"))
     EXPECT_GT(titan.find(p, false).value, 0) << text(p.shape);
 }
 

@@ -10,7 +10,7 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/random_data.hpp"
+#include "kernels/cases/random_data.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {

@@ -79,8 +79,8 @@ class Place {
       for (std::size_t i = t.offset; i < t.offset + t.count; ++i) v[i] = value_at(world_.rank(), i);
     }
     auto* bytes = reinterpret_cast<std::byte*>(v.data());
-    c.start({.in = bytes, .out = bytes, .count = length, .op = Op::average, .contents = {.tensors = tensors}});
-    runtime::Backoff backoff(patience_);
+    c.start({.in = bytes, .out = bytes, .count = length, .op = Op::average, .tensor_layout = {.tensors = tensors}});
+    runtime::Backoff backoff(spin_policy_);
     while (!c.advance()) backoff.wait();
     return v;
   }
@@ -88,9 +88,9 @@ class Place {
  private:
   runtime::Communicator world_ = runtime::Communicator::world();
   runtime::Network network_;
-  runtime::Link link_;
+  runtime::OwnedTransport link_;
   runtime::Arena::Mark mark_;
-  runtime::Patience patience_ = test::patience_of(world_, 1);
+  runtime::SpinPolicy spin_policy_ = test::spin_policy_of(world_, 1);
 };
 
 /// Rounding at random without bias does; what always rounds the same way needs feedback.
@@ -118,7 +118,7 @@ void CodedContract::expect_right(Place& here, const compression::CodecChoice& co
                                  const std::string& algorithm_name) {
   const auto algorithm = find_algorithm(algorithm_name);
   const CodedRequest request = here.request(codec, *algorithm);
-  if (!codec_refusal(request, Goal::all_reduce, {}).empty()) return;
+  if (!codec_refusal(request, CollectiveKind::all_reduce, {}).empty()) return;
   const std::string where = codec.label + " over " + algorithm_name;
   const auto bound = here.bind(request);
   const auto& world = here.world();

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "allreduce/compressed/compressed.hpp"
-#include "bench/coded_sum.hpp"
+#include "bench/engine/coded_sum.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/network.hpp"
@@ -19,34 +19,34 @@ constexpr std::uint64_t seed = 7;
 struct Place {
   runtime::Communicator world = runtime::Communicator::world();
   runtime::Network network{world, {.transport = runtime::TransportKind::shm, .memory_bytes = std::size_t{32} << 20}};
-  runtime::Link link{network.connect(world, allreduce::most_lanes(world.size()))};
+  runtime::OwnedTransport link{network.connect(world, allreduce::most_lanes(world.size()))};
   runtime::Arena::Mark mark{network.arena().mark()};
 };
 
-struct Trial {
+struct CodedSumCase {
   allreduce::Op op = allreduce::Op::sum;
   CodedData data = CodedData::gradient;
   float factor = 1;  ///< of what the last rank gives
 };
 
-CodedSum judged(Place& here, const allreduce::CodedRequest& r, const Trial& trial) {
+CodedSum checked_sum(Place& here, const allreduce::CodedRequest& r, const CodedSumCase& sum_case) {
   here.network.arena().rewind(here.mark);
   const auto bound = allreduce::bind_coded(r, {here.world, here.network, *here.link});
   const CodedTensor tensor{.codec = r.codec,
                            .encodings = allreduce::encodings_on_the_way(r, {.offset = 0, .count = length}),
                            .seed = seed,
-                           .op = trial.op,
-                           .data = trial.data};
+                           .op = sum_case.op,
+                           .data = sum_case.data};
   std::vector<float> v(length);
   draw_coded(tensor, here.world.rank(), here.world.size(), v);
   if (here.world.rank() == here.world.size() - 1) {
-    for (float& x : v) x *= trial.factor;
+    for (float& x : v) x *= sum_case.factor;
   }
   auto* bytes = reinterpret_cast<std::byte*>(v.data());
-  bound->start({.in = bytes, .out = bytes, .count = length, .op = trial.op});
-  runtime::Backoff backoff(test::patience_of(here.world, 1));
+  bound->start({.in = bytes, .out = bytes, .count = length, .op = sum_case.op});
+  runtime::Backoff backoff(test::spin_policy_of(here.world, 1));
   while (!bound->advance()) backoff.wait();
-  return judge_coded_sum(here.world, tensor, v);
+  return check_coded_sum(here.world, tensor, v);
 }
 
 class CodedSumCheck : public ::testing::TestWithParam<std::string> {
@@ -62,7 +62,7 @@ class CodedSumCheck : public ::testing::TestWithParam<std::string> {
           .algorithm = *algorithm,
           .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
           .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
-      if (!allreduce::codec_refusal(r, allreduce::Goal::all_reduce, {}).empty()) continue;
+      if (!allreduce::codec_refusal(r, allreduce::CollectiveKind::all_reduce, {}).empty()) continue;
       for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) visit(r, op);
     }
   }
@@ -72,7 +72,7 @@ TEST_P(CodedSumCheck, RightSumsPassAndOnesThatLackAContributionDoNot) {
   Place here;
   each_way(here, [&](const allreduce::CodedRequest& r, allreduce::Op op) {
     const auto& name = r.algorithm.name;
-    const auto right = judged(here, r, {.op = op});
+    const auto right = checked_sum(here, r, {.op = op});
     EXPECT_TRUE(right.same_bits);
     EXPECT_EQ(right.fault, "") << name;
     // A rank's own share of the sum is known to so much: what a codec of one bit loses anew on each hop hides any.
@@ -81,7 +81,7 @@ TEST_P(CodedSumCheck, RightSumsPassAndOnesThatLackAContributionDoNot) {
     const double p = here.world.size(), deviation = std::sqrt(right.error * (p + p * p / 4) / double{length});
     for (const float factor : {0.0f, 0.5f, 2.0f}) {
       if (std::fabs(1 - double{factor}) < 0.25 + 9 * deviation) continue;
-      EXPECT_NE(judged(here, r, {.op = op, .factor = factor}).fault, "")
+      EXPECT_NE(checked_sum(here, r, {.op = op, .factor = factor}).fault, "")
           << name << ": the last contribution times " << factor;
     }
   });
@@ -97,13 +97,14 @@ TEST_P(CodedSumCheck, SignsShowADroppedContributionWhereverTheCodecKeepsThem) {
     return;
   }
   each_way(here, [&](const allreduce::CodedRequest& r, allreduce::Op op) {
-    Trial trial{.op = op, .data = CodedData::signs};
-    const auto right = judged(here, r, trial);
+    CodedSumCase sum_case{.op = op, .data = CodedData::signs};
+    const auto right = checked_sum(here, r, sum_case);
     EXPECT_EQ(right.fault, "") << r.algorithm.name;
     EXPECT_LT(right.error, 1e-3);
     for (const float factor : {0.0f, 0.5f, 2.0f}) {
-      trial.factor = factor;
-      EXPECT_NE(judged(here, r, trial).fault, "") << r.algorithm.name << ": the last contribution times " << factor;
+      sum_case.factor = factor;
+      EXPECT_NE(checked_sum(here, r, sum_case).fault, "")
+          << r.algorithm.name << ": the last contribution times " << factor;
     }
   });
 }

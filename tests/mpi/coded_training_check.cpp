@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/format.hpp"
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -39,7 +39,7 @@ class Site {
                  .codec = compression::find_codec(s.codec),
                  .transport = s.transport,
                  .progress = ProgressMode::thread,
-                 .patience = test::patience_of(world, 2),
+                 .spin_policy = test::spin_policy_of(world, 2),
                  .memory_bytes = 3 * (bytes_ + 4096) + strategy_->memory_bytes(*model_, world.size()),
                  .max_call_bytes = bytes_},
                 activity_) {}
@@ -61,7 +61,7 @@ class Site {
   std::size_t bytes_;
   std::unique_ptr<Strategy> strategy_;
   runtime::Activity activity_;
-  WorldFabric fabric_;
+  RankFabric fabric_;
 };
 
 bool taken(const runtime::Communicator& world, const StrategyRun& run, const Setting& s) {
@@ -72,7 +72,7 @@ bool taken(const runtime::Communicator& world, const StrategyRun& run, const Set
                                    .algorithm = *algorithm,
                                    .shape = {p, p},
                                    .options = {.max_bytes = run.model()->element_count() * sizeof(float)}},
-                                  allreduce::Goal::all_reduce, {})
+                                  allreduce::CollectiveKind::all_reduce, {})
       .empty();
 }
 

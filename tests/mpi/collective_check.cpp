@@ -29,26 +29,29 @@ class Place {
         memory_(network_.arena().take(2 * longest)),
         mark_(network_.arena().mark()) {}
 
-  std::string refusal(const AlgorithmChoice& a, Goal goal) const {
-    if (a.info().carrier == Carrier::shared && network_.transport() != TransportKind::shm) return "not shared";
-    return a.refusal(shape_of(network_.nodes_of(world_)), goal);
+  std::string refusal(const AlgorithmChoice& a, CollectiveKind collective_kind) const {
+    if (a.info().backend == Backend::shared && network_.transport() != TransportKind::shm) return "not shared";
+    return a.refusal(shape_of(network_.nodes_of(world_)), collective_kind);
   }
 
   /// What was wrong on any rank, the first few.
-  std::vector<std::string> run(const AlgorithmChoice& a, Goal goal, const std::vector<CollectiveCase>& cases) {
+  std::vector<std::string> run(const AlgorithmChoice& a, CollectiveKind collective_kind,
+                               const std::vector<CollectiveCase>& cases) {
     network_.arena().rewind(mark_);
     std::map<Placement, std::unique_ptr<Collective>> bound;
     for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-      bound[placement] = a.bind({world_, network_, *link_},
-                                {.placement = placement, .max_bytes = longest, .message_bytes = message}, goal, 0);
+      bound[placement] =
+          a.bind({world_, network_, *link_}, {.placement = placement, .max_bytes = longest, .message_bytes = message},
+                 collective_kind, 0);
     }
     std::vector<std::string> faults;
     const Shape shape = shape_of(network_.nodes_of(world_));
     for (const auto& c : cases) {
-      if (!a.refusal(shape, goal, {.element = c.known.data.element, .op = c.known.data.op}).empty()) continue;
-      const auto o = run_known(*bound[c.placement], c, static_cast<std::size_t>(world_.rank()), memory_, patience_);
+      if (!a.refusal(shape, collective_kind, {.element = c.known.data.element, .op = c.known.data.op}).empty())
+        continue;
+      const auto o = run_known(*bound[c.placement], c, static_cast<std::size_t>(world_.rank()), memory_, spin_policy_);
       if (!o.fault.empty()) faults.push_back(o.fault);
-      const bool must_be_same = same_on_all_ranks(goal) && !a.is_vendor();
+      const bool must_be_same = same_on_all_ranks(collective_kind) && !a.is_vendor();
       if (!world_.all(!must_be_same || world_.broadcast_value(o.hash) == o.hash))
         faults.push_back("other bits: " + describe(c));
     }
@@ -58,16 +61,17 @@ class Place {
  private:
   runtime::Communicator world_ = runtime::Communicator::world();
   runtime::Network network_;
-  runtime::Link link_;
+  runtime::OwnedTransport link_;
   std::span<std::byte> memory_;
   runtime::Arena::Mark mark_;
-  runtime::Patience patience_ = test::patience_of(world_, 1);
+  runtime::SpinPolicy spin_policy_ = test::spin_policy_of(world_, 1);
 };
 
-std::vector<CollectiveCase> cases_for(Goal goal) {
+std::vector<CollectiveCase> cases_for(CollectiveKind collective_kind) {
   const auto ranks = static_cast<std::size_t>(runtime::Communicator::world().size());
-  const bool reduces = goal == Goal::all_reduce || goal == Goal::reduce_scatter;
-  const std::vector<std::size_t> counts = goal == Goal::all_to_all
+  const bool reduces =
+      collective_kind == CollectiveKind::all_reduce || collective_kind == CollectiveKind::reduce_scatter;
+  const std::vector<std::size_t> counts = collective_kind == CollectiveKind::all_to_all
                                               ? std::vector<std::size_t>{ranks, 1003 * ranks}
                                               : std::vector<std::size_t>{0, 1, ranks - 1, ranks + 1, 5003};
   std::vector<CollectiveCase> out;
@@ -76,7 +80,7 @@ std::vector<CollectiveCase> cases_for(Goal goal) {
     for (const std::size_t count : counts) {
       for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
         const auto pattern = count > 1000 ? Pattern::random : Pattern::exact;
-        out.push_back({.known = {.goal = goal,
+        out.push_back({.known = {.collective_kind = collective_kind,
                                  .data = {.pattern = pattern, .element = element, .op = op, .ranks = ranks},
                                  .count = count},
                        .placement = placement});
@@ -90,7 +94,7 @@ std::vector<CollectiveCase> cases_for(Goal goal) {
 std::vector<std::string> all_algorithms() {
   std::vector<std::string> names = test::scheduled_algorithms();
   for (const auto& a : algorithms()) {
-    if (a.carrier != Carrier::schedule) names.emplace_back(a.name);
+    if (a.backend != Backend::schedule) names.emplace_back(a.name);
   }
   names.emplace_back("0-1K:recursive-doubling,1K-:ring");
   return names;
@@ -114,9 +118,9 @@ TEST_P(CollectiveContract, EveryCombinationIsRightOnEveryRank) {
   const auto& [kind, algorithm_name] = GetParam();
   Place& here = place(kind);
   const auto algorithm = find_algorithm(algorithm_name);
-  for (const Goal goal : test::all_goals) {
-    if (!here.refusal(*algorithm, goal).empty()) continue;
-    const auto faults = here.run(*algorithm, goal, cases_for(goal));
+  for (const CollectiveKind collective_kind : test::all_goals) {
+    if (!here.refusal(*algorithm, collective_kind).empty()) continue;
+    const auto faults = here.run(*algorithm, collective_kind, cases_for(collective_kind));
     EXPECT_TRUE(faults.empty()) << faults.size() << " faults; " << faults.front();
   }
 }

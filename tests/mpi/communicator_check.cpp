@@ -47,13 +47,13 @@ TEST_F(CommunicatorCheck, OneBitThatDiffersOnOneRankIsADisagreement) {
 }
 
 TEST_F(CommunicatorCheck, TheLowestRankThatComplainsIsHeardByAll) {
-  EXPECT_EQ(first_said(world_, "").text, "");
+  EXPECT_EQ(first_report(world_, "").text, "");
   const int first = size_ / 2;
-  const Said some = first_said(world_, rank_ >= first ? "rank " + std::to_string(rank_) : "");
+  const FirstReport some = first_report(world_, rank_ >= first ? "rank " + std::to_string(rank_) : "");
   EXPECT_EQ(some.text, "rank " + std::to_string(first));
   EXPECT_EQ(some.rank, first);
   EXPECT_EQ(some.by_all, first == 0);
-  EXPECT_TRUE(first_said(world_, "all").by_all);
+  EXPECT_TRUE(first_report(world_, "all").by_all);
 }
 
 TEST_F(CommunicatorCheck, CollectHandsRankZeroOneTextAfterAnother) {
@@ -157,7 +157,7 @@ TEST_F(CommunicatorCheck, ABarrierHoldsEveryoneUntilTheLastHasCome) {
     const auto begin = std::chrono::steady_clock::now();
     if (rank_ == size_ - 1) std::this_thread::sleep_for(30ms);
     if (patient) {
-      world_.patient_barrier();
+      world_.sleeping_barrier();
     } else {
       world_.barrier();
     }

@@ -13,7 +13,7 @@
 
 #include "core/random.hpp"
 #include "dataparallel/forwarding.hpp"
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "support/served.hpp"
 #include "support/strategy_runs.hpp"
@@ -34,7 +34,7 @@ class Delaying final : public Forwarding {
     Forwarding::compute(label, cost, work);
     delay();
   }
-  std::unique_ptr<Companion> launch(std::function<void(Fabric&)> program) override {
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override {
     return Forwarding::launch([seed = seed_, beside = program_ + 1, program = std::move(program)](Fabric& f) {
       Delaying delaying(f, seed, beside);
       program(delaying);
@@ -123,27 +123,27 @@ TEST_P(Endurance, NoRunHangs) {
   const auto world = runtime::Communicator::world();
   if (plan.servers >= world.size()) return;
   const auto choice = find_strategy(plan.strategy);
-  const bool mail = choice->info().speech == Speech::mail;
+  const bool is_client_server = choice->info().communication == CommunicationPattern::client_server;
   const std::string strategy_name = fmt::format("{} with {} servers", plan.strategy, plan.servers);
   for (int run = 0; run < runs; ++run) {
     runtime::Activity activity;
     const Watched watched(strategy_name, run, world.rank(), activity);
     const auto strategy = (plan.servers > 0 ? choice->with_servers(plan.servers) : choice)->make({});
-    const test::Quadratic model(mail ? served_elements(run)
-                                     : 20'000);  // as large as the one that is trained, or larger
+    const test::Quadratic model(is_client_server ? served_elements(run)
+                                                 : 20'000);  // as large as the one that is trained, or larger
     const std::size_t bytes = model.element_count() * sizeof(float) + 4096;
-    WorldFabric fabric(world,
-                       {.algorithm = allreduce::find_algorithm("ring"),
-                        .transport = transport,
-                        .progress = mail || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
-                        .patience = {.spins = 20, .yields = 10},  // as in training with more threads than cores
-                        .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
-                        .scatters = true,
-                        .max_call_bytes = bytes},
-                       activity);
+    RankFabric fabric(world,
+                      {.algorithm = allreduce::find_algorithm("ring"),
+                       .transport = transport,
+                       .progress = is_client_server || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
+                       .spin_policy = {.spins = 20, .yields = 10},  // as in training with more threads than cores
+                       .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
+                       .scatters = true,
+                       .max_call_bytes = bytes},
+                      activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());
     Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);
-    mail ? run_served(delaying, plan, run) : run_collective(delaying, plan, run);
+    is_client_server ? run_served(delaying, plan, run) : run_collective(delaying, plan, run);
   }
 }
 

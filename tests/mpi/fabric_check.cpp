@@ -1,6 +1,6 @@
 // Collectives of the fabric of real ranks, by every algorithm and transport; its parts for all transports are in
 // fabric_transport_check.cpp.
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
 
 #include <gtest/gtest.h>
 
@@ -169,12 +169,12 @@ TEST_P(EveryFabric, WithAThreadCallsEndThoughNobodyWaits) {
   EXPECT_EQ(wrong_sum(v, site.everyone(), false), std::nullopt);
 }
 
-TEST(WorldFabric, AutomaticMeansSharedMemoryOnOneNode) {
+TEST(RankFabric, AutomaticMeansSharedMemoryOnOneNode) {
   const Site site("ring", TransportKind::automatic, ProgressMode::on_wait);
   EXPECT_EQ(site.fabric.transport(), TransportKind::shm);
 }
 
-TEST(WorldFabric, WithoutAnAlgorithmItTakesTheRing) {
+TEST(RankFabric, WithoutAnAlgorithmItTakesTheRing) {
   for (const auto transport : {TransportKind::automatic, TransportKind::mpi}) {
     Site site("", transport, ProgressMode::on_wait);
     const auto v = site.values(1'000);
@@ -190,23 +190,23 @@ TEST(WorldFabric, WithoutAnAlgorithmItTakesTheRing) {
   }
 }
 
-TEST(WorldFabric, HoldsTheMemoryThatItSaysItWill) {
+TEST(RankFabric, HoldsTheMemoryThatItSaysItWill) {
   for (const auto kind : {TransportKind::mpi, TransportKind::shm}) {
     const auto world = Communicator::world();
     runtime::Activity activity;
-    const WorldFabricOptions options{.algorithm = allreduce::find_algorithm("recursive-doubling"),
-                                     .transport = kind,
-                                     .patience = test::patience_of(world, 1),
-                                     .memory_bytes = 1'000'000,
-                                     .max_call_bytes = 5'000'000};
-    WorldFabric fabric(world, options, activity);
-    const auto stated = WorldFabric::resident_bytes(options, world.size());
+    const RankFabricOptions options{.algorithm = allreduce::find_algorithm("recursive-doubling"),
+                                    .transport = kind,
+                                    .spin_policy = test::spin_policy_of(world, 1),
+                                    .memory_bytes = 1'000'000,
+                                    .max_call_bytes = 5'000'000};
+    RankFabric fabric(world, options, activity);
+    const auto stated = RankFabric::resident_bytes(options, world.size());
     EXPECT_LE(fabric.arena().memory().size(), stated + 4096);
     EXPECT_NO_THROW((void)fabric.arena().take(1'000'000)) << "scratch must not eat the models' part";
   }
 }
 
-TEST(WorldFabric, ComesAndGoesManyTimes) {
+TEST(RankFabric, ComesAndGoesManyTimes) {
   for (int i = 0; i < 10; ++i) {
     Site site("ring", i % 2 ? TransportKind::mpi : TransportKind::shm,
               i % 3 ? ProgressMode::thread : ProgressMode::on_wait);

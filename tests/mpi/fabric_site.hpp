@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 
 namespace gradmeter::test {
@@ -32,7 +32,7 @@ struct Site {
                {.algorithm = algorithm.empty() ? nullptr : allreduce::find_algorithm(algorithm),
                 .transport = transport,
                 .progress = progress,
-                .patience = patience_of(world, progress == dataparallel::ProgressMode::thread ? 2 : 1),
+                .spin_policy = spin_policy_of(world, progress == dataparallel::ProgressMode::thread ? 2 : 1),
                 .memory_bytes = std::size_t{4} << 20,
                 .max_call_bytes = longest_call * sizeof(double)},
                activity) {}
@@ -53,7 +53,7 @@ struct Site {
 
   const runtime::Communicator world = runtime::Communicator::world();
   runtime::Activity activity;
-  dataparallel::WorldFabric fabric;
+  dataparallel::RankFabric fabric;
 };
 
 /// Payload of a whole all-reduce of n floats by all ranks together; null for a vendor's.

@@ -1,5 +1,5 @@
 // The norms of the ranks' gradients and of their mean, on real ranks, over several chunks.
-#include "bench/gradient_noise.hpp"
+#include "bench/train/gradient_noise.hpp"
 
 #include <gtest/gtest.h>
 

@@ -65,7 +65,7 @@ TEST_P(Large, BuffersAreSummedInFull) {
                                                           {.placement = Placement::in_place, .max_bytes = elements});
   auto* bytes = reinterpret_cast<std::byte*>(buffer.data());
   collective->start({.in = bytes, .out = bytes, .count = elements, .element = core::Element::i8});
-  runtime::Backoff backoff(test::patience_of(world, 1));
+  runtime::Backoff backoff(test::spin_policy_of(world, 1));
   while (!collective->advance()) backoff.wait();
   std::size_t wrong = 0;
   for_stretches([&](std::size_t first, std::size_t n) {

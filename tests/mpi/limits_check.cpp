@@ -1,11 +1,11 @@
 // What limits are made of, on real ranks: rates where there is somebody to speak with, and bounds that all ranks share.
-#include "bench/limits.hpp"
+#include "bench/train/limits.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "bench/watch.hpp"
+#include "bench/engine/machine_monitor.hpp"
 #include "model/mlp.hpp"
 #include "runtime/signals.hpp"
 
@@ -61,7 +61,7 @@ TEST_F(LimitsCheck, AWireIsAsFastAsItsBestRoundOnAllRanks) {
 }
 
 TEST_F(LimitsCheck, WorkBesideThePointsKeepsToItsShareOnAllRanksAlike) {
-  SideWork seldom(world, 0), often(world, 1e9);
+  PeriodicWork seldom(world, 0), often(world, 1e9);
   int few = 0, many = 0;
   for (int turn = 0; turn < 5; ++turn) {
     seldom.turn([&] { ++few, world.barrier(); });

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <memory>
 
-#include "bench/canary.hpp"
-#include "bench/noise_tally.hpp"
+#include "bench/engine/canary.hpp"
+#include "bench/engine/noise_sampler.hpp"
 #include "mpi/ranks.hpp"
 #include "support/hog.hpp"
 
@@ -17,11 +17,11 @@ using runtime::Communicator;
 
 /// Of all ranks, while each computes on a core of its own for a while.
 Noise noise_of(const Communicator& world, double seconds) {
-  NoiseTally tally;
-  tally.begin();
+  NoiseSampler noise;
+  noise.begin();
   test::burn(seconds);
-  tally.end();
-  return tally.over(world);
+  noise.end();
+  return noise.over(world);
 }
 
 TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {

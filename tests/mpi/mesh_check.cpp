@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "dataparallel/virtual/world.hpp"
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "mpi/ranks.hpp"
 #include "support/mesh_training.hpp"
 
@@ -49,22 +49,22 @@ std::vector<MeshTraining> plans_for(int ranks) {
 MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, TransportKind transport,
                    ProgressMode progress) {
   runtime::Activity activity;
-  WorldFabric fabric(world,
-                     {.algorithm = allreduce::find_algorithm("ring"),
-                      .transport = transport,
-                      .progress = progress,
-                      .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
-                      .memory_bytes = std::size_t{2} << 20,
-                      .scatters = true,
-                      .max_call_bytes = std::size_t{1} << 20,
-                      .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
-                     activity);
+  RankFabric fabric(world,
+                    {.algorithm = allreduce::find_algorithm("ring"),
+                     .transport = transport,
+                     .progress = progress,
+                     .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
+                     .memory_bytes = std::size_t{2} << 20,
+                     .scatters = true,
+                     .max_call_bytes = std::size_t{1} << 20,
+                     .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
+                    activity);
   return test::train(fabric, t, digits());
 }
 
 MeshTrace in_virtual_time(const runtime::Communicator& world, const MeshTraining& t) {
   MeshTrace mine;
-  VirtualWorld(world.size(), {}).run([&](Fabric& f) {
+  SimWorld(world.size(), {}).run([&](Fabric& f) {
     MeshTrace trace = test::train(f, t, digits());
     if (f.rank(everybody) == world.rank()) mine = std::move(trace);
   });

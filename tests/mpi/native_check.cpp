@@ -6,11 +6,11 @@
 #include "allreduce/native/gloo.hpp"
 #include "allreduce/native/mpi.hpp"
 #include "allreduce/registry.hpp"
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "core/small_float.hpp"
 #include "mpi/ranks.hpp"
-#include "runtime/gloo_door.hpp"
+#include "runtime/gloo_adapter.hpp"
 #include "runtime/mpi_collectives.hpp"
 #include "runtime/mpi_tuning.hpp"
 #include "runtime/network.hpp"
@@ -48,15 +48,15 @@ std::vector<std::string> vendors() {
   std::vector<std::string> names;
   for (const auto& a : algorithms()) {
     const bool built = a.name != "gloo" || runtime::gloo_refusal().empty();
-    if (a.carrier == Carrier::vendor && built && a.refusal != mpi_vector_refusal) names.emplace_back(a.name);
+    if (a.backend == Backend::vendor && built && a.refusal != mpi_vector_refusal) names.emplace_back(a.name);
   }
   names.emplace_back("ompi-segmented-ring:segment=64");
   if (runtime::gloo_refusal().empty()) names.emplace_back("gloo:algorithm=bcube");
   return names;
 }
 
-constexpr std::array goals{Goal::all_reduce, Goal::reduce_scatter, Goal::all_gather,
-                           Goal::broadcast,  Goal::all_to_all,     Goal::send_receive};
+constexpr std::array goals{CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+                           CollectiveKind::broadcast,  CollectiveKind::all_to_all,     CollectiveKind::send_receive};
 
 /// Small whole numbers: any order of additions gives their exact sum.
 int value_of(int rank, std::size_t i) {
@@ -65,38 +65,42 @@ int value_of(int rank, std::size_t i) {
 
 class EveryNative : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Collective> bind(Goal goal, Placement placement, std::uint32_t root = 0) {
-    return algorithm_->bind({world_, network_, *link_}, {placement, std::size_t{1} << 22, 0}, goal, root);
+  std::unique_ptr<Collective> bind(CollectiveKind collective_kind, Placement placement, std::uint32_t root = 0) {
+    return algorithm_->bind({world_, network_, *link_}, {placement, std::size_t{1} << 22, 0}, collective_kind, root);
   }
-  bool has(Goal goal) const { return algorithm_->refusal(shape_of(network_.nodes_of(world_)), goal).empty(); }
+  bool has(CollectiveKind collective_kind) const {
+    return algorithm_->refusal(shape_of(network_.nodes_of(world_)), collective_kind).empty();
+  }
 
   /// What `rank` must hold at i; nothing where the goal leaves it open.
-  std::optional<int> expected(Goal goal, int rank, std::size_t i, std::size_t n, std::uint32_t root) const {
+  std::optional<int> expected(CollectiveKind collective_kind, int rank, std::size_t i, std::size_t n,
+                              std::uint32_t root) const {
     const auto p = static_cast<std::uint32_t>(size_);
     std::uint32_t block = 0;
     while (block_begin(n, p, block + 1) <= i) ++block;
     int sum = 0;
     for (int r = 0; r < size_; ++r) sum += value_of(r, i);
     const std::size_t length = n / p;
-    switch (goal) {
-      case Goal::all_reduce:
+    switch (collective_kind) {
+      case CollectiveKind::all_reduce:
         return sum;
-      case Goal::reduce_scatter:
+      case CollectiveKind::reduce_scatter:
         return block == static_cast<std::uint32_t>(rank) ? std::optional(sum) : std::nullopt;
-      case Goal::all_gather:
+      case CollectiveKind::all_gather:
         return value_of(static_cast<int>(block), i);
-      case Goal::broadcast:
+      case CollectiveKind::broadcast:
         return value_of(static_cast<int>(root), i);
-      case Goal::all_to_all:
+      case CollectiveKind::all_to_all:
         return value_of(static_cast<int>(i / length), static_cast<std::size_t>(rank) * length + i % length);
-      case Goal::send_receive:
+      case CollectiveKind::send_receive:
         return value_of((rank + size_ - 1) % size_, i);
     }
     return std::nullopt;
   }
 
   template <class T>
-  void run(Collective& c, Goal goal, Placement placement, std::size_t n, std::uint32_t root, core::Element element) {
+  void run(Collective& c, CollectiveKind collective_kind, Placement placement, std::size_t n, std::uint32_t root,
+           core::Element element) {
     std::vector<T> in(n), out(n, T{99});
     for (std::size_t i = 0; i < n; ++i) in[i] = static_cast<T>(value_of(rank_, i));
     if (placement == Placement::in_place) out = in;
@@ -106,35 +110,35 @@ class EveryNative : public ::testing::TestWithParam<std::string> {
     }
     int wrong = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const auto want = expected(goal, rank_, i, n, root);
+      const auto want = expected(collective_kind, rank_, i, n, root);
       wrong += want && out[i] != static_cast<T>(*want);
       if (placement == Placement::out_of_place) wrong += in[i] != static_cast<T>(value_of(rank_, i));
     }
-    EXPECT_EQ(wrong, 0) << c.name() << " " << allreduce::name(goal) << " n " << n << " in place "
+    EXPECT_EQ(wrong, 0) << c.name() << " " << allreduce::name(collective_kind) << " n " << n << " in place "
                         << (placement == Placement::in_place) << " " << core::info(element).name;
   }
 
   const Communicator world_ = Communicator::world();
   const int rank_ = world_.rank(), size_ = world_.size();
   runtime::Network network_{world_, {.transport = runtime::TransportKind::mpi, .memory_bytes = 1 << 20}};
-  runtime::Link link_ = network_.connect(world_, 1);
+  runtime::OwnedTransport link_ = network_.connect(world_, 1);
   const AlgorithmPtr algorithm_ = find_algorithm(GetParam());
 };
 
 TEST_P(EveryNative, GivesTheExactAnswerForEveryGoalPlacementAndCount) {
   const auto p = static_cast<std::size_t>(size_);
-  EXPECT_TRUE(has(Goal::all_reduce)) << algorithm_->refusal({std::uint32_t(size_), 1});
-  for (const Goal goal : goals) {
-    if (!has(goal)) continue;
+  EXPECT_TRUE(has(CollectiveKind::all_reduce)) << algorithm_->refusal({std::uint32_t(size_), 1});
+  for (const CollectiveKind collective_kind : goals) {
+    if (!has(collective_kind)) continue;
     for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-      for (std::uint32_t root = 0; root < (goal == Goal::broadcast ? p : 1); ++root) {
-        const auto c = bind(goal, placement, root);
+      for (std::uint32_t root = 0; root < (collective_kind == CollectiveKind::broadcast ? p : 1); ++root) {
+        const auto c = bind(collective_kind, placement, root);
         EXPECT_EQ(c->name(), algorithm_->name);
         EXPECT_FALSE(c->sent() || c->bytes_due());
         for (std::size_t n : {std::size_t{0}, std::size_t{1}, p - 1, p + 1, std::size_t{1001}, std::size_t{40'003}}) {
-          if (goal == Goal::all_to_all) n -= n % p;
-          run<float>(*c, goal, placement, n, root, core::Element::f32);
-          run<std::int64_t>(*c, goal, placement, n, root, core::Element::i64);
+          if (collective_kind == CollectiveKind::all_to_all) n -= n % p;
+          run<float>(*c, collective_kind, placement, n, root, core::Element::f32);
+          run<std::int64_t>(*c, collective_kind, placement, n, root, core::Element::i64);
         }
       }
     }
@@ -142,7 +146,7 @@ TEST_P(EveryNative, GivesTheExactAnswerForEveryGoalPlacementAndCount) {
 }
 
 TEST_P(EveryNative, ReducesSmallFloatsOrRefusesThem) {
-  const auto c = bind(Goal::all_reduce, Placement::in_place);
+  const auto c = bind(CollectiveKind::all_reduce, Placement::in_place);
   constexpr std::size_t n = 1001;
   for (const core::Element e : {core::Element::f16, core::Element::bf16, core::Element::e4m3, core::Element::e5m2}) {
     std::vector<float> wide(n, static_cast<float>(rank_ % 2));  // sums of at most 2: exact in every type
@@ -164,7 +168,7 @@ TEST_P(EveryNative, ReducesSmallFloatsOrRefusesThem) {
 
 TEST_P(EveryNative, AveragesAndTakesExtremes) {
   for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-    const auto c = bind(Goal::all_reduce, placement);
+    const auto c = bind(CollectiveKind::all_reduce, placement);
     for (const Op op : {Op::average, Op::min, Op::max, Op::product}) {
       std::vector<double> in(33), out(33);
       double right = op == Op::product ? 1 : op == Op::average ? 0 : op == Op::min ? 1 : size_;
@@ -235,13 +239,13 @@ class EveryBlocked : public EveryNative {};
 
 TEST_P(EveryBlocked, TakesThePlainCallForEqualBlocksAndIsRightForAll) {
   const auto p = static_cast<std::size_t>(size_);
-  for (const Goal goal : {Goal::reduce_scatter, Goal::all_gather}) {
-    ASSERT_TRUE(has(goal));
+  for (const CollectiveKind collective_kind : {CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+    ASSERT_TRUE(has(collective_kind));
     for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-      const auto c = bind(goal, placement);
+      const auto c = bind(collective_kind, placement);
       for (const std::size_t n : {p, 100 * p, 100 * p + 1, std::size_t{0}, p - 1}) {
         plain_calls = vector_calls = 0;
-        run<float>(*c, goal, placement, n, 0, core::Element::f32);
+        run<float>(*c, collective_kind, placement, n, 0, core::Element::f32);
         if (algorithm_->name == "mpi-nonblocking") continue;
         const bool plain = n % p == 0 && algorithm_->name == "mpi";
         EXPECT_EQ(plain_calls, plain ? 1 : 0) << n;
@@ -249,7 +253,7 @@ TEST_P(EveryBlocked, TakesThePlainCallForEqualBlocksAndIsRightForAll) {
       }
     }
   }
-  EXPECT_EQ(has(Goal::all_reduce), algorithm_->name != "mpi-v");
+  EXPECT_EQ(has(CollectiveKind::all_reduce), algorithm_->name != "mpi-v");
 }
 
 INSTANTIATE_TEST_SUITE_P(Vendors, EveryBlocked, ::testing::Values("mpi", "mpi-v", "mpi-nonblocking"));
@@ -265,11 +269,11 @@ TEST(MpiCollective, RefusesUnequalBlocksAndCountsThatDoNotFit) {
   const Communicator world = Communicator::world();
   float value = 0;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
-  MpiCollective all_to_all("mpi", world.duplicate(), MpiMode::blocking, Goal::all_to_all);
+  MpiCollective all_to_all("mpi", world.duplicate(), MpiMode::blocking, CollectiveKind::all_to_all);
   if (world.size() > 1) {
     EXPECT_THROW(all_to_all.start({bytes, bytes, 1}), core::BackendError);
   }
-  MpiCollective gather("mpi", world.duplicate(), MpiMode::blocking, Goal::all_gather);
+  MpiCollective gather("mpi", world.duplicate(), MpiMode::blocking, CollectiveKind::all_gather);
   EXPECT_THROW(gather.start({bytes, bytes, std::size_t{1} << 31}), core::BackendError);
 }
 

@@ -46,8 +46,8 @@ inline bool same_on_all(const runtime::Communicator& c, std::span<const float> v
   return c.all(c.broadcast_value(mine) == mine);
 }
 
-inline runtime::Patience patience_of(const runtime::Communicator& c, int threads_per_rank) {
-  return runtime::patience_for(c.size() * threads_per_rank, static_cast<int>(std::thread::hardware_concurrency()));
+inline runtime::SpinPolicy spin_policy_of(const runtime::Communicator& c, int threads_per_rank) {
+  return runtime::spin_policy_for(c.size() * threads_per_rank, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace gradmeter::test

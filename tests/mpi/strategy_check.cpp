@@ -1,7 +1,7 @@
 // Every kind of strategy on real ranks against the same run in virtual time: equal bits after every step, equal bytes.
 #include <gtest/gtest.h>
 
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -17,16 +17,16 @@ StrategyEnd on_ranks(const runtime::Communicator& world, const StrategyRun& run,
   const std::size_t bytes = model->element_count() * sizeof(float);
   const auto strategy = find_strategy(run.strategy)->make({});
   runtime::Activity activity;
-  WorldFabric fabric(world,
-                     {.algorithm = allreduce::find_algorithm("ring"),
-                      .transport = transport,
-                      .progress = progress,
-                      .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
-                      // Weights, gradients and what is judged; the rest is what the strategy says.
-                      .memory_bytes = 3 * (bytes + 4096) + strategy->memory_bytes(*model, world.size()),
-                      .scatters = true,
-                      .max_call_bytes = bytes},
-                     activity);
+  RankFabric fabric(world,
+                    {.algorithm = allreduce::find_algorithm("ring"),
+                     .transport = transport,
+                     .progress = progress,
+                     .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
+                     // Weights, gradients and what is judged; the rest is what the strategy says.
+                     .memory_bytes = 3 * (bytes + 4096) + strategy->memory_bytes(*model, world.size()),
+                     .scatters = true,
+                     .max_call_bytes = bytes},
+                    activity);
   return test::run_worker(fabric, run);
 }
 
@@ -38,11 +38,12 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
   const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
   for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
-      const bool mail = find_strategy(run.strategy)->info().speech == Speech::mail;
-      if (mail && progress == ProgressMode::on_wait) continue;  // mail moves while nobody waits
+      const bool is_client_server =
+          find_strategy(run.strategy)->info().communication == CommunicationPattern::client_server;
+      if (is_client_server && progress == ProgressMode::on_wait) continue;  // mail moves while nobody waits
       const auto end = on_ranks(world, run, transport, progress);
       EXPECT_EQ(end.hashes, expected.hashes) << int(transport) << " " << int(progress);
-      EXPECT_EQ(end.judged, expected.judged) << int(transport) << " " << int(progress);
+      EXPECT_EQ(end.evaluation_weights, expected.evaluation_weights) << int(transport) << " " << int(progress);
       EXPECT_EQ(end.totals.bytes_sent, expected.totals.bytes_sent) << int(transport) << " " << int(progress);
       EXPECT_EQ(end.totals.calls, expected.totals.calls);
     }

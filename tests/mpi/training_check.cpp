@@ -2,8 +2,8 @@
 // schedules in the same order, so the weights must agree to the bit.
 #include <gtest/gtest.h>
 
-#include "dataparallel/virtual/world.hpp"
-#include "dataparallel/world/fabric.hpp"
+#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "mpi/ranks.hpp"
 #include "support/training.hpp"
 
@@ -29,22 +29,22 @@ Training plan_for(int ranks) {
 Trace on_ranks(const runtime::Communicator& world, const Training& t, std::string_view algorithm,
                TransportKind transport, ProgressMode progress) {
   runtime::Activity activity;
-  WorldFabric fabric(world,
-                     {.algorithm = allreduce::find_algorithm(algorithm),
-                      .transport = transport,
-                      .progress = progress,
-                      .patience = test::patience_of(world, progress == ProgressMode::thread ? 2 : 1),
-                      .memory_bytes = std::size_t{1} << 20,
-                      .max_call_bytes = std::size_t{1} << 20},
-                     activity);
+  RankFabric fabric(world,
+                    {.algorithm = allreduce::find_algorithm(algorithm),
+                     .transport = transport,
+                     .progress = progress,
+                     .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
+                     .memory_bytes = std::size_t{1} << 20,
+                     .max_call_bytes = std::size_t{1} << 20},
+                    activity);
   return test::train(fabric, t, digits(), [&](std::size_t n) { return fabric.arena().take_of<float>(n); });
 }
 
 Trace in_virtual_time(int ranks, int rank, const Training& t, std::string_view algorithm) {
-  VirtualMachine m;
+  SimMachine m;
   m.algorithm = allreduce::find_algorithm(algorithm);
   Trace mine;
-  VirtualWorld(ranks, m).run([&](Fabric& f) {
+  SimWorld(ranks, m).run([&](Fabric& f) {
     Trace trace = test::train(f, t, digits());
     if (f.rank() == rank) mine = std::move(trace);
   });

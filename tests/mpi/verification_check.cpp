@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "bench/training.hpp"
+#include "bench/train/training.hpp"
 #include "core/format.hpp"
 #include "model/data.hpp"
 #include "mpi/fabric_site.hpp"
@@ -15,8 +15,8 @@
 namespace gradmeter::bench {
 namespace {
 
+using dataparallel::CommunicationPattern;
 using dataparallel::Injecting;
-using dataparallel::Speech;
 using dataparallel::Verifier;
 
 /// A session for all tests, which takes over signals. It ends before MPI does.
@@ -49,7 +49,7 @@ const model::DataSplit& data() {
 std::vector<std::string> all_strategies() {
   std::vector<std::string> names;
   for (const auto& s : dataparallel::strategies()) {
-    if (s.speech == Speech::nothing) continue;
+    if (s.communication == CommunicationPattern::nothing) continue;
     const bool blocks = s.parameters.find("every=") != std::string_view::npos;
     names.push_back(std::string(s.name) + (blocks ? ":every=2" : ""));
   }
@@ -73,7 +73,7 @@ std::string train(Training& t, std::size_t steps) {
     if (i % 2 == 0) t.verify_next();
     t.step(i % t.steps_per_epoch());
   }
-  const auto silence = t.quiet();
+  const auto silence = t.pause_progress();
   return t.verdict();
 }
 
@@ -216,13 +216,13 @@ TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
   for (const auto* injection : {"flip:call=0", "flip:call=1000"}) {
     for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
       runtime::Activity activity;
-      dataparallel::WorldFabric fabric(world,
-                                       {.algorithm = allreduce::find_algorithm("ring"),
-                                        .transport = dataparallel::TransportKind::automatic,
-                                        .patience = test::patience_of(world, 1),
-                                        .memory_bytes = n * sizeof(float) + 8192,
-                                        .max_call_bytes = n * sizeof(float)},
-                                       activity);
+      dataparallel::RankFabric fabric(world,
+                                      {.algorithm = allreduce::find_algorithm("ring"),
+                                       .transport = dataparallel::TransportKind::automatic,
+                                       .spin_policy = test::spin_policy_of(world, 1),
+                                       .memory_bytes = n * sizeof(float) + 8192,
+                                       .max_call_bytes = n * sizeof(float)},
+                                      activity);
       Injecting injecting(fabric, core::parse_injection(injection), world.rank());
       Verifier verifier(injecting, world, false);
       const auto v = verifier.memory(n);

@@ -13,7 +13,7 @@ TEST(Activity, OnlyMovementCountsAsProgress) {
   EXPECT_EQ(activity.beats(), start) << "an idle loop over slices changes its note for ever";
   activity.beat();
   EXPECT_EQ(activity.beats(), start + 1);
-  activity.arrived();
+  activity.wait_ended();
   EXPECT_EQ(activity.beats(), start + 2);
 }
 
@@ -21,12 +21,12 @@ TEST(Activity, TheNoteIsTheLastWait) {
   Activity activity;
   EXPECT_EQ(activity.doing().wait.operation, nullptr);
   activity.waiting({.operation = "broadcast tree", .peer = 7, .round = 0, .rounds = 3});
-  const Doing doing = activity.doing();
+  const ActivitySnapshot doing = activity.doing();
   EXPECT_STREQ(doing.wait.operation, "broadcast tree");
   EXPECT_EQ(doing.wait.peer, 7);
   EXPECT_EQ(doing.wait.round, 0);
   EXPECT_EQ(doing.wait.rounds, 3);
-  activity.arrived();
+  activity.wait_ended();
   EXPECT_EQ(activity.doing().wait.operation, nullptr);
 }
 
@@ -58,7 +58,7 @@ TEST(Activity, PausesNest) {
 }
 
 TEST(Describe, NamesTheAwaitedRankOperationAndRound) {
-  const Doing wait{.wait = {.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14}};
+  const ActivitySnapshot wait{.wait = {.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14}};
   EXPECT_EQ(describe(2, wait), "rank 2 waits for rank 3: all-reduce ring, round 5 of 14");
   EXPECT_EQ(describe_hang(2, wait, {30}),
             "rank 2 waits for rank 3: all-reduce ring, round 5 of 14, for 30 s; the rank that prints no such line is "

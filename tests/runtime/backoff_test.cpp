@@ -15,7 +15,7 @@ long sleeps() {
   return usage.ru_nvcsw;
 }
 
-long sleeps_in(Patience p, int waits, int reset_every = 0) {
+long sleeps_in(SpinPolicy p, int waits, int reset_every = 0) {
   Backoff backoff(p);
   const long before = sleeps();
   for (int i = 1; i <= waits; ++i) {
@@ -25,12 +25,12 @@ long sleeps_in(Patience p, int waits, int reset_every = 0) {
   return sleeps() - before;
 }
 
-TEST(Patience, SpinsForLongOnlyWhereEveryThreadHasACore) {
-  EXPECT_EQ(patience_for(2, 2).yields, 0);
-  EXPECT_EQ(patience_for(1, 8).yields, 0);
-  EXPECT_GT(patience_for(3, 2).yields, 0);
-  EXPECT_GT(patience_for(2, 2).spins, patience_for(3, 2).spins);
-  EXPECT_GT(patience_for(3, 2).spins, 0);
+TEST(SpinPolicy, SpinsForLongOnlyWhereEveryThreadHasACore) {
+  EXPECT_EQ(spin_policy_for(2, 2).yields, 0);
+  EXPECT_EQ(spin_policy_for(1, 8).yields, 0);
+  EXPECT_GT(spin_policy_for(3, 2).yields, 0);
+  EXPECT_GT(spin_policy_for(2, 2).spins, spin_policy_for(3, 2).spins);
+  EXPECT_GT(spin_policy_for(3, 2).spins, 0);
 }
 
 TEST(Backoff, LearnsToGiveTheCoreAwaySoonerAndForgetsItAgain) {

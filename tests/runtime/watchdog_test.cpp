@@ -13,42 +13,42 @@ namespace {
 using namespace std::chrono_literals;
 using core::Seconds;
 
-TEST(Stillness, CountsOnlyWhileNothingMoves) {
-  Stillness stillness({10}, {1});
-  EXPECT_FALSE(stillness.look(5, false, {1}));
-  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stillness.look(5, false, {1}));
-  EXPECT_FALSE(stillness.look(6, false, {1})) << "it moved: from the start";
-  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stillness.look(6, false, {1}));
-  EXPECT_TRUE(stillness.look(6, false, {1}));
-  EXPECT_DOUBLE_EQ(stillness.silent().value, 10);
+TEST(StallDetector, CountsOnlyWhileNothingMoves) {
+  StallDetector stall_detector({10}, {1});
+  EXPECT_FALSE(stall_detector.check(5, false, {1}));
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stall_detector.check(5, false, {1}));
+  EXPECT_FALSE(stall_detector.check(6, false, {1})) << "it moved: from the start";
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(stall_detector.check(6, false, {1}));
+  EXPECT_TRUE(stall_detector.check(6, false, {1}));
+  EXPECT_DOUBLE_EQ(stall_detector.silent().value, 10);
 }
 
-TEST(Stillness, ARankThatNeverMovedIsStillToo) {
-  Stillness stillness({3}, {1});
-  EXPECT_FALSE(stillness.look(0, false, {1}));
-  EXPECT_FALSE(stillness.look(0, false, {1}));
-  EXPECT_TRUE(stillness.look(0, false, {1}));
+TEST(StallDetector, ARankThatNeverMovedIsStillToo) {
+  StallDetector stall_detector({3}, {1});
+  EXPECT_FALSE(stall_detector.check(0, false, {1}));
+  EXPECT_FALSE(stall_detector.check(0, false, {1}));
+  EXPECT_TRUE(stall_detector.check(0, false, {1}));
 }
 
-TEST(Stillness, APauseStartsTheCountAnew) {
-  Stillness stillness({2}, {1});
-  EXPECT_FALSE(stillness.look(1, false, {1}));
-  EXPECT_FALSE(stillness.look(1, false, {1}));
-  for (int i = 0; i < 20; ++i) EXPECT_FALSE(stillness.look(1, true, {1}));
-  EXPECT_FALSE(stillness.look(1, false, {1}));
-  EXPECT_TRUE(stillness.look(1, false, {1}));
+TEST(StallDetector, APauseStartsTheCountAnew) {
+  StallDetector stall_detector({2}, {1});
+  EXPECT_FALSE(stall_detector.check(1, false, {1}));
+  EXPECT_FALSE(stall_detector.check(1, false, {1}));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(stall_detector.check(1, true, {1}));
+  EXPECT_FALSE(stall_detector.check(1, false, {1}));
+  EXPECT_TRUE(stall_detector.check(1, false, {1}));
 }
 
-TEST(Stillness, ASuspendedJobHasNotBeenSilent) {
-  Stillness stillness({10}, {1});
-  EXPECT_FALSE(stillness.look(1, false, {1}));
-  EXPECT_FALSE(stillness.look(1, false, {3600})) << "the whole process stood still for an hour, not its peers";
-  EXPECT_DOUBLE_EQ(stillness.silent().value, 2);
+TEST(StallDetector, ASuspendedJobHasNotBeenSilent) {
+  StallDetector stall_detector({10}, {1});
+  EXPECT_FALSE(stall_detector.check(1, false, {1}));
+  EXPECT_FALSE(stall_detector.check(1, false, {3600})) << "the whole process stood still for an hour, not its peers";
+  EXPECT_DOUBLE_EQ(stall_detector.silent().value, 2);
 }
 
-TEST(LookPeriod, IsATenthAndASecondAtMost) {
-  EXPECT_DOUBLE_EQ(look_period({0.5}).value, 0.05);
-  EXPECT_DOUBLE_EQ(look_period({300}).value, 1);
+TEST(PollPeriod, IsATenthAndASecondAtMost) {
+  EXPECT_DOUBLE_EQ(poll_period({0.5}).value, 0.05);
+  EXPECT_DOUBLE_EQ(poll_period({300}).value, 1);
 }
 
 /// Keeps what the watchdog would do to the process.

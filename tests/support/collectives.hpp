@@ -23,8 +23,8 @@ inline std::string test_name(std::string text) {
 }
 
 /// Lengths that have bitten: nothing, one, fewer than ranks, not divided by them, more slices than channels.
-inline std::vector<std::size_t> odd_counts(allreduce::Goal goal, std::size_t ranks) {
-  if (goal == allreduce::Goal::all_to_all) return {0, ranks, 17 * ranks, 5003 * ranks};
+inline std::vector<std::size_t> odd_counts(allreduce::CollectiveKind collective_kind, std::size_t ranks) {
+  if (collective_kind == allreduce::CollectiveKind::all_to_all) return {0, ranks, 17 * ranks, 5003 * ranks};
   return {0, 1, ranks - 1, ranks + 1, 257, 20'011};
 }
 
@@ -65,7 +65,7 @@ struct CollectiveCase {
 };
 
 inline std::string describe(const CollectiveCase& c) {
-  return fmt::format("{} {} {} {} of {} elements{}", name(c.known.goal),
+  return fmt::format("{} {} {} {} of {} elements{}", name(c.known.collective_kind),
                      c.known.data.pattern == allreduce::Pattern::exact ? "exact" : "random",
                      core::info(c.known.data.element).name, name(c.known.data.op), c.known.count,
                      c.placement == allreduce::Placement::in_place ? " in place" : "");
@@ -79,7 +79,7 @@ struct CollectiveOutcome {
 /// Gives known data, runs the call to its end, checks result and untouched input. `memory`: room for two buffers,
 /// where the transport's peers can read them. An empty fault and equal hashes mean right.
 inline CollectiveOutcome run_known(allreduce::Collective& collective, const CollectiveCase& c, std::size_t rank,
-                                   std::span<std::byte> memory, runtime::Patience patience) {
+                                   std::span<std::byte> memory, runtime::SpinPolicy spin_policy) {
   const std::size_t bytes = c.known.count * core::size_of(c.known.data.element);
   const bool in_place = c.placement == allreduce::Placement::in_place;
   const std::size_t second = (bytes + 63) / 64 * 64;
@@ -93,7 +93,7 @@ inline CollectiveOutcome run_known(allreduce::Collective& collective, const Coll
                        .op = c.known.data.op};
   if (c.accumulate_wide) call.accumulate = core::Element::f32;
   collective.start(call);
-  runtime::Backoff backoff(patience);
+  runtime::Backoff backoff(spin_policy);
   while (!collective.advance()) backoff.wait();
   CollectiveOutcome o{.fault = {}, .hash = allreduce::hash_of(out)};
   const auto verdict = check(c.known, rank, out);

@@ -28,7 +28,7 @@ struct MeshTraining {
 /// That a mesh is made of, one copy where it does not say how many.
 inline int ranks_of(std::string_view mesh) {
   const auto shape = dataparallel::parse_mesh(mesh);
-  return std::max(1, shape.data) * shape.copy_ranks();
+  return std::max(1, shape.data) * shape.replica_ranks();
 }
 
 /// What one rank saw.
@@ -107,18 +107,18 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
     trace.bytes_sent = decompose(record, {}).bytes_sent;
   }
   strategy->settle(worker);
-  const std::span<float> meeting = fabric.memory(1);  // weights are judged when all have settled
-  fabric.wait(fabric.all_reduce(dataparallel::everybody, meeting, allreduce::Op::sum));
-  const std::span<float> judged = fabric.memory(model->element_count());
-  strategy->judged(worker, judged);
-  trace.weights.assign(judged.begin(), judged.end());
+  const std::span<float> barrier_word = fabric.memory(1);  // weights are judged when all have settled
+  fabric.wait(fabric.all_reduce(dataparallel::everybody, barrier_word, allreduce::Op::sum));
+  const std::span<float> evaluation_weights = fabric.memory(model->element_count());
+  strategy->evaluation_weights(worker, evaluation_weights);
+  trace.weights.assign(evaluation_weights.begin(), evaluation_weights.end());
   for (const model::Tensor& tensor : model->tensors()) {
     trace.names.push_back(tensor.name);
     const auto g = gradients.subspan(tensor.offset, tensor.count);
     trace.gradients.emplace_back(g.begin(), g.end());
   }
   Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model->forward(worker, {judged, std::span<float>{}}, held.batch(0));
+  trace.validation = model->forward(worker, {evaluation_weights, std::span<float>{}}, held.batch(0));
   strategy->end(worker);
   return trace;
 }

@@ -8,15 +8,15 @@
 
 namespace gradmeter::test {
 
-inline constexpr std::array all_goals{allreduce::Goal::all_reduce, allreduce::Goal::reduce_scatter,
-                                      allreduce::Goal::all_gather, allreduce::Goal::broadcast,
-                                      allreduce::Goal::all_to_all, allreduce::Goal::send_receive};
+inline constexpr std::array all_goals{allreduce::CollectiveKind::all_reduce, allreduce::CollectiveKind::reduce_scatter,
+                                      allreduce::CollectiveKind::all_gather, allreduce::CollectiveKind::broadcast,
+                                      allreduce::CollectiveKind::all_to_all, allreduce::CollectiveKind::send_receive};
 
 /// Every row with a schedule as it stands, and the parameters that change its course.
 inline std::vector<std::string> scheduled_algorithms() {
   std::vector<std::string> names;
   for (const auto& a : allreduce::algorithms()) {
-    if (a.carrier == allreduce::Carrier::schedule) names.emplace_back(a.name);
+    if (a.backend == allreduce::Backend::schedule) names.emplace_back(a.name);
   }
   for (const char* other : {"bcube:base=2", "bcube:base=3", "torus2d:rows=1", "torus2d:rows=2", "torus2d:rows=8"}) {
     names.emplace_back(other);
@@ -35,8 +35,8 @@ inline std::vector<allreduce::Shape> shapes_of(const allreduce::AlgorithmChoice&
 }
 
 /// 0, the middle and the last rank where there is a root; else only 0.
-inline std::vector<std::uint32_t> roots_of(allreduce::Goal goal, std::uint32_t p) {
-  if (goal != allreduce::Goal::broadcast || p == 1) return {0};
+inline std::vector<std::uint32_t> roots_of(allreduce::CollectiveKind collective_kind, std::uint32_t p) {
+  if (collective_kind != allreduce::CollectiveKind::broadcast || p == 1) return {0};
   return {0, p / 2, p - 1};
 }
 

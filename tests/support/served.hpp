@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/probe.hpp"
-#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "dataparallel/strategy.hpp"
-#include "dataparallel/virtual/world.hpp"
 #include "support/quadratic.hpp"
 #include "support/sanitized.hpp"
 
@@ -29,15 +29,15 @@ struct Served {
   bool path = false;      ///< keep the weights of every step
   bool judge = false;     ///< after every step; all workers must make equally many
   double flops = 1e6;
-  dataparallel::VirtualMachine machine = {};
+  dataparallel::SimMachine machine = {};
 };
 
 /// What one rank saw.
 struct Seen {
-  std::vector<float> weights;              ///< at the end
-  std::vector<float> first;                ///< element 0 after each step
-  std::vector<std::vector<float>> path;    ///< all elements after each step, where it was asked for
-  std::vector<std::vector<float>> judged;  ///< after each step
+  std::vector<float> weights;                          ///< at the end
+  std::vector<float> first;                            ///< element 0 after each step
+  std::vector<std::vector<float>> path;                ///< all elements after each step, where it was asked for
+  std::vector<std::vector<float>> evaluation_weights;  ///< after each step
   dataparallel::Observations observed = {};
   dataparallel::Totals totals = {};
   double seconds = 0;  ///< at the last step's end
@@ -63,7 +63,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   const auto strategy =
       choice(s)->make({.overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec)});
   Worker worker(probe, everybody, model, buffers, *rule);
-  std::vector<float> targets(2 * s.elements, 0.0f), judged(s.elements);
+  std::vector<float> targets(2 * s.elements, 0.0f), evaluation_weights(s.elements);
   const std::vector<std::int32_t> labels(2, 0);
   strategy->begin(worker);
   const int steps = worker.rank() < strategy->workers(worker.ranks()) ? s.steps(fabric.rank()) : 0;
@@ -80,8 +80,8 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
     ++seen.steps;
     if (!s.judge) continue;
     strategy->settle(worker);
-    strategy->judged(worker, judged);
-    seen.judged.push_back(judged);
+    strategy->evaluation_weights(worker, evaluation_weights);
+    seen.evaluation_weights.push_back(evaluation_weights);
   }
   seen.seconds = fabric.now();
   strategy->end(worker);
@@ -94,7 +94,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
 /// By rank.
 inline std::vector<Seen> serve(const Served& s) {
   std::vector<Seen> seen(static_cast<std::size_t>(s.ranks));
-  dataparallel::VirtualWorld(s.ranks, s.machine).run([&](dataparallel::Fabric& f) {
+  dataparallel::SimWorld(s.ranks, s.machine).run([&](dataparallel::Fabric& f) {
     serve(f, s, seen[static_cast<std::size_t>(f.rank())]);
   });
   return seen;
@@ -119,8 +119,8 @@ inline double noise(int rank, std::uint64_t n) {
   return double(x >> 40) / double(1 << 24);
 }
 /// The last rank is three times slower, and all jitter.
-inline dataparallel::VirtualMachine uneven(int ranks) {
-  dataparallel::VirtualMachine m;
+inline dataparallel::SimMachine uneven(int ranks) {
+  dataparallel::SimMachine m;
   m.slowdown = [ranks](int rank, std::uint64_t n) { return (rank == ranks - 1 ? 3.0 : 1.0) + 0.5 * noise(rank, n); };
   return m;
 }

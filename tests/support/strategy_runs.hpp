@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/virtual/world.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "support/departures.hpp"
 #include "support/training.hpp"
 
@@ -24,7 +24,7 @@ struct StrategyRun {
   std::size_t batch_per_rank = 4;
   std::size_t bucket_bytes = std::size_t{16} << 10;
   bool judge_often = false;  ///< after each step, not only at the end
-  dataparallel::VirtualMachine machine = {};
+  dataparallel::SimMachine machine = {};
   std::function<std::unique_ptr<model::Model>()> model = [] {
     return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});
   };
@@ -34,7 +34,7 @@ struct StrategyRun {
 
 /// What one worker ended with.
 struct StrategyEnd {
-  std::vector<float> weights, judged;
+  std::vector<float> weights, evaluation_weights;
   std::vector<std::uint64_t> hashes;  ///< of the weights after each step
   std::vector<model::Outcome> outcomes;
   dataparallel::Totals totals;
@@ -59,7 +59,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   dataparallel::Worker worker(probe, dataparallel::everybody, *model, buffers, *rule);
   Samples samples(*data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(), fabric.size());
   StrategyEnd end;
-  const auto judged = fabric.memory(n);
+  const auto evaluation_weights = fabric.memory(n);
   strategy->begin(worker);
   for (int i = 0; i < run.steps; ++i) {
     const auto batch = samples.batch(i);
@@ -71,7 +71,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
     end.hashes.push_back(hash_of(std::as_bytes(buffers.parameters.values<float>())));
     if (run.judge_often || i + 1 == run.steps) {
       strategy->settle(worker);
-      strategy->judged(worker, judged);
+      strategy->evaluation_weights(worker, evaluation_weights);
     }
   }
   strategy->end(worker);
@@ -80,14 +80,14 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   end.observed = strategy->observed();
   const auto weights = buffers.parameters.values<float>();
   end.weights.assign(weights.begin(), weights.end());
-  end.judged.assign(judged.begin(), judged.end());
+  end.evaluation_weights.assign(evaluation_weights.begin(), evaluation_weights.end());
   return end;
 }
 
 /// Every worker's end.
 inline std::vector<StrategyEnd> run_workers(int workers, const StrategyRun& run) {
   std::vector<StrategyEnd> ends(static_cast<std::size_t>(workers));
-  dataparallel::VirtualWorld(workers, run.machine).run([&](dataparallel::Fabric& f) {
+  dataparallel::SimWorld(workers, run.machine).run([&](dataparallel::Fabric& f) {
     const auto between = run.between ? run.between(f) : nullptr;
     ends[static_cast<std::size_t>(f.rank())] = run_worker(between ? *between : f, run);
   });

@@ -8,7 +8,7 @@
 
 #include "runtime/arena.hpp"
 #include "runtime/backoff.hpp"
-#include "runtime/mailbox.hpp"
+#include "runtime/shared_memory_transport.hpp"
 
 namespace gradmeter::test {
 
@@ -16,16 +16,16 @@ namespace gradmeter::test {
 class ThreadGroup {
  public:
   ThreadGroup(int size, int channels)
-      : size_(size), channels_(channels), cells_(runtime::mailbox_cell_count(size, channels)) {}
-  std::unique_ptr<runtime::MailboxTransport> transport(int rank) {
-    return std::make_unique<runtime::MailboxTransport>("thread", rank, size_, channels_, cells_,
-                                                       runtime::MailboxMemory{});
+      : size_(size), channels_(channels), cells_(runtime::shared_memory_cell_count(size, channels)) {}
+  std::unique_ptr<runtime::SharedMemoryTransport> transport(int rank) {
+    return std::make_unique<runtime::SharedMemoryTransport>("thread", rank, size_, channels_, cells_,
+                                                            runtime::SharedMemoryMap{});
   }
   int size() const { return size_; }
 
  private:
   int size_, channels_;
-  std::vector<runtime::MailboxCell> cells_;
+  std::vector<runtime::SharedMemoryCell> cells_;
 };
 
 /// Runs body(rank) on `size` threads; rethrows the first exception.

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/probe.hpp"
-#include "dataparallel/rules/registry.hpp"
 #include "dataparallel/strategy.hpp"
 #include "kernels/threads.hpp"
 #include "model/digits.hpp"

@@ -13,7 +13,7 @@ struct CodedRequest {
   ExecutorOptions options;  ///< of the whole: the caller's placement and longest buffer
 
   /// The algorithm by a pointer of its own.
-  AlgorithmPtr carrier() const { return std::make_shared<AlgorithmChoice>(algorithm); }
+  AlgorithmPtr algorithm_ptr() const { return std::make_shared<AlgorithmChoice>(algorithm); }
   std::size_t max_elements() const { return options.max_bytes / sizeof(float); }
   /// For calls of the parts' own, on memory from the arena.
   ExecutorOptions inner(std::size_t max_bytes) const {
@@ -24,7 +24,7 @@ struct CodedRequest {
 /// A call that one with a codec comes down to: a collective over plain elements, or, with `codec`, the executor's.
 struct CallPart {
   AlgorithmPtr algorithm;
-  Goal goal = Goal::all_reduce;
+  CollectiveKind collective_kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
   std::size_t element_bytes = sizeof(float);
   compression::CodecPtr codec = {};

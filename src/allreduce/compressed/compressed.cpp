@@ -30,8 +30,8 @@ std::size_t dense_bytes(const CodedRequest& r) { return std::min(r.options.max_b
 
 // The executor by itself: over the algorithm's schedule, or over `direct` where a selection leaves the choice.
 
-AlgorithmPtr carrier_of(const CodedRequest& r) {
-  const bool chosen = r.algorithm.info().carrier == Carrier::selection;
+AlgorithmPtr algorithm_over(const CodedRequest& r) {
+  const bool chosen = r.algorithm.info().backend == Backend::selection;
   return chosen ? find_algorithm("direct") : find_algorithm(r.algorithm.name);
 }
 
@@ -42,7 +42,7 @@ ExecutorOptions coded_options(const CodedRequest& r) {
 }
 
 std::string schedule_refusal(const CodedRequest& r) {
-  const AlgorithmPtr a = carrier_of(r);
+  const AlgorithmPtr a = algorithm_over(r);
   if (!a->has_schedule()) {
     return fmt::format("{} adds up numbers as they are; codec {} needs a schedule of ours, as direct or ring", a->name,
                        r.codec.info->name);
@@ -56,18 +56,18 @@ std::string schedule_refusal(const CodedRequest& r) {
 }
 
 std::size_t schedule_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
-  const AlgorithmPtr a = carrier_of(r);
+  const AlgorithmPtr a = algorithm_over(r);
   return Executor::arena_bytes({a->name, a->make(r.shape)}, rank, coded_options(r));
 }
 
 std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& site) {
-  const AlgorithmPtr a = carrier_of(r);
+  const AlgorithmPtr a = algorithm_over(r);
   return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, site.transport, site.network.arena(),
                                     coded_options(r));
 }
 
 CallParts schedule_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = carrier_of(r), .count = t.count, .codec = r.codec.codec}};
+  return {{.algorithm = algorithm_over(r), .count = t.count, .codec = r.codec.codec}};
 }
 
 constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule, schedule_parts};
@@ -145,9 +145,9 @@ class Compressed final : public Staged {
     call_ = call;
     ++feedback_.calls;
     done_ = 0;
-    jobs_ = jobs_of(request_, call.count, call.contents.tensors);
+    jobs_ = jobs_of(request_, call.count, call.tensor_layout.tensors);
     if (codec_.feedback) {
-      const std::size_t end = call.contents.first + call.count;
+      const std::size_t end = call.tensor_layout.first + call.count;
       if (feedback_.worker.size() < end) feedback_.worker.resize(end), feedback_.owner.resize(end);
     }
   }
@@ -164,23 +164,23 @@ class Compressed final : public Staged {
     c.in += t.offset * sizeof(float);
     c.out += t.offset * sizeof(float);
     c.count = t.count;
-    const std::size_t place = call_.contents.first + t.offset;
+    const std::size_t place = call_.tensor_layout.first + t.offset;
     tensor_ = {.offset = 0, .count = t.count, .rows = t.rows, .columns = t.columns};
-    c.contents = {.first = place, .tensors = {&tensor_, 1}};
+    c.tensor_layout = {.first = place, .tensors = {&tensor_, 1}};
     c.encoding = {.seed = seed_, .step = feedback_.calls, .tensor = static_cast<std::uint32_t>(place)};
     if (codec_.feedback) {
       c.encoding.worker_residual = feedback_.worker.data() + place;
       c.encoding.owner_residual = feedback_.owner.data() + place;
     }
-    if (call_.contents.difference) open_difference(c, t);
+    if (call_.tensor_layout.difference) open_difference(c, t);
     return {&coded_, c};
   }
 
   /// Of one tensor. What the executor encodes is known by the residuals before and after: without feedback they are for
   /// this call alone, and begin at -0, to which x is added without a change of any bit.
   void open_difference(Call& c, const TensorPart& t) {
-    difference_ = {.values = call_.contents.difference->values.subspan(t.offset, t.count)};
-    c.contents.difference = &difference_;
+    difference_ = {.values = call_.tensor_layout.difference->values.subspan(t.offset, t.count)};
+    c.tensor_layout.difference = &difference_;
     if (&exchange_ != &by_schedule) return;
     if (!codec_.feedback) {
       lost_.assign(2 * t.count, -0.0f);
@@ -192,9 +192,9 @@ class Compressed final : public Staged {
   }
 
   void close_difference() {
-    if (!call_.contents.difference) return;
+    if (!call_.tensor_layout.difference) return;
     if (&exchange_ == &by_schedule) add_residuals(-1);
-    call_.contents.difference->squares += difference_.squares;
+    call_.tensor_layout.difference->squares += difference_.squares;
   }
 
   void add_residuals(float sign) {
@@ -241,9 +241,10 @@ class Compressed final : public Staged {
 
 }  // namespace
 
-std::string codec_refusal(const CodedRequest& r, Goal goal, Arithmetic a) {
+std::string codec_refusal(const CodedRequest& r, CollectiveKind collective_kind, Arithmetic a) {
   const auto& codec = r.codec.info->name;
-  if (goal != Goal::all_reduce) return fmt::format("codec {} has no {}; it is for allreduce", codec, name(goal));
+  if (collective_kind != CollectiveKind::all_reduce)
+    return fmt::format("codec {} has no {}; it is for allreduce", codec, name(collective_kind));
   if (a.element != core::Element::f32) {
     return fmt::format("codec {} takes fp32, not {}", codec, core::info(a.element).name);
   }
@@ -255,7 +256,7 @@ std::string codec_refusal(const CodedRequest& r, Goal goal, Arithmetic a) {
   return exchange.refusal ? exchange.refusal(r) : "";
 }
 
-std::string contents_refusal(const CodedRequest& r, std::span<const TensorPart> tensors) {
+std::string tensor_layout_refusal(const CodedRequest& r, std::span<const TensorPart> tensors) {
   std::string why;
   for (const TensorPart& t : tensors) {
     if (t.count == 0 || t.count < r.codec.min_elements) continue;
@@ -269,7 +270,7 @@ CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<c
   CallParts all;
   for (const Job& job : jobs_of(r, count, tensors)) {
     const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.stretches.front())
-                                      : CallParts{{.algorithm = r.carrier(), .count = job.elements}};
+                                      : CallParts{{.algorithm = r.algorithm_ptr(), .count = job.elements}};
     all.insert(all.end(), parts.begin(), parts.end());
   }
   return all;
@@ -280,17 +281,17 @@ std::uint32_t encodings_on_the_way(const CodedRequest& r, const TensorPart& t) {
   if (&exchange_of(r.codec) != &by_schedule) return 1;
   // Rounds that add up and rounds that spread are equally many: partial sums are encoded in each of the former, and
   // what is finished once more.
-  return carrier_of(r)->cost(r.shape).rounds / 2 + 1;
+  return algorithm_over(r)->cost(r.shape).rounds / 2 + 1;
 }
 
 std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
-  if (!codec_refusal(r, Goal::all_reduce, {}).empty()) return 0;
+  if (!codec_refusal(r, CollectiveKind::all_reduce, {}).empty()) return 0;
   return dense_bytes(r) + arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(dense_bytes(r))) + arena_slack +
          exchange_of(r.codec).arena_bytes(r, rank);
 }
 
 std::unique_ptr<Collective> bind_coded(const CodedRequest& r, const Site& site, std::uint64_t seed) {
-  if (const auto why = codec_refusal(r, Goal::all_reduce, {}); !why.empty()) throw core::UsageError(why);
+  if (const auto why = codec_refusal(r, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
   return std::make_unique<Compressed>(r, site, seed);
 }
 

@@ -12,7 +12,7 @@ inline float share_of(const Call& c, float ranks) { return c.op == Op::average ?
 /// Fills in what the call was asked for, where it was: `sent` is what of this rank goes into the sum, before an average
 /// divides it. The call's input must still be there.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
-  CodingDifference* d = c.contents.difference;
+  CodingDifference* d = c.tensor_layout.difference;
   if (!d) return;
   const auto* in = reinterpret_cast<const float*>(c.in);
   const float share = share_of(c, ranks);

@@ -50,7 +50,7 @@ class DgcEncoder final : public Encoder {
   DgcEncoder(const core::ParsedName& name, std::size_t ranks) : correction_(name), ranks_(ranks) {}
   const compression::Codec& codec() const override { return correction_.encoding(); }
   std::size_t encode(const Call& call, std::byte* wire) override {
-    auto& kept = kept_[call.contents.first];
+    auto& kept = kept_[call.tensor_layout.first];
     kept.u.resize(call.count);
     kept.v.resize(call.count);
     return correction_.encode({reinterpret_cast<const float*>(call.in), call.count}, ranks_, kept.u, kept.v, wire);
@@ -75,7 +75,7 @@ std::unique_ptr<Encoder> make_encoder(const CodedRequest& r, std::uint32_t rank)
 }
 
 AlgorithmPtr gatherer_of(const CodedRequest& r) {
-  const bool chosen = r.algorithm.info().carrier == Carrier::selection;
+  const bool chosen = r.algorithm.info().backend == Backend::selection;
   return chosen ? find_algorithm("ring") : find_algorithm(r.algorithm.name);
 }
 
@@ -99,7 +99,8 @@ class Gathered final : public Staged {
         ranks_(r.shape.ranks),
         slots_(site.network.arena().take(all_slots(r))),
         lengths_(site.network.arena().take(lengths_bytes(r))),
-        gather_(own(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))), Goal::all_gather))) {}
+        gather_(own(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))),
+                                         CollectiveKind::all_gather))) {}
   std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
   void restore_state(std::unique_ptr<CodecState> state) override { encoder_->restore_state(std::move(state)); }
 
@@ -131,7 +132,7 @@ class Gathered final : public Staged {
   }
 
   void note_own() {
-    if (!call_.contents.difference) return;
+    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count);
     codec_.decode({slots_.data(), length_}, sent);
     note_sent(call_, static_cast<float>(ranks_), sent);
@@ -231,7 +232,7 @@ class SummedDensely final : public Staged {
 
 std::string gathered_refusal(const CodedRequest& r) {
   if (sum_is_dense(r)) return {};
-  return gatherer_of(r)->refusal(r.shape, Goal::all_gather, {.element = core::Element::i8});
+  return gatherer_of(r)->refusal(r.shape, CollectiveKind::all_gather, {.element = core::Element::i8});
 }
 
 std::size_t gathered_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
@@ -240,15 +241,17 @@ std::size_t gathered_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
   }
   const std::size_t inner = std::max(all_slots(r), lengths_bytes(r));
   return all_slots(r) + lengths_bytes(r) + 3 * arena_slack +
-         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), Goal::all_gather);
+         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), CollectiveKind::all_gather);
 }
 
 CallParts gathered_parts(const CodedRequest& r, const TensorPart& t) {
-  if (sum_is_dense(r)) return {{.algorithm = r.carrier(), .count = t.count}};
+  if (sum_is_dense(r)) return {{.algorithm = r.algorithm_ptr(), .count = t.count}};
   const auto encoder = make_encoder(r, 0);
   const std::size_t ranks = r.shape.ranks, wire = encoder->codec().wire_bytes(t.count);
-  const CallPart bytes{
-      .algorithm = gatherer_of(r), .goal = Goal::all_gather, .count = ranks * wire, .element_bytes = 1};
+  const CallPart bytes{.algorithm = gatherer_of(r),
+                       .collective_kind = CollectiveKind::all_gather,
+                       .count = ranks * wire,
+                       .element_bytes = 1};
   if (!encoder->codec().variable()) return {bytes};
   CallPart lengths = bytes, longest = bytes;
   lengths.count = ranks, lengths.element_bytes = sizeof(std::int64_t);

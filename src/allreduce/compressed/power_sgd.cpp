@@ -38,7 +38,7 @@ class PowerSgd final : public Staged {
 
   void begin(const Call& call) override {
     call_ = call;
-    matrix_ = matrix_of(call.contents.tensors.front());
+    matrix_ = matrix_of(call.tensor_layout.tensors.front());
     step_ = Step::p;
   }
 
@@ -66,7 +66,7 @@ class PowerSgd final : public Staged {
 
   /// Its own part of the projection: by a basis that all have found together.
   void note_own() {
-    if (!call_.contents.difference) return;
+    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count);
     compression::reconstruct(matrix_, rank_, p_, values(matrix_.q_size(rank_)), sent);
     note_sent(call_, ranks_, sent);
@@ -86,7 +86,7 @@ class PowerSgd final : public Staged {
   }
 
   std::span<float> basis() {
-    auto& q = bases_[call_.contents.first];
+    auto& q = bases_[call_.tensor_layout.first];
     if (q.size() != matrix_.q_size(rank_)) {
       q.resize(matrix_.q_size(rank_));
       compression::draw_first_q(matrix_, rank_, call_.encoding.seed, call_.encoding.tensor, q);
@@ -110,7 +110,7 @@ class PowerSgd final : public Staged {
       const float own = call_.op == Op::average ? 1 : share;
       for (std::size_t i = 0; i < out.size(); ++i) kept[i] = sound ? kept[i] - own * out[i] : 0;
     }
-    if (!sound) bases_.erase(call_.contents.first);
+    if (!sound) bases_.erase(call_.tensor_layout.first);
   }
 
   std::span<float> values(std::size_t n) { return {reinterpret_cast<float*>(factor_.data()), n}; }
@@ -144,7 +144,8 @@ std::size_t power_sgd_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
 CallParts power_sgd_parts(const CodedRequest& r, const TensorPart& t) {
   const compression::Matrix m = matrix_of(t);
   const std::size_t rank = compression::rank_of(r.codec.parsed);
-  return {{.algorithm = r.carrier(), .count = m.p_size(rank)}, {.algorithm = r.carrier(), .count = m.q_size(rank)}};
+  return {{.algorithm = r.algorithm_ptr(), .count = m.p_size(rank)},
+          {.algorithm = r.algorithm_ptr(), .count = m.q_size(rank)}};
 }
 
 std::unique_ptr<Collective> bind_power_sgd(const CodedRequest& r, const Site& site) {

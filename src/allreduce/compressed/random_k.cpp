@@ -52,7 +52,7 @@ class RandomKSum final : public Staged {
   }
 
   void note_own() {
-    if (!call_.contents.difference) return;
+    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count);
     compression::RandomK::scatter(values(), places_, sent);
     note_sent(call_, ranks_, sent);
@@ -83,7 +83,7 @@ std::size_t random_k_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
 }
 
 CallParts random_k_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = r.carrier(), .count = compression::RandomK(r.codec.parsed).kept(t.count)}};
+  return {{.algorithm = r.algorithm_ptr(), .count = compression::RandomK(r.codec.parsed).kept(t.count)}};
 }
 
 std::unique_ptr<Collective> bind_random_k(const CodedRequest& r, const Site& site) {

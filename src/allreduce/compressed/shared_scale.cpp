@@ -67,7 +67,7 @@ class SharedScale final : public Staged {
   }
 
   void note_own() {
-    if (!call_.contents.difference) return;
+    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count);
     compression::ternary_decode(codes(), scale_, sent);
     note_sent(call_, ranks_, sent);
@@ -102,7 +102,8 @@ std::size_t shared_scale_arena_bytes(const CodedRequest& r, std::uint32_t rank) 
 }
 
 CallParts shared_scale_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = r.carrier(), .count = 1}, {.algorithm = r.carrier(), .count = t.count, .element_bytes = 1}};
+  return {{.algorithm = r.algorithm_ptr(), .count = 1},
+          {.algorithm = r.algorithm_ptr(), .count = t.count, .element_bytes = 1}};
 }
 
 std::unique_ptr<Collective> bind_shared_scale(const CodedRequest& r, const Site& site) {

@@ -41,7 +41,7 @@ class WarmingUp final : public Staged {
   void begin(const Call& call) override {
     call_ = call;
     started_ = false;
-    auto& calls = progress_.calls[call.contents.first];
+    auto& calls = progress_.calls[call.tensor_layout.first];
     const std::size_t stage = compression::warm_up_stage(steps_, stages_.size(), calls++);
     if (stage == progress_.stage) return;
     stages_[stage]->restore_state(stages_[progress_.stage]->take_state());

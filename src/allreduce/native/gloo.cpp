@@ -43,7 +43,7 @@ std::string library_of(const AlgorithmInfo& a) { return a.bind == bind_gloo ? ru
 
 std::string gloo_row_refusal(const Request& r) {
   (void)algorithm_of(r);
-  if (auto why = only_goals(r, {Goal::all_reduce}); !why.empty()) return why;
+  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (!runtime::gloo_has(r.arithmetic.element)) {
     return fmt::format("gloo has no operators for {}", core::info(r.arithmetic.element).name);
   }

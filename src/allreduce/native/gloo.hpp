@@ -4,7 +4,7 @@
 
 #include "allreduce/collective.hpp"
 #include "allreduce/registry.hpp"
-#include "runtime/gloo_door.hpp"
+#include "runtime/gloo_adapter.hpp"
 
 namespace gradmeter::allreduce {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "allreduce/native/mpi_reduction.hpp"
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -15,19 +15,21 @@ namespace {
 // Below INT_MAX, and a round number so that pieces stay aligned.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
-bool reduces(Goal g) { return g == Goal::all_reduce || g == Goal::reduce_scatter; }
+bool reduces(CollectiveKind g) { return g == CollectiveKind::all_reduce || g == CollectiveKind::reduce_scatter; }
 /// Can a long buffer go in pieces, each of which is the same collective?
-bool goes_in_pieces(Goal g) { return g == Goal::all_reduce || g == Goal::broadcast || g == Goal::send_receive; }
-bool has_cuts(Goal g) { return g == Goal::reduce_scatter || g == Goal::all_gather; }
+bool goes_in_pieces(CollectiveKind g) {
+  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast || g == CollectiveKind::send_receive;
+}
+bool has_cuts(CollectiveKind g) { return g == CollectiveKind::reduce_scatter || g == CollectiveKind::all_gather; }
 
 }  // namespace
 
-MpiCollective::MpiCollective(std::string name, runtime::Communicator c, MpiMode mode, Goal goal, std::uint32_t root,
-                             MpiBlocks blocks)
+MpiCollective::MpiCollective(std::string name, runtime::Communicator c, MpiMode mode, CollectiveKind collective_kind,
+                             std::uint32_t root, MpiBlocks blocks)
     : name_(std::move(name)),
       communicator_(std::move(c)),
       mode_(mode),
-      goal_(goal),
+      collective_kind_(collective_kind),
       root_(runtime::mpi_count(root)),
       blocks_(blocks) {}
 
@@ -53,13 +55,14 @@ void MpiCollective::cut(std::size_t count) {
 void MpiCollective::check(const Call& call) const {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   check_supported(call.element, call.op, call.accumulates_in());
-  if (!goes_in_pieces(goal_) && call.count > INT_MAX) {
+  if (!goes_in_pieces(collective_kind_) && call.count > INT_MAX) {
     throw core::BackendError("allreduce", name_,
                              fmt::format("{} elements are more than MPI's int counts, and a {} does not go in pieces; "
                                          "use at most {}",
-                                         call.count, allreduce::name(goal_), INT_MAX));
+                                         call.count, allreduce::name(collective_kind_), INT_MAX));
   }
-  if (goal_ == Goal::all_to_all && call.count % static_cast<std::size_t>(communicator_.size()) != 0) {
+  if (collective_kind_ == CollectiveKind::all_to_all &&
+      call.count % static_cast<std::size_t>(communicator_.size()) != 0) {
     throw core::BackendError("allreduce", name_,
                              fmt::format("an all_to_all needs equal blocks: {} elements are no multiple of {} ranks",
                                          call.count, communicator_.size()));
@@ -74,13 +77,14 @@ void MpiCollective::start(const Call& call) {
     check(call);
     (void)reduction_for(call.element, call.op);
   }
-  if (has_cuts(goal_)) cut(call.count);
+  if (has_cuts(collective_kind_)) cut(call.count);
   const std::size_t bytes = call.count * core::size_of(call.element);
   const bool in_place = call.in == call.out;
-  if (goal_ == Goal::broadcast && communicator_.rank() == root_ && !in_place && bytes > 0) {
+  if (collective_kind_ == CollectiveKind::broadcast && communicator_.rank() == root_ && !in_place && bytes > 0) {
     std::memcpy(call.out, call.in, bytes);
   }
-  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && in_place && landing_.size() < bytes) {
+  if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && in_place &&
+      landing_.size() < bytes) {
     landing_.resize(bytes);
   }
   call_ = call;
@@ -91,9 +95,10 @@ void MpiCollective::start(const Call& call) {
 
 void MpiCollective::post() {
   const std::size_t at = posted_ * core::size_of(call_.element);
-  const std::size_t n = goes_in_pieces(goal_) ? std::min(longest_piece, call_.count - posted_) : call_.count;
+  const std::size_t n = goes_in_pieces(collective_kind_) ? std::min(longest_piece, call_.count - posted_) : call_.count;
   runtime::MpiBuffers b{call_.in + at, call_.out + at, n};
-  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && b.in == b.out) b.out = landing_.data() + at;
+  if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && b.in == b.out)
+    b.out = landing_.data() + at;
   post(b);
   posted_ += n;
   under_way_ = true;
@@ -103,20 +108,20 @@ void MpiCollective::post(runtime::MpiBuffers b) {
   const runtime::Reduction& r = reduction_for(call_.element, call_.op);
   runtime::MpiRequests* later = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
   const bool equal = blocks_ == MpiBlocks::by_count && b.count % static_cast<std::size_t>(communicator_.size()) == 0;
-  switch (goal_) {
-    case Goal::all_reduce:
+  switch (collective_kind_) {
+    case CollectiveKind::all_reduce:
       return runtime::mpi_all_reduce(communicator_, b, r, later);
-    case Goal::reduce_scatter:
+    case CollectiveKind::reduce_scatter:
       return equal ? runtime::mpi_reduce_scatter(communicator_, b, r, later)
                    : runtime::mpi_reduce_scatter(communicator_, b, cuts_, r, later);
-    case Goal::all_gather:
+    case CollectiveKind::all_gather:
       return equal ? runtime::mpi_all_gather(communicator_, b, r, later)
                    : runtime::mpi_all_gather(communicator_, b, cuts_, r, later);
-    case Goal::broadcast:
+    case CollectiveKind::broadcast:
       return runtime::mpi_broadcast(communicator_, b, root_, r, later);
-    case Goal::all_to_all:
+    case CollectiveKind::all_to_all:
       return runtime::mpi_all_to_all(communicator_, b, r, later);
-    case Goal::send_receive:
+    case CollectiveKind::send_receive:
       return runtime::mpi_send_receive(communicator_, b, r, later);
   }
 }
@@ -137,13 +142,14 @@ void MpiCollective::complete() {
   running_ = under_way_ = false;
   const std::size_t width = core::size_of(call_.element);
   const bool in_place = call_.in == call_.out;
-  if (goal_ == Goal::send_receive && mode_ == MpiMode::nonblocking && in_place && call_.count > 0) {
+  if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && in_place &&
+      call_.count > 0) {
     std::memcpy(call_.out, landing_.data(), call_.count * width);
   }
-  if (!reduces(goal_)) return;
+  if (!reduces(collective_kind_)) return;
   std::byte* result = call_.out;
   std::size_t n = call_.count;
-  if (goal_ == Goal::reduce_scatter) {
+  if (collective_kind_ == CollectiveKind::reduce_scatter) {
     const auto rank = static_cast<std::size_t>(communicator_.rank());
     result += static_cast<std::size_t>(cuts_.begins[rank]) * width;
     n = static_cast<std::size_t>(cuts_.counts[rank]);
@@ -154,20 +160,22 @@ void MpiCollective::complete() {
 }
 
 std::unique_ptr<Collective> bind_mpi(const Request& r, const Site& site, const ExecutorOptions&) {
-  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking, r.goal,
-                                         r.root);
+  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking,
+                                         r.collective_kind, r.root);
 }
 
 std::unique_ptr<Collective> bind_mpi_nonblocking(const Request& r, const Site& site, const ExecutorOptions&) {
   return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::nonblocking,
-                                         r.goal, r.root);
+                                         r.collective_kind, r.root);
 }
 
-std::string mpi_vector_refusal(const Request& r) { return only_goals(r, {Goal::reduce_scatter, Goal::all_gather}); }
+std::string mpi_vector_refusal(const Request& r) {
+  return only_collectives(r, {CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
+}
 
 std::unique_ptr<Collective> bind_mpi_vector(const Request& r, const Site& site, const ExecutorOptions&) {
-  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking, r.goal,
-                                         r.root, MpiBlocks::vector);
+  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), MpiMode::blocking,
+                                         r.collective_kind, r.root, MpiBlocks::vector);
 }
 
 }  // namespace gradmeter::allreduce

@@ -31,8 +31,8 @@ enum class MpiBlocks : std::uint8_t {
 class MpiCollective final : public Collective {
  public:
   /// `communicator` is this one's alone.
-  MpiCollective(std::string name, runtime::Communicator communicator, MpiMode, Goal = Goal::all_reduce,
-                std::uint32_t root = 0, MpiBlocks = MpiBlocks::by_count);
+  MpiCollective(std::string name, runtime::Communicator communicator, MpiMode,
+                CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0, MpiBlocks = MpiBlocks::by_count);
   const std::string& name() const override { return name_; }
   void start(const Call& call) override;
   bool advance() override;
@@ -54,7 +54,7 @@ class MpiCollective final : public Collective {
   std::string name_;
   runtime::Communicator communicator_;
   MpiMode mode_;
-  Goal goal_;
+  CollectiveKind collective_kind_;
   int root_;
   MpiBlocks blocks_;
   std::vector<KnownReduction> reductions_;

@@ -58,7 +58,7 @@ int segment_of(const Request& r) {
 
 std::string ompi_refusal(const Request& r) {
   (void)segment_of(r);
-  if (auto why = only_goals(r, {Goal::all_reduce}); !why.empty()) return why;
+  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   return runtime::forced_all_reduce_refusal(algorithm_of(r));
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <new>
 
-#include "allreduce/slices.hpp"
-#include "allreduce/stream.hpp"
+#include "allreduce/mover/stream.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -25,7 +25,7 @@ std::size_t ShmDirect::arena_bytes() { return page + stage_bytes; }
 
 ShmDirect::Part ShmDirect::make_room(runtime::Arena& arena) {
   const auto room = arena.take(arena_bytes());
-  new (room.data()) Board;
+  new (room.data()) SharedState;
   return {arena.memory(), static_cast<std::size_t>(room.data() - arena.memory().data())};
 }
 
@@ -33,7 +33,7 @@ ShmDirect::ShmDirect(int rank, std::span<const Part> parts)
     : rank_(rank), size_(static_cast<int>(parts.size())), arena_(parts[static_cast<std::size_t>(rank)].arena) {
   for (const Part& p : parts) {
     std::byte* room = p.arena.data() + p.room;
-    peers_.push_back({p.arena.data(), std::launder(reinterpret_cast<Board*>(room)), room + page});
+    peers_.push_back({p.arena.data(), std::launder(reinterpret_cast<SharedState*>(room)), room + page});
   }
 }
 
@@ -56,19 +56,19 @@ void ShmDirect::start(const Call& call) {
   stage_ = 0;
   const std::size_t bytes = call.count * core::size_of(call.element);
   if (bytes <= small) {
-    way_ = Way::small;
+    copy_path_ = CopyPath::small;
     if (bytes > 0)
-      std::memcpy(peers_[static_cast<std::size_t>(rank_)].stage + (meeting_ + 1) % 2 * small, call.in, bytes);
+      std::memcpy(peers_[static_cast<std::size_t>(rank_)].stage + (barrier_ + 1) % 2 * small, call.in, bytes);
   } else if (in_arena(call.in, bytes) && in_arena(call.out, bytes)) {
-    way_ = Way::direct;
-    Board& board = *peers_[static_cast<std::size_t>(rank_)].board;
-    board.in = static_cast<std::uint64_t>(call.in - arena_.data());
-    board.out = static_cast<std::uint64_t>(call.out - arena_.data());
+    copy_path_ = CopyPath::direct;
+    SharedState& shared_state = *peers_[static_cast<std::size_t>(rank_)].shared_state;
+    shared_state.in = static_cast<std::uint64_t>(call.in - arena_.data());
+    shared_state.out = static_cast<std::uint64_t>(call.out - arena_.data());
   } else {
-    way_ = Way::staged;
+    copy_path_ = CopyPath::staged;
     copy_in(0);
   }
-  come();
+  arrive();
 }
 
 bool ShmDirect::in_arena(const void* p, std::size_t bytes) const {
@@ -76,14 +76,14 @@ bool ShmDirect::in_arena(const void* p, std::size_t bytes) const {
   return b >= arena_.data() && b + bytes <= arena_.data() + arena_.size();
 }
 
-void ShmDirect::come() {
+void ShmDirect::arrive() {
   awaited_ = 0;
-  peers_[static_cast<std::size_t>(rank_)].board->meetings.store(++meeting_, std::memory_order_release);
+  peers_[static_cast<std::size_t>(rank_)].shared_state->arrivals.store(++barrier_, std::memory_order_release);
 }
 
-bool ShmDirect::everybody_came() {
+bool ShmDirect::all_arrived() {
   for (; awaited_ < size_; ++awaited_) {
-    if (peers_[static_cast<std::size_t>(awaited_)].board->meetings.load(std::memory_order_acquire) < meeting_)
+    if (peers_[static_cast<std::size_t>(awaited_)].shared_state->arrivals.load(std::memory_order_acquire) < barrier_)
       return false;
   }
   return true;
@@ -96,20 +96,20 @@ Waiting ShmDirect::waiting() const {
 
 bool ShmDirect::advance() {
   if (!running_) return true;
-  if (!everybody_came()) return false;
-  switch (way_) {
-    case Way::small:
+  if (!all_arrived()) return false;
+  switch (copy_path_) {
+    case CopyPath::small:
       sum_small();
       break;
-    case Way::direct:
+    case CopyPath::direct:
       if (stage_ == 0) {
         sum_share();
         ++stage_;
-        come();
-        if (!everybody_came()) return false;
+        arrive();
+        if (!all_arrived()) return false;
       }
       break;
-    case Way::staged:
+    case CopyPath::staged:
       if (!advance_staged()) return false;
       break;
   }
@@ -127,7 +127,7 @@ void ShmDirect::sum_small() {
   const std::size_t bytes = call_.count * core::size_of(call_.element);
   if (bytes == 0) return;
   sources_.clear();
-  for (const Peer& q : peers_) sources_.push_back(q.stage + meeting_ % 2 * small);
+  for (const Peer& q : peers_) sources_.push_back(q.stage + barrier_ % 2 * small);
   if (size_ == 1) {
     std::memcpy(call_.out, sources_.front(), bytes);
   } else {
@@ -216,7 +216,7 @@ void ShmDirect::copy_out(std::size_t number) {
 /// buffer is overwritten after it was staged.
 bool ShmDirect::advance_staged() {
   const std::size_t chunks = (call_.count * core::size_of(call_.element) + chunk - 1) / chunk;
-  while (everybody_came()) {
+  while (all_arrived()) {
     if (stage_ > 0) copy_out(stage_ - 1);
     if (stage_ == chunks) {
       const std::size_t width = core::size_of(call_.element);
@@ -230,13 +230,13 @@ bool ShmDirect::advance_staged() {
     sum_stage(stage_);
     ++stage_;
     if (stage_ < chunks) copy_in(stage_);
-    come();
+    arrive();
   }
   return false;
 }
 
 std::string shm_direct_refusal(const Request& r) {
-  if (auto why = only_goals(r, {Goal::all_reduce}); !why.empty()) return why;
+  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (r.shape.ranks_per_node != r.shape.ranks) return "shm-direct needs all ranks on one node";
   return {};
 }

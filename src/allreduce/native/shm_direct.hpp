@@ -45,25 +45,25 @@ class ShmDirect final : public Collective {
 
  private:
   /// One rank's notice board, on cache lines of its own.
-  struct alignas(128) Board {
-    std::atomic<std::uint64_t> meetings{0};  ///< that this rank has come to
+  struct alignas(128) SharedState {
+    std::atomic<std::uint64_t> arrivals{0};  ///< that this rank has come to
     std::uint64_t in = 0, out = 0;           ///< offsets of its buffers in its arena
   };
   /// A room is a page with the board, then the stage.
   static constexpr std::size_t page = 4096, stage_bytes = 2 * small + 4 * chunk;
   struct Peer {
     std::byte* arena;
-    Board* board;
+    SharedState* shared_state;
     std::byte* stage;  ///< 2 × small, then 4 × chunk
   };
   static std::vector<Part> parts_of(const Site&);
-  enum class Way : std::uint8_t { small, direct, staged };
+  enum class CopyPath : std::uint8_t { small, direct, staged };
   struct Range {
     std::size_t first, last;  ///< elements
   };
 
-  void come();  ///< to the next meeting: everything written before is visible to whoever sees us there
-  bool everybody_came();
+  void arrive();  ///< to the next meeting: everything written before is visible to whoever sees us there
+  bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
   Range share(std::size_t elements, int rank) const;
   void sum_small();
@@ -72,8 +72,8 @@ class ShmDirect final : public Collective {
   void copy_in(std::size_t number);
   void copy_out(std::size_t number);
   std::size_t chunk_length(std::size_t number) const;
-  std::byte* input(const Peer& q) const { return q.arena + q.board->in; }
-  std::byte* output(const Peer& q) const { return q.arena + q.board->out; }
+  std::byte* input(const Peer& q) const { return q.arena + q.shared_state->in; }
+  std::byte* output(const Peer& q) const { return q.arena + q.shared_state->out; }
   std::byte* staged(const Peer& q, std::size_t number, bool result) const;
   bool advance_staged();
 
@@ -82,9 +82,9 @@ class ShmDirect final : public Collective {
   std::span<std::byte> arena_;
   std::vector<Peer> peers_;
   Call call_{};
-  Way way_ = Way::small;
+  CopyPath copy_path_ = CopyPath::small;
   bool running_ = false;
-  std::uint64_t meeting_ = 0;
+  std::uint64_t barrier_ = 0;
   int awaited_ = 0;        ///< the first rank not yet seen at the meeting
   std::size_t stage_ = 0;  ///< direct: meetings held; staged: chunks summed
   std::vector<const std::byte*> sources_;

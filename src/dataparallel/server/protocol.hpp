@@ -5,7 +5,7 @@
 // ps-lite. Weights are asked for with the change (its `sequence`: answer when this is applied) or alone (`pull`), and
 // come in chunks of one version (`weights`): what changed since the worker's last answer where the codec encodes it,
 // otherwise, and for whoever looks, the weights as they are. A worker that has finished says `bye`. Between steps all
-// workers may `look` at the weights: a pull that is answered when all have asked, so that all see the same.
+// workers may `evaluate` at the weights: a pull that is answered when all have asked, so that all see the same.
 //
 // The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
 //
@@ -28,12 +28,12 @@
 #include <vector>
 
 #include "dataparallel/fabric.hpp"
-#include "dataparallel/mail.hpp"
+#include "dataparallel/message.hpp"
 #include "dataparallel/server/chunks/chunk_codec.hpp"
 
 namespace gradmeter::dataparallel {
 
-enum class Word : std::uint8_t { push = 1, ack, pull, look, weights, bye };
+enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disconnect };
 
 /// Elements of the flat buffer.
 struct Range {

@@ -9,9 +9,9 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-class Add final : public Rule {
+class Add final : public Optimizer {
  public:
-  Add() : Rule("add") {}
+  Add() : Optimizer("add") {}
   void apply(runtime::Buffer w, runtime::ConstBuffer d, std::size_t, UpdateStep) override {
     const auto to = w.values<float>();
     const auto change = d.values<float>();
@@ -35,76 +35,76 @@ constexpr double linger_s = 0.25;
 
 }  // namespace
 
-std::unique_ptr<Rule> make_add() { return std::make_unique<Add>(); }
+std::unique_ptr<Optimizer> make_add() { return std::make_unique<Add>(); }
 
 Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t shard, std::span<const float> weights,
                std::span<const model::Tensor> tensors, std::unique_ptr<Port> port)
     : plan_(plan),
       port_(std::move(port)),
       tensors_(clipped(tensors, sharding.shard(shard))),
-      inbox_(sharding, shard, plan.changes, plan.seed, plan.workers),
-      outbox_(sharding, shard, plan.weights, plan.seed, plan.workers,
-              weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count)),
+      change_queue_(sharding, shard, plan.changes, plan.seed, plan.workers),
+      reply_queue_(sharding, shard, plan.weights, plan.seed, plan.workers,
+                   weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count)),
       clients_(static_cast<std::size_t>(plan.workers)),
       admission_(plan.workers, plan.staleness),
       staleness_(plan.workers) {
   const auto mine = weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count);
   weights_.assign(mine.begin(), mine.end());
-  rule_ = plan.rule == "add" ? make_add() : make_optimizer(plan.rule, {weights_.size(), tensors_});
+  optimizer_ = plan.optimizer == "add" ? make_add() : make_optimizer(plan.optimizer, {weights_.size(), tensors_});
 }
 
 void Server::run(Fabric& f) {
   fabric_ = &f;
   for (;;) {
-    outbox_.send(f, *port_);
-    if (admission_.training() == 0 && outbox_.all_acknowledged()) break;
-    if (const auto mail = port_->next("mail from workers")) take(*mail);
+    reply_queue_.send(f, *port_);
+    if (admission_.training() == 0 && reply_queue_.all_acknowledged()) break;
+    if (const auto message = port_->next("mail from workers")) take(*message);
   }
   // A worker whose goodbye was heard may not know it.
   while (port_->lossy()) {
-    outbox_.send(f, *port_);
+    reply_queue_.send(f, *port_);
     const double until = f.now() + linger_s;
-    const auto mail = port_->next("late goodbyes", until);
-    if (mail) take(*mail);
-    if (!mail && f.now() >= until) break;
+    const auto message = port_->next("late goodbyes", until);
+    if (message) take(*message);
+    if (!message && f.now() >= until) break;
   }
 }
 
-void Server::take(const Mail& mail) {
-  if (mail.from >= plan_.workers) return;  // the obituary of a rank that only served
-  if (mail.obituary) {
-    outbox_.drop_all(mail.from);
-    return leave(mail.from);
+void Server::take(const Message& message) {
+  if (message.from >= plan_.workers) return;  // the failure notice of a rank that only served
+  if (message.is_failure_notice) {
+    reply_queue_.drop_all(message.from);
+    return leave(message.from);
   }
-  const MailHeader& h = mail.header;
-  switch (static_cast<Word>(h.operation)) {
-    case Word::push:
-      return take_push(mail.from, h, mail.payload);
-    case Word::pull:
-    case Word::look:
-      return ask(mail.from, {.sequence = h.sequence,
-                             .clock = h.clock,
-                             .own = h.version,
-                             .looks = static_cast<Word>(h.operation) == Word::look,
-                             .beside = h.beside,
-                             .since = fabric_->now()});
-    case Word::bye:
-      if (port_->lossy()) outbox_.acknowledge(mail.from, h);
-      return leave(mail.from);
+  const MessageHeader& h = message.header;
+  switch (static_cast<Opcode>(h.operation)) {
+    case Opcode::push:
+      return take_push(message.from, h, message.payload);
+    case Opcode::pull:
+    case Opcode::evaluate:
+      return ask(message.from, {.sequence = h.sequence,
+                                .clock = h.clock,
+                                .own = h.version,
+                                .for_evaluation = static_cast<Opcode>(h.operation) == Opcode::evaluate,
+                                .outside_step = h.outside_step,
+                                .since = fabric_->now()});
+    case Opcode::disconnect:
+      if (port_->lossy()) reply_queue_.acknowledge(message.from, h);
+      return leave(message.from);
     default:
       break;
   }
-  throw std::logic_error(fmt::format("rank {} sent a server operation {}", mail.from, h.operation));
+  throw std::logic_error(fmt::format("rank {} sent a server operation {}", message.from, h.operation));
 }
 
-void Server::take_push(int from, const MailHeader& h, std::span<const std::byte> payload) {
+void Server::take_push(int from, const MessageHeader& h, std::span<const std::byte> payload) {
   if (admission_.is_gone(from)) return;
-  outbox_.acknowledge(from, h);
+  reply_queue_.acknowledge(from, h);
   if (h.clock < admission_.clock(from)) return;  // it came before: only its acknowledgement got lost
   if (h.clock > admission_.clock(from)) {
     throw std::logic_error(fmt::format("rank {} pushed an update before its last one was taken", from));
   }
-  if (!inbox_.take(*fabric_, from, h, payload)) return;
+  if (!change_queue_.take(*fabric_, from, h, payload)) return;
   note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
   admission_.pushed(from);
   if (admission_.grouped()) {
@@ -114,7 +114,8 @@ void Server::take_push(int from, const MailHeader& h, std::span<const std::byte>
   }
   if (h.sequence > 0) {
     const std::uint64_t next = h.clock + 1;
-    ask(from, {.sequence = h.sequence, .clock = next, .own = next, .beside = h.beside, .since = fabric_->now()});
+    ask(from,
+        {.sequence = h.sequence, .clock = next, .own = next, .outside_step = h.outside_step, .since = fabric_->now()});
   }
   let_through();
 }
@@ -126,15 +127,16 @@ void Server::leave(int worker) {
   }
   admission_.gone(worker);
   client(worker).held.reset();
-  outbox_.drop_reply(worker);
-  inbox_.drop_incomplete(worker);
+  reply_queue_.drop_reply(worker);
+  change_queue_.drop_incomplete(worker);
   if (admission_.grouped()) apply_clocks();
   let_through();
 }
 
 void Server::apply(std::span<const float> change, float size) {
   const UpdateStep step{.size = size, .number = version_ + 1};
-  fabric_->compute("server.update", rule_->cost(change.size()), [&] { rule_->apply(weights_, change, 0, step); });
+  fabric_->compute("server.update", optimizer_->cost(change.size()),
+                   [&] { optimizer_->apply(weights_, change, 0, step); });
   ++version_;
 }
 
@@ -147,17 +149,17 @@ void Server::count(std::span<const Change> changes) {
 }
 
 void Server::apply_one(int from) {
-  Change change = inbox_.pop(from);
+  Change change = change_queue_.pop(from);
   count({&change, 1});
   apply(change.values, change.size / (plan_.divide ? static_cast<float>(plan_.workers) : 1.0f));
-  inbox_.recycle(std::move(change));
+  change_queue_.recycle(std::move(change));
 }
 
 bool Server::clock_is_complete() const {
   bool any = false;
   for (int w = 0; w < plan_.workers; ++w) {
-    if (!inbox_.has(w) && !admission_.is_gone(w)) return false;
-    any |= inbox_.has(w);
+    if (!change_queue_.has(w) && !admission_.is_gone(w)) return false;
+    any |= change_queue_.has(w);
   }
   return any;
 }
@@ -180,12 +182,12 @@ void Server::apply_clocks() {
   while (clock_is_complete()) {
     std::vector<Change> clock;  // in rank order, whatever came first
     for (int w = 0; w < plan_.workers; ++w) {
-      if (inbox_.has(w)) clock.push_back(inbox_.pop(w));
+      if (change_queue_.has(w)) clock.push_back(change_queue_.pop(w));
     }
     add_up(clock);
     count(clock);
     apply(clock.front().values, clock.front().size);
-    for (Change& c : clock) inbox_.recycle(std::move(c));
+    for (Change& c : clock) change_queue_.recycle(std::move(c));
   }
 }
 
@@ -194,42 +196,42 @@ void Server::note_gap(std::uint64_t clock) {
   observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(clock));
 }
 
-void Server::ask(int from, const Request& r) {
+void Server::ask(int from, const ReadRequest& r) {
   Client& c = client(from);
   if (admission_.is_gone(from) || r.sequence < c.last_request) return;
   if (r.sequence == c.last_request) {
-    if (!c.held) outbox_.repeat(from);
+    if (!c.held) reply_queue_.repeat(from);
     return;
   }
   c.last_request = r.sequence;
-  if (!r.looks) note_gap(r.clock);
+  if (!r.for_evaluation) note_gap(r.clock);
   c.held = r;
   let_through();
 }
 
-bool Server::all_look() const {
+bool Server::all_evaluate() const {
   for (int w = 0; w < plan_.workers; ++w) {
     const auto& held = clients_[static_cast<std::size_t>(w)].held;
-    const bool looks = held && held->looks && admission_.clock(w) >= held->own;
-    if (!looks && !admission_.is_gone(w)) return false;
+    const bool for_evaluation = held && held->for_evaluation && admission_.clock(w) >= held->own;
+    if (!for_evaluation && !admission_.is_gone(w)) return false;
   }
   return true;
 }
 
 void Server::let_through() {
-  const bool all_look = this->all_look();
+  const bool all_evaluate = this->all_evaluate();
   for (int w = 0; w < plan_.workers; ++w) {
     const auto& held = client(w).held;
-    if (!held || !(held->looks ? all_look : admission_.may_read(w, held->clock, held->own))) continue;
-    const Request r = *std::exchange(client(w).held, std::nullopt);
+    if (!held || !(held->for_evaluation ? all_evaluate : admission_.may_read(w, held->clock, held->own))) continue;
+    const ReadRequest r = *std::exchange(client(w).held, std::nullopt);
     answer(w, r);
   }
 }
 
-void Server::answer(int worker, const Request& r) {
+void Server::answer(int worker, const ReadRequest& r) {
   const double held = fabric_->now() - r.since;
-  outbox_.answer(*fabric_, worker, r, weights_, version_, admission_.slowest(), held);
-  if (r.looks) return;
+  reply_queue_.answer(*fabric_, worker, r, weights_, version_, admission_.slowest(), held);
+  if (r.for_evaluation) return;
   const std::lock_guard lock(mutex_);
   observed_.held_s += held;
   if (admission_.all_train()) staleness_.read(worker, version_);

@@ -8,23 +8,23 @@
 #include <vector>
 
 #include "dataparallel/fabric.hpp"
-#include "dataparallel/rules/registry.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/admission.hpp"
-#include "dataparallel/server/inbox.hpp"
-#include "dataparallel/server/outbox.hpp"
+#include "dataparallel/server/change_queue.hpp"
+#include "dataparallel/server/reply_queue.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 
 /// The rule that adds changes as they are: w += d. Cost: 12 bytes an element.
-std::unique_ptr<Rule> make_add();
+std::unique_ptr<Optimizer> make_add();
 
 /// What all servers of an axis agree on.
 struct ServerPlan {
   int workers = 1;
   std::uint64_t staleness = Admission::unbounded;
-  std::string rule = "sgd";  ///< an optimizer, or "add"
-  bool divide = true;        ///< the step of a single worker's update is divided by `workers`; of a clock's, the sum
+  std::string optimizer = "sgd";  ///< an optimizer, or "add"
+  bool divide = true;  ///< the step of a single worker's update is divided by `workers`; of a clock's, the sum
   Coding changes = Coding(), weights = Coding();
   std::uint64_t seed = 1;
 };
@@ -44,15 +44,15 @@ class Server {
  private:
   /// What the server knows of a worker.
   struct Client {
-    std::uint64_t last_request = 0;    ///< sequence of the newest
-    std::optional<Request> held = {};  ///< a read that is not let through yet
+    std::uint64_t last_request = 0;        ///< sequence of the newest
+    std::optional<ReadRequest> held = {};  ///< a read that is not let through yet
   };
   Client& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
-  void take(const Mail&);
-  void take_push(int from, const MailHeader&, std::span<const std::byte>);
+  void take(const Message&);
+  void take_push(int from, const MessageHeader&, std::span<const std::byte>);
   void note_gap(std::uint64_t clock);
-  void ask(int from, const Request&);
+  void ask(int from, const ReadRequest&);
   void leave(int worker);
   void apply_one(int from);
   void apply_clocks();
@@ -60,18 +60,18 @@ class Server {
   void add_up(std::vector<Change>& clock);
   void apply(std::span<const float> change, float size);
   void count(std::span<const Change>);
-  bool all_look() const;
+  bool all_evaluate() const;
   void let_through();
-  void answer(int worker, const Request&);
+  void answer(int worker, const ReadRequest&);
 
   const ServerPlan plan_;
   std::unique_ptr<Port> port_;
   std::vector<float> weights_;
   std::vector<model::Tensor> tensors_;  ///< of the shard, for the rule
-  std::unique_ptr<Rule> rule_;
+  std::unique_ptr<Optimizer> optimizer_;
   Fabric* fabric_ = nullptr;  ///< while it runs
-  Inbox inbox_;
-  Outbox outbox_;
+  ChangeQueue change_queue_;
+  ReplyQueue reply_queue_;
   std::vector<Client> clients_;
   Admission admission_;
   std::uint64_t version_ = 0;  ///< updates applied

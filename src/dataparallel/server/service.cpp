@@ -14,19 +14,20 @@ std::string Service::refusal(int ranks) const {
     return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers,
                        ranks);
   }
-  if (options_.rule != "add") {
-    const auto rule = make_optimizer(options_.rule, {});
-    if (rule->needs_whole_tensors()) {
-      return fmt::format("{} needs whole tensors, but a server holds parts of them; use sgd or momentum", rule->name());
+  if (options_.optimizer != "add") {
+    const auto optimizer = make_optimizer(options_.optimizer, {});
+    if (optimizer->needs_whole_tensors()) {
+      return fmt::format("{} needs whole tensors, but a server holds parts of them; use sgd or momentum",
+                         optimizer->name());
     }
   }
-  if (options_.rule == "add") {
+  if (options_.optimizer == "add") {
     if (options_.codec && (compression::momentum_of(*options_.codec) > 0 || compression::clip_of(options_.codec) > 0)) {
       return fmt::format(
           "{} gathers gradients with their momentum and clips them, and what is sent here are none; use topk",
           options_.codec->info->name);
     }
-  } else if (auto why = codec_refusal(options_.codec, options_.rule); !why.empty()) {
+  } else if (auto why = codec_refusal(options_.codec, options_.optimizer); !why.empty()) {
     return why;
   }
   return Coding::refusal(options_.codec);
@@ -43,12 +44,12 @@ Sharding Service::sharding(std::size_t elements, int ranks) const {
   return {elements, static_cast<std::uint32_t>(servers), changes(ranks).grain()};
 }
 
-MailOptions Service::mail(const Sharding& cut) {
+PortOptions Service::port_options(const Sharding& cut) {
   return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())};
 }
 
 std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
-  return mail_memory_bytes(mail(sharding(elements, ranks)), ranks);
+  return port_memory_bytes(port_options(sharding(elements, ranks)), ranks);
 }
 
 void Service::begin(Worker& w) {
@@ -56,45 +57,45 @@ void Service::begin(Worker& w) {
   const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
   const Sharding cut = sharding(w.parameters().count(), w.ranks());
   const Coding changes = this->changes(w.ranks()), weights = Coding::of_weights(options_.codec);
-  Ports ports = w.fabric().open(w.axis(), mail(cut));
+  Ports ports = w.fabric().open(w.axis(), port_options(cut));
   if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
     const ServerPlan plan{.workers = workers,
                           .staleness = options_.staleness,
-                          .rule = options_.rule,
+                          .optimizer = options_.optimizer,
                           .divide = options_.divide,
                           .changes = changes,
                           .weights = weights,
                           .seed = options_.seed};
     server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
                                        w.model().tensors(), std::move(ports.server));
-    companion_ = w.fabric().launch([server = server_](Fabric& f) { server->run(f); });
+    background_task_ = w.fabric().launch([server = server_](Fabric& f) { server->run(f); });
   }
   if (w.rank() < workers) {
-    const CourierPlan plan{
+    const ServerClientPlan plan{
         .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
-    courier_ =
-        std::make_unique<Courier>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters().values<float>());
+    server_client_ =
+        std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters().values<float>());
   }
 }
 
 void Service::end(Worker&) {
-  if (courier_) {
-    courier_->settle();
-    courier_->say_goodbye();
-    pushed_ = courier_->pushed();
-    courier_.reset();  // what it has read last is its sender's again
+  if (server_client_) {
+    server_client_->settle();
+    server_client_->disconnect();
+    pushed_ = server_client_->pushed();
+    server_client_.reset();  // what it has read last is its sender's again
   }
-  if (companion_) companion_->join();
-  companion_.reset();
+  if (background_task_) background_task_->join();
+  background_task_.reset();
 }
 
 Observations Service::observed() const {
   Observations o = server_ ? server_->observed() : Observations{};
-  o.updates = courier_ ? courier_->pushed() : pushed_;
+  o.updates = server_client_ ? server_client_->pushed() : pushed_;
   return o;
 }
 
-Forecast Service::forecast(const Scene& s, const Visits& v) const {
+Forecast Service::forecast(const ForecastInput& s, const RequestCounts& v) const {
   const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
   if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
   const Sharding cut = sharding(s.elements, ranks);

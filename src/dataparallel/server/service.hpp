@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "dataparallel/server/courier.hpp"
+#include "dataparallel/server/client.hpp"
 #include "dataparallel/server/server.hpp"
 #include "dataparallel/strategy.hpp"
 
@@ -13,14 +13,14 @@ namespace gradmeter::dataparallel {
 struct ServiceOptions {
   int servers = 0;  ///< the last so many ranks of an axis only serve; 0: every worker's rank serves too
   std::uint64_t staleness = Admission::unbounded;
-  std::string rule = "sgd";
+  std::string optimizer = "sgd";
   bool divide = true;  ///< as in ServerPlan
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
 };
 
 /// How often one worker speaks to all servers.
-struct Visits {
+struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
   std::uint64_t requests = 0;  ///< of the pulls, those that do not ride on a push
 };
@@ -38,28 +38,28 @@ class Service {
   /// On all ranks of the axis, in any order.
   void end(Worker&);
   /// On ranks that train.
-  Courier& courier() { return *courier_; }
+  ServerClient& server_client() { return *server_client_; }
   /// Are the weights that this worker fetched last too old for a read at that clock?
   bool too_old(std::uint64_t clock) const {
-    return clock > options_.staleness && courier_->reached() < clock - options_.staleness;
+    return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
   std::uint64_t staleness() const { return options_.staleness; }
   Observations observed() const;
   /// Bytes of all ranks but what a rank gives itself; with a codec of variable length the most. seconds: what the
   /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
   /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
-  Forecast forecast(const Scene&, const Visits&) const;
+  Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:
   Coding changes(int ranks) const;
   Sharding sharding(std::size_t elements, int ranks) const;
-  static MailOptions mail(const Sharding&);
+  static PortOptions port_options(const Sharding&);
 
   ServiceOptions options_;
   std::shared_ptr<Server> server_;
-  std::unique_ptr<Courier> courier_;
-  std::uint64_t pushed_ = 0;              ///< by the courier, which has gone
-  std::unique_ptr<Companion> companion_;  ///< goes first: it ends its program
+  std::unique_ptr<ServerClient> server_client_;
+  std::uint64_t pushed_ = 0;                         ///< by the courier, which has gone
+  std::unique_ptr<BackgroundTask> background_task_;  ///< goes first: it ends its program
 };
 
 }  // namespace gradmeter::dataparallel

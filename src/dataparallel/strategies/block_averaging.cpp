@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "dataparallel/buckets.hpp"
-#include "dataparallel/rules/outer.hpp"
+#include "dataparallel/optimizers/outer.hpp"
 #include "kernels/aligned.hpp"
 
 namespace gradmeter::dataparallel {
@@ -36,7 +36,7 @@ class BlockAveraging final : public Strategy {
     anchor_.assign(p.begin(), p.end());
     OuterMomentum o = *outer_;
     if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(w.ranks());
-    rule_ = make_outer_momentum(anchor_.size(), o);
+    optimizer_ = make_outer_momentum(anchor_.size(), o);
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
@@ -50,18 +50,18 @@ class BlockAveraging final : public Strategy {
     return outcome;
   }
 
-  void judged(Worker& w, Buffer to) override {
-    Strategy::judged(w, to);
+  void evaluation_weights(Worker& w, Buffer to) override {
+    Strategy::evaluation_weights(w, to);
     // Equal weights stay as they are: their sum, divided again, would round.
     if (apart_ && w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t before = s.first_step - 1;
-    return forecast_collective(s, allreduce::Goal::all_reduce, s.elements)
+    return forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements)
         .times(blocks_.ended(before + s.steps) - blocks_.ended(before));
   }
-  CopyWork copy_work(const Scene& s) const override {
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
   }
 
@@ -70,15 +70,15 @@ class BlockAveraging final : public Strategy {
     if (w.ranks() > 1) {
       w.fabric().wait(w.fabric().all_reduce(w.axis(), w.parameters(), allreduce::Op::average, w.fabric().record()));
     }
-    if (!rule_) return;
+    if (!optimizer_) return;
     const std::size_t n = anchor_.size();
-    model::Cost cost = rule_->cost(n);
+    model::Cost cost = optimizer_->cost(n);
     cost.flops += double(n);
     cost.bytes += 20.0 * double(n);
     w.compute("outer", cost, [&] {
       const auto p = w.parameters().values<float>();
       for (std::size_t i = 0; i < n; ++i) p[i] -= anchor_[i];
-      rule_->apply(Buffer(std::span<float>(anchor_)), p, 0, step);
+      optimizer_->apply(Buffer(std::span<float>(anchor_)), p, 0, step);
       std::ranges::copy(anchor_, p.begin());
     });
   }
@@ -86,7 +86,7 @@ class BlockAveraging final : public Strategy {
   std::size_t bucket_bytes_;
   Blocks blocks_;
   Outer outer_;
-  std::unique_ptr<Rule> rule_;
+  std::unique_ptr<Optimizer> optimizer_;
   kernels::AlignedVector<float> anchor_;  ///< what the block began with
   bool apart_ = false;                    ///< steps have been made since the workers were equal
 };

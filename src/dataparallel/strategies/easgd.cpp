@@ -2,34 +2,36 @@
 
 #include <vector>
 
-#include "dataparallel/server/served.hpp"
+#include "dataparallel/server/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-class Easgd final : public Served {
+class Easgd final : public ServerStrategy {
  public:
-  Easgd(const ServiceOptions& service, std::uint64_t every, float beta) : Served(service), every_(every), beta_(beta) {}
+  Easgd(const ServiceOptions& service, std::uint64_t every, float beta)
+      : ServerStrategy(service), every_(every), beta_(beta) {}
 
   std::size_t period() const override { return every_; }
 
   void begin(Worker& w) override {
-    Served::begin(w);
+    ServerStrategy::begin(w);
     pull_.resize(w.parameters().count());
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const bool visits = step.number % every_ == 0;
-    Courier& courier = service_.courier();
-    if (visits) courier.request(courier.pushed(), courier.pushed());  // the centre travels under the pass
+    ServerClient& server_client = service_.server_client();
+    if (visits)
+      server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels under the pass
     const auto outcome = w.pass(batch);
     if (visits) draw(w);
     w.update(step);
-    if (visits) push(courier);
+    if (visits) push(server_client);
     return outcome;
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t visits = s.multiples_of(every_);
     return service_.forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
   }
@@ -37,7 +39,7 @@ class Easgd final : public Served {
  private:
   /// x -= d. The gradient is there already and is applied after it: both are of the same x.
   void draw(Worker& w) {
-    service_.courier().fetch(pull_);
+    service_.server_client().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
     const auto n = static_cast<double>(pull_.size());
     w.compute("easgd", {3 * n, 16 * n}, [&] {
@@ -49,9 +51,9 @@ class Easgd final : public Served {
     });
   }
 
-  void push(Courier& courier) {
-    courier.begin_push(pull_, 1, false);
-    courier.finish_push();
+  void push(ServerClient& server_client) {
+    server_client.begin_push(pull_, 1, false);
+    server_client.finish_push();
   }
 
   std::uint64_t every_;
@@ -62,7 +64,8 @@ class Easgd final : public Served {
 }  // namespace
 
 std::unique_ptr<Strategy> make_easgd(const core::ParsedName& name, const StrategyOptions& o) {
-  const ServiceOptions service{.servers = o.servers, .rule = "add", .divide = false, .codec = o.codec, .seed = o.seed};
+  const ServiceOptions service{
+      .servers = o.servers, .optimizer = "add", .divide = false, .codec = o.codec, .seed = o.seed};
   return std::make_unique<Easgd>(service, count_parameter(name, "every", {1, 1'000'000}),
                                  static_cast<float>(number_parameter(name, "beta", {0, 1e6})));
 }

@@ -42,7 +42,7 @@ class EvolutionStrategy final : public Strategy {
       correct += static_cast<double>(plus.correct + minus.correct);
       samples = plus.samples;
     }
-    w.tell_copy(gains_.subspan(first, own));
+    w.tell_replica(gains_.subspan(first, own));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_, w.fabric().record()));
     climb(w, step);
     const double evaluated = 2.0 * static_cast<double>(own);
@@ -51,12 +51,13 @@ class EvolutionStrategy final : public Strategy {
             .samples = samples};
   }
 
-  Forecast predict(const Scene& s) const override {
-    return forecast_collective(s, allreduce::Goal::all_gather, all_pairs(static_cast<int>(s.ranks))).times(s.steps);
+  Forecast predict(const ForecastInput& s) const override {
+    return forecast_collective(s, allreduce::CollectiveKind::all_gather, all_pairs(static_cast<int>(s.ranks)))
+        .times(s.steps);
   }
-  CopyWork copy_work(const Scene& s) const override {
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     const std::size_t own = all_pairs(static_cast<int>(s.ranks)) / s.ranks;
-    return {.passes = 0, .forwards = 2 * own, .told = own};
+    return {.passes = 0, .forwards = 2 * own, .replica_floats = own};
   }
 
  private:

@@ -101,14 +101,14 @@ class Gossip final : public Strategy {
   }
   void end(Worker& w) override { settle(w); }
 
-  void judged(Worker& w, Buffer to) override {
-    if (w.ranks() == 1) return Strategy::judged(w, to);
+  void evaluation_weights(Worker& w, Buffer to) override {
+    if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
     const auto x = to.values<float>();
     for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine_[i] + theirs_[i] : mine_[i];
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
     return forecast_messages(s, s.ranks, s.steps, s.steps * (s.elements + tail) * sizeof(float));
   }

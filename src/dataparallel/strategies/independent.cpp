@@ -17,8 +17,8 @@ class Independent final : public Strategy {
     }
     return outcome;
   }
-  Forecast predict(const Scene&) const override { return {}; }
-  CopyWork copy_work(const Scene& s) const override {
+  Forecast predict(const ForecastInput&) const override { return {}; }
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
   }
 

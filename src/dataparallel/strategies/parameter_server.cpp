@@ -7,49 +7,49 @@
 #include "compression/momentum_correction.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/server/served.hpp"
+#include "dataparallel/server/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-struct Habits {
+struct PushPullPeriods {
   std::uint64_t push = 1, fetch = 1;
   bool prefetch = false;
 };
 
-class ParameterServer final : public Served {
+class ParameterServer final : public ServerStrategy {
  public:
-  ParameterServer(const ServiceOptions& service, const Habits& h, bool overlap)
-      : Served(service), habits_(h), overlap_(overlap), clip_(compression::clip_of(service.codec)) {}
+  ParameterServer(const ServiceOptions& service, const PushPullPeriods& h, bool overlap)
+      : ServerStrategy(service), periods_(h), overlap_(overlap), clip_(compression::clip_of(service.codec)) {}
 
-  std::size_t period() const override { return std::lcm(habits_.push, habits_.fetch); }
+  std::size_t period() const override { return std::lcm(periods_.push, periods_.fetch); }
 
   void begin(Worker& w) override {
-    Served::begin(w);
-    if (habits_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);
+    ServerStrategy::begin(w);
+    if (periods_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    Courier& courier = service_.courier();
-    const bool pushes = step.number % habits_.push == 0;
-    const std::uint64_t next_clock = courier.pushed() + (pushes ? 1 : 0);
-    const bool pulls = step.number % habits_.fetch == 0 || service_.too_old(next_clock);
-    const bool pulls_after_push = pulls && pushes && !habits_.prefetch;
-    if (pulls && habits_.prefetch) courier.request(next_clock, 0);
+    ServerClient& server_client = service_.server_client();
+    const bool pushes = step.number % periods_.push == 0;
+    const std::uint64_t next_clock = server_client.pushed() + (pushes ? 1 : 0);
+    const bool pulls = step.number % periods_.fetch == 0 || service_.too_old(next_clock);
+    const bool pulls_after_push = pulls && pushes && !periods_.prefetch;
+    if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
     // The norm that clips is of all tensors: nothing can leave before the last.
-    const bool early = pushes && overlap_ && habits_.push == 1 && clip_ == 0;
-    if (early) courier.begin_push(w.gradients(), step.size, pulls_after_push);
+    const bool early = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
+    if (early) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();
     const auto outcome = w.pass(batch, [&](std::size_t i) {
-      if (early && i + 1 < tensors.size()) courier.ready(tensors[i + 1].offset);
+      if (early && i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
     });
     if (clip_ > 0) clip(w);
-    if (pushes && !early) courier.begin_push(gathered(w), step.size, pulls_after_push);
+    if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
-    if (pushes) courier.finish_push();
-    if (pulls && !pushes && !habits_.prefetch) courier.request(courier.pushed(), courier.pushed());
+    if (pushes) server_client.finish_push();
+    if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
     if (pulls) {
-      courier.fetch(w.parameters());
+      server_client.fetch(w.parameters());
     } else {
       w.update(step);
     }
@@ -57,15 +57,15 @@ class ParameterServer final : public Served {
     return outcome;
   }
 
-  Forecast predict(const Scene& s) const override {
-    const std::uint64_t both = s.multiples_of(std::lcm(habits_.push, habits_.fetch));
-    Visits v{.pushes = s.multiples_of(habits_.push), .pulls = s.multiples_of(habits_.fetch)};
-    v.requests = habits_.prefetch ? v.pulls : v.pulls - both;
+  Forecast predict(const ForecastInput& s) const override {
+    const std::uint64_t both = s.multiples_of(std::lcm(periods_.push, periods_.fetch));
+    RequestCounts v{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
+    v.requests = periods_.prefetch ? v.pulls : v.pulls - both;
     const std::uint64_t between = v.pushes - both;  // after which the weights may be too old
     if (service_.staleness() == Admission::unbounded || between == 0) return service_.forecast(s, v);
     Forecast seldom = service_.forecast(s, v);
     v.pulls += between;
-    if (habits_.prefetch) v.requests += between;
+    if (periods_.prefetch) v.requests += between;
     const Forecast often = service_.forecast(s, v);
     if (service_.staleness() == 0) return often;  // after every push
     seldom.bytes = often.bytes;
@@ -86,7 +86,7 @@ class ParameterServer final : public Served {
 
   /// What is to be pushed: the gradient, or the sum of those since the last push.
   ConstBuffer gathered(Worker& w) {
-    if (habits_.push == 1) return w.gradients();
+    if (periods_.push == 1) return w.gradients();
     const auto n = static_cast<double>(accrued_.size());
     w.compute("accrue", {n, 12 * n}, [&] {
       const auto g = w.gradients().values<float>();
@@ -95,7 +95,7 @@ class ParameterServer final : public Served {
     return accrued_;
   }
 
-  Habits habits_;
+  PushPullPeriods periods_;
   bool overlap_;
   double clip_;  ///< 0: none
   std::vector<float> accrued_;
@@ -103,7 +103,7 @@ class ParameterServer final : public Served {
 
 constexpr core::CountRange counts{1, 1'000'000};
 
-Habits habits_of(const core::ParsedName& name) {
+PushPullPeriods periods_of(const core::ParsedName& name) {
   return {.push = count_parameter(name, "push", counts),
           .fetch = count_parameter(name, "fetch", counts),
           .prefetch = count_parameter(name, "prefetch", {0, 1}) == 1};
@@ -118,7 +118,7 @@ bool divides(const core::ParsedName& name) {
 ServiceOptions service_options(const StrategyOptions& o, std::uint64_t staleness, bool divide) {
   return {.servers = o.servers,
           .staleness = staleness,
-          .rule = o.optimizer,
+          .optimizer = o.optimizer,
           .divide = divide,
           .codec = o.codec,
           .seed = o.seed};
@@ -127,17 +127,17 @@ ServiceOptions service_options(const StrategyOptions& o, std::uint64_t staleness
 }  // namespace
 
 std::unique_ptr<Strategy> make_ps_sync(const core::ParsedName&, const StrategyOptions& o) {
-  return std::make_unique<ParameterServer>(service_options(o, 0, true), Habits{}, o.overlap);
+  return std::make_unique<ParameterServer>(service_options(o, 0, true), PushPullPeriods{}, o.overlap);
 }
 
 std::unique_ptr<Strategy> make_ps_async(const core::ParsedName& name, const StrategyOptions& o) {
-  return std::make_unique<ParameterServer>(service_options(o, Admission::unbounded, divides(name)), habits_of(name),
+  return std::make_unique<ParameterServer>(service_options(o, Admission::unbounded, divides(name)), periods_of(name),
                                            o.overlap);
 }
 
 std::unique_ptr<Strategy> make_ps_ssp(const core::ParsedName& name, const StrategyOptions& o) {
   const std::uint64_t staleness = count_parameter(name, "staleness", {0, 1'000'000});
-  return std::make_unique<ParameterServer>(service_options(o, staleness, divides(name)), habits_of(name), o.overlap);
+  return std::make_unique<ParameterServer>(service_options(o, staleness, divides(name)), periods_of(name), o.overlap);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -48,25 +48,25 @@ class Population final : public Strategy {
       w.model().initialise({.parameters = weights, .gradients = w.gradients()}, seed);
     };
     for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
-    for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) guests_.push_back(w.fabric().memory(n));
+    for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) remote_survivors_.push_back(w.fabric().memory(n));
     ranking_ = {0};
-    if (!owns(0)) draw(guests_.front(), 0);
+    if (!owns(0)) draw(remote_survivors_.front(), 0);
     show(w, members_.front());
   }
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const std::size_t yardstick = ranking_.front();
-    double par = owns(yardstick) ? 0 : evaluate(w, batch, survivor(0)).mean_loss();
+    const std::size_t shared_model = ranking_.front();
+    double par = owns(shared_model) ? 0 : evaluate(w, batch, survivor(0)).mean_loss();
     model::Outcome best;
     std::vector<double> losses;
     for (std::size_t k = 0; k < members_.size(); ++k) {
       const auto outcome = evaluate(w, batch, members_[k]);
       losses.push_back(outcome.mean_loss());
-      if (first_ + k == yardstick) par = losses.back();
+      if (first_ + k == shared_model) par = losses.back();
       if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
     }
     for (std::size_t k = 0; k < losses.size(); ++k) losses_[first_ + k] = static_cast<float>(losses[k] - par);
-    w.tell_copy(losses_.subspan(first_, losses.size()));
+    w.tell_replica(losses_.subspan(first_, losses.size()));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
     select();
     agree(w);
@@ -77,18 +77,18 @@ class Population final : public Strategy {
     return best;
   }
 
-  void judged(Worker& w, Buffer to) override {
+  void evaluation_weights(Worker& w, Buffer to) override {
     const std::size_t best = ranking_.front();
     if (owns(best)) std::ranges::copy(members_[best - first_], to.values<float>().begin());
     const int root = static_cast<int>(best / members_.size());
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
     const auto ranks = static_cast<int>(s.ranks);
-    Forecast step = forecast_collective(s, allreduce::Goal::all_gather, all_members(ranks));
-    step += forecast_collective(s, allreduce::Goal::broadcast, words());
+    Forecast step = forecast_collective(s, allreduce::CollectiveKind::all_gather, all_members(ranks));
+    step += forecast_collective(s, allreduce::CollectiveKind::broadcast, words());
     // At most each survivor to every other rank; how many depends on where they are.
     const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
     step += {.bytes = models * bytes,
@@ -99,9 +99,9 @@ class Population final : public Strategy {
     return step.times(s.steps);
   }
   /// With the yardstick, which the rank that owns it judges but once.
-  CopyWork copy_work(const Scene& s) const override {
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     const std::size_t own = per_rank(static_cast<int>(s.ranks));
-    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .told = own + words()};
+    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + words()};
   }
 
  private:
@@ -146,7 +146,7 @@ class Population final : public Strategy {
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0, w.fabric().record()));
     read_ranking();
     write_ranking();
-    w.tell_copy(words_);
+    w.tell_replica(words_);
     read_ranking();
   }
 
@@ -189,7 +189,7 @@ class Population final : public Strategy {
       const std::size_t owner = ranking_[s] / members_.size();
       if (owner != rank) {
         if (wanted(s, rank, step)) {
-          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), guests_[s]));
+          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
         }
         continue;
       }
@@ -203,7 +203,7 @@ class Population final : public Strategy {
   }
 
   std::span<const float> survivor(std::size_t s) const {
-    return owns(ranking_[s]) ? members_[ranking_[s] - first_] : guests_[s];
+    return owns(ranking_[s]) ? members_[ranking_[s] - first_] : remote_survivors_[s];
   }
 
   void breed(Worker& w, std::size_t slot, std::uint64_t step) {
@@ -219,13 +219,13 @@ class Population final : public Strategy {
   }
 
   Search s_;
-  std::size_t first_ = 0;                  ///< this rank's slots are first_, first_ + 1, …
-  std::vector<std::span<float>> members_;  ///< this rank's
-  std::vector<std::span<float>> guests_;   ///< by place among the survivors: those of other ranks
-  std::vector<NoiseRun> runs_;             ///< the weights' places in the whole model, by which noise is drawn
-  std::span<float> words_;                 ///< the ranking on its way
-  std::span<float> losses_;                ///< of all slots in the last step, less the yardstick's on the same samples
-  std::vector<std::size_t> ranking_;       ///< slots of the survivors, best first; before the first step slot 0 alone
+  std::size_t first_ = 0;                           ///< this rank's slots are first_, first_ + 1, …
+  std::vector<std::span<float>> members_;           ///< this rank's
+  std::vector<std::span<float>> remote_survivors_;  ///< by place among the survivors: those of other ranks
+  std::vector<NoiseRun> runs_;                      ///< the weights' places in the whole model, by which noise is drawn
+  std::span<float> words_;                          ///< the ranking on its way
+  std::span<float> losses_;           ///< of all slots in the last step, less the yardstick's on the same samples
+  std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 
 }  // namespace

@@ -4,10 +4,10 @@
 #include <list>
 #include <optional>
 
-#include "allreduce/slices.hpp"
+#include "allreduce/schedule/slices.hpp"
 #include "dataparallel/buckets.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/part_sums.hpp"
-#include "dataparallel/rules/registry.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -67,7 +67,7 @@ class Sharded final : public Strategy {
       const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
       const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
       shares_.push_back({b.offset + from, to - from});
-      rules_.push_back(make_rule(w, b, shares_.back()));
+      optimizers_.push_back(make_rule(w, b, shares_.back()));
     }
   }
 
@@ -92,23 +92,23 @@ class Sharded final : public Strategy {
     return outcome;
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     Forecast step;
     for (const Bucket& b : make_buckets(s.tensors, s.elements, bucket_bytes_)) {
-      step += forecast_collective(s, allreduce::Goal::reduce_scatter, b.count);
-      step += forecast_collective(s, allreduce::Goal::all_gather, b.count);
+      step += forecast_collective(s, allreduce::CollectiveKind::reduce_scatter, b.count);
+      step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
       if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
     }
     return step.times(s.steps);
   }
-  CopyWork copy_work(const Scene& s) const override {
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
   }
 
  private:
   /// Of a bucket's tensors, what lies in this rank's share. All ranks have all of them, if only as empty parts, so that
   /// their norms meet.
-  std::unique_ptr<Rule> make_rule(Worker& w, const Bucket& b, const Share& own) {
+  std::unique_ptr<Optimizer> make_rule(Worker& w, const Bucket& b, const Share& own) {
     const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());
     for (model::Tensor& t : mine) {
@@ -127,9 +127,9 @@ class Sharded final : public Strategy {
 
   void update(Worker& w, std::size_t bucket, UpdateStep step) {
     const Share& own = shares_[bucket];
-    Rule& rule = *rules_[bucket];
-    if (own.count == 0 && !rule.shares()) return;
-    rule.update(w, w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), 0, step);
+    Optimizer& optimizer = *optimizers_[bucket];
+    if (own.count == 0 && !optimizer.shares()) return;
+    optimizer.update(w, w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), 0, step);
   }
 
   std::size_t bucket_bytes_;
@@ -139,7 +139,7 @@ class Sharded final : public Strategy {
   std::vector<Share> shares_;           ///< by bucket
   std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for
   std::list<BlockSums> block_sums_;     ///< by bucket
-  std::vector<std::unique_ptr<Rule>> rules_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
 }  // namespace

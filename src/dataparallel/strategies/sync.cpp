@@ -37,19 +37,19 @@ class Sync final : public Strategy {
     return outcome;
   }
 
-  Forecast predict(const Scene& s) const override {
+  Forecast predict(const ForecastInput& s) const override {
     const auto buckets = make_buckets(s.tensors, s.elements, bucket_bytes_);
     Forecast all;
     for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
-      Scene like = s;
+      ForecastInput like = s;
       like.codec = phase.codec;
       Forecast step;
-      for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.contents());
+      for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.tensor_layout());
       all += step.times(phase.steps);
     }
     return all;
   }
-  CopyWork copy_work(const Scene& s) const override {
+  ReplicaWork replica_work(const ForecastInput& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
   }
 
@@ -57,7 +57,7 @@ class Sync final : public Strategy {
   static Ticket exchange(Worker& w, const Bucket& b) {
     if (w.ranks() == 1) return nullptr;
     return w.fabric().all_reduce(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record(),
-                                 b.contents());
+                                 b.tensor_layout());
   }
   std::size_t bucket_bytes_;
   double clip_;                  ///< 0: none

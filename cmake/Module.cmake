@@ -1,0 +1,28 @@
+# gradmeter_module(NAME [SOURCES ...] [USES modules and libraries whose headers its own headers need]
+#                  [PRIVATELY libraries its headers do not show])
+#                  [ALONE sources that never share a unity build's unit]
+# One folder, one target, one namespace: src/NAME is the library gradmeter::NAME.
+function(gradmeter_module NAME)
+  cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE" ${ARGN})
+  add_library(gradmeter_${NAME} STATIC ${MODULE_SOURCES})
+  add_library(gradmeter::${NAME} ALIAS gradmeter_${NAME})
+  gradmeter_exclude_from_unity("${MODULE_SOURCES}" "${MODULE_ALONE}")
+  target_link_libraries(gradmeter_${NAME} PUBLIC gradmeter_options ${MODULE_USES} PRIVATE ${MODULE_PRIVATELY})
+endfunction()
+
+# A unity build (all presets but dev and alone) compiles several sources as one unit, so names in unnamed namespaces must
+# differ. Excluded are the sources in ALONE, whose names others have too; files that Highway includes once for each
+# instruction set; and generated ones. A unity build hides a missing include: scripts/compile-alone.py finds it.
+function(gradmeter_exclude_from_unity SOURCES ALONE)
+  foreach(source ${SOURCES})
+    cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+    cmake_path(IS_PREFIX CMAKE_CURRENT_SOURCE_DIR ${path} written)
+    set(includes_itself)
+    if(EXISTS ${path})
+      file(STRINGS ${path} includes_itself REGEX "foreach_target.h" LIMIT_COUNT 1)
+    endif()
+    if(includes_itself OR source IN_LIST ALONE OR NOT written)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()

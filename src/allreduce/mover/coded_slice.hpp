@@ -1,0 +1,59 @@
+// What a codec does with one slice on its way through a coded plan: it keeps each block as it was encoded, so that what
+// is finished once travels on byte for byte.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "compression/codec.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
+class CodedSlice {
+ public:
+  /// `wire` holds a slice as encoded: at least `most_wire_bytes` of it. Peers may read it.
+  CodedSlice(const compression::Codec& codec, int rank, int ranks, std::span<std::byte> wire)
+      : codec_(codec), rank_(rank), ranks_(ranks), wire_(wire) {}
+
+  void launch(const Call&, const Slice&);
+  /// Where these blocks lie as encoded, one after another.
+  std::span<std::byte> message(Blocks) const;
+  std::size_t message_bytes(Blocks) const;
+  /// A partial sum or an own contribution, to be sent in this round.
+  void encode(const EncodeStep&, std::uint32_t round);
+  /// Finished blocks as somebody else encoded them, at `from`.
+  void accept(const ReceiveStep&, const std::byte* from);
+  /// The own value and those of the peers, as they encoded them: views by operand, null for the own.
+  /// Added up in the operands' order, but for an own value that was not encoded: that comes first.
+  void reduce(const ReduceStep&, std::span<const std::byte* const> views);
+  void finish(const FinishStep&);
+  const CodingTime& time() const { return time_; }
+
+  /// Of any slice of up to so many elements in so many blocks.
+  static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
+
+ private:
+  struct Values {
+    float* out;
+    const float* at;  ///< where they are: `out` or the caller's input
+    std::size_t count, first;
+  };
+  Values values(std::uint32_t block, Place) const;
+  void encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual);
+  void decode_block(std::uint32_t block, const std::byte* from);
+
+  const compression::Codec& codec_;
+  int rank_, ranks_;
+  std::span<std::byte> wire_;
+  Call call_{};
+  Slice slice_;
+  std::vector<std::size_t> begins_;  ///< by block: where it begins in `wire_`; one more for the end
+  std::vector<float> scratch_;       ///< of error feedback: a block
+  CodingTime time_;
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,230 @@
+#include "allreduce/mover/executor.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+std::size_t message_bytes(const runtime::Transport& t, const ExecutorOptions& o) {
+  return o.message_bytes ? o.message_bytes : t.message_bytes();
+}
+
+bool reads_all(const runtime::Transport& t) {
+  for (int r = 0; r < t.size(); ++r) {
+    if (!t.zero_copy_from(r)) return false;
+  }
+  return true;
+}
+
+Form form_of(const ExecutorOptions& o) { return o.codec ? Form::coded : Form::plain; }
+
+bool takes_whole_tensors(const ExecutorOptions& o) { return o.codec && o.codec->grain() == compression::whole_tensor; }
+
+/// What a slice is cut at [elements].
+std::size_t grain_of(const ExecutorOptions& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->grain() : 1; }
+
+/// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side. Where the goal says who owns
+/// which block, all ranks send equally long runs in some round or other (a test holds schedules to it): one rank's
+/// steps are looked at.
+bool spans_blocks(const Algorithm& a) {
+  Steps steps;
+  for (const auto& s : a.schedules) {
+    if (cut_for(s->collective_kind()) == Cut::run) continue;
+    for (std::uint32_t k = 0; k < s->rounds(); ++k) {
+      steps.clear();
+      s->steps(k, 0, steps);
+      if (std::any_of(steps.begin(), steps.end(), [](const Step& x) { return x.blocks.count > 1; })) return true;
+    }
+  }
+  return false;
+}
+
+/// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes.
+std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
+  const std::size_t blocks = a.schedules.front()->blocks();
+  const std::size_t usual = whole ? o.max_bytes : std::min(o.max_bytes, message * blocks);
+  return usual + 4096 + 1024 * blocks;
+}
+
+/// What a lane keeps of a slice as encoded, at most [bytes].
+std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
+  const std::size_t longest = slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+  return CodedSlice::most_wire_bytes(*o.codec, whole ? o.max_bytes / sizeof(float) : longest,
+                                     a.schedules.front()->blocks());
+}
+
+Slices cut(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width, bool whole,
+           std::size_t message) {
+  const Schedule& s = *a.schedules.front();
+  const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
+  return {cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
+}
+
+}  // namespace
+
+std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExecutorOptions& o) {
+  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+  const std::size_t lanes = lanes_for(a.schedules);
+  if (o.codec) {
+    const bool whole = takes_whole_tensors(o) || spans_blocks(a);
+    return lanes * (wire_bytes(a, message, o, whole) + 4096);
+  }
+  const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
+                                      [&](const auto& s) { return uses_alternate(*s, rank, o.placement); });
+  return alternates ? lanes * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
+}
+
+Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExecutorOptions o)
+    : algorithm_(std::move(a)),
+      transport_(t),
+      options_(std::move(o)),
+      whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
+  bool alternate = false;
+  std::uint32_t landing_blocks = 0;
+  for (const auto& s : algorithm_.schedules) {
+    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
+    alternate |= plans_.back().uses_alternate;
+    landing_blocks = std::max(landing_blocks, plans_.back().landing_blocks);
+  }
+  const std::size_t message = message_bytes(t, options_);
+  const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
+  const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
+  const std::uint32_t blocks = algorithm_.schedules.front()->blocks();
+  const std::size_t landing = reads_all(t) ? 0 : ((wire ? wire : slice) / blocks + 2048) * landing_blocks;
+  const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
+  if (landing) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  for (int c = 0; c < lanes; ++c) {
+    const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
+                            .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
+    std::optional<CodedSlice> coded;
+    if (options_.codec) coded.emplace(*options_.codec, t.rank(), t.size(), scratch.take(wire));
+    lanes_.push_back({Pipeline(t, c, s, std::move(coded)), 0});
+  }
+}
+
+void Executor::check(const Call& call) const {
+  const std::size_t bytes = call.count * core::size_of(call.element);
+  if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
+  if (bytes > options_.max_bytes) {
+    throw core::BackendError("allreduce", name(),
+                             fmt::format("{} bytes given, made for {} at most", bytes, options_.max_bytes));
+  }
+  if ((options_.placement == Placement::in_place) != (call.in == call.out) && bytes > 0) {
+    throw core::BackendError("allreduce", name(), "made for the other of in place and out of place");
+  }
+  if (options_.codec) {
+    if (call.element == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
+    throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
+  }
+  if (!transport_.can_send_from({call.in, bytes}) || !transport_.can_send_from({call.out, bytes})) {
+    throw core::BackendError("allreduce", name(),
+                             fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
+                                         "transport mpi",
+                                         transport_.name()));
+  }
+  check_supported(call.element, call.op, call.accumulates_in());
+  const Schedule& schedule = *algorithm_.schedules.front();
+  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count % schedule.blocks() != 0) {
+    throw core::BackendError("allreduce", name(),
+                             fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
+                                         call.count, schedule.blocks()));
+  }
+}
+
+void Executor::start(const Call& call) {
+  check(call);
+  const std::size_t width = core::size_of(call.element);
+  call_ = call;
+  slices_ = slices_of(call.count, width);
+  bytes_due_ += due(call.count, width, slices_);
+  finished_ = 0;
+  running_ = true;
+  before_ = transport_.traffic();
+  for (std::size_t lane = 0; lane < std::min(lanes_.size(), slices_.count()); ++lane) launch(lanes_[lane], lane);
+}
+
+void Executor::launch(Lane& lane, std::size_t slice) {
+  lane.slice = slice;
+  lane.pipeline.launch(plans_[slice % plans_.size()], call_, slices_[slice]);
+}
+
+bool Executor::advance() {
+  if (!running_) return true;
+  for (bool moved = true; moved && finished_ < slices_.count();) {
+    moved = false;
+    transport_.progress();
+    for (auto& lane : lanes_) {
+      if (!lane.pipeline.busy()) continue;
+      moved |= lane.pipeline.advance();
+      if (lane.pipeline.busy()) continue;
+      ++finished_;
+      // Not the next slice that is free: both ends of a channel must agree on its slices, whoever is faster.
+      if (const std::size_t next = lane.slice + lanes_.size(); next < slices_.count()) launch(lane, next);
+    }
+  }
+  if (finished_ < slices_.count()) return false;
+  running_ = false;
+  const auto now = transport_.traffic() - before_;
+  sent_.bytes += now.bytes;
+  sent_.messages += now.messages;
+  sent_.bytes_between_nodes += now.bytes_between_nodes;
+  return true;
+}
+
+std::optional<CodingTime> Executor::coding() const {
+  if (!options_.codec) return std::nullopt;
+  CodingTime sum;
+  for (const auto& lane : lanes_) {
+    sum.encode_s += lane.pipeline.coding().encode_s;
+    sum.decode_s += lane.pipeline.coding().decode_s;
+  }
+  return sum;
+}
+
+Waiting Executor::waiting() const {
+  for (const auto& lane : lanes_) {
+    if (lane.pipeline.busy() && lane.pipeline.waiting().peer >= 0) return lane.pipeline.waiting();
+  }
+  return {};
+}
+
+Slices Executor::slices(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width) {
+  return cut(a, o, elements, width, takes_whole_tensors(o) || spans_blocks(a), o.message_bytes);
+}
+
+Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
+  return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
+}
+
+std::uint64_t Executor::buffer_bytes(const ExecutorOptions& o, const Slices& slices, std::size_t width) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Slice slice = slices[i];
+    for (std::uint32_t b = 0; b < slice.blocks; ++b) {
+      const std::size_t n = slice.extent({b, 1}).elements;
+      sum += o.codec ? o.codec->wire_bytes(n) : n * width;
+    }
+  }
+  return sum;
+}
+
+std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
+  for (const Due& d : known_due_) {
+    if (d.elements == elements && d.width == width) return d.bytes;
+  }
+  const auto rank = static_cast<std::uint32_t>(transport_.rank());
+  const auto coded = [&](std::size_t n) { return options_.codec->wire_bytes(n); };
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Schedule& schedule = *algorithm_.schedules[i % algorithm_.schedules.size()];
+    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
+                          : elements_sent(schedule, rank, slices[i]) * width;
+  }
+  known_due_.push_back({elements, width, sum});
+  return sum;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,81 @@
+// Runs plans in slices over a transport: the one executor of all own algorithms.
+#pragma once
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/mover/pipeline.hpp"
+#include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "compression/registry.hpp"
+#include "runtime/arena.hpp"
+
+namespace gradmeter::allreduce {
+
+/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
+struct Algorithm {
+  std::string name;
+  std::vector<SchedulePtr> schedules;
+};
+
+struct ExecutorOptions {
+  Placement placement = Placement::in_place;
+  std::size_t max_bytes = 0;         ///< the longest buffer that will be given [bytes]
+  std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
+  compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
+};
+
+/// Scratch, kept for good: what peers may read of it (values summed beside their block) is taken from `scratch`, at
+/// most the slices under way; what lands for a reduction goes to private memory. The transport should have
+/// most_lanes() channels: a lane has one for itself, and with fewer there are fewer lanes.
+/// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps a slice as encoded.
+/// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
+class Executor final : public Collective {
+ public:
+  Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
+  const std::string& name() const override { return algorithm_.name; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override;
+  std::optional<runtime::Traffic> sent() const override { return sent_; }
+  std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+  std::optional<CodingTime> coding() const override;
+
+  /// What the constructor will take from the arena on this rank.
+  static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
+  /// How a buffer is cut; and what all of it is on the wire [bytes]. message_bytes must be said.
+  static Slices slices(const Algorithm&, const ExecutorOptions&, std::size_t elements, std::size_t element_bytes);
+  static std::uint64_t buffer_bytes(const ExecutorOptions&, const Slices&, std::size_t element_bytes);
+
+ private:
+  /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
+  struct Lane {
+    Pipeline pipeline;
+    std::size_t slice;
+  };
+  void check(const Call&) const;
+  void launch(Lane&, std::size_t slice);
+  Slices slices_of(std::size_t elements, std::size_t width) const;
+  std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);
+
+  Algorithm algorithm_;
+  runtime::Transport& transport_;
+  ExecutorOptions options_;
+  std::vector<Plan> plans_;
+  std::optional<runtime::PrivateArena> landings_;
+  bool whole_ = false;  ///< in one slice: a message spans blocks whose places matter
+  std::vector<Lane> lanes_;
+  Call call_{};
+  Slices slices_;
+  std::size_t finished_ = 0;
+  bool running_ = false;
+  runtime::Traffic before_, sent_;
+  std::uint64_t bytes_due_ = 0;
+  // Training repeats a handful of bucket sizes: their due bytes are worked out once.
+  struct Due {
+    std::size_t elements, width;
+    std::uint64_t bytes;
+  };
+  std::vector<Due> known_due_;
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,75 @@
+// One slice on its way through a plan. Several pipelines run side by side on channels of their own.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/mover/coded_slice.hpp"
+#include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "runtime/transport.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Scratch that a pipeline keeps between calls. `landing` is empty where peers' memory is read.
+struct PipelineScratch {
+  std::span<std::byte> alternate, landing;
+};
+
+/// Cost: what bench_executor prints; results/allreduce.md has it: 12 to 34 ns a step alone.
+class Pipeline {
+ public:
+  /// `coded`: for coded plans, which need no alternate.
+  Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch, std::optional<CodedSlice> coded = {})
+      : transport_(t), channel_(channel), scratch_(scratch), coded_(std::move(coded)) {}
+
+  /// Begins one slice of the call's buffers.
+  void launch(const Plan& plan, const Call& call, const Slice& slice);
+  /// Goes as far as it can; true when anything moved.
+  bool advance();
+  bool busy() const { return plan_ != nullptr; }
+  Waiting waiting() const;
+  CodingTime coding() const { return coded_ ? coded_->time() : CodingTime{}; }
+
+ private:
+  enum class Phase : std::uint8_t { encode, send, post, receive, finish };
+
+  const PlanRound& round() const { return plan_->rounds[round_]; }
+  bool encode();
+  void post_sends();
+  bool post_receives();
+  bool receive();
+  bool receive_direct();
+  bool reduce_one(const ReduceStep&);
+  bool finish_round();
+  bool end_slice();
+  void copy(const std::vector<CopyStep>&);
+  bool operands_arrived(const ReduceStep&);
+  const std::byte* view(std::uint32_t receive);
+  bool fenced(std::uint32_t fence);
+  std::size_t bytes(const Extent& e) const { return e.elements * width_; }
+  std::byte* at(Place, const Extent&) const;
+  /// What a message of these blocks is made of, or where it goes to.
+  std::span<std::byte> message(Place, Blocks) const;
+
+  runtime::Transport& transport_;
+  int channel_;
+  PipelineScratch scratch_;
+  std::optional<CodedSlice> coded_;
+  const Plan* plan_ = nullptr;
+  Call call_{};
+  Slice slice_;
+  std::size_t width_ = 1;  ///< of an element [bytes]
+  std::size_t round_ = 0;
+  Phase phase_ = Phase::encode;
+  std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round
+  std::vector<runtime::MessageHandle> sends_, receives_;
+  std::vector<const std::byte*> views_;  ///< by receive of this round; null: not here yet
+  std::vector<const std::byte*> sources_;
+  std::uint32_t left_ = 0;  ///< own sends that have left, in order
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,86 @@
+#include "allreduce/schedule/hockney.hpp"
+
+#include <algorithm>
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// Walks the rounds of slices; what they share is each rank's incoming port and the core that adds.
+class Walk {
+ public:
+  Walk(std::size_t slices, std::size_t element_bytes, const std::vector<double>& begin, LinkModel link)
+      : element_bytes_(element_bytes), link_(link), done_(slices, begin), port_(begin), core_(begin), next_(begin) {}
+
+  /// A slice begins when `before` is done, which had its lane.
+  void follow(std::size_t number, std::size_t before) { done_[number] = done_[before]; }
+
+  void round(const Schedule& s, std::uint32_t k, std::size_t number, const Slice& slice) {
+    std::vector<double>& now = done_[number];
+    for (std::uint32_t r = 0; r < s.ranks(); ++r) {
+      steps_.clear();
+      s.steps(k, r, steps_);
+      double t = now[r];
+      for (const Step& x : steps_) {
+        if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
+        const double bytes = static_cast<double>(slice.extent(x.blocks).elements * element_bytes_);
+        // Messages to one rank share its port: each begins when the one before it is in.
+        t = std::max({t, port_[r], now[x.peer] + link_.latency_s}) + bytes / link_.bytes_per_s;
+        port_[r] = t;
+        if (x.kind == StepKind::recv_reduce) core_[r] = t = std::max(t, core_[r]) + bytes / link_.reduce_bytes_per_s;
+      }
+      next_[r] = t;
+    }
+    std::swap(now, next_);
+  }
+
+  std::vector<double> end() const {
+    std::vector<double> out = done_.front();
+    for (const auto& d : done_) {
+      for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], d[r]);
+    }
+    return out;
+  }
+
+ private:
+  std::size_t element_bytes_;
+  LinkModel link_;
+  std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of its last round
+  std::vector<double> port_, core_, next_;
+  Steps steps_;
+};
+
+}  // namespace
+
+std::vector<double> hockney_finish_times(const Schedule& s, std::size_t elements, std::size_t element_bytes,
+                                         const std::vector<double>& begin, LinkModel link) {
+  Walk walk(1, element_bytes, begin, link);
+  const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = elements, .begin = 0, .length = elements};
+  for (std::uint32_t k = 0; k < s.rounds(); ++k) walk.round(s, k, 0, whole);
+  return walk.end();
+}
+
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules, const Slices& slices,
+                                         std::size_t element_bytes, const std::vector<double>& begin, LinkModel link) {
+  Walk walk(slices.count(), element_bytes, begin, link);
+  const std::size_t lanes = lanes_for(schedules);
+  const auto schedule_of = [&](std::size_t slice) -> const Schedule& { return *schedules[slice % schedules.size()]; };
+  // Slices follow each other one round apart; those of different schedules go side by side.
+  std::vector<std::size_t> first;  // by slice: the wave of its first round
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const std::size_t free = i < lanes ? 0 : first[i - lanes] + schedule_of(i - lanes).rounds();
+    first.push_back(std::max(i / schedules.size(), free));
+  }
+  const std::size_t waves = first.back() + schedule_of(slices.count() - 1).rounds();
+  for (std::size_t wave = 0, done = 0; wave < waves; ++wave) {
+    for (std::size_t i = done; i < slices.count() && first[i] <= wave; ++i) {
+      const Schedule& s = schedule_of(i);
+      const std::size_t round = wave - first[i];
+      if (round == 0 && i >= lanes) walk.follow(i, i - lanes);
+      if (round < s.rounds()) walk.round(s, static_cast<std::uint32_t>(round), i, slices[i]);
+    }
+    while (done < slices.count() && first[done] + schedule_of(done).rounds() <= wave) ++done;
+  }
+  return walk.end();
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,28 @@
+// When a schedule would be done on links of a given latency and bandwidth: a max-plus walk over its rounds.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "allreduce/schedule/schedule.hpp"
+#include "allreduce/schedule/slices.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Hockney's model: a message of n bytes takes latency + n/bandwidth; a reduction reads its bytes at its own rate.
+struct LinkModel {
+  double latency_s = 0, bytes_per_s = 1, reduce_bytes_per_s = 1;
+};
+
+/// Rank r begins at begin[r] [s]; the times at which each rank is done.
+/// Cost: O(steps). Source: Hockney, Parallel Computing 1994.
+std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
+                                         const std::vector<double>& begin, LinkModel);
+
+/// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes: a slice begins when the one
+/// before it on its lane is done, and a slice's round when its own round before and the rank's port and core are done
+/// with what came earlier. Slice s runs schedule s mod count. One slice: as above.
+/// Cost: O(steps · slices).
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
+                                         const std::vector<double>& begin, LinkModel);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,75 @@
+#include "allreduce/schedule/interpret.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "allreduce/schedule/play.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+struct NumberAlgebra {
+  using Value = std::vector<float>;
+  Op op;
+  int ranks;
+
+  Value reduce(const std::vector<Operand<Value>>& operands) const {
+    Value out(operands.front().value->size());
+    std::vector<const std::byte*> sources;
+    for (const auto& o : operands) sources.push_back(reinterpret_cast<const std::byte*>(o.value->data()));
+    allreduce::reduce(core::Element::f32, core::Element::f32, op, reinterpret_cast<std::byte*>(out.data()), sources,
+                      out.size());
+    return out;
+  }
+  Value finish(Value v) const {
+    auto* bytes = reinterpret_cast<std::byte*>(v.data());
+    allreduce::finish(core::Element::f32, op, bytes, bytes, v.size(), ranks);
+    return v;
+  }
+};
+
+}  // namespace
+
+std::vector<std::uint64_t> interpret(const Schedule& s, std::span<const std::span<float>> buffers, Op op) {
+  const std::size_t n = buffers.front().size();
+  std::vector<std::vector<float>> values;
+  for (const auto& buffer : buffers) {
+    for (std::uint32_t b = 0; b < s.blocks(); ++b) {
+      const auto first = block_begin(n, s.blocks(), b), last = block_begin(n, s.blocks(), b + 1);
+      values.emplace_back(buffer.begin() + static_cast<std::ptrdiff_t>(first),
+                          buffer.begin() + static_cast<std::ptrdiff_t>(last));
+    }
+  }
+  NumberAlgebra algebra{op, static_cast<int>(s.ranks())};
+  Played played = Player<NumberAlgebra>(s, algebra, values).play();
+  if (!played.fault.empty()) throw std::logic_error("unsound schedule: " + played.fault);
+  for (std::size_t r = 0; r < buffers.size(); ++r) {
+    for (std::uint32_t b = 0; b < s.blocks(); ++b) {
+      const auto& v = values[r * s.blocks() + b];
+      std::copy(v.begin(), v.end(), buffers[r].begin() + static_cast<std::ptrdiff_t>(block_begin(n, s.blocks(), b)));
+    }
+  }
+  std::vector<std::uint64_t> bytes;
+  const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
+  for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
+  return bytes;
+}
+
+std::vector<std::uint64_t> interpret(std::span<const SchedulePtr> schedules, const Slices& slices,
+                                     std::span<const std::span<float>> buffers, Op op) {
+  std::vector<std::uint64_t> bytes(buffers.size(), 0);
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Slice slice = slices[i];
+    std::vector<std::span<float>> parts(buffers.begin(), buffers.end());
+    if (slice.cut == Cut::run) {
+      for (auto& p : parts) p = p.subspan(slice.begin, slice.length);
+    } else if (slice.count > 1) {
+      throw std::logic_error("shares of blocks are not interpreted one by one; cut the buffer into one slice");
+    }
+    const auto sent = interpret(*schedules[i % schedules.size()], parts, op);
+    for (std::size_t r = 0; r < bytes.size(); ++r) bytes[r] += sent[r];
+  }
+  return bytes;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,254 @@
+#include "allreduce/schedule/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "allreduce/schedule/fingerprint.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using u32 = std::uint32_t;
+
+class Compiler {
+ public:
+  Compiler(const Schedule& s, u32 rank, Placement placement, Form form, Place first_alternative)
+      : s_(s), rank_(rank), form_(form), first_alternative_(first_alternative) {
+    if (coded()) {
+      if (const auto why = coded_refusal(s); !why.empty()) throw std::logic_error(why);
+      on_wire_.assign(s.blocks(), false);
+    }
+    plan_.form = form;
+    plan_.blocks = s.blocks();
+    place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
+    for (auto& l : last_send_) l.assign(s.blocks(), 0);
+    read_in_.assign(s.blocks(), 0);
+    if (placement == Placement::out_of_place && s.collective_kind() == CollectiveKind::all_gather && sends_runs()) {
+      plan_.first_copies.push_back({{rank, 1}, Place::in});
+      place_[rank] = Place::out;
+    }
+  }
+
+  Plan compile() {
+    for (u32 k = 0; k < s_.rounds(); ++k) compile_round(k);
+    for (u32 b = 0; b < plan_.blocks; ++b) {
+      if (place_[b] != Place::out && must_hold(s_.collective_kind(), rank_, b))
+        plan_.copies.push_back({{b, 1}, place_[b]});
+    }
+    note_forwarded();
+    return std::move(plan_);
+  }
+
+  /// Is anything put beside its block? Known from the first round in which it is.
+  bool alternates() {
+    for (u32 k = 0; k < s_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
+    return plan_.uses_alternate;
+  }
+
+ private:
+  /// Does a message hold more than one block? Such a run must lie in one place.
+  bool sends_runs() {
+    for (u32 k = 0; k < s_.rounds(); ++k) {
+      steps_.clear();
+      s_.steps(k, rank_, steps_);
+      for (const Step& x : steps_) {
+        if (x.kind == StepKind::send && x.blocks.count > 1) return true;
+      }
+    }
+    return false;
+  }
+
+  void compile_round(u32 k) {
+    steps_.clear();
+    s_.steps(k, rank_, steps_);
+    if (steps_.empty()) return;
+    PlanRound round{.number = k,
+                    .encodes = {size(plan_.encodes), 0},
+                    .sends = {size(plan_.sends), 0},
+                    .receives = {size(plan_.receives), 0},
+                    .reductions = {size(plan_.reductions), 0},
+                    .finishes = {size(plan_.finishes), 0}};
+    for (const Step& x : steps_) {
+      if (x.kind != StepKind::send) continue;
+      add_send(x);
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) read_in_[b] = k + 1;
+    }
+    round.sends.count = size(plan_.sends) - round.sends.first;
+    round.encodes.count = size(plan_.encodes) - round.encodes.first;
+    add_receives(k, round);
+    for (const Step& x : steps_) {
+      if (x.kind == StepKind::finish) add_finish(x);
+    }
+    round.finishes.count = size(plan_.finishes) - round.finishes.first;
+    plan_.rounds.push_back(round);
+  }
+
+  void add_send(const Step& x) {
+    if (coded()) encode(x.blocks);
+    const Place from = coded() ? Place::wire : common_place(x.blocks);
+    plan_.sends.push_back({x.peer, x.blocks, from});
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) last(from)[b] = size(plan_.sends);
+  }
+
+  void encode(Blocks blocks) {
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      if (on_wire_[b]) continue;
+      plan_.encodes.push_back({{b, 1}, place_[b], fence(Place::wire, {b, 1})});
+      on_wire_[b] = true;
+    }
+  }
+
+  void add_receives(u32 k, PlanRound& round) {
+    // Decide every destination from the places before the round, then move the values.
+    u32 landing = 0;
+    for (const Step& x : steps_) {
+      if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
+      const bool direct = x.kind == StepKind::recv;
+      const Place to = destination(k, x);
+      plan_.receives.push_back({x.peer, x.blocks, direct, to, direct ? fence(to, x.blocks) : 0});
+      if (!direct) landing += x.blocks.count;
+    }
+    round.receives.count = size(plan_.receives) - round.receives.first;
+    plan_.landing_blocks = std::max(plan_.landing_blocks, landing);
+    group_reductions(round);
+    for (u32 i = 0; i < round.receives.count; ++i) {
+      const ReceiveStep& x = plan_.receives[round.receives.first + i];
+      plan_.uses_alternate |= x.to == Place::alternate;
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
+        place_[b] = x.to == Place::wire ? Place::out : x.to;
+        if (coded()) on_wire_[b] = x.direct;
+      }
+    }
+  }
+
+  void group_reductions(PlanRound& round) {
+    std::vector<u32> order;
+    for (u32 i = 0; i < round.receives.count; ++i) {
+      if (!plan_.receives[round.receives.first + i].direct) order.push_back(i);
+    }
+    auto at = [&](u32 i) -> const ReceiveStep& { return plan_.receives[round.receives.first + i]; };
+    std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) {
+      return at(a).blocks.first != at(b).blocks.first ? at(a).blocks.first < at(b).blocks.first
+                                                      : at(a).peer < at(b).peer;
+    });
+    for (std::size_t i = 0; i < order.size();) {
+      const ReceiveStep head = at(order[i]);
+      ReduceStep r{.blocks = head.blocks,
+                   .own = own_operand_place(head.blocks),
+                   .to = head.to,
+                   .fence = fence(head.to, head.blocks),
+                   .first_operand = size(plan_.operands),
+                   .operands = 0};
+      bool own_in = false;
+      for (; i < order.size() && at(order[i]).blocks.overlaps(head.blocks); ++i) {
+        if (at(order[i]).blocks != head.blocks) throw std::logic_error("two reductions overlap in part");
+        if (!own_in && rank_ < at(order[i]).peer) plan_.operands.push_back(own_operand), own_in = true;
+        plan_.operands.push_back(order[i]);
+      }
+      if (!own_in) plan_.operands.push_back(own_operand);
+      r.operands = size(plan_.operands) - r.first_operand;
+      plan_.reductions.push_back(r);
+    }
+    round.reductions.count = size(plan_.reductions) - round.reductions.first;
+  }
+
+  void add_finish(const Step& x) {
+    const bool encodes = coded() && s_.rounds() > 1 && s_.ranks() > 1;
+    plan_.finishes.push_back(
+        {x.blocks, common_place(x.blocks), fence(coded() ? Place::wire : Place::out, x.blocks), encodes});
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
+      place_[b] = Place::out;
+      if (coded()) on_wire_[b] = encodes;
+    }
+  }
+
+  /// Which receives bring what this rank sends on.
+  void note_forwarded() {
+    if (!coded()) return;
+    for (const PlanRound& round : plan_.rounds) {
+      for (u32 i = 0; i < round.receives.count; ++i) {
+        ReceiveStep& x = plan_.receives[round.receives.first + i];
+        const u32 sent_before = round.sends.first + round.sends.count;
+        x.forwards = x.direct && fence(Place::wire, x.blocks) > sent_before;
+      }
+    }
+  }
+
+  /// Coded: the own value, unless all ranks add up the same encoded ones.
+  Place own_operand_place(Blocks blocks) const {
+    return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
+  }
+
+  /// `out`, unless a peer reads this block there in this very round.
+  Place destination(u32 k, const Step& x) const {
+    if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
+    const auto first = read_in_.begin() + x.blocks.first;
+    if (std::find(first, first + x.blocks.count, k + 1) == first + x.blocks.count) return Place::out;
+    const Place now = place_[x.blocks.first];
+    if (now == Place::in) return first_alternative_;
+    return now == Place::out ? Place::alternate : Place::out;
+  }
+
+  Place common_place(Blocks blocks) const {
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      if (place_[b] != place_[blocks.first]) throw std::logic_error("a message spans two places");
+    }
+    return place_[blocks.first];
+  }
+  u32 fence(Place to, Blocks blocks) {
+    u32 f = 0;
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) f = std::max(f, last(to)[b]);
+    return f;
+  }
+  std::vector<u32>& last(Place p) { return last_send_[static_cast<std::size_t>(p)]; }
+  template <class V>
+  static u32 size(const V& v) {
+    return static_cast<u32>(v.size());
+  }
+
+  bool coded() const { return form_ == Form::coded; }
+
+  const Schedule& s_;
+  u32 rank_;
+  Form form_;
+  Place first_alternative_;
+  Plan plan_;
+  Steps steps_;
+  std::vector<Place> place_;
+  std::vector<u32> read_in_;                   ///< by block: the last round in which a peer reads it, from 1 on
+  std::vector<bool> on_wire_;                  ///< by block: is `wire` what a peer would get now?
+  std::array<std::vector<u32>, 4> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
+};
+
+std::size_t copied_blocks(const Plan& p) {
+  std::size_t n = 0;
+  for (const auto& c : p.copies) n += c.blocks.count;
+  for (const auto& f : p.finishes) n += f.from != Place::out ? f.blocks.count : 0;
+  return n;
+}
+
+}  // namespace
+
+std::string coded_refusal(const Schedule& s) {
+  if (s.collective_kind() != CollectiveKind::all_reduce)
+    return fmt::format("{} has no codec", name(s.collective_kind()));
+  if (s.rounds() <= 1 || !s.finishes_everywhere()) return {};
+  return "several ranks finish the same sum, each from other encodings, and would end with different values";
+}
+
+bool uses_alternate(const Schedule& s, u32 rank, Placement placement) {
+  if (placement == Placement::out_of_place) return compile(s, rank, placement).uses_alternate;
+  return Compiler(s, rank, placement, Form::plain, Place::out).alternates();
+}
+
+Plan compile(const Schedule& s, u32 rank, Placement placement, Form form) {
+  Plan plan = Compiler(s, rank, placement, form, Place::out).compile();
+  if (form == Form::plain && placement == Placement::out_of_place && copied_blocks(plan) > 0) {
+    Plan other = Compiler(s, rank, placement, form, Place::alternate).compile();
+    if (copied_blocks(other) < copied_blocks(plan)) return other;
+  }
+  return plan;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,124 @@
+#include "allreduce/schedule/slices.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace gradmeter::allreduce {
+namespace {
+
+constexpr std::size_t line_elements = 16;
+
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+/// The longest share of any block: `block_begin` makes parts at most two lines longer than equal ones.
+constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std::size_t shares) {
+  return divide_up(divide_up(total, blocks) + 2 * line_elements, shares) + 2 * line_elements;
+}
+
+}  // namespace
+
+std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain) {
+  const bool lines = n >= std::size_t{64} * blocks && n % blocks != 0;
+  if (grain == 1 && lines) grain = line_elements;
+  return std::min(n, divide_up(n, grain) * b / blocks * grain);
+}
+
+Cut cut_for(CollectiveKind g) {
+  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast ? Cut::run : Cut::of_each_block;
+}
+
+Extent Slice::extent(Blocks b) const {
+  if (cut == Cut::run) {
+    const std::size_t first = block_begin(length, blocks, b.first, grain),
+                      last = block_begin(length, blocks, b.first + b.count, grain);
+    return {begin + first, first, last - first};
+  }
+  const std::size_t first = block_begin(total, blocks, b.first), last = block_begin(total, blocks, b.first + b.count);
+  if (count == 1) return {first, first, last - first};
+  const auto shares = static_cast<std::uint32_t>(count), share = static_cast<std::uint32_t>(number);
+  const std::size_t from = block_begin(last - first, shares, share), to = block_begin(last - first, shares, share + 1);
+  return {first + from, b.first * longest_share(total, blocks, count), to - from};
+}
+
+Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
+               std::size_t message_bytes, bool whole, std::size_t grain)
+    : cut_(cut), blocks_(blocks), total_(elements), grain_(grain), length_(elements) {
+  if (whole || elements == 0) return;
+  const std::size_t message = std::max(message_bytes / element_bytes, line_elements);
+  if (cut == Cut::of_each_block) {
+    count_ = std::max<std::size_t>(1, divide_up(divide_up(elements, blocks), message));
+    return;
+  }
+  const std::size_t wanted = std::max<std::size_t>(1, divide_up(elements, message * blocks));
+  const std::size_t step = grain % line_elements == 0 ? grain : grain * line_elements;
+  length_ = divide_up(divide_up(elements, wanted), step) * step;
+  count_ = divide_up(elements, length_);
+}
+
+Slice Slices::operator[](std::size_t number) const {
+  Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_, .grain = grain_};
+  if (cut_ == Cut::run) {
+    s.begin = std::min(total_, number * length_);
+    s.length = std::min(length_, total_ - s.begin);
+  }
+  return s;
+}
+
+std::size_t Slices::scratch_elements() const {
+  if (cut_ == Cut::run || count_ == 1) return count_ == 1 ? total_ : length_;
+  return blocks_ * longest_share(total_, blocks_, count_);
+}
+
+int most_lanes(int ranks) {
+  constexpr int least = 4, most = 16;
+  return std::clamp(4 * static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1)), least, most);
+}
+
+std::size_t lanes_for(std::span<const SchedulePtr> schedules) {
+  constexpr std::size_t least = 4;
+  std::size_t rounds = 0;
+  for (const auto& s : schedules) rounds += s->rounds();
+  const auto most = static_cast<std::size_t>(most_lanes(static_cast<int>(schedules.front()->ranks())));
+  return schedules.size() == 1 ? least : std::clamp(rounds, least, most);
+}
+
+std::size_t message_bytes_for(std::span<const SchedulePtr> schedules, std::size_t bytes, std::size_t message_bytes) {
+  constexpr std::size_t worth_it = std::size_t{128} << 10, slices_a_lane = 8;
+  if (schedules.size() == 1) return message_bytes;
+  return std::min(message_bytes, std::max(worth_it, bytes / (slices_a_lane * lanes_for(schedules))));
+}
+
+namespace {
+
+template <class Size>
+std::uint64_t sum_over_sends(const Schedule& s, std::uint32_t rank, const Size& size_of) {
+  std::uint64_t sum = 0;
+  Steps steps;
+  for (std::uint32_t k = 0; k < s.rounds(); ++k) {
+    steps.clear();
+    s.steps(k, rank, steps);
+    for (const Step& x : steps) {
+      if (x.kind == StepKind::send) sum += size_of(x.blocks);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
+  return sum_over_sends(s, rank, [&](Blocks b) { return slice.extent(b).elements; });
+}
+
+std::uint64_t coded_bytes_sent(const Schedule& s, std::uint32_t rank, const Slice& slice,
+                               const std::function<std::size_t(std::size_t)>& wire_bytes) {
+  return sum_over_sends(s, rank, [&](Blocks blocks) {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
+      bytes += wire_bytes(slice.extent({b, 1}).elements);
+    }
+    return bytes;
+  });
+}
+
+}  // namespace gradmeter::allreduce

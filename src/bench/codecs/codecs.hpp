@@ -1,0 +1,34 @@
+// The codec sweep: encode, decode, reduce, error and wire size of each codec, in one process.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "bench/codecs/plan.hpp"
+#include "core/statistics.hpp"
+#include "runtime/signals.hpp"
+
+namespace gradmeter::bench {
+
+struct CodecOptions {
+  CodecFactors factors;
+  core::StoppingRule rule;
+  std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
+  std::uint64_t seed = 1;
+  std::size_t memory_bytes = 0;  ///< a point that needs more is skipped; 0: unknown, none is
+};
+
+/// What becomes of points.
+struct CodecListener {
+  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
+  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
+  std::function<void(const std::string& now)> progress;  ///< what is measured now
+};
+
+/// One thread, no ranks. `finished`: points of earlier runs by Factors::key(). Gives the number of wrong points.
+/// Cost: 3 s a point at most unless a budget is given, checks apart. Errors: Interrupted.
+std::size_t run_codecs(const CodecOptions&, const std::map<std::string, core::Point>& finished,
+                       const runtime::SignalWatch&, const CodecListener&);
+
+}  // namespace gradmeter::bench

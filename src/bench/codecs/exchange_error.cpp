@@ -1,0 +1,213 @@
+#include "bench/codecs/exchange_error.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <set>
+#include <thread>
+
+#include "allreduce/schedule/plan.hpp"
+#include "bench/engine/coded_data.hpp"
+#include "bench/engine/rounds.hpp"
+#include "core/format.hpp"
+#include "runtime/backoff.hpp"
+#include "runtime/shared_memory_transport.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+using core::Status;
+
+allreduce::Shape one_node(int ranks) {
+  const auto p = static_cast<std::uint32_t>(ranks);
+  return {.ranks = p, .ranks_per_node = p};
+}
+
+core::Factors factors_of(const ExchangeErrorOptions& o, const ExchangeErrorPoint& p) {
+  core::Factors f;
+  f[Factor::ranks] = std::int64_t{p.ranks};
+  f[Factor::nodes] = std::int64_t{1};
+  f[Factor::ranks_per_node] = std::int64_t{p.ranks};
+  f[Factor::codec] = p.codec->name;
+  f[Factor::algorithm] = p.algorithm->name;
+  f[Factor::size_bytes] = static_cast<std::int64_t>(o.size_bytes);
+  f[Factor::distribution] = std::string("half-correlated");
+  f[Factor::transport] = std::string("thread");
+  f[Factor::device] = std::string("cpu");
+  f[Factor::dtype] = std::string("fp32");
+  f[Factor::op] = std::string("sum");
+  return f;
+}
+
+std::string refusal(const ExchangeErrorPoint& p) {
+  if (!p.codec->codec) return fmt::format("{} is made of collectives of its own", p.codec->info->name);
+  if (!p.algorithm->has_schedule()) return fmt::format("{} does not encode", p.algorithm->name);
+  if (auto why = p.algorithm->refusal(one_node(p.ranks)); !why.empty()) return why;
+  for (const auto& schedule : p.algorithm->make(one_node(p.ranks))) {
+    if (auto why = allreduce::coded_refusal(*schedule); !why.empty()) return why;
+  }
+  return {};
+}
+
+/// Few, since up to 256 ranks have cells for each pair of them here: the order of sums is the same with any number.
+constexpr int channels = 4;
+
+/// The threads of one exchange, each a rank with the sum in place of what it gave.
+class ThreadRanks {
+ public:
+  ThreadRanks(const ExchangeErrorPoint& p, int cores, std::uint64_t seed, std::vector<std::vector<float>>& values)
+      : point_(p),
+        cores_(cores),
+        seed_(seed),
+        values_(values),
+        cells_(runtime::shared_memory_cell_count(p.ranks, channels)) {}
+
+  /// Errors: those of the first rank that had one.
+  void run() {
+    std::vector<std::thread> threads;
+    for (int r = 0; r < point_.ranks; ++r) threads.emplace_back([this, r] { guarded(r); });
+    for (auto& t : threads) t.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void guarded(int rank) {
+    try {
+      exchange(rank);
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+    }
+  }
+
+  void exchange(int rank) {
+    auto& mine = values_[static_cast<std::size_t>(rank)];
+    const allreduce::ExecutorOptions options{.max_bytes = mine.size() * sizeof(float), .codec = point_.codec->codec};
+    const allreduce::Algorithm algorithm{point_.algorithm->name, point_.algorithm->make(one_node(point_.ranks))};
+    runtime::SharedMemoryTransport transport("thread", rank, point_.ranks, channels, cells_, {});
+    runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, static_cast<std::uint32_t>(rank), options) +
+                                4096);
+    allreduce::Executor executor(algorithm, transport, arena, options);
+    auto* bytes = reinterpret_cast<std::byte*>(mine.data());
+    executor.start({.in = bytes, .out = bytes, .count = mine.size(), .encoding = {.seed = seed_}});
+    runtime::Backoff backoff(runtime::spin_policy_for(point_.ranks, cores_));
+    while (!executor.advance()) {
+      if (failed_) return;  // a peer is gone
+      backoff.wait();
+    }
+    // Peers may still read what this rank has sent.
+    ++done_;
+    while (done_ < point_.ranks && !failed_) backoff.wait();
+  }
+
+  const ExchangeErrorPoint& point_;
+  int cores_;
+  std::uint64_t seed_;
+  std::vector<std::vector<float>>& values_;
+  std::vector<runtime::SharedMemoryCell> cells_;
+  std::atomic<bool> failed_{false};
+  std::atomic<int> done_{0};
+  std::exception_ptr error_;
+};
+
+class Sweep {
+ public:
+  Sweep(const ExchangeErrorOptions& o, const runtime::SignalWatch& signals) : options_(o), peers_(no_peers(signals)) {}
+
+  std::size_t run(const std::map<std::string, Point>& finished, const CodecListener& listener) {
+    std::size_t wrong = 0;
+    for (const auto& p : plan_exchange_errors(options_)) {
+      peers_.stop_if_interrupted();
+      const auto kept = finished.find(p.factors.key());
+      if (kept != finished.end()) {
+        if (listener.kept) listener.kept(kept->second);
+        continue;
+      }
+      if (listener.progress) {
+        listener.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
+      }
+      Point row{.experiment = "codecs", .reason = {}, .factors = p.factors, .metrics = {}, .raw_times_s = {}};
+      row.metrics[Metric::implementation] = p.codec->label;
+      fill(p, row);
+      wrong += row.status == Status::wrong;
+      listener.measured(row);
+    }
+    return wrong;
+  }
+
+ private:
+  void fill(const ExchangeErrorPoint& p, Point& row) {
+    row.reason = p.unsupported;
+    if (!row.reason.empty()) {
+      row.status = Status::unsupported;
+      return;
+    }
+    // Everybody's gradient, kept for the exact sum, and everybody's buffer, which becomes the sum.
+    const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
+    if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
+      row.status = Status::skipped;
+      row.reason = short_of_memory(needs, options_.memory_bytes);
+      return;
+    }
+    exchange(p, row);
+  }
+
+  void exchange(const ExchangeErrorPoint& p, Point& row) {
+    const auto ranks = static_cast<std::size_t>(p.ranks);
+    const std::size_t n = options_.size_bytes / sizeof(float);
+    for (std::size_t r = gradients_.size(); r < ranks; ++r) {
+      draw_worker_gradient(options_.seed, static_cast<int>(r), gradients_.emplace_back(n));
+    }
+    std::vector<std::vector<float>> values(gradients_.begin(), gradients_.begin() + p.ranks);
+    ThreadRanks(p, options_.cores, options_.seed, values).run();
+    row.metrics[Metric::error] = error_of(values.front(), ranks);
+    const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values.front(); });
+    if (same) return;
+    row.status = Status::wrong;
+    row.reason = "ranks hold different bits";
+  }
+
+  /// Beside the exact sum, in double.
+  double error_of(const std::vector<float>& sum, std::size_t ranks) const {
+    double lost = 0, norm = 0;
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      double exact = 0;
+      for (std::size_t r = 0; r < ranks; ++r) exact += static_cast<double>(gradients_[r][i]);
+      const double off = static_cast<double>(sum[i]) - exact;
+      lost += off * off;
+      norm += exact * exact;
+    }
+    return lost / norm;
+  }
+
+  const ExchangeErrorOptions& options_;
+  RoundPeers peers_;
+  std::vector<std::vector<float>> gradients_;
+};
+
+}  // namespace
+
+std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions& o) {
+  std::vector<ExchangeErrorPoint> out;
+  std::set<std::string> known;
+  for (const auto& codec : o.codecs) {
+    for (const auto& algorithm : o.algorithms) {
+      for (const int ranks : o.ranks) {
+        ExchangeErrorPoint p{codec, algorithm, ranks, {}, {}};
+        p.factors = factors_of(o, p);
+        p.unsupported = refusal(p);
+        if (known.insert(p.factors.key()).second) out.push_back(std::move(p));
+      }
+    }
+  }
+  return out;
+}
+
+std::size_t run_exchange_errors(const ExchangeErrorOptions& o, const std::map<std::string, Point>& finished,
+                                const runtime::SignalWatch& signals, const CodecListener& listener) {
+  return Sweep(o, signals).run(finished, listener);
+}
+
+}  // namespace gradmeter::bench

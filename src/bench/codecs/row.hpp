@@ -1,0 +1,41 @@
+// Turns what was measured of a codec into a row: times, wire bits, error beside what it must be, the crossover.
+#pragma once
+#include <optional>
+#include <span>
+
+#include "bench/codecs/plan.hpp"
+#include "bench/engine/noise_sampler.hpp"
+#include "compression/identities.hpp"
+#include "core/statistics.hpp"
+
+namespace gradmeter::bench {
+
+/// What is timed of a codec, in turn.
+enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, reduce_encode };
+inline constexpr std::size_t codec_call_count = 6;
+core::Metric metric_of(CodecCall);
+
+/// Squared errors are of one encoding, the mean over `draws`.
+struct CodecError {
+  double squared_error = 0, squared_norm = 0;
+  std::size_t draws = 1;
+  std::optional<compression::ExpectedError> expected;
+  bool same_sum = true;  ///< decode_add is decode and a sum in fp32, bit for bit
+};
+
+struct CodecFindings {
+  const CodecPoint& point;
+  const compression::Codec& codec;  ///< the point's, or its steps
+  std::size_t wire_bytes = 0;       ///< that the encoding took
+  CodecError error;
+  std::array<core::Summary, codec_call_count> times{};  ///< of no samples: not a call of this codec
+  std::span<const double> encode_times;                 ///< kept raw
+  Noise noise;
+};
+
+/// Error, wire, and status wrong where they are not what they must be: a wrong codec is not timed.
+void fill_codec_check(const CodecFindings&, core::Point& row);
+/// Times, and the crossover where the codec travels by scatter-reduce and all-gather.
+void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
+
+}  // namespace gradmeter::bench

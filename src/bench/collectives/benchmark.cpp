@@ -1,0 +1,302 @@
+#include "bench/collectives/benchmark.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "allreduce/native/gloo.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/agreement.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+runtime::SpinPolicy spin_policy_of(const Session& s, const NodeMap& map) {
+  // Fake nodes share the cores of a real one.
+  return runtime::spin_policy_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
+}
+
+/// Points draw independently.
+std::uint64_t point_hash(const core::Point& row) {
+  const std::string key = row.factors.key();
+  return allreduce::hash_of(std::as_bytes(std::span(key)));
+}
+
+}  // namespace
+
+CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, const NodeMap& map,
+                                         runtime::SharedClock& clock, const CollectivePoint& p,
+                                         const BenchmarkOptions& o, core::Point& row)
+    : session_(s),
+      stage_(stage),
+      map_(map),
+      point_(p),
+      options_(o),
+      row_(row),
+      bound_(stage.bound(p)),
+      buffers_(stage.buffers(p)),
+      pace_{stage.world(), clock, p.cadence, p.reduction},
+      caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
+              p.calls),
+      checked_calls_(o.run_seed, point_hash(row)) {}
+
+void CollectiveBenchmark::end(core::Status status, std::string reason) {
+  row_.status = status;
+  row_.reason = std::move(reason);
+  done_ = true;
+}
+
+/// As the timed ones are made, once there are such.
+void CollectiveBenchmark::call_once() {
+  if (task_) return task_->call_once();
+  caller_.announce();
+  caller_.run_one();
+  caller_.retire();
+}
+
+/// Own code on shared memory judges its buffers when it is called.
+bool CollectiveBenchmark::first_call() {
+  fill();
+  stage_.world().barrier();
+  const auto before = bound_.collective->sent();
+  const auto due_before = bound_.collective->bytes_due().value_or(0);
+  std::string mine;
+  try {
+    call_once();
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  if (auto why = runtime::first_report(stage_.world(), mine).text; !why.empty()) {
+    return end(core::Status::unsupported, std::move(why)), false;
+  }
+  count_bytes(before, due_before);
+  return true;
+}
+
+void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed) {
+  const auto& c = stage_.world();
+  const auto known = known_call(point_, pattern, seed, c.size());
+  {
+    const runtime::Computing note(session_.activity(), "known data");
+    give_known(known, c.rank(), buffers_);
+  }
+  c.barrier();
+  call_once();
+  c.barrier();  // nobody refills what a peer may still read
+  const runtime::Computing note(session_.activity(), "check");
+  auto found = check_known(known, c, buffers_.out);
+  // Whether a vendor's ranks agree on rounding is the vendor's business.
+  found.same_bits |= point_.algorithm->is_vendor();
+  found_.add(found);
+}
+
+/// From a fresh start: what error feedback has kept would be in the sum.
+void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
+  if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
+  const auto& c = stage_.world();
+  const CodedTensor tensor{
+      .codec = *point_.codec,
+      .encodings = allreduce::encodings_on_the_way(coded_request(point_, stage_.shape(), point_.bytes()),
+                                                   {.offset = 0, .count = point_.count}),
+      .seed = seed,
+      .op = point_.call_op(),
+      .data = data};
+  auto state = bound_.collective->take_state();
+  {
+    const runtime::Computing note(session_.activity(), "gradients");
+    give_coded(tensor, c, buffers_);
+  }
+  c.barrier();
+  call_once();
+  c.barrier();
+  if (state) bound_.collective->restore_state(std::move(state));
+  const runtime::Computing note(session_.activity(), "check");
+  found_.add(check_coded(tensor, c, buffers_.out));
+}
+
+void CollectiveBenchmark::check_all() {
+  if (point_.codec) {
+    check_codec(options_.seed, CodedData::gradient);
+    return check_codec(options_.seed, CodedData::signs);
+  }
+  check(allreduce::Pattern::exact, options_.seed);
+  check(allreduce::Pattern::random, options_.seed);
+}
+
+/// With other data each time: what came out before would not pass.
+void CollectiveBenchmark::check_within_block() {
+  const std::uint64_t seed = options_.seed + ++blocks_;
+  if (point_.codec) {
+    const bool signs = blocks_ % 2 == 0 && keeps_signs(*point_.codec);
+    check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
+  } else {
+    check(allreduce::Pattern::exact, seed);
+  }
+  fill();
+}
+
+/// How long encoding takes may depend on the numbers: they are a gradient's.
+void CollectiveBenchmark::fill() {
+  if (point_.codec) {
+    const runtime::Computing note(session_.activity(), "gradients");
+    give_gradient(options_.seed, stage_.world().rank(), buffers_);
+  } else {
+    fill_for_timing(point_, buffers_);
+  }
+}
+
+/// A codec's sums in place are drawn anew before they leave the range of fp32.
+RunBlock CollectiveBenchmark::stretches() {
+  RunBlock plain = blocks_of(*task_, point_.calls);
+  const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
+  if (!point_.grows()) return plain;
+  const auto most = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
+  return [this, plain, most](std::size_t iterations, bool keep) {
+    std::vector<double> times;
+    for (std::size_t left = iterations; left > 0;) {
+      const std::size_t now = std::min(left, most);
+      fill();
+      const auto part = plain(now, keep);
+      times.insert(times.end(), part.begin(), part.end());
+      left -= now;
+    }
+    return times;
+  };
+}
+
+RunBlock CollectiveBenchmark::blocks() {
+  RunBlock run = stretches();
+  if (!options_.check) return run;
+  return [this, run](std::size_t iterations, bool keep) {
+    if (!keep) return run(iterations, keep);
+    const auto before = static_cast<std::size_t>(checked_calls_.below(blocks_, iterations + 1));
+    std::vector<double> times;
+    if (before > 0) times = run(before, keep);
+    check_within_block();
+    if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);  // the check had the caches
+    if (before == iterations) return times;
+    const auto rest = run(iterations - before, keep);
+    times.insert(times.end(), rest.begin(), rest.end());
+    return times;
+  };
+}
+
+void CollectiveBenchmark::prepare() {
+  if (!first_call()) return;
+  if (options_.check) check_all();
+  session_.stop_if_interrupted(stage_.world());
+  if (!found_.is_right()) {
+    done_ = true;
+    return finish({});
+  }
+  fill();
+  if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
+  if (point_.overlap == OverlapLoad::gemm) {
+    task_ = make_overlap_task(
+        pace_, {session_, *bound_.collective, bound_.label.c_str(), call_of(point_, buffers_), point_.threads});
+  } else {
+    task_ = make_call_task(pace_, caller_);
+  }
+  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks());
+}
+
+void CollectiveBenchmark::warm_up() {
+  fill();
+  rounds_->warm_up();
+}
+
+bool CollectiveBenchmark::round() {
+  const bool exactly = options_.rounds.exact_samples > 0;
+  if (exactly && rounds_->stop() == core::Stop::samples) return true;
+  noise_.begin();
+  const auto stop = rounds_->round();
+  noise_.end();
+  turns_.note(rounds_->blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
+  done_ = !found_.is_right();
+  return done_ || stop != core::Stop::none;
+}
+
+/// What one call sent, over all ranks.
+void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
+  const auto now = bound_.collective->sent();
+  if (!now || !before) return;
+  const std::uint64_t sent = now->bytes - before->bytes;
+  const std::uint64_t between = now->bytes_between_nodes - before->bytes_between_nodes;
+  const std::uint64_t due = bound_.collective->bytes_due().value_or(0) - due_before;
+  const auto& c = stage_.world();
+  // Exact up to 8 PiB over all ranks.
+  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
+  c.sum(sums);
+  one_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+                        .total = static_cast<std::uint64_t>(sums[0]),
+                        .between_nodes = static_cast<std::uint64_t>(sums[1]),
+                        .due = static_cast<std::uint64_t>(sums[2]),
+                        .right = c.all(sent == due)};
+}
+
+/// One call's, judged by all calls together.
+std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
+  if (!one_call_) return std::nullopt;
+  SentBytes s = *one_call_;
+  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_due());
+  return s;
+}
+
+/// The mean over the timed calls, of the rank that it took longest.
+std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() const {
+  const auto now = bound_.collective->coding();
+  if (!now || now->calls == coding_before_.calls) return std::nullopt;
+  const auto calls = static_cast<double>(now->calls - coding_before_.calls);
+  return allreduce::CodingTime{.encode_s = stage_.world().max((now->encode_s - coding_before_.encode_s) / calls),
+                               .decode_s = stage_.world().max((now->decode_s - coding_before_.decode_s) / calls)};
+}
+
+bool CollectiveBenchmark::crowded() const {
+  const int each = point_.overlap == OverlapLoad::gemm ? point_.threads + 1 : 1;
+  return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
+}
+
+/// While the task is there.
+std::string CollectiveBenchmark::implementation(bool overlaps) const {
+  std::string out = allreduce::library_of(point_.algorithm->info());
+  if (out.empty()) {
+    out = point_.algorithm->is_vendor() ? session_.run_info().mpi
+                                        : fmt::format("gradmeter {}", session_.run_info().version);
+  }
+  const auto& serving = bound_.collective->serves(point_.bytes());
+  if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
+  if (overlaps) out += fmt::format(", {}", task_->implementation());
+  return out;
+}
+
+void CollectiveBenchmark::finish(const MachineState& state) {
+  const bool timed = rounds_.has_value();
+  const bool exactly = options_.rounds.exact_samples > 0;
+  const auto overlap = timed ? task_->overlap() : std::nullopt;
+  std::string by = implementation(overlap.has_value());
+  task_.reset();  // a progress thread must be gone before this thread calls MPI again
+  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  const auto coding = timed ? coding_of_a_call() : std::nullopt;
+  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, options_.seed);
+  const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
+  const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
+  const CollectiveFindings f{.point = point_,
+                             .times = used,
+                             .blocks = UsedBlocks::of(state, turns_.count(), all.count(), used.count()),
+                             .stop = timed ? rounds_->stop() : core::Stop::none,
+                             .warmup_s = timed ? rounds_->warmup_s() : 0,
+                             .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
+                             .check = options_.check ? std::optional(found_) : std::nullopt,
+                             .sent = sent_bytes(),
+                             .overlap = overlap,
+                             .coding = coding,
+                             .noise = timed ? noise_.over(stage_.world()) : Noise{},
+                             .oversubscribed = crowded(),
+                             .implementation = std::move(by)};
+  fill_collective_row(f, map_.ranks(), row_);
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,84 @@
+// One point of a collective sweep while it takes its turns with the others of its group.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "bench/collectives/row.hpp"
+#include "bench/collectives/task.hpp"
+#include "bench/engine/machine_monitor.hpp"
+#include "bench/engine/noise_sampler.hpp"
+#include "bench/engine/own_times.hpp"
+#include "bench/engine/rounds.hpp"
+#include "core/random.hpp"
+
+namespace gradmeter::bench {
+
+struct BenchmarkOptions {
+  RoundOptions rounds;
+  bool check = true;
+  std::uint64_t seed = 1;      ///< of the data that is checked
+  std::uint64_t run_seed = 0;  ///< of which calls are checked while timing; the same on every rank
+};
+
+/// Collective over the stage's world, all of it. Errors: Interrupted.
+class CollectiveBenchmark {
+ public:
+  CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, const CollectivePoint&,
+                      const BenchmarkOptions&, core::Point& row);
+
+  /// Correctness before time: one call with exact data, one with random data. A wrong one is not timed.
+  void prepare();
+  void warm_up();
+  /// A block, with one call at a place drawn at random that gets known data, is checked and is no sample. A wrong one
+  /// ends the point.
+  /// Gives whether the point has enough; it may go on.
+  bool round();
+  /// There is nothing to time: refused, or wrong.
+  bool done() const { return done_; }
+  /// Checks again and fills the row. Blocks of disturbed turns are left out where the number of samples is free.
+  void finish(const MachineState&);
+  /// Of calls; after `finish`, on rank 0. Empty where nothing was timed.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
+
+ private:
+  bool first_call();
+  void check(allreduce::Pattern, std::uint64_t seed);
+  void check_codec(std::uint64_t seed, CodedData);
+  void check_all();
+  void check_within_block();
+  void fill();
+  RunBlock stretches();
+  RunBlock blocks();
+  void call_once();
+  void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
+  std::optional<SentBytes> sent_bytes() const;
+  std::optional<allreduce::CodingTime> coding_of_a_call() const;
+  bool crowded() const;
+  std::string implementation(bool overlaps) const;
+  void end(core::Status, std::string reason);
+
+  Session& session_;
+  CollectiveStage& stage_;
+  const NodeMap& map_;
+  const CollectivePoint& point_;
+  BenchmarkOptions options_;
+  core::Point& row_;
+  BoundCollective& bound_;
+  CollectiveBuffers buffers_;
+  Pace pace_;
+  CollectiveCaller caller_;
+  std::unique_ptr<CollectiveTask> task_;
+  std::optional<Rounds> rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
+  NoiseSampler noise_;
+  CheckFinding found_;
+  std::vector<OwnTime> by_rank_;
+  core::Random checked_calls_;
+  std::uint64_t blocks_ = 0;           ///< that had a call checked
+  std::optional<SentBytes> one_call_;  ///< empty: a vendor's
+  allreduce::CodingTime coding_before_;
+  bool done_ = false;
+};
+
+}  // namespace gradmeter::bench

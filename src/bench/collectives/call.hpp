@@ -1,0 +1,78 @@
+// One iteration of a collective on this rank, as lean as it goes: what stands between the two clock readings is the
+// call and nothing else.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "bench/collectives/stage.hpp"
+#include "runtime/backoff.hpp"
+#include "runtime/cadence.hpp"
+
+namespace gradmeter::bench {
+
+class CollectiveCaller {
+ public:
+  CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
+                   const char* label, const allreduce::Call& call, std::size_t calls)
+      : activity_(activity), backoff_(spin_policy), collective_(c), label_(label), call_(call), calls_(calls) {}
+
+  /// `calls` calls, one after another.
+  void run() {
+    for (std::size_t i = 0; i < calls_; ++i) run_one();
+  }
+  void run_one() {
+    collective_.start(call_);
+    if (!collective_.advance()) wait();
+  }
+  std::size_t calls() const { return calls_; }
+  /// The watchdog is told once a block that a vendor's call may be where this rank is stuck.
+  void announce() { activity_.waiting({.operation = label_}); }
+  void retire() { activity_.wait_ended(); }
+
+ private:
+  void wait();
+
+  runtime::Activity& activity_;
+  runtime::Backoff backoff_;
+  allreduce::Collective& collective_;
+  const char* label_;
+  allreduce::Call call_;
+  std::size_t calls_;
+};
+
+/// The point's call on these buffers.
+allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
+
+/// How iterations are paced and their times become one. Collective over `c`.
+struct Pace {
+  const runtime::Communicator& c;
+  runtime::SharedClock& clock;
+  runtime::Cadence cadence;
+  Reduction reduction;
+};
+
+/// Times of iterations on all ranks, reduced to one each; those that any rank began too late for its window are left
+/// out. What was timed in one iteration may have several parts (alone, together): `parts` of them, iteration-major.
+class TimeTable {
+ public:
+  TimeTable(const Pace& p, std::size_t parts) : pace_(p), parts_(parts) {}
+  void clear() { begin_.clear(), end_.clear(), in_time_.clear(); }
+  void reserve(std::size_t iterations);
+  void add(bool in_time, double begin, double end) {
+    begin_.push_back(begin);
+    end_.push_back(end);
+    in_time_.push_back(in_time ? 1 : 0);
+  }
+  /// Collective. [iterations that count × parts]
+  std::vector<std::vector<double>> reduce() const;
+
+ private:
+  std::vector<double> reduced_times() const;
+
+  Pace pace_;
+  std::size_t parts_;
+  std::vector<double> begin_, end_;
+  std::vector<char> in_time_;
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,45 @@
+// The collective sweep: every algorithm in turn with the vendor's, checked, timed, and held against the limit.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/collectives/turns.hpp"
+
+namespace gradmeter::bench {
+
+struct CollectiveOptions {
+  CollectiveFactors factors;
+  core::StoppingRule rule;
+  std::size_t exact_samples = 0, exact_warmup = 0;  ///< -n and -w; 0: as many as it takes
+  std::optional<core::Seconds> time_budget;         ///< for all points together, shared out evenly
+  bool check = true;
+  core::Injection injection;
+  std::uint64_t seed = 1;
+};
+
+/// What becomes of points. Called on rank 0 only.
+struct CollectiveListener {
+  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
+  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
+  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  /// By rank, of a point that was timed; may be null.
+  RanksListener ranks = {};
+};
+
+/// Collective over the session's world. `finished`: points of earlier runs by Factors::key(); the same on every rank.
+/// Gives the number of wrong points. Errors: Interrupted.
+std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&,
+                            const std::map<std::string, core::Point>& finished, const CollectiveListener&);
+
+/// For --dry-run. Needs no ranks.
+struct CollectiveEstimate {
+  CollectivePoint point;
+  std::size_t bytes_per_rank = 0;  ///< with all that is resident at once with it
+  double seconds_at_most = 0;
+};
+std::vector<CollectiveEstimate> estimate_collectives(const CollectiveOptions&, const NodeMap&);
+
+}  // namespace gradmeter::bench

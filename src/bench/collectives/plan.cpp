@@ -1,0 +1,291 @@
+#include "bench/collectives/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using allreduce::Backend;
+using allreduce::CollectiveKind;
+using runtime::TransportKind;
+
+// Source: NVIDIA, nccl-tests, doc/PERFORMANCE.md.
+double twice_all_but_one(int p) { return 2.0 * (p - 1) / p; }
+double all_but_one(int p) { return static_cast<double>(p - 1) / p; }
+double once(int) { return 1; }
+
+constexpr std::array collective_table{
+    CollectiveInfo{"allreduce", CollectiveKind::all_reduce, true, false, twice_all_but_one},
+    CollectiveInfo{"reduce_scatter", CollectiveKind::reduce_scatter, true, false, all_but_one},
+    CollectiveInfo{"all_gather", CollectiveKind::all_gather, false, false, all_but_one},
+    CollectiveInfo{"broadcast", CollectiveKind::broadcast, false, true, once},
+    CollectiveInfo{"all_to_all", CollectiveKind::all_to_all, false, false, all_but_one},
+    CollectiveInfo{"sendrecv", CollectiveKind::send_receive, false, false, once},
+};
+
+constexpr std::size_t most_sizes = 10000;
+
+class Planner {
+ public:
+  Planner(const CollectiveFactors& f, const NodeMap& map)
+      : f_(f), map_(map), shape_(allreduce::shape_of(map.node_of)) {}
+
+  std::vector<CollectivePoint> plan() {
+    for (const auto* collective : f_.collectives) {
+      CollectivePoint p{.collective = collective, .calls = f_.calls};
+      for (const auto element : f_.elements) {
+        p.element = element;
+        each_op(p);
+      }
+    }
+    return std::move(points_);
+  }
+
+ private:
+  void each_op(CollectivePoint p) {
+    if (!p.collective->reduces) return each_root(p);
+    for (const auto op : f_.ops) {
+      p.op = op;
+      each_root(p);
+    }
+  }
+
+  void each_root(CollectivePoint p) {
+    const std::vector<int> none{0};
+    for (const int root : p.collective->has_root ? f_.roots : none) {
+      p.root = root;
+      for (const auto overlap : f_.overlaps) {
+        p.overlap = overlap;
+        p.threads = overlap == OverlapLoad::gemm ? f_.threads : 0;
+        each_pace(p);
+      }
+    }
+  }
+
+  void each_pace(CollectivePoint p) {
+    for (const auto cadence : f_.cadences) {
+      p.cadence = cadence;
+      for (const auto reduction : f_.reductions) {
+        p.reduction = reduction;
+        each_size(p);
+      }
+    }
+  }
+
+  void each_size(CollectivePoint p) {
+    std::set<std::size_t> had;
+    for (const std::size_t bytes : f_.sizes) {
+      p.count = bytes / core::size_of(p.element);
+      if (p.collective->collective_kind == CollectiveKind::all_to_all)
+        p.count -= p.count % static_cast<std::size_t>(map_.ranks());
+      if ((p.count == 0 && bytes > 0) || !had.insert(p.count).second) continue;
+      p.group = groups_++;
+      for (const auto& a : f_.algorithms) {
+        p.algorithm = a;
+        for (const auto& codec : f_.codecs) {
+          p.codec = codec;
+          each_transport(p);
+        }
+      }
+    }
+  }
+
+  void each_transport(CollectivePoint p) {
+    if (p.algorithm->is_vendor()) return each_buffer(p);  // the vendor chooses its own way
+    std::set<TransportKind> had;
+    for (auto t : f_.transports) {
+      if (t == TransportKind::automatic) t = map_.nodes() == 1 ? TransportKind::shm : TransportKind::hybrid;
+      if (!had.insert(t).second) continue;
+      p.transport = t;
+      each_buffer(p);
+    }
+  }
+
+  void each_buffer(CollectivePoint p) {
+    const auto wide = [&](bool w) {
+      p.accumulate_wide = w;
+      p.unsupported = why_unsupported(p);
+      points_.push_back(p);
+    };
+    for (const auto buffers : f_.buffers) {
+      p.buffers = buffers;
+      for (const bool in_place : f_.in_place) {
+        p.in_place = in_place;
+        if (!p.collective->reduces) {
+          wide(false);
+        } else {
+          // fp32 is its own accumulation type: one row.
+          const bool had = std::count(f_.accumulate_wide.begin(), f_.accumulate_wide.end(), false) > 0;
+          for (const bool w : f_.accumulate_wide) {
+            if (!w || p.element != core::Element::f32) wide(w);
+            if (w && p.element == core::Element::f32 && !had) wide(false);
+          }
+        }
+      }
+    }
+  }
+
+  std::string why_unsupported(const CollectivePoint& p) const {
+    const allreduce::Arithmetic arithmetic{.element = p.element, .op = p.call_op(), .wide = p.accumulate_wide};
+    auto why = p.codec ? allreduce::codec_refusal(coded_request(p, shape_, p.bytes()), p.collective->collective_kind,
+                                                  arithmetic)
+                       : p.algorithm->refusal(shape_, p.collective->collective_kind, arithmetic);
+    if (!why.empty()) return why;
+    if (p.codec) {
+      const allreduce::TensorPart all{.offset = 0, .count = p.count};
+      why = allreduce::tensor_layout_refusal(coded_request(p, shape_, p.bytes()), {&all, 1});
+      if (!why.empty()) return why;
+    }
+    if (p.grows() && static_cast<double>(p.calls) * std::log10(map_.ranks()) > most_growth) {
+      return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
+    }
+    if (p.transport == TransportKind::shm && map_.nodes() > 1) return "transport shm needs all ranks on one node";
+    if (p.transport == TransportKind::mpi && p.algorithm->info().backend == Backend::shared) {
+      return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
+    }
+    // Own code on shared memory may copy what it cannot map, and a codec does; the executor by itself does not.
+    if (!p.codec && p.buffers != BufferKind::arena && p.transport != TransportKind::mpi &&
+        p.algorithm->has_schedule()) {
+      return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
+                         runtime::name(*p.transport));
+    }
+    if (p.overlap == OverlapLoad::gemm && p.calls > 1) return "overlap is measured for single calls";
+    return {};
+  }
+
+  const CollectiveFactors& f_;
+  const NodeMap& map_;
+  allreduce::Shape shape_;
+  std::vector<CollectivePoint> points_;
+  std::size_t groups_ = 0;
+};
+
+/// What the sizes do not say: whose data is broadcast, how many calls an iteration has.
+std::string problem_text(const CollectivePoint& p) {
+  std::string out;
+  if (p.collective->has_root && p.root != 0) out = fmt::format("root={}", p.root);
+  if (p.calls > 1) out += fmt::format("{}calls={}", out.empty() ? "" : ",", p.calls);
+  return out;
+}
+
+}  // namespace
+
+std::string_view name(Reduction r) {
+  constexpr std::array<std::string_view, 5> names{"rank0", "avg", "min", "max", "span"};
+  return names[static_cast<std::size_t>(r)];
+}
+
+std::span<const Reduction> reductions() {
+  static constexpr std::array all{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max,
+                                  Reduction::span};
+  return all;
+}
+
+std::string_view name(BufferKind b) {
+  constexpr std::array<std::string_view, 3> names{"arena", "plain", "malloc"};
+  return names[static_cast<std::size_t>(b)];
+}
+
+std::span<const BufferKind> buffer_kinds() {
+  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc};
+  return all;
+}
+std::string_view name(OverlapLoad u) { return u == OverlapLoad::none ? "none" : "gemm"; }
+std::span<const CollectiveInfo> collectives() { return collective_table; }
+
+allreduce::CodedRequest coded_request(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
+  return {.codec = *p.codec,
+          .algorithm = *p.algorithm,
+          .shape = shape,
+          .options = {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
+                      .max_bytes = max_bytes}};
+}
+
+std::vector<CollectivePoint> plan_collectives(const CollectiveFactors& f, const NodeMap& map) {
+  return Planner(f, map).plan();
+}
+
+std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size_t step, double factor) {
+  if (min > max) throw core::UsageError("--minbytes is above --maxbytes; give -b at most -e");
+  if (step == 0 && !(factor > 1)) throw core::UsageError("--stepfactor must be above 1, or the sweep would never end");
+  if (step == 0 && min == 0) throw core::UsageError("--minbytes 0 cannot be multiplied; give --stepbytes, or --sizes");
+  std::vector<std::size_t> out;
+  for (std::size_t size = min; size <= max;) {
+    out.push_back(size);
+    if (out.size() > most_sizes) throw core::UsageError("these are over 10000 sizes; take a larger step");
+    const double next =
+        step ? static_cast<double>(size) + static_cast<double>(step) : static_cast<double>(size) * factor;
+    if (next > static_cast<double>(max)) break;
+    size = std::max(size + 1, static_cast<std::size_t>(next));
+  }
+  return out;
+}
+
+std::vector<std::size_t> deepbench_sizes() {
+  constexpr std::array<std::size_t, 7> floats{100000, 3097600, 4194304, 6553600, 16777216, 38360000, 64500000};
+  std::vector<std::size_t> out;
+  for (const std::size_t n : floats) out.push_back(n * sizeof(float));
+  return out;
+}
+
+core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveFactors& all) {
+  using core::Factor;
+  core::Factors f;
+  f[Factor::ranks] = std::int64_t{map.ranks()};
+  f[Factor::nodes] = std::int64_t{map.nodes()};
+  f[Factor::ranks_per_node] = std::int64_t{map.ranks_per_node()};
+  if (map.fake) f[Factor::mapping] = map.mapping();
+  if (!all.interconnect.empty()) f[Factor::interconnect] = all.interconnect;
+  if (!all.inject.empty()) f[Factor::inject] = all.inject;
+  f[Factor::collective] = std::string(p.collective->name);
+  f[Factor::algorithm] = p.algorithm->name;
+  f[Factor::codec] = p.codec ? p.codec->name : "none";
+  if (p.transport) f[Factor::transport] = std::string(runtime::name(*p.transport));
+  f[Factor::device] = std::string("cpu");
+  f[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());
+  f[Factor::dtype] = std::string(core::info(p.element).name);
+  if (p.op) {
+    f[Factor::op] = std::string(allreduce::name(*p.op));
+    f[Factor::accum_dtype] = std::string(p.accumulate_wide ? "fp32" : core::info(p.element).name);
+  }
+  f[Factor::buffers] = std::string(name(p.buffers));
+  f[Factor::in_place] = p.in_place;
+  f[Factor::cadence] = std::string(name(p.cadence));
+  f[Factor::reduction] = std::string(name(p.reduction));
+  f[Factor::overlap] = std::string(name(p.overlap));
+  if (p.threads > 0) f[Factor::threads] = std::int64_t{p.threads};
+  if (const auto problem = problem_text(p); !problem.empty()) f[Factor::problem] = problem;
+  return f;
+}
+
+double wire_bound(CollectiveKind collective_kind, double bytes, const NodeMap& map, core::BytesPerSecond of_a_node) {
+  const int nodes = map.nodes();
+  if (nodes < 2 || !(of_a_node.value > 0)) return 0;
+  const double others = static_cast<double>(nodes - 1) / nodes;
+  const double ranks_of_a_node = static_cast<double>(map.ranks()) / nodes;
+  const double share = collective_kind == CollectiveKind::all_reduce   ? 2 * others
+                       : collective_kind == CollectiveKind::all_to_all ? ranks_of_a_node * others
+                       : collective_kind == CollectiveKind::broadcast || collective_kind == CollectiveKind::send_receive
+                           ? 1
+                           : others;
+  return share * bytes / of_a_node.value;
+}
+
+double wire_bound(const CollectivePoint& p, const NodeMap& map, core::BytesPerSecond of_a_node) {
+  if (!p.codec) return wire_bound(p.collective->collective_kind, static_cast<double>(p.bytes()), map, of_a_node);
+  double sum = 0;
+  for (const auto& part :
+       allreduce::coded_call_parts(coded_request(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
+    const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
+    if (!part.most) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, of_a_node);
+  }
+  return sum;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,164 @@
+#include "bench/collectives/stage.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/agreement.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
+
+/// Points with equal keys share a binding.
+using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+Key key_of(const CollectivePoint& p) {
+  return {p.transport ? std::string(runtime::name(*p.transport)) : "",
+          p.algorithm->name,
+          p.codec ? p.codec->name : "",
+          p.in_place,
+          p.collective->collective_kind,
+          p.root};
+}
+
+allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
+  return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
+          .max_bytes = max_bytes};
+}
+
+std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
+  const auto r = static_cast<std::uint32_t>(rank);
+  if (p.codec) return allreduce::coded_arena_bytes(coded_request(p, shape, max_bytes), r);
+  return p.algorithm->arena_bytes(shape, r, executor_options(p, max_bytes), p.collective->collective_kind);
+}
+
+CollectiveBuffers take(runtime::Arena& arena, const StageNeeds& n) {
+  const auto in = arena.take(n.max_bytes);
+  return {in, n.out_of_place ? arena.take(n.max_bytes) : in};
+}
+
+}  // namespace
+
+StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
+  StageNeeds n;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty()) continue;
+    n.max_bytes = std::max(n.max_bytes, p.bytes());
+    if (!n.has(p.buffers)) n.buffers.push_back(p.buffers);
+    n.out_of_place |= !p.in_place;
+    if (p.transport && std::find(n.transports.begin(), n.transports.end(), *p.transport) == n.transports.end()) {
+      n.transports.push_back(*p.transport);
+    }
+  }
+  if (n.transports.empty()) {
+    n.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
+  }
+  std::map<runtime::TransportKind, std::size_t> scratch;
+  std::set<Key> had;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
+    scratch[p.transport.value_or(n.transports.front())] +=
+        page + arena_bytes(p, allreduce::shape_of(map.node_of), rank, n.max_bytes);
+  }
+  for (const auto& [kind, bytes] : scratch) n.scratch_bytes = std::max(n.scratch_bytes, bytes);
+  return n;
+}
+
+bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
+
+std::size_t StageNeeds::buffer_bytes() const { return (out_of_place ? 2 : 1) * rounded(max_bytes); }
+
+std::size_t StageNeeds::resident_bytes() const {
+  const bool arena = has(BufferKind::arena);
+  const std::size_t net = (arena ? buffer_bytes() : 0) + scratch_bytes;
+  return transports.size() * net + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
+}
+
+struct CollectiveStage::Net {
+  Net(const runtime::Communicator& world, const runtime::NetworkOptions& o)
+      : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
+  runtime::Network network;
+  runtime::OwnedTransport link;
+  CollectiveBuffers buffers;
+};
+
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n, InjectedFaults& faults)
+    : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
+  only_slow_.injection.flip.reset();
+  for (const auto kind : n.buffers) {
+    if (kind == BufferKind::arena) continue;
+    const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
+    private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
+    private_[kind]->buffers = take(private_[kind]->arena, n);
+  }
+  const bool arena = n.has(BufferKind::arena);
+  for (const auto kind : n.transports) {
+    auto net = std::make_unique<Net>(
+        world(), runtime::NetworkOptions{.transport = kind,
+                                         .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
+                                         .fake_nodes = map.fake ? map.node_of : std::vector<int>{}});
+    if (arena) net->buffers = take(net->network.arena(), n);
+    nets_[kind] = std::move(net);
+  }
+}
+
+CollectiveStage::~CollectiveStage() = default;
+
+CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
+  return *nets_.at(p.transport.value_or(needs_.transports.front()));
+}
+
+CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
+  return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
+}
+
+CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
+  const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
+  const auto in = all.in.first(p.bytes());
+  return {in, p.in_place ? in : all.out.first(p.bytes())};
+}
+
+std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
+  if (!only_slow_.concerns_calls()) return work;
+  return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, only_slow_);
+}
+
+BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
+
+std::string CollectiveStage::bind_one(const CollectivePoint& p) {
+  if (bound_.contains(key_of(p))) return {};
+  auto& n = net(p);
+  BoundCollective b{
+      .collective = nullptr,
+      .link = p.algorithm->is_vendor() ? nullptr : &*n.link,
+      .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
+  std::string mine;
+  try {
+    const allreduce::Site site{world(), n.network, *n.link};
+    b.collective = p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
+                           : p.algorithm->bind(site, executor_options(p, needs_.max_bytes),
+                                               p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    if (faults_.concerns_calls()) {
+      b.collective =
+          std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind, faults_);
+    }
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  // Scratch may differ between ranks: a tree's leaf needs none.
+  if (auto why = runtime::first_report(world(), mine).text; !why.empty()) return why;
+  bound_.emplace(key_of(p), std::move(b));
+  return {};
+}
+
+std::vector<std::string> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
+  std::vector<std::string> why;
+  for (const auto* p : points) why.push_back(bind_one(*p));
+  return why;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,86 @@
+// What the points of a collective sweep share: buffers, networks and bound algorithms.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bench/collectives/injected_collective.hpp"
+#include "bench/collectives/plan.hpp"
+#include "bench/engine/session.hpp"
+#include "runtime/arena.hpp"
+
+namespace gradmeter::bench {
+
+/// in == out for a call in place.
+struct CollectiveBuffers {
+  std::span<std::byte> in, out;
+};
+
+/// An algorithm ready to be called. `link` is what its bytes go over; null for a vendor's.
+struct BoundCollective {
+  std::unique_ptr<allreduce::Collective> collective;
+  runtime::Transport* link = nullptr;
+  std::string label;  ///< "allreduce ring", for the watchdog
+};
+
+/// What a set of points of one collective needs in memory on a rank.
+struct StageNeeds {
+  std::vector<runtime::TransportKind> transports;  ///< at least one: a vendor's arena is the first one's
+  std::vector<BufferKind> buffers = {};
+  bool out_of_place = false;
+  std::size_t max_bytes = 0;
+  std::size_t scratch_bytes = 0;  ///< of each network's arena
+
+  static StageNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
+  bool has(BufferKind) const;
+  std::size_t buffer_bytes() const;  ///< of one set of buffers
+  std::size_t resident_bytes() const;
+};
+
+/// Collective over the session's world, as are `bind` and the destructor.
+/// Errors: BackendError when memory is short.
+class CollectiveStage {
+ public:
+  /// `faults` outlives it.
+  CollectiveStage(Session&, const NodeMap&, const StageNeeds&, InjectedFaults& faults);
+  ~CollectiveStage();
+  CollectiveStage(const CollectiveStage&) = delete;
+  CollectiveStage& operator=(const CollectiveStage&) = delete;
+
+  CollectiveBuffers buffers(const CollectivePoint&);
+  /// All buffers of this kind, for the plain copy that is the limit of one node.
+  CollectiveBuffers all_buffers(BufferKind);
+  /// Makes every point's algorithm ready; for each point why it cannot be had, empty when it can. The same on all
+  /// ranks. Bindings last over groups; when scratch runs out those of earlier groups are given up, and when that is not
+  /// enough the scratch grows.
+  std::vector<std::string> bind(std::span<const CollectivePoint* const>);
+  BoundCollective& bound(const CollectivePoint&);
+  /// Work of no collective, slowed where that is injected on this rank.
+  std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
+  const allreduce::Shape& shape() const { return shape_; }
+  const runtime::Communicator& world() const { return session_.world(); }
+
+ private:
+  struct Net;
+  using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+  Net& net(const CollectivePoint&);
+  std::string bind_one(const CollectivePoint&);
+
+  Session& session_;
+  StageNeeds needs_;
+  InjectedFaults& faults_;
+  InjectedFaults only_slow_;
+  allreduce::Shape shape_;
+  struct Private {
+    Private(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
+    runtime::PrivateArena arena;
+    CollectiveBuffers buffers;
+  };
+  std::map<BufferKind, std::unique_ptr<Private>> private_;
+  std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
+  std::map<Key, BoundCollective> bound_;
+};
+
+}  // namespace gradmeter::bench

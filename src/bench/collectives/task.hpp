@@ -1,0 +1,51 @@
+// What one contestant does in its turns: the call alone, or the call under a matrix product.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/collectives/call.hpp"
+#include "bench/collectives/row.hpp"
+#include "dataparallel/ranks/engine.hpp"
+
+namespace gradmeter::bench {
+
+class CollectiveTask {
+ public:
+  virtual ~CollectiveTask() = default;
+  /// Times of the iterations that count, equal on all ranks. Collective.
+  virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
+  /// Of the iterations that were kept since this was last asked, for a call of this rank alone [s]: with what it waited
+  /// for the others.
+  std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
+  /// One call, made as the timed ones are. Collective.
+  virtual void call_once() = 0;
+  virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
+  virtual std::string implementation() const { return {}; }
+
+ protected:
+  std::vector<double> own_times_;
+};
+
+/// Blocks of so many calls an iteration, for `Rounds`; a window holds an iteration half as long again as the last
+/// block's median.
+RunBlock blocks_of(CollectiveTask&, std::size_t calls);
+
+std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
+
+/// What an overlapped exchange is made of. `threads`: of the matrix product.
+struct OverlapSetup {
+  Session& session;
+  allreduce::Collective& collective;
+  const char* label;
+  allreduce::Call call;
+  int threads;
+};
+/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both. The product is made about
+/// as long as the exchange. Collective.
+std::unique_ptr<CollectiveTask> make_overlap_task(const Pace&, const OverlapSetup&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,268 @@
+#include "bench/engine/coded_sum.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "allreduce/known_data.hpp"
+#include "compression/error.hpp"
+#include "compression/identities.hpp"
+#include "compression/momentum_correction.hpp"
+#include "compression/randomk.hpp"
+#include "core/format.hpp"
+#include "runtime/agreement.hpp"
+#include "runtime/mpi_collectives.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using compression::Arrives;
+
+constexpr std::size_t piece = std::size_t{1} << 16;
+/// What fp32 loses of a sum of magnitude 1, a summand; four times, since averages and scales are rounded too.
+constexpr double rounding = 4 * 0x1p-24;
+constexpr double deviations = 6;
+
+double as_double(float x) { return static_cast<double>(x); }
+double squared(double x) { return x * x; }
+
+/// What decodes of one encoding of x, of a rank that keeps nothing yet.
+std::vector<float> decoded(const compression::CodecChoice& codec, std::span<const float> x, std::size_t ranks) {
+  std::vector<float> out(x.size());
+  std::vector<std::byte> wire;
+  if (codec.codec) {
+    wire.resize(codec.codec->wire_bytes(x.size()));
+    wire.resize(codec.codec->encode(x, wire.data(), {}));
+    codec.codec->decode(wire, out);
+  } else {
+    const compression::MomentumCorrection correction(codec.parsed);
+    std::vector<float> u(x.size()), v(x.size());
+    wire.resize(correction.encoding().wire_bytes(x.size()));
+    wire.resize(correction.encode(x, ranks, u, v, wire.data()));
+    correction.encoding().decode(wire, out);
+  }
+  return out;
+}
+
+/// Of one rank's contribution, then summed over ranks.
+struct Expected {
+  double mean = 0, variance = 0, root = 0, norm = 0;
+  bool known = false, worst_case = false;
+};
+
+Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> mine) {
+  const auto e = compression::expected_error(t.codec.parsed, mine);
+  const double found = e ? e->mean : 0, deviation = e ? e->deviation : 0;
+  std::array<double, 4> sums{found, squared(deviation), std::sqrt(found), compression::squared_norm(mine)};
+  c.sum(sums);
+  const bool drawn = compression::arrives(t.codec.parsed) == Arrives::all;
+  return {.mean = sums[0],
+          .variance = sums[1],
+          .root = sums[2],
+          .norm = sums[3],
+          .known = e.has_value(),
+          .worst_case = !drawn || (e && e->is_bound)};
+}
+
+/// The most that the sum may be off, squared. Every encoding on the way loses the same share of what it is given as
+/// the first does of the contributions: all that is encoded in one round is at most the longer of the sum and the
+/// contributions, and what was lost before. Errors that are drawn add up as variances, others at worst as lengths.
+double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, double n) {
+  constexpr double margin = 1.25, kurtosis = 8;
+  const double share = e.norm > 0 ? e.mean / e.norm : 0, given = std::max(sum_norm, e.norm);
+  double off = e.worst_case ? squared(e.root) : e.mean;
+  for (std::uint32_t i = 1; i < encodings; ++i) {
+    off = e.worst_case ? squared(std::sqrt(off) + std::sqrt(share) * (std::sqrt(given) + std::sqrt(off)))
+                       : off + share * (given + off);
+  }
+  const double variance = e.worst_case ? 0 : e.variance + kurtosis * squared(off) / std::max(n, 1.0);
+  return margin * off + deviations * std::sqrt(variance);
+}
+
+/// Sums over the elements, with the result multiplied up to a sum.
+struct SumProducts {
+  double lost = 0, exact = 0;                ///< (result - exact)^2, exact^2
+  double result = 0, product = 0;            ///< result^2, result · exact
+  double rest = 0;                           ///< (result - what must arrive)^2
+  double rest_own = 0, rest_own_square = 0;  ///< (result - what must arrive) · the rank's own numbers; squared each
+  double arrives_own = 0;                    ///< what must arrive of this rank · its own numbers
+  std::size_t there = 0;                     ///< elements of the result that are not 0
+};
+
+class SumCheck {
+ public:
+  SumCheck(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result)
+      : c_(c),
+        tensor_(t),
+        result_(result),
+        arrives_(t.encodings == 0 ? Arrives::all : compression::arrives(t.codec.parsed)),
+        mine_(result.size()),
+        own_(result.size()) {
+    draw_worker_gradient(t.seed, c.rank(), mine_);
+    draw_own_gradient(t.seed, c.rank(), own_);
+    if (arrives_ == Arrives::encoded) encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
+    if (arrives_ == Arrives::chosen) {
+      const compression::RandomK chosen(t.codec.parsed);
+      kept_ = chosen.kept(mine_.size());
+      if (t.codec.parsed.parameters.at("scale") == "on") {
+        factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
+      }
+    }
+  }
+
+  CodedSum judge() {
+    for (std::size_t at = 0; at < result_.size(); at += piece) add(at, std::min(piece, result_.size() - at));
+    return {.lost = sums_.lost,
+            .exact = sums_.exact,
+            .fault = runtime::first_report(c_, result_.empty() ? "" : fault()).text};
+  }
+
+ private:
+  void add(std::size_t at, std::size_t n) {
+    const double scale = tensor_.op == allreduce::Op::average ? c_.size() : 1;
+    exact_.assign(mine_.begin() + static_cast<std::ptrdiff_t>(at), mine_.begin() + static_cast<std::ptrdiff_t>(at + n));
+    c_.sum(exact_);
+    if (!encoded_.empty()) {
+      arriving_.assign(encoded_.begin() + static_cast<std::ptrdiff_t>(at),
+                       encoded_.begin() + static_cast<std::ptrdiff_t>(at + n));
+      c_.sum(arriving_);
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const double is = scale * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
+      const bool there = result_[at + i] != 0;
+      const double right = arrives_ == Arrives::encoded  ? arriving_[i]
+                           : arrives_ == Arrives::chosen ? (there ? factor_ * exact : 0)
+                                                         : exact;
+      sums_.lost += squared(is - exact);
+      sums_.exact += squared(exact);
+      sums_.result += squared(is);
+      sums_.product += is * exact;
+      sums_.rest += squared(is - right);
+      sums_.rest_own += (is - right) * own;
+      sums_.rest_own_square += squared((is - right) * own);
+      sums_.arrives_own += as_double(mine_[at + i]) * own;
+      sums_.there += there ? 1 : 0;
+    }
+  }
+
+  std::string fault() {
+    const Expected e = expected_of(c_, tensor_, mine_);
+    // In fp32 each of the ranks' summands is rounded, relative to what has been summed.
+    const double in_fp32 = squared(rounding * factor_ * c_.size()) * std::max(e.norm * c_.size(), sums_.exact);
+    if (tensor_.encodings == 0) return exact_fault(in_fp32);
+    switch (arrives_) {
+      case Arrives::chosen:
+        if (sums_.there < kept_ - kept_ / 10 || sums_.there > kept_) {
+          return fmt::format("{} elements arrived, {} were to", sums_.there, kept_);
+        }
+        return exact_fault(in_fp32);
+      case Arrives::projected:
+        return projection_fault();
+      case Arrives::encoded:
+        return tensor_.encodings == 1 ? exact_fault(in_fp32) : error_fault(e, in_fp32);
+      case Arrives::all:
+        break;
+    }
+    if (auto why = error_fault(e, in_fp32); !why.empty()) return why;
+    return share_fault();
+  }
+
+  std::string exact_fault(double in_fp32) const {
+    if (sums_.rest <= in_fp32) return {};
+    return fmt::format("the sum is off by {:.2g} of its length where only fp32 may round",
+                       std::sqrt(sums_.rest / sums_.exact));
+  }
+
+  std::string error_fault(const Expected& e, double in_fp32) const {
+    if (!e.known) return std::isfinite(sums_.lost) ? "" : "the sum is no number";
+    const double most = most_error(e, tensor_.encodings, sums_.exact, static_cast<double>(mine_.size())) + in_fp32;
+    if (sums_.lost <= most) return {};
+    return fmt::format("error {:.3g}; the codec may lose {:.3g}", sums_.lost / sums_.exact, most / sums_.exact);
+  }
+
+  std::string projection_fault() const {
+    constexpr double allowed = 1e-3;
+    if (sums_.result > 0 && std::fabs(sums_.product - sums_.result) <= allowed * sums_.result) return {};
+    return fmt::format("no projection of the sum: its product with it is {:.4g}, its square {:.4g}", sums_.product,
+                       sums_.result);
+  }
+
+  std::string share_fault() const {
+    constexpr double allowed = 0.25;
+    const double off = sums_.rest_own / sums_.arrives_own;
+    const double deviation = std::sqrt(sums_.rest_own_square) / sums_.arrives_own;
+    if (std::fabs(off) <= allowed + deviations * deviation) return {};
+    return fmt::format("{:.0f} % of rank {}'s contribution is in the sum", 100 * (1 + off), c_.rank());
+  }
+
+  const runtime::Communicator& c_;
+  const CodedTensor& tensor_;
+  std::span<const float> result_;
+  Arrives arrives_;
+  std::vector<float> mine_, own_, encoded_;  ///< the rank's contribution; of it, what nobody else has; what arrives
+  std::size_t kept_ = 0;
+  double factor_ = 1;
+  SumProducts sums_;
+  std::vector<double> exact_, arriving_;  ///< of a piece
+};
+
+CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {
+  const double sum = magnitude_of_sum(t, c.size()), scale = t.op == allreduce::Op::average ? c.size() : 1;
+  const auto n = static_cast<double>(result.size());
+  std::vector<float> given(result.size());
+  draw_coded(t, 0, c.size(), given);
+  CodedSum out;
+  out.exact = n * squared(sum);
+  double aligned = 0;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const double is = (given[i] < 0 ? -scale : scale) * as_double(result[i]);
+    out.lost += squared(is - sum);
+    aligned += is;
+  }
+  // A magnitude that is a rounding below its level falls to the next one with the probability of that rounding.
+  constexpr double few = 3, unlucky = 0x1p-20;
+  const double encodings = t.encodings, in_fp32 = rounding * c.size() * (encodings + 1);
+  const double elements = t.encodings > 0 ? few + unlucky * encodings * n : 0;
+  const double off = std::fabs(aligned - n * sum) / sum, lost = out.lost / squared(sum);
+  const bool right = off <= elements + in_fp32 * n && lost <= elements + squared(in_fp32) * n;
+  if (!right) {
+    out.fault = fmt::format("{:.3g} % of the sum of equal magnitudes is there, of which the codec loses nothing",
+                            100 * aligned / (n * sum));
+  }
+  out.fault = runtime::first_report(c, out.fault).text;
+  return out;
+}
+
+/// Elements that are not what rank 0 holds, over all ranks.
+std::uint64_t count_differing(const runtime::Communicator& c, std::span<const float> result) {
+  std::vector<float> of_root;
+  double differing = 0;
+  for (std::size_t at = 0; at < result.size(); at += piece) {
+    const auto part = result.subspan(at, std::min(piece, result.size() - at));
+    of_root.assign(part.begin(), part.end());
+    runtime::mpi_broadcast(c, {nullptr, reinterpret_cast<std::byte*>(of_root.data()), part.size()}, 0,
+                           runtime::Reduction(core::Element::f32, runtime::Combine::sum), nullptr);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      differing += std::bit_cast<std::uint32_t>(part[i]) != std::bit_cast<std::uint32_t>(of_root[i]) ? 1 : 0;
+    }
+  }
+  return static_cast<std::uint64_t>(c.sum(differing));
+}
+
+void compare_bits(const runtime::Communicator& c, std::span<const float> result, CodedSum& out) {
+  out.same_bits = runtime::same_on_all(c, allreduce::hash_of(std::as_bytes(result)));
+  if (!out.same_bits) out.differing = count_differing(c, result);
+}
+
+}  // namespace
+
+CodedSum check_coded_sum(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {
+  CodedSum out = t.data == CodedData::signs ? check_signs(c, t, result) : SumCheck(c, t, result).judge();
+  out.error = out.exact > 0 ? out.lost / out.exact : out.lost;
+  compare_bits(c, result, out);
+  return out;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,85 @@
+#include "bench/engine/node_map.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// Ranks by node, nodes in the order in which ranks name them first.
+std::vector<std::vector<int>> members_of(std::span<const int> node_of) {
+  std::map<int, std::size_t> places;
+  std::vector<std::vector<int>> members;
+  for (std::size_t r = 0, place = 0; r < node_of.size(); ++r) {
+    if (r == 0 || node_of[r] != node_of[r - 1]) place = places.try_emplace(node_of[r], members.size()).first->second;
+    if (place == members.size()) members.emplace_back();
+    members[place].push_back(static_cast<int>(r));
+  }
+  return members;
+}
+
+/// How many ranks each node gives.
+std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, std::size_t ranks, Placement p) {
+  std::vector<std::size_t> share(members.size(), 0);
+  for (std::size_t left = ranks; left > 0;) {
+    const std::size_t before = left;
+    for (std::size_t n = 0; n < members.size() && left > 0; ++n) {
+      const std::size_t more = std::min({left, members[n].size() - share[n], p == Placement::spread ? 1 : left});
+      share[n] += more;
+      left -= more;
+    }
+    if (left == before) break;  // there are no more
+  }
+  return share;
+}
+
+}  // namespace
+
+std::string_view name(Placement p) { return p == Placement::packed ? "packed" : "spread"; }
+
+std::span<const Placement> placements() {
+  static constexpr std::array all{Placement::packed, Placement::spread};
+  return all;
+}
+
+int NodeMap::nodes() const { return static_cast<int>(members_of(node_of).size()); }
+
+int NodeMap::ranks_per_node() const {
+  std::size_t most = 0;
+  for (const auto& m : members_of(node_of)) most = std::max(most, m.size());
+  return static_cast<int>(most);
+}
+
+std::string NodeMap::mapping() const { return fake ? fmt::format("fake:{}", fmt::join(node_of, ",")) : ""; }
+
+std::vector<int> NodeMap::ranks_for(int ranks, Placement p) const {
+  const auto members = members_of(node_of);
+  const auto share = shares(members, static_cast<std::size_t>(ranks), p);
+  std::vector<int> out;
+  out.reserve(static_cast<std::size_t>(ranks));
+  for (std::size_t n = 0; n < members.size(); ++n) {
+    out.insert(out.end(), members[n].begin(), members[n].begin() + static_cast<std::ptrdiff_t>(share[n]));
+  }
+  return out;
+}
+
+NodeMap NodeMap::of(std::span<const int> ranks) const {
+  NodeMap out{.node_of = {}, .fake = fake};
+  for (const int r : ranks) out.node_of.push_back(node_of[static_cast<std::size_t>(r)]);
+  return out;
+}
+
+NodePlaces::NodePlaces(std::span<const int> node_of) {
+  for (std::size_t r = 0; r < node_of.size(); ++r) {
+    if (node_of[r] == static_cast<int>(r)) nodes_.push_back(node_of[r]);
+  }
+}
+
+std::size_t NodePlaces::of(int node) const {
+  return static_cast<std::size_t>(std::ranges::lower_bound(nodes_, node) - nodes_.begin());
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,60 @@
+#include "bench/engine/run_info.hpp"
+
+#include <time.h>  // clock_gettime
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+#include "bench/engine/version.hpp"
+#include "core/format.hpp"
+#include "kernels/library.hpp"
+#include "runtime/cuda_adapter.hpp"
+#include "runtime/environment.hpp"
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  const std::size_t n = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return std::string(text.data(), n);
+}
+
+std::string new_run_id() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  const auto ns = static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+  return fmt::format("{:016x}", ns);
+}
+
+}  // namespace
+
+core::RunInfo describe_process(const runtime::HostFacts& host, std::string command) {
+  const auto cuda = runtime::read_cuda();
+  core::RunInfo i;
+  i.run_id = new_run_id();
+  i.time = utc_now();
+  i.command = std::move(command);
+  i.version = version();
+  i.commit = commit();
+  i.hosts = {host.hostname};
+  i.mapping = std::string("0");
+  i.mpi = runtime::MpiSession::library_version();
+  i.cpu = host.cpu_model;
+  i.binding = host.binding;
+  i.cores_per_node = static_cast<std::int64_t>(std::max<std::size_t>(1, host.available_units));
+  i.memory_bytes_per_node = static_cast<std::int64_t>(host.memory_bytes);
+  i.libraries = runtime::library_versions();
+  i.libraries.merge(kernels::library_versions());
+  i.environment = runtime::named_environment();
+  for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
+  i.fingerprint = runtime::machine_fingerprint(host, i.mpi, runtime::accelerator_names(cuda));
+  return i;
+}
+
+}  // namespace gradmeter::bench

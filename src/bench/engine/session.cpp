@@ -1,0 +1,95 @@
+#include "bench/engine/session.hpp"
+
+#include <algorithm>
+
+#include "allreduce/known_data.hpp"
+#include "bench/engine/run_info.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// "0-1,2-3": which ranks are on which node, nodes by their lowest rank.
+std::string mapping_text(const std::vector<int>& node_of) {
+  std::string out;
+  std::size_t first = 0;
+  for (std::size_t r = 1; r <= node_of.size(); ++r) {
+    if (r < node_of.size() && node_of[r] == node_of[first]) continue;
+    out += fmt::format("{}{}{}", out.empty() ? "" : ",", first, r - 1 > first ? fmt::format("-{}", r - 1) : "");
+    first = r;
+  }
+  return out;
+}
+
+/// One name a node, nodes by their lowest rank. Only the first rank of each node says its name.
+std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, const runtime::Communicator& node,
+                                        const std::string& hostname) {
+  const auto leaders = world.split(node.rank() == 0 ? 0 : -1, world.rank());
+  std::string joined;
+  if (!leaders.is_null()) joined = fmt::format("{}", fmt::join(leaders.all_gather_text(hostname), "\n"));
+  joined = world.broadcast_text(joined);
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= joined.size();) {
+    const std::size_t end = std::min(joined.find('\n', at), joined.size());
+    out.push_back(joined.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command)
+    : signals_(signals), world_(runtime::Communicator::world()), host_(runtime::read_host()) {
+  watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
+  signals_.describe_with([this] { return watchdog_->describe(); });
+  const runtime::Communicator node = world_.split_by_node();
+  map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
+  places_.emplace(map_.node_of);
+  // A launcher may bind each rank to cores of its own: the node gives the job all of them together.
+  const double bound = node.sum(static_cast<double>(host_.available_units));
+  const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
+  cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
+  memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
+  describe(std::move(command), node);
+}
+
+Session::~Session() { signals_.describe_with({}); }
+
+void Session::describe(std::string command, const runtime::Communicator& node) {
+  auto& i = run_info_;
+  i = describe_process(host_, std::move(command));
+  i.run_id = world_.broadcast_text(i.run_id);
+  i.time = world_.broadcast_text(i.time);
+  i.fingerprint = world_.broadcast_text(i.fingerprint);
+  i.ranks = world_.size();
+  i.nodes = map_.nodes();
+  i.hosts = hosts_of_nodes(world_, node, host_.hostname);
+  i.mapping = mapping_text(map_.node_of);
+  i.cores_per_node = cores_per_node_;
+}
+
+std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
+
+const std::string& Session::host_of(int rank) const {
+  return run_info_.hosts.at(places_->of(map_.node_of.at(static_cast<std::size_t>(rank))));
+}
+
+void Session::stop_if_interrupted(const runtime::Communicator& c) const {
+  if (const double seen = c.max(signals_.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
+}
+
+NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {
+  const auto& world = s.world();
+  if (!fake.empty()) {
+    if (fake.size() != static_cast<std::size_t>(world.size())) {
+      throw core::UsageError(fmt::format("--fake-nodes names {} nodes for {} ranks; give one number for each rank",
+                                         fake.size(), world.size()));
+    }
+    return {.node_of = fake, .fake = true};
+  }
+  return s.map();
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,75 @@
+// What every experiment over ranks needs: the world, this host, who watches over it.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/engine/node_map.hpp"
+#include "core/result.hpp"
+#include "core/units.hpp"
+#include "runtime/activity.hpp"
+#include "runtime/host.hpp"
+#include "runtime/mpi.hpp"
+#include "runtime/signals.hpp"
+#include "runtime/watchdog.hpp"
+
+namespace gradmeter::bench {
+
+/// Collective. Made after MPI is up; lives until the end of the program.
+class Session {
+ public:
+  /// `signals` was made before MPI started. timeout: how long a rank may be silent.
+  Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const runtime::Communicator& world() const { return world_; }
+  runtime::Activity& activity() { return activity_; }
+  const runtime::HostFacts& host() const { return host_; }
+  /// What heads this run in the result file. The same on every rank but for the host.
+  const core::RunInfo& run_info() const { return run_info_; }
+  /// Of what is drawn at random once a run, such as the calls that are checked while timing: the same on every rank.
+  std::uint64_t run_seed() const;
+  bool is_root() const { return world_.rank() == 0; }
+  /// Cores that this rank's node gives to the job (the least of all nodes).
+  int cores_per_node() const { return cores_per_node_; }
+  /// The node of every rank of the world, numbered by lowest rank.
+  const NodeMap& map() const { return map_; }
+  /// Those that a point of so many ranks takes, in the order of its communicator: the same on every rank.
+  std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
+  NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
+  /// Ranks on the fullest node of such a point, and how many nodes it spans.
+  int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
+  int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
+  /// The host of a rank of the world. Cost: O(log nodes).
+  const std::string& host_of(int rank) const;
+  std::size_t memory_per_node() const { return memory_per_node_; }
+
+  /// A signal that this rank has seen, or 0. Not collective.
+  int pending_signal() const { return signals_.pending(); }
+  /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
+  void stop_if_interrupted(const runtime::Communicator& c) const;
+
+ private:
+  void describe(std::string command, const runtime::Communicator& node);
+
+  runtime::SignalWatch& signals_;
+  runtime::Communicator world_;
+  runtime::Activity activity_;
+  runtime::HostFacts host_;
+  std::unique_ptr<runtime::Watchdog> watchdog_;
+  NodeMap map_;
+  std::optional<NodePlaces> places_;
+  int cores_per_node_ = 1;
+  std::size_t memory_per_node_ = 0;
+  core::RunInfo run_info_;
+};
+
+/// The nodes that the session's ranks are on, or the fake ones (by rank).
+/// Errors: UsageError when there is not one fake node for each rank.
+NodeMap find_nodes(const Session&, const std::vector<int>& fake);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,48 @@
+// One kernel on all ranks at once: made ready, checked, timed.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/engine/rounds.hpp"
+#include "bench/kernels/row.hpp"
+#include "kernels/cases/kernel_case.hpp"
+
+namespace gradmeter::bench {
+
+/// Collective over `c` in each call. Errors: Interrupted.
+class KernelBenchmark {
+ public:
+  /// `sets`: operand sets that calls rotate through.
+  KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
+                  std::uint64_t seed);
+
+  /// Why it could not be made, or its check not be done, on some rank; empty: it was. `inject_error`: on this rank one
+  /// element is made wrong first.
+  std::string prepare();
+  std::string check(double flops_at_most, bool inject_error, KernelFindings&);
+  /// One timed call, the slowest rank's [s]; it says how many calls one sample is to have. `warm`: a check ran before.
+  double probe(bool warm);
+  /// Samples until the rule or the budget ends them; the probe is the warm-up's first and, where the budget allows no
+  /// other, the only sample.
+  void measure(const core::StoppingRule&, double seconds, bool bounded, KernelFindings&);
+
+ private:
+  std::string everywhere(const std::string& mine) const;
+  std::vector<double> run_block(std::size_t samples, bool keep);
+  double sample();
+  RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
+  void gather(KernelFindings&) const;
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  const KernelPoint& point_;
+  int threads_;
+  std::size_t sets_, next_ = 0, calls_ = 1;
+  std::uint64_t seed_;
+  std::unique_ptr<kernels::KernelCase> kernel_case_;
+  double probe_s_ = 0, own_probe_s_ = 0;
+  core::Blocks times_;  ///< this rank's samples
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,126 @@
+#include "bench/kernels/limits.hpp"
+
+#include <algorithm>
+
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/peak.hpp"
+#include "kernels/roofline.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using kernels::Precision;
+using kernels::Problem;
+
+constexpr core::Seconds budget{0.15};
+
+/// The best rate of one square product, run until the budget ends, twice at least: the first call costs more.
+double best_rate(const Problem& p) {
+  const auto kernel_case = kernels::make_kernel_case(p, {});
+  double best = 0;
+  const double start = runtime::host_clock();
+  for (int calls = 0; calls < 2 || runtime::host_clock() - start < budget.value / 4; ++calls) {
+    const double begin = runtime::host_clock();
+    kernel_case->run(0);
+    best = std::max(best, flops(p) / (runtime::host_clock() - begin));
+  }
+  return best;
+}
+
+/// Over sizes that suit one core and many; larger ones only while a call is short.
+double best_product(Precision precision) {
+  double best = 0;
+  for (const bool packed : {false, true}) {
+    for (const std::size_t side : {256u, 512u, 1024u, 2048u}) {
+      const Problem p{.shape = kernels::GemmShape{.m = side, .n = side, .k = side, .packed = packed},
+                      .precision = precision};
+      if (!kernels::kernel_case_refusal(p).empty()) break;
+      if (best > 0 && flops(p) / best > budget.value) break;
+      best = std::max(best, best_rate(p));
+    }
+  }
+  return best;
+}
+
+/// A copy reads and writes.
+double traffic(std::size_t bytes) { return 2 * kernels::measure_copy_bandwidth(bytes, budget).value; }
+
+}  // namespace
+
+KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel& level) {
+  KernelBound b{.peak = peak, .rate = level.rate};
+  if (!(peak.value > 0) || !(level.rate.value > 0)) return b;
+  const double compute = flops / peak.value, moved = bytes / level.rate.value;
+  b.seconds = std::max(compute, moved);
+  b.name = compute >= moved ? "compute" : level.name == "memory" ? "memory" : "cache";
+  return b;
+}
+
+KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threads, int ranks_per_node)
+    : session_(s), c_(c), threads_(threads), ranks_per_node_(ranks_per_node) {
+  kernels::set_compute_threads(threads);
+  const auto least = [&](std::size_t bytes) { return static_cast<std::size_t>(slowest(static_cast<double>(bytes))); };
+  const std::size_t l2 = least(s.host().l2_bytes);
+  last_cache_ = std::max(l2, least(s.host().l3_bytes));
+  const std::size_t l3 = last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node));  // it is shared
+  const runtime::Computing note(s.activity(), "copies");
+  c.barrier();
+  if (l2 > 0) {  // a cache of each core: its rate on one thread, as many times as there are threads
+    kernels::set_compute_threads(1);
+    levels_.push_back({"L2", l2 * static_cast<std::size_t>(threads), {slowest(threads * traffic(l2 / 4))}});
+    kernels::set_compute_threads(threads);
+  }
+  c.barrier();
+  if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
+  c.barrier();
+  levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
+  raise_nearer_levels();
+}
+
+double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
+
+core::FlopsPerSecond KernelLimits::peak(Precision precision) {
+  const auto known = peaks_.find(precision);
+  if (known != peaks_.end()) return known->second;
+  return peaks_[precision] = {measure_peak(precision)};
+}
+
+double KernelLimits::measure_peak(Precision precision) {
+  kernels::set_compute_threads(threads_);
+  c_.barrier();
+  const runtime::Computing note(session_.activity(), "peak product");
+  double mine = best_product(precision);
+  if (precision == Precision::fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
+  return slowest(mine);
+}
+
+/// The ranks of a node share its last cache, and together exceed it as STREAM asks.
+double KernelLimits::measure_memory() {
+  constexpr std::size_t at_least = std::size_t{16} << 20;
+  const std::size_t array =
+      std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node_)));
+  return slowest(kernels::measure_memory(budget, array).best().value);
+}
+
+/// What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
+void KernelLimits::raise_nearer_levels() {
+  for (std::size_t i = levels_.size() - 1; i-- > 0;) {
+    levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);
+  }
+}
+
+void KernelLimits::measure_again(const KernelBound& b, Precision precision) {
+  const bool compute = b.name == "compute";
+  double& known = compute ? peaks_.at(precision).value : levels_.back().rate.value;
+  known = std::max(known, compute ? measure_peak(precision) : measure_memory());
+  raise_nearer_levels();
+}
+
+const MemoryLevel& KernelLimits::level(bool cold, std::size_t resident_bytes) const {
+  if (cold) return levels_.back();
+  return *std::ranges::find_if(levels_, [&](const MemoryLevel& l) { return l.bytes >= resident_bytes; });
+}
+
+}  // namespace gradmeter::bench

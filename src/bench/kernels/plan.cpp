@@ -1,0 +1,122 @@
+#include "bench/kernels/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/problems/problem_text.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Factor;
+using kernels::Problem;
+
+/// The key is all that is set.
+std::string key(const KernelPoint& p) { return to_factors(p, {}).key(); }
+
+bool passes(const KernelFactors& f, const Problem& p) {
+  return f.passes.empty() || std::ranges::find(f.passes, p.pass) != f.passes.end();
+}
+
+/// The shapes of one chosen problem: its own, or one for each batch.
+std::vector<KernelPoint> shapes_of(const KernelFactors& f, const ChosenProblem& chosen) {
+  KernelPoint p{.problem = chosen.problem, .training = chosen.training};
+  if (auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape)) gemm->packed |= f.packed;
+  if (f.batches.empty()) return {p};
+  std::vector<KernelPoint> out;
+  for (const std::size_t batch : f.batches) {
+    const auto shape = kernels::with_batch(p.problem.shape, batch);
+    if (!shape) {
+      throw core::UsageError(fmt::format("--sweep batch: {} has no batch dimension; leave {} out of --op",
+                                         kernels::problem_text(p.problem.shape), name(p.problem.operation())));
+    }
+    p.problem.shape = *shape;
+    p.batch = batch;
+    out.push_back(p);
+  }
+  return out;
+}
+
+void refuse_nothing_left(const KernelFactors& f) {
+  if (f.problems.empty()) throw core::UsageError("there are no problems: give another --op or --set, or --problems");
+  throw core::UsageError(fmt::format("none of {} problems is left by --filter and --pass; one of them is {} {}",
+                                     f.problems.size(), kernels::problem_text(f.problems.front().problem.shape),
+                                     name(f.problems.front().problem.pass)));
+}
+
+}  // namespace
+
+std::string_view name(CacheState c) { return c == CacheState::hot ? "hot" : "cold"; }
+
+ProblemFilter::ProblemFilter(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    if (end > at) conditions_.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+bool ProblemFilter::matches(const Problem& p) const {
+  const std::string all = fmt::format("{} {} {}", kernels::problem_text(p.shape), name(p.pass), p.application);
+  const std::string values = fmt::format(",{},", text(p.shape));
+  return std::ranges::all_of(conditions_, [&](const std::string& c) {
+    // A whole value: n=16 is not n=160.
+    if (c.find('=') != std::string::npos) return values.find(fmt::format(",{},", c)) != std::string::npos;
+    return all.find(c) != std::string::npos;
+  });
+}
+
+std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
+  std::vector<KernelPoint> out;
+  std::set<std::string> known;
+  for (const ChosenProblem& chosen : f.problems) {
+    if (!passes(f, chosen.problem) || !f.filter.matches(chosen.problem)) continue;
+    for (KernelPoint& p : shapes_of(f, chosen)) {
+      const auto own = std::vector{p.problem.precision};
+      for (const auto precision : f.precisions.empty() ? own : f.precisions) {
+        for (const CacheState cache : f.caches) {
+          p.problem.precision = precision;
+          p.cache = cache;
+          if (known.insert(key(p)).second) out.push_back(p);
+        }
+      }
+    }
+  }
+  if (out.empty()) refuse_nothing_left(f);
+  return out;
+}
+
+core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
+  core::Factors f;
+  f[Factor::ranks] = std::int64_t{at.ranks};
+  f[Factor::nodes] = std::int64_t{at.nodes};
+  f[Factor::ranks_per_node] = std::int64_t{at.ranks_per_node};
+  f[Factor::threads] = std::int64_t{at.threads};
+  f[Factor::device] = std::string("cpu");
+  f[Factor::problem] = kernels::problem_text(p.problem.shape);
+  f[Factor::pass] = std::string(name(p.problem.pass));
+  f[Factor::precision] = std::string(name(p.problem.precision));
+  f[Factor::cache] = std::string(name(p.cache));
+  if (p.batch > 0) f[Factor::batch_per_rank] = static_cast<std::int64_t>(p.batch);
+  return f;
+}
+
+std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t last_cache_bytes) {
+  if (cache == CacheState::hot) return 1;
+  constexpr std::size_t unknown_cache = std::size_t{64} << 20, most = 1u << 14;
+  const std::size_t together = 2 * (last_cache_bytes > 0 ? last_cache_bytes : unknown_cache);
+  return std::clamp<std::size_t>(together / std::max<std::size_t>(1, set_bytes) + 1, 2, most);
+}
+
+std::size_t kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes) {
+  const std::size_t set = kernels::kernel_case_bytes(p.problem);
+  const std::size_t doubles = 8 / storage_bytes(p.problem.precision);  // the check's copies, in sets
+  const std::size_t copies = operand_sets(p.cache, set, last_cache_bytes) + doubles;
+  constexpr double most = 0x1p62;  // absurd shapes must not become small numbers
+  return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,97 @@
+#include "bench/kernels/row.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Point;
+
+std::string at_rank(const KernelFindings& f, int rank) {
+  return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
+}
+
+void refuse(Point& row, core::Status status, std::string why) {
+  row.status = status;
+  row.reason = std::move(why);
+}
+
+/// Beyond its interval.
+bool is_under_bound(const KernelFindings& f) {
+  return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
+}
+
+void fill_rates(const KernelFindings& f, double seconds, Point& row) {
+  auto& m = row.metrics;
+  const double work = full_flops(f.point.problem);
+  m[Metric::flops_per_s] = flops(f.point.problem) / seconds;
+  m[Metric::full_flops_per_s] = work / seconds;
+  m[Metric::bytes_per_s] = bytes(f.point.problem) / seconds;
+  if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
+  if (!(f.bound.seconds > 0)) return;
+  m[Metric::peak_flops_per_s] = f.bound.peak.value;
+  if (!f.bound.certain && is_under_bound(f)) return;  // it was no limit
+  m[Metric::limit_s] = f.bound.seconds;
+  m[Metric::limit] = std::string(f.bound.name);
+  m[Metric::roofline] = f.bound.seconds / seconds;
+}
+
+/// How ranks differ: known on rank 0, whose row is kept.
+void fill_ranks(const KernelFindings& f, core::Metrics& m) {
+  if (f.medians.empty()) return;
+  const auto [least, most] = std::ranges::minmax(f.medians);
+  if (least > 0) m[Metric::ranks_spread] = most / least;
+  if (const auto late = straggler(f.medians)) fill_slowest(*late, f.host_of(*late), m);
+}
+
+}  // namespace
+
+void fill_kernel_check(const KernelFindings& f, Point& row) {
+  if (!f.checks) return;
+  const KernelChecks& c = *f.checks;
+  row.metrics[Metric::error] = c.error;
+  if (c.wrong_rank >= 0) {
+    return refuse(row, core::Status::wrong,
+                  fmt::format("an element is {:.3g} times as far off as rounding may put it{}", c.worst,
+                              at_rank(f, c.wrong_rank)));
+  }
+  if (c.zero_share > most_zeros) {
+    refuse(row, core::Status::mistrusted, fmt::format("{:.0f} % of the result are zeros", 100 * c.zero_share));
+  }
+}
+
+bool beats_bound(const KernelFindings& f) { return f.bound.certain && is_under_bound(f); }
+
+void fill_kernel_times(const KernelFindings& f, Point& row) {
+  auto& m = row.metrics;
+  row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
+  core::Summary time = core::summarise(f.times);
+  time.stop = f.stop;
+  m[Metric::time_s] = time;
+  if (time.median > 0) fill_rates(f, time.median, row);
+  fill_ranks(f, m);
+  m[Metric::calls_per_sample] = static_cast<std::int64_t>(f.calls);
+  m[Metric::operand_sets] = static_cast<std::int64_t>(f.sets);
+  m[Metric::warmup_s] = f.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_samples);
+  m[Metric::oversubscribed] = f.oversubscribed;
+  m[Metric::implementation] = f.implementation;
+  fill_noise(f.noise, row);
+  if (beats_bound(f)) {
+    refuse(row, core::Status::mistrusted,
+           fmt::format("faster than the {} of this run allows, measured twice: one of the two is wrong; measure again",
+                       f.bound.name == "compute" ? "best product" : "memory"));
+  }
+}
+
+void fill_published(const std::string& set, core::Seconds time, Point& row) {
+  if (!(time.value > 0)) return;
+  row.metrics[Metric::published] = set;
+  row.metrics[Metric::published_time_s] = time.value;
+}
+
+}  // namespace gradmeter::bench

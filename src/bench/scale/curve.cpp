@@ -1,0 +1,228 @@
+#include "bench/scale/curve.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+
+RankGroup& RankGroups::of(const ScalePoint& p) {
+  auto ranks = session_.ranks_for(p.ranks, p.placement.value_or(Placement::packed));
+  const auto it = rank_groups_.find(ranks);
+  if (it != rank_groups_.end()) return it->second;
+  const auto& world = session_.world();
+  const auto place = std::find(ranks.begin(), ranks.end(), world.rank());
+  RankGroup c{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
+              .clock = {},
+              .limits = {}};
+  if (!c.active.is_null()) c.clock.emplace(c.active);
+  return rank_groups_.emplace(std::move(ranks), std::move(c)).first->second;
+}
+
+StepLimits& RankGroups::limits(RankGroup& c, int threads) {
+  return c.limits.try_emplace(threads, session_, c.active, threads).first->second;
+}
+
+namespace {
+
+/// Without the blocks of disturbed turns, where others are enough: of all points alike, so that none is favoured.
+Measurement undisturbed(const Measurement& m, const MachineState& s) {
+  Measurement out = m.without(s.disturbed);
+  return out.blocks.size() < core::fewest_blocks ? m : out;
+}
+
+/// One point while it takes its turns. On ranks that sit out it only keeps step with the others.
+class StepBenchmark {
+ public:
+  StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
+                const MeasureOptions& o)
+      : session_(s), rank_group_(rank_groups.of(p.point)), point_(p) {
+    take_turn([&] {
+      training_.emplace(s, rank_group_.active, data, p.config);
+      check_ = training_->check_exchange();
+      if (!check_.fault.empty()) return wrong(check_.fault);
+      progress_pause_ = training_->pause_progress();
+      limits_ = &rank_groups.limits(rank_group_, p.point.threads);
+      demand_ = training_->demand();
+      limits_->round(demand_);
+      meter_.emplace(s, rank_group_.active, *rank_group_.clock, o, source());
+      meter_->warm_up();
+    });
+    share_status();
+  }
+
+  bool is_wrong() const { return point_.row.status == core::Status::wrong; }
+
+  /// Collective over the world. True: it has enough.
+  bool round() {
+    int stop = 0;
+    take_turn([&] {
+      limits_->round(demand_);
+      noise_.begin();
+      stop = static_cast<int>(meter_->round());
+      noise_.end();
+      if (!meter_->result().fault.empty()) wrong(meter_->result().fault);
+    });
+    share_status();
+    return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
+  }
+
+  /// Collective over the world: ends the training and fills the row, if it has blocks enough. cut: why it ended if it
+  /// had not enough.
+  void finish(const MachineState& state, core::Stop cut) {
+    take_turn([&] { finish_active(state, cut); }, false);
+    share_status();
+  }
+
+ private:
+  bool active() const { return !rank_group_.active.is_null(); }
+
+  /// Between blocks nobody's mail is looked at, so that other points are measured undisturbed.
+  StepMeter::Source source() {
+    return {.prepare = [this] { training_->prepare(step_ % training_->steps_per_epoch()); },
+            .step = [this]() -> const dataparallel::StepRecord& {
+              training_->step(step_++ % training_->steps_per_epoch());
+              sample_steps();
+              return training_->record();
+            },
+            .begin_block = [this] { progress_pause_.reset(); },
+            .end_block = [this] { progress_pause_ = training_->pause_progress(); },
+            .verify_next = [this] { training_->verify_next(); },
+            .verdict = [this] { return training_->verdict(); },
+            .period = training_->period(),
+            .lock_step = !training_->is_client_server(),
+            .seed = session_.run_seed()};
+  }
+
+  void sample_steps() {
+    if (!training_->layout().trains()) return;
+    steps_.times.push_back(training_->record().step.length());
+    for (const auto& w : training_->record().waits) steps_.waits[std::string(w.label)] += w.when.length();
+  }
+
+  /// Ranks that sit out sleep until the turn is over.
+  template <class Work>
+  void take_turn(Work work, bool heeds_signals = true) {
+    std::optional<runtime::Pause> sitting_out;
+    if (active()) {
+      work();
+    } else {
+      sitting_out.emplace(session_.activity());
+    }
+    session_.world().sleeping_barrier();
+    if (heeds_signals) session_.stop_if_interrupted(session_.world());
+  }
+
+  /// The first reason stays: what comes after may be its consequence.
+  void wrong(std::string reason) {
+    if (is_wrong()) return;
+    point_.row.status = core::Status::wrong;
+    point_.row.reason = std::move(reason);
+  }
+
+  void finish_active(const MachineState& state, core::Stop cut) {
+    const Noise noise = noise_.over(rank_group_.active);
+    const bool crowded =
+        session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
+            (point_.point.threads + training_->helper_threads()) >
+        session_.cores_per_node();
+    progress_pause_.reset();
+    const bool agree = training_->weights_agree();
+    const TrainingTotals totals = training_->finish();
+    if (meter_) {
+      point_.measured = undisturbed(meter_->result(), state);
+      if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
+      count_between_nodes(totals);
+      fill_row(
+          {.point = point_.point,
+           .training = *training_,
+           .measurement = point_.measured,
+           .bound = limits_->bound(demand_),
+           .noise = noise,
+           .totals = totals,
+           .steps = steps_,
+           .oversubscribed = crowded,
+           .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
+           .error = check_.error},
+          point_.row);
+    }
+    if (!agree) wrong("ranks hold different weights after synchronous steps");
+    meter_.reset();
+    training_.reset();  // its memory is for those still measuring
+  }
+
+  /// Who sends what to whom is fixed where no algorithm chooses it: then what crossed the nodes had to.
+  void count_between_nodes(const TrainingTotals& totals) {
+    const auto communication = point_.point.strategy->info().communication;
+    const bool is_fixed = communication == dataparallel::CommunicationPattern::client_server ||
+                          communication == dataparallel::CommunicationPattern::messages;
+    if (!is_fixed || !totals.bytes_known || totals.steps == 0) return;
+    const auto placement = point_.point.placement.value_or(Placement::packed);
+    const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals.steps);
+    demand_.least.node = static_cast<double>(totals.bytes_between_nodes) / nodes / steps;
+  }
+
+  void share_status() {
+    point_.row.status =
+        static_cast<core::Status>(session_.world().broadcast_value(static_cast<int>(point_.row.status)));
+  }
+
+  Session& session_;
+  RankGroup& rank_group_;
+  CurvePoint& point_;
+  StepLimits* limits_ = nullptr;
+  StepDemand demand_;
+  ExchangeCheck check_;
+  std::optional<Training> training_;
+  Training::ProgressPause progress_pause_;
+  std::optional<StepMeter> meter_;
+  StepSamples steps_;
+  NoiseSampler noise_;
+  std::size_t step_ = 0;
+};
+
+/// The canary of all ranks that any point of the curve takes; null on others.
+Canary* canary_of(Session& s, RankGroups& rank_groups, const std::deque<CurvePoint>& points) {
+  const auto& widest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
+                         return a.point.ranks < b.point.ranks;
+                       })->point;
+  RankGroup& rank_group = rank_groups.of(widest);
+  if (!rank_group.active.is_null() && !rank_group.canary)
+    rank_group.canary = std::make_unique<Canary>(s, rank_group.active);
+  return rank_group.canary.get();
+}
+
+void take_turns(std::deque<StepBenchmark>& benchmarks, MachineMonitor& monitor, std::size_t least_blocks) {
+  for (bool all_have_enough = false; !all_have_enough;) {
+    all_have_enough = true;
+    for (auto& c : benchmarks) {
+      if (!c.is_wrong() && !c.round()) all_have_enough = false;
+    }
+    monitor.round();
+    all_have_enough = monitor.is_over() || (all_have_enough && monitor.has_enough(least_blocks));
+  }
+}
+
+}  // namespace
+
+void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& data, std::deque<CurvePoint>& points,
+                   const MeasureOptions& o) {
+  std::deque<StepBenchmark> benchmarks;
+  MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(),
+                         {o.rule.budget.value * static_cast<double>(points.size())});
+  std::exception_ptr interrupted;
+  try {
+    for (auto& p : points) benchmarks.emplace_back(s, rank_groups, data, p, o);
+    take_turns(benchmarks, monitor, o.rule.min_blocks);
+  } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
+    interrupted = std::current_exception();
+    if (benchmarks.size() < points.size()) throw;
+  }
+  const MachineState state = monitor.state();
+  for (auto& c : benchmarks) c.finish(state, interrupted ? core::Stop::interrupted : core::Stop::budget);
+  if (interrupted) std::rethrow_exception(interrupted);
+}
+
+}  // namespace gradmeter::bench

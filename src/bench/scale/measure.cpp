@@ -1,0 +1,257 @@
+#include "bench/scale/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/random.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::Decomposition;
+using dataparallel::StepRecord;
+
+constexpr double never = -1e300;
+
+StepParts parts_of(const Decomposition& d, bool lock_step) {
+  return {.compute = d.compute,
+          .communication = d.communication,
+          .exposed = d.exposed,
+          .overlap = d.overlap,
+          .wait = lock_step ? d.skew : d.waited,
+          .handling = lock_step ? 0 : d.handled,
+          .encode = d.encode,
+          .decode = d.decode};
+}
+
+constexpr std::array all_parts{&StepParts::compute, &StepParts::communication, &StepParts::exposed, &StepParts::overlap,
+                               &StepParts::wait,    &StepParts::handling,      &StepParts::encode,  &StepParts::decode};
+
+double median_of(std::span<const Decomposition> samples, double Decomposition::*part) {
+  std::vector<double> values;
+  for (const auto& s : samples) values.push_back(s.*part);
+  return values.empty() ? 0 : core::median(values);
+}
+
+StepParts median_parts(std::span<const StepParts> samples) {
+  StepParts out;
+  for (const auto part : all_parts) {
+    std::vector<double> values;
+    for (const auto& s : samples) values.push_back(s.*part);
+    out.*part = values.empty() ? 0 : core::median(values);
+  }
+  return out;
+}
+
+/// The mean step of one sample.
+Decomposition mean(std::span<const Decomposition> steps) {
+  Decomposition sum;
+  const auto n = static_cast<double>(steps.size());
+  for (const auto& d : steps) {
+    for (const auto part :
+         {&Decomposition::step, &Decomposition::compute, &Decomposition::communication, &Decomposition::exposed,
+          &Decomposition::overlap, &Decomposition::skew, &Decomposition::encode, &Decomposition::decode,
+          &Decomposition::waited, &Decomposition::handled}) {
+      sum.*part += d.*part / n;
+    }
+    sum.bytes_known &= d.bytes_known;
+    sum.bytes_sent += d.bytes_sent;
+    sum.bytes_due += d.bytes_due;
+  }
+  return sum;
+}
+
+}  // namespace
+
+/// What this rank did in a block: `period` steps for each sample, in order.
+struct StepMeter::Taken {
+  std::vector<StepRecord> steps;
+  std::vector<double> late;  ///< of each sample: not 0 where this rank missed its window
+};
+
+StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
+                     const MeasureOptions& o, Source source)
+    : c_(c),
+      clock_(clock),
+      source_(std::move(source)),
+      pacer_(o.cadence, c, clock),
+      // Who takes turns hears signals between them, on all ranks of the world: also on those that sit out.
+      rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
+              {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
+              [this](std::size_t samples, bool keep) { return run_block(samples, keep); }) {}
+
+void StepMeter::warm_up() {
+  rounds_.warm_up();
+  result_.warmup_s = rounds_.warmup_s();
+  result_.warmup_samples = rounds_.warmup_iterations();
+  result_.dropped = 0;
+}
+
+core::Stop StepMeter::round() {
+  result_.stop = rounds_.round();
+  const double doubt = clock_.pair_uncertainty();
+  const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
+  result_.wait_known = doubt == 0 || doubt < wait;
+  return result_.stop;
+}
+
+std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
+  // A check costs a step's time: it is worth one where blocks are kept, and stands where nobody can foresee it.
+  std::optional<std::size_t> verified;
+  if (keep) verified = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
+  pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
+  source_.begin_block();
+  const Taken taken = take(samples, verified);
+  source_.end_block();
+  if (verified) {
+    ++result_.verified;
+    if (auto fault = source_.verdict(); result_.fault.empty()) result_.fault = std::move(fault);
+  }
+  auto own = decompose_all(taken);
+  auto late = taken.late;
+  c_.max(late);
+  std::vector<double> times;
+  for (std::size_t i = 0, kept = 0; i < late.size(); ++i) {
+    if (late[i] > 0) {
+      ++result_.dropped;
+      continue;
+    }
+    own[kept++] = own[i];
+    times.push_back(own[kept - 1].step);
+  }
+  own.resize(times.size());
+  if (times.empty()) return times;
+  StepBlock block = source_.lock_step ? in_lock_step(own) : at_own_pace(own, times);
+  if (source_.lock_step) c_.max(times);
+  block.step = core::median(times);
+  block.round = blocks_begun_ - 1;
+  if (!keep) return times;
+  result_.times.add(times);
+  result_.blocks.push_back(std::move(block));
+  result_.bytes_right &= c_.all(std::all_of(
+      own.begin(), own.end(), [](const Decomposition& d) { return !d.bytes_known || d.bytes_sent == d.bytes_due; }));
+  return times;
+}
+
+StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
+  Taken t;
+  t.steps.reserve(samples * source_.period);
+  for (std::size_t i = 0; i <= samples; ++i) {
+    if (verified == i) {
+      source_.verify_next();
+      take_sample(t, false);
+    }
+    if (i < samples) take_sample(t, true);
+  }
+  return t;
+}
+
+void StepMeter::take_sample(Taken& t, bool kept) {
+  double late = 0;
+  for (std::size_t k = 0; k < source_.period; ++k) {
+    source_.prepare();
+    if (!pacer_.next()) late = 1;
+    const StepRecord& record = source_.step();
+    if (kept) t.steps.push_back(record);
+  }
+  if (kept) t.late.push_back(late);
+}
+
+/// When the last rank started each call, in this rank's clock; calls of a step are aligned by their number. Some
+/// strategies communicate every so many steps, and not all ranks alike: what a step has not, never starts.
+std::vector<double> StepMeter::last_starts(const Taken& t) const {
+  if (!source_.lock_step) return {};  // where ranks go their own pace, a call has no last starter
+  std::size_t calls = 0;
+  for (const auto& r : t.steps) calls = std::max(calls, r.calls.size());
+  calls = static_cast<std::size_t>(c_.max(static_cast<double>(calls)));
+  std::vector<double> starts(t.steps.size() * calls, never);
+  for (std::size_t i = 0; i < t.steps.size(); ++i) {
+    for (std::size_t k = 0; k < t.steps[i].calls.size(); ++k) {
+      starts[i * calls + k] = clock_.model().reference(t.steps[i].calls[k].completion.started);
+    }
+  }
+  c_.max(starts);
+  for (double& s : starts) s = clock_.model().local(s);
+  return starts;
+}
+
+std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
+  const auto starts = last_starts(t);
+  const std::size_t calls = t.steps.empty() ? 0 : starts.size() / t.steps.size();
+  std::vector<Decomposition> steps;
+  for (std::size_t i = 0; i < t.steps.size(); ++i) {
+    steps.push_back(decompose(t.steps[i], std::span(starts).subspan(i * calls, calls)));
+  }
+  std::vector<Decomposition> samples;
+  for (std::size_t i = 0; i < steps.size(); i += source_.period) {
+    samples.push_back(mean(std::span(steps).subspan(i, source_.period)));
+  }
+  return samples;
+}
+
+/// What the first rank knows of each.
+void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
+  struct Mine {
+    double compute, wait;
+  };
+  const auto wait = source_.lock_step ? &Decomposition::skew : &Decomposition::waited;
+  const auto all = c_.gather_value(Mine{median_of(own, &Decomposition::compute), median_of(own, wait)});
+  for (const auto& m : all) {
+    b.compute.push_back(m.compute);
+    b.wait.push_back(m.wait);
+  }
+  b.longest = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
+  b.longest = c_.broadcast_value(b.longest);
+}
+
+StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
+  StepBlock b;
+  note_ranks(own, b);
+  std::vector<StepParts> mine;
+  for (const auto& d : own) mine.push_back(parts_of(d, true));
+  b.parts = c_.broadcast_value(median_parts(mine), b.longest);
+  return b;
+}
+
+/// The i-th sample of all workers together. With weights of 1/step the mean of the steps is their harmonic mean, and
+/// the means of the parts add up to it as the parts of one rank do to its step.
+StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector<double>& times) const {
+  StepBlock b;
+  note_ranks(own, b);
+  constexpr std::size_t fields = 2 + all_parts.size();
+  std::vector<double> sums(own.size() * fields, 0.0);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (own[i].step <= 0) continue;
+    const double weight = 1 / own[i].step;
+    const StepParts parts = parts_of(own[i], false);
+    double* at = &sums[i * fields];
+    *at++ = 1;
+    *at++ = weight;
+    for (const auto part : all_parts) *at++ = weight * parts.*part;
+  }
+  c_.sum(sums);
+  std::vector<StepParts> samples;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const double* at = &sums[i * fields];
+    const double workers = *at++, weight = *at++;
+    times[i] = weight > 0 ? workers / weight : 0;
+    StepParts& parts = samples.emplace_back();
+    for (const auto part : all_parts) parts.*part = weight > 0 ? *at++ / weight : 0;
+  }
+  b.parts = median_parts(samples);
+  return b;
+}
+
+Measurement Measurement::without(std::span<const std::size_t> rounds) const {
+  Measurement kept = *this;
+  kept.times = {};
+  kept.blocks.clear();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (std::binary_search(rounds.begin(), rounds.end(), blocks[i].round)) continue;
+    kept.times.add(times.block(i));
+    kept.blocks.push_back(blocks[i]);
+  }
+  return kept;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,108 @@
+// Repeats a step on all ranks until its time is known well enough. Knows samples, not topics.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/engine/rounds.hpp"
+#include "dataparallel/probe.hpp"
+#include "runtime/cadence.hpp"
+
+namespace gradmeter::bench {
+
+struct MeasureOptions {
+  runtime::Cadence cadence = runtime::Cadence::barrier;
+  core::StoppingRule rule;
+  std::size_t warmup_min = 5;  ///< samples, never zero
+  core::Seconds warmup_budget{1};
+};
+
+/// Where the time of a step went [s]. In lock step: of the rank that computed longest in the block. Elsewhere: of all
+/// workers, each weighted by its steps per second, so that the parts and the harmonic mean of the steps are one figure.
+struct StepParts {
+  double compute = 0, communication = 0, exposed = 0, overlap = 0;
+  double wait =
+      0;  ///< of the exposed part, for peers that had not begun the call; without lock step all standing still
+  double handling = 0;  ///< without lock step: of messages, by the workers' own threads
+  double encode = 0, decode = 0;
+};
+
+/// One block of samples. The ranks' own figures are known to the first rank only.
+struct StepBlock {
+  std::size_t round = 0;  ///< kept blocks and those without samples, counted
+  double step = 0;  ///< median over the samples of the slowest rank's time; without lock step the harmonic mean [s]
+  StepParts parts = {};
+  int longest = 0;                   ///< the rank that computed longest
+  std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
+  std::vector<double> wait = {};  ///< by rank, likewise: what the others wait for a slow one, and no part of the step
+};
+
+struct Measurement {
+  core::Blocks times;             ///< of the samples
+  std::vector<StepBlock> blocks;  ///< as many
+  core::Stop stop = core::Stop::none;
+  double warmup_s = 0;  ///< first-use costs: connections, page faults; kept out of the samples
+  std::size_t warmup_samples = 0;
+  std::size_t dropped = 0;   ///< samples that missed their window
+  std::size_t verified = 0;  ///< steps whose exchange was checked, and which are no samples
+  bool wait_known = true;    ///< false: clocks are less sure of each other than the wait is long
+  bool bytes_right = true;   ///< every rank sent what its schedule's messages add up to
+  std::string fault;         ///< what a check found wrong; empty: nothing
+
+  /// Without the blocks of these rounds, in growing order.
+  Measurement without(std::span<const std::size_t> rounds) const;
+};
+
+/// Measures one kind of step in rounds, so that several kinds can take turns: what the machine does to one of them for
+/// a while, it does to all. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is
+/// reduced in O(log ranks). Errors: Interrupted when any rank has seen a signal.
+class StepMeter {
+ public:
+  /// What is measured on this rank.
+  struct Source {
+    std::function<void()> prepare;  ///< loads the next batch: before the ranks meet and the clock is read
+    std::function<const dataparallel::StepRecord&()> step;
+    std::function<void()> begin_block = [] {},
+                          end_block = [] {};  ///< between them no rank may call MPI, unless in lock step
+    /// The exchange of the next step that has one is to be checked; what the checks since the last call found, empty:
+    /// nothing wrong. Collective; `verdict` after `end_block`.
+    std::function<void()> verify_next = [] {};
+    std::function<std::string()> verdict = [] { return std::string(); };
+    /// Steps between two like ones: a strategy that exchanges every 16th step takes 16 for a sample, their mean.
+    std::size_t period = 1;
+    /// All ranks do the same step at the same time; else a sample is the harmonic mean of the ranks' times of their
+    /// i-th steps (a rank that only serves has none): the rate at which all together take samples.
+    bool lock_step = true;
+    std::uint64_t seed = 1;  ///< of the place in each block where a step is checked
+  };
+  StepMeter(Session&, const runtime::Communicator& c, runtime::SharedClock&, const MeasureOptions&, Source);
+  StepMeter(const StepMeter&) = delete;
+  StepMeter& operator=(const StepMeter&) = delete;
+
+  void warm_up();
+  /// Two discarded samples, then a block of about 100 ms. Stop::none: another round is wanted.
+  core::Stop round();
+  const Measurement& result() const { return result_; }
+
+ private:
+  struct Taken;
+  struct Sum;
+  std::vector<double> run_block(std::size_t samples, bool keep);
+  Taken take(std::size_t samples, std::optional<std::size_t> verified);
+  void take_sample(Taken&, bool kept);
+  std::vector<double> last_starts(const Taken&) const;
+  std::vector<dataparallel::Decomposition> decompose_all(const Taken&) const;
+  StepBlock in_lock_step(std::span<const dataparallel::Decomposition>) const;
+  StepBlock at_own_pace(std::span<const dataparallel::Decomposition>, std::vector<double>& times) const;
+  void note_ranks(std::span<const dataparallel::Decomposition>, StepBlock&) const;
+
+  const runtime::Communicator& c_;
+  runtime::SharedClock& clock_;
+  Source source_;
+  runtime::Pacer pacer_;
+  Measurement result_;
+  Rounds rounds_;
+  std::uint64_t blocks_begun_ = 0;
+};
+
+}  // namespace gradmeter::bench

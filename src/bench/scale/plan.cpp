@@ -1,0 +1,260 @@
+#include "bench/scale/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::StrategyPtr;
+
+std::vector<int> with_one_rank(std::vector<int> ranks) {
+  ranks.push_back(1);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+std::vector<StrategyPtr> with_control(const std::vector<StrategyPtr>& asked) {
+  std::vector<StrategyPtr> out{dataparallel::find_strategy("independent")};
+  for (const auto& s : asked) {
+    if (s->name != out.front()->name) out.push_back(s);
+  }
+  return out;
+}
+
+/// Every point with every value.
+template <class T, class Set>
+std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::vector<T>& values, Set set) {
+  std::vector<ScalePoint> out;
+  for (const auto& p : points) {
+    for (const T& v : values) set(out.emplace_back(p), v);
+  }
+  return out;
+}
+
+/// Does it make a difference which ranks are taken?
+bool matters(const NodeMap& map, int ranks) {
+  if (ranks == 1 || ranks >= map.ranks()) return false;
+  return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
+}
+
+TrainingConfig config_of(const ScalePoint& p) {
+  return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
+}
+
+/// Weak scaling: the batch of a worker stays; strong: that of all workers together.
+ScalePoint with_batches(ScalePoint p) {
+  try {
+    const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
+    if (p.scaling == Scaling::strong) {
+      if (p.batch_global % workers != 0) {
+        p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
+                                   workers == static_cast<std::size_t>(p.ranks) ? "ranks" : "workers");
+      }
+      p.batch_per_rank = std::max<std::size_t>(1, p.batch_global / workers);
+    } else {
+      p.batch_global = p.batch_per_rank * workers;
+    }
+  } catch (const core::UsageError& e) {
+    p.impossible = e.what();
+  }
+  return p;
+}
+
+class Planner {
+ public:
+  explicit Planner(const ScaleFactors& f)
+      : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
+
+  std::vector<ScalePoint> plan() {
+    std::vector<ScalePoint> curves{{}};
+    curves = cross(curves, f_.models, [](auto& p, const auto& v) { p.model = v; });
+    curves = cross(curves, f_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
+    curves = cross(curves, f_.accumulates, [](auto& p, auto v) { p.accumulate = v; });
+    curves = cross(curves, f_.threads, [](auto& p, auto v) { p.threads = v; });
+    curves = cross(curves, f_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
+    for (auto& base : curves) {
+      base.curve = curves_++;
+      curve(base);
+    }
+    return std::move(points_);
+  }
+
+ private:
+  void curve(const ScalePoint& base) {
+    for (const int ranks : ranks_) {
+      std::vector<ScalePoint> at{base};
+      at.front().ranks = ranks;
+      if (matters(f_.map, ranks)) at = cross(at, f_.placements, [](auto& p, auto v) { p.placement = v; });
+      if (ranks > 1) {
+        at = cross(at, f_.meshes, [](auto& p, const auto& v) { p.mesh = v; });
+        at = cross(at, f_.scalings, [](auto& p, auto v) { p.scaling = v; });
+      }
+      for (const auto& p : at) each_strategy(p);
+    }
+  }
+
+  void each_strategy(ScalePoint p) {
+    std::set<std::string> had;  // without servers two may be one
+    for (const auto& s : strategies_) {
+      p.strategy = p.ranks == 1 ? s->alone() : s;
+      if (!had.insert(p.strategy->name).second) continue;
+      const ScalePoint settled = with_batches(p);
+      const auto all = each_exchange(settled);
+      points_.insert(points_.end(), all.begin(), all.end());
+    }
+  }
+
+  std::vector<ScalePoint> each_exchange(ScalePoint p) const {
+    if (!fits(p)) return {p};
+    const auto communication = p.strategy->info().communication;
+    if (communication == dataparallel::CommunicationPattern::client_server)
+      p.cadence = runtime::Cadence::none;  // a barrier would make them keep step
+    if (!exchanges(config_of(p), layout_of(config_of(p), p.ranks, 0))) return {p};
+    const Applies applies = factors_of(communication);
+    std::vector<ScalePoint> all{p};
+    if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
+    if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = v; });
+    if (applies.overlap) all = cross(all, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
+    if (applies.bucket) all = cross(all, f_.buckets, [](auto& q, auto v) { q.bucket_bytes = v; });
+    return with_transports(all);
+  }
+
+  /// Automatic ones as what they come to, each once.
+  std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
+    const bool known = p.ranks <= f_.map.ranks();
+    const auto placement = p.placement.value_or(Placement::packed);
+    const int packed = known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
+    std::vector<Overlap> out;
+    for (const Overlap asked : f_.overlaps) {
+      const auto o = resolve(asked, p.strategy->info().communication, {p.threads, packed, f_.cores_per_node});
+      if (std::find(out.begin(), out.end(), o) == out.end()) out.push_back(o);
+    }
+    return out;
+  }
+
+  std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
+    std::vector<ScalePoint> out;
+    for (const auto& p : points) {
+      // A vendor chooses its own way.
+      const bool free = !p.algorithm || !p.algorithm->is_vendor();
+      const auto more =
+          free ? cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; }) : std::vector<ScalePoint>{p};
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return out;
+  }
+
+  static bool fits(const ScalePoint& p) {
+    try {
+      (void)layout_of(config_of(p), p.ranks, 0);
+      return true;
+    } catch (const core::UsageError&) {
+      return false;
+    }
+  }
+
+  const ScaleFactors& f_;
+  std::vector<int> ranks_;
+  std::vector<StrategyPtr> strategies_;
+  std::vector<ScalePoint> points_;
+  std::size_t curves_ = 0;
+};
+
+ScalePoint without_exchange(ScalePoint p) {
+  p.algorithm = nullptr;
+  p.codec = nullptr;
+  p.overlap.reset();
+  p.bucket_bytes.reset();
+  p.transport.reset();
+  return p;
+}
+
+std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
+  using enum dataparallel::TransportKind;
+  return runtime::name(t == automatic ? (one_node ? shm : hybrid) : t);
+}
+
+}  // namespace
+
+std::string_view name(Scaling s) { return s == Scaling::weak ? "weak" : "strong"; }
+
+ScalePoint alone_of(ScalePoint p) {
+  if (p.scaling == Scaling::strong) p.batch_per_rank = p.batch_global;
+  p.batch_global = p.batch_per_rank;
+  p.ranks = 1;
+  p.placement.reset();
+  p.scaling.reset();
+  p.mesh = {};
+  p.strategy = p.strategy->alone();
+  return without_exchange(p);
+}
+
+ScalePoint baseline_of(ScalePoint p) { return control_of(alone_of(std::move(p))); }
+
+ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
+  if (ranks_per_node == 1) return baseline_of(std::move(p));
+  p.ranks = ranks_per_node;
+  p.placement.reset();
+  if (matters(world, ranks_per_node)) p.placement = Placement::packed;
+  return control_of(std::move(p));
+}
+
+ScalePoint control_of(ScalePoint p) {
+  p.cadence = p.control_cadence;
+  p.strategy = dataparallel::find_strategy("independent");
+  return with_batches(without_exchange(p));  // ranks that serve train under the control
+}
+
+Applies factors_of(const ScalePoint& p) {
+  const bool codec = p.overlap && factors_of(p.strategy->info().communication).codec;  // who has codecs has overlap
+  return {.algorithm = p.algorithm != nullptr,
+          .codec = codec,
+          .transport = p.transport.has_value(),
+          .overlap = p.overlap.has_value(),
+          .bucket = p.bucket_bytes.has_value()};
+}
+
+std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }
+
+core::Factors to_factors(const ScalePoint& p, const Session& session, const std::string& interconnect) {
+  using core::Factor;
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  core::Factors f;
+  const NodeMap map = session.map_for(p.ranks, p.placement.value_or(Placement::packed));
+  f[Factor::ranks] = integer(p.ranks);
+  f[Factor::nodes] = integer(map.nodes());
+  f[Factor::ranks_per_node] = integer(map.ranks_per_node());
+  if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
+  if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
+  f[Factor::model] = p.model;
+  f[Factor::batch_per_rank] = integer(p.batch_per_rank);
+  f[Factor::batch_global] = integer(p.batch_global);
+  if (p.accumulate > 1) f[Factor::accumulate] = integer(p.accumulate);
+  if (p.mesh.replica_ranks() > 1) f[Factor::mesh] = (p.impossible.empty() ? p.mesh.complete(p.ranks) : p.mesh).text();
+  f[Factor::threads] = integer(p.threads);
+  f[Factor::precision] = std::string("fp32");
+  f[Factor::strategy] = p.strategy->name;
+  f[Factor::device] = std::string("cpu");
+  // A barrier before each step would make them keep step.
+  if (p.strategy->info().communication != dataparallel::CommunicationPattern::client_server)
+    f[Factor::cadence] = std::string(name(p.cadence));
+  f[Factor::reduction] = std::string(
+      p.strategy->info().communication == dataparallel::CommunicationPattern::client_server ? "harmonic" : "max");
+  if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
+  if (p.algorithm) {
+    f[Factor::algorithm] = p.algorithm->name;
+    f[Factor::op] = std::string("avg");
+  }
+  if (factors_of(p).codec) f[Factor::codec] = p.codec ? p.codec->name : "none";
+  if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
+  if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
+  if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, map.nodes() == 1));
+  return f;
+}
+
+}  // namespace gradmeter::bench

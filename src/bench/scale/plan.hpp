@@ -1,0 +1,82 @@
+// Which points a scaling sweep has: the factors that were asked for, their controls, and nothing twice.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/engine/session.hpp"
+#include "bench/train/layout.hpp"
+#include "core/result.hpp"
+#include "runtime/cadence.hpp"
+
+namespace gradmeter::bench {
+
+/// weak: the batch per rank stays; strong: the batch of all ranks together stays.
+enum class Scaling { weak, strong };
+std::string_view name(Scaling);
+
+/// What the user asked for; each list is a factor.
+struct ScaleFactors {
+  std::vector<std::string> models;  ///< canonical
+  std::vector<std::size_t> batches;
+  std::vector<int> ranks;
+  std::vector<Placement> placements{Placement::packed};
+  std::vector<std::size_t> accumulates{1};
+  std::vector<dataparallel::MeshShape> meshes{{}};
+  std::vector<dataparallel::StrategyPtr> strategies;
+  std::vector<allreduce::AlgorithmPtr> algorithms;
+  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
+  std::vector<Overlap> overlaps;
+  std::vector<std::size_t> buckets;
+  std::vector<dataparallel::TransportKind> transports;
+  std::vector<Scaling> scalings;
+  std::vector<int> threads;
+  std::vector<runtime::Cadence> cadences;
+  std::string interconnect;  ///< a label for what the ranks are joined by; may be empty
+  NodeMap map = {};          ///< of the world: where placements differ; empty: all ranks are on one node
+  int cores_per_node = 1;    ///< what automatic overlap goes by
+};
+
+/// One point. A factor that does not apply is empty.
+struct ScalePoint {
+  std::string model = {};
+  int ranks = 1;
+  std::optional<Placement> placement = {};  ///< empty where every placement takes the same ranks
+  std::size_t batch_per_rank = 1;           ///< of a worker
+  std::size_t batch_global = 1;
+  std::size_t accumulate = 1;
+  dataparallel::MeshShape mesh = {};  ///< as asked for; at one rank: data
+  int threads = 1;
+  runtime::Cadence cadence = runtime::Cadence::barrier;
+  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for: a strategy may refuse to keep step
+  dataparallel::StrategyPtr strategy = {};
+  std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
+  allreduce::AlgorithmPtr algorithm = {};
+  compression::CodecChoicePtr codec = {};  ///< null: none
+  std::optional<Overlap> overlap = {};
+  std::optional<std::size_t> bucket_bytes = {};
+  std::optional<dataparallel::TransportKind> transport = {};
+  std::size_t curve = 0;        ///< points of one curve are measured in turn
+  std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
+};
+
+/// Which factors mean something at this point; the others' values are null in its row.
+Applies factors_of(const ScalePoint&);
+
+/// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
+ScalePoint baseline_of(ScalePoint);
+/// The same strategy on one rank.
+ScalePoint alone_of(ScalePoint);
+/// `independent` on the ranks of one full node.
+ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
+/// `independent` at the same factors.
+ScalePoint control_of(ScalePoint);
+
+/// Baselines first: 1 rank before more, `independent` before what is compared with it. Control points that were not
+/// asked for are added: 1 rank, and `independent` at every rank count.
+std::vector<ScalePoint> plan_scale(const ScaleFactors&);
+
+/// What the row says of the point: automatic choices are resolved, factors that do not apply are null.
+core::Factors to_factors(const ScalePoint&, const Session&, const std::string& interconnect);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,170 @@
+#include "bench/scale/row.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+/// Are there ranks to speak with, and does the strategy?
+bool communicates(const ScalePoint& p) { return p.strategy->communicates() && p.ranks > 1; }
+
+/// Median over the blocks.
+double median_of(const Measurement& m, double StepParts::*part) {
+  std::vector<double> values;
+  for (const auto& b : m.blocks) values.push_back(b.parts.*part);
+  return values.empty() ? 0 : core::median(values);
+}
+
+void fill_times(const ScaleFindings& f, Point& row) {
+  auto& m = row.metrics;
+  const auto samples = f.measurement.times.samples();
+  row.raw_times_s.assign(samples.begin(), samples.end());
+  core::Summary time = core::summarise(f.measurement.times);
+  time.stop = f.measurement.stop;
+  m[Metric::time_s] = time;
+  m[Metric::compute_s] = median_of(f.measurement, &StepParts::compute);
+  m[Metric::samples_per_s] = static_cast<double>(f.point.batch_global) / time.median;
+  m[Metric::time_per_sample_s] = time.median / static_cast<double>(f.point.batch_global);
+  m[Metric::flops_per_s] = f.training.model().step_flops(f.point.batch_per_rank) / time.median;
+  m[Metric::warmup_s] = f.measurement.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.measurement.warmup_samples);
+  fill_blocks(f.blocks, m);
+  m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
+  m[Metric::oversubscribed] = f.oversubscribed;
+  if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
+  if (!communicates(f.point)) return;
+  m[Metric::comm_s] = median_of(f.measurement, &StepParts::communication);
+  m[Metric::exposed_union_s] = median_of(f.measurement, &StepParts::exposed);
+  m[Metric::overlap_s] = median_of(f.measurement, &StepParts::overlap);
+  if (f.point.codec) {
+    m[Metric::encode_s] = median_of(f.measurement, &StepParts::encode);
+    m[Metric::decode_s] = median_of(f.measurement, &StepParts::decode);
+  }
+  if (f.error) m[Metric::error] = *f.error;
+}
+
+void fill_bytes(const ScaleFindings& f, Point& row) {
+  if (!communicates(f.point)) return;
+  fill_totals(f.totals, row);
+  if (f.measurement.bytes_right) return;
+  row.status = core::Status::wrong;
+  row.reason = "bytes sent differ from the schedule's messages";
+}
+
+}  // namespace
+
+void fill_row(const ScaleFindings& f, Point& row) {
+  if (f.measurement.blocks.empty()) {
+    row.status = core::Status::failed;
+    row.reason = "no iteration met its window; use another cadence";
+    return;
+  }
+  fill_times(f, row);
+  fill_bytes(f, row);
+  fill_waits(f.steps, row.metrics);
+  fill_observations(f.totals.observed, f.totals.seconds, row.metrics);
+  fill_noise(f.noise, row);
+  fill_bound(f.bound, row);
+}
+
+namespace {
+
+double rate_of_a_rank(const Point& p) {
+  return p.metrics.number(Metric::samples_per_s) /
+         static_cast<double>(std::get<std::int64_t>(p.factors[Factor::ranks]));
+}
+
+void fill_baseline(const Point& base, core::Metrics& m) {
+  m[Metric::baseline_time_s] = base.metrics.number(Metric::time_s);
+  m[Metric::baseline_ranks] = std::int64_t{1};
+  m[Metric::baseline_batch] = base.factors[Factor::batch_per_rank];
+}
+
+void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Point& row) {
+  auto& m = row.metrics;
+  const double efficiency = rate_of_a_rank(row) / rate_of_a_rank(base);
+  m[Metric::efficiency] = efficiency;
+  if (p.ranks == 1 && !p.strategy->communicates()) return;  // it is the base
+  // The speeds' ratio is the efficiency, but for ranks that serve and take no samples.
+  const double share = efficiency / c.speed.value;
+  m[Metric::efficiency_ci95_low] = c.speed.low * share;
+  m[Metric::efficiency_ci95_high] = c.speed.high * share;
+  // On one rank nothing is exchanged: only the order of the updates differs, and may well be the faster one.
+  const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
+  if (!comparable || !(c.speed.low * share > 1)) return;
+  if (p.scaling == Scaling::strong) {
+    row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
+    return;
+  }
+  row.status = core::Status::mistrusted;
+  row.reason = fmt::format("{:.0f} % of one rank's rate, beyond the interval: the base was measured in a worse state",
+                           100 * efficiency);
+}
+
+/// Waiting and wire time cannot be told apart where clocks are less sure than the wait: then wire has both.
+void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& m) {
+  m[Metric::interference_s] = c.interference.value;
+  if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
+  m[Metric::wire_s] = c.wire.value + (measured.wait_known ? 0 : c.wait.value);
+}
+
+void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes& c, Point& row) {
+  auto& m = row.metrics;
+  m[Metric::contention_s] = c.contention.value;
+  m[Metric::straggle_s] = c.straggle.value;
+  if (p.strategy->communicates()) {
+    m[Metric::exposed_s] = c.exposed.value;
+    m[Metric::exposed_ci95_low] = c.exposed.low;
+    m[Metric::exposed_ci95_high] = c.exposed.high;
+  }
+  // The ranks that share a model send each other something in any strategy.
+  if (p.strategy->communicates() || p.mesh.replica_ranks() > 1) fill_exchange(measured, c, m);
+  m[Metric::other_s] = c.other.value;
+  if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
+}
+
+bool is_crowded(const core::Metrics& m) {
+  const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
+  return crowded && *crowded;
+}
+
+/// How much of a step the machine's state may explain: 0 where nothing noticeable went on beside the run.
+double unsteadiness(const core::Metrics& m) {
+  constexpr double noticeable = 0.05;
+  const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
+  // Threads that outnumber the cores wait for each other: that is the point's own doing.
+  const double delay = is_crowded(m) ? 0 : known(Metric::noise_run_delay);
+  const double kept = std::max(known(Metric::noise_steal), delay);
+  const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);
+  if (!disturbed && !(kept > noticeable)) return 0;
+  return std::max(kept, disturbed ? 1 / m.number(Metric::steadiness) - 1 : 0);
+}
+
+}  // namespace
+
+void compare_row(const ScalePoint& p, const References& to, const Measurement& measured, Point& row) {
+  auto& m = row.metrics;
+  if (to.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(to.node->row);
+  if (to.alone)
+    m[Metric::self_speedup] = m.number(Metric::samples_per_s) / to.alone->row.metrics.number(Metric::samples_per_s);
+  if (!to.base || !to.control) return;
+  const double step = m.number(Metric::time_s), base = to.base->row.metrics.number(Metric::time_s);
+  // Strong scaling's fair share of one rank's step is 1/P of it.
+  ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
+  blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
+  blocks.lock_step = p.strategy->info().communication != dataparallel::CommunicationPattern::client_server;
+  const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
+  fill_baseline(to.base->row, m);
+  fill_efficiency(p, to.base->row, c, row);
+  if (p.ranks > 1) fill_causes(p, measured, c, row);
+  m[Metric::bound_by] = bound_by(c, step, is_crowded(m), unsteadiness(m));
+}
+
+}  // namespace gradmeter::bench

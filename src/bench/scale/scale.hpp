@@ -1,0 +1,57 @@
+// The main job: scaling curves of real training steps, with their controls and their explanation.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/scale/measure.hpp"
+#include "bench/scale/plan.hpp"
+#include "core/injection.hpp"
+#include "core/result_file.hpp"
+
+namespace gradmeter::bench {
+
+struct ScaleOptions {
+  ScaleFactors factors;
+  core::StoppingRule rule;
+  std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
+  std::string optimizer = "sgd";
+  std::uint64_t seed = 1;
+  core::Injection injection = {};  ///< played in every point, and in its factors
+  std::string data_directory;      ///< empty: the built-in digits
+  std::size_t learn_samples = 0;   ///< after so many, and in the time the control takes for them, accuracy is taken
+};
+
+/// One rank of a point: medians over the blocks [s].
+struct RankTimes {
+  int rank = 0;
+  std::string host = {};
+  double compute = 0, control_compute = 0;
+  double wait = 0;  ///< for ranks that had not begun a call: the straggle of another, seen from this side
+};
+
+/// What becomes of points. Called on rank 0 only.
+struct ScaleListener {
+  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
+  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
+  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  /// Of a new row with more than one rank.
+  std::function<void(const core::Point&, std::span<const RankTimes>)> ranks = {};
+};
+
+/// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured
+/// again and serve as baselines; the same on every rank.
+/// Errors: Interrupted; WrongResult is not thrown: such points have status wrong, and the number of them is returned.
+std::size_t run_scale(Session&, const ScaleOptions&, const std::map<std::string, core::Point>& finished,
+                      const ScaleListener&);
+
+/// For --dry-run: what each point needs. Needs no ranks.
+struct PointEstimate {
+  ScalePoint point;
+  std::size_t bytes_per_rank = 0;
+  double seconds_at_most = 0;
+};
+std::vector<PointEstimate> estimate_scale(const ScaleOptions&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,207 @@
+#include "bench/train/layout.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/buckets.hpp"
+#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/part_sums.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::CommunicationPattern;
+using dataparallel::GroupSums;
+
+constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena may take
+
+/// What a codec does in training before it encodes.
+std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
+  if (!factors_of(c, l).codec || !c.codec) return {};
+  if (compression::clip_of(c.codec) > 0 && l.mesh.replica_ranks() > 1) {
+    return fmt::format("{} clips by the norm of all tensors, and with mesh {} no rank has them all; leave out clip",
+                       c.codec->label, l.mesh.text());
+  }
+  if (c.strategy->info().communication == CommunicationPattern::client_server &&
+      compression::warm_up_steps(c.codec->parsed) > 0) {
+    return fmt::format("{}: servers have no density warm-up; leave out warmup, or take the strategy sync",
+                       c.codec->label);
+  }
+  return {};
+}
+
+std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
+  if (!c.algorithm) return {};
+  if (!c.codec || c.strategy->info().communication != CommunicationPattern::all_reduce)
+    return c.algorithm->refusal(shape);
+  if (auto why = dataparallel::codec_refusal(c.codec, c.optimizer); !why.empty()) return why;
+  const allreduce::CodedRequest request{.codec = *c.codec,
+                                        .algorithm = *c.algorithm,
+                                        .shape = shape,
+                                        .options = {.max_bytes = m.element_count() * sizeof(float)}};
+  if (auto why = allreduce::codec_refusal(request, allreduce::CollectiveKind::all_reduce, {}); !why.empty()) return why;
+  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  return allreduce::tensor_layout_refusal(request, all.front().parts);
+}
+
+}  // namespace
+
+allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
+  std::vector<int> nodes;
+  for (int d = 0; d < l.mesh.data; ++d) {
+    auto at = l.place;
+    at.data = d;
+    nodes.push_back(node_of[static_cast<std::size_t>(l.mesh.rank(at))]);
+  }
+  return allreduce::shape_of(nodes);
+}
+
+std::string_view name(Overlap o) {
+  constexpr std::array<std::string_view, 3> names{"none", "bucketed", "auto"};
+  return names.at(static_cast<std::size_t>(o));
+}
+
+Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
+  if (o != Overlap::automatic) return o;
+  // A thread without a core takes one from a computation, and all ranks wait for the rank that lost it.
+  return s == CommunicationPattern::client_server || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+}
+
+dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
+  return {.bucket_bytes = bucket_bytes,
+          .overlap = overlap == Overlap::bucketed,
+          .optimizer = optimizer,
+          .codec = factors_of(strategy->info().communication).codec ? codec : nullptr,
+          .seed = seed};
+}
+
+Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
+  Layout l{.mesh = c.mesh.complete(ranks)};
+  l.place = l.mesh.place(rank);
+  l.workers = c.strategy->make(c.strategy_options())->workers(l.mesh.data);
+  if (l.workers >= 1) return l;
+  throw core::UsageError(
+      fmt::format("the servers of {} leave no worker among the {} ranks of a data axis: start more ranks",
+                  c.strategy->name, l.mesh.data));
+}
+
+std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
+  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece));
+}
+
+Applies factors_of(CommunicationPattern s) {
+  const bool buckets = s == CommunicationPattern::all_reduce || s == CommunicationPattern::blocks;
+  return {.algorithm = buckets || s == CommunicationPattern::collectives,
+          .codec = s == CommunicationPattern::all_reduce || s == CommunicationPattern::client_server,
+          .transport = s != CommunicationPattern::nothing,
+          .overlap = buckets || s == CommunicationPattern::client_server,
+          .bucket = buckets};
+}
+
+Applies factors_of(const TrainingConfig& c, const Layout& l) {
+  Applies found = exchanges(c, l) ? factors_of(c.strategy->info().communication) : Applies{};
+  if (found.algorithm && c.algorithm && c.algorithm->is_vendor()) found.transport = false;  // it chooses its own way
+  found.transport |= l.mesh.replica_ranks() > 1;
+  return found;
+}
+
+Applies& Applies::operator|=(const Applies& o) {
+  algorithm |= o.algorithm, codec |= o.codec, transport |= o.transport, overlap |= o.overlap, bucket |= o.bucket;
+  return *this;
+}
+
+core::Value bucket_factor(std::size_t bytes) {
+  if (bytes == automatic_bucket) return std::string("auto");
+  return static_cast<std::int64_t>(bytes);
+}
+
+bool shares_norms(const TrainingConfig& c, const Layout& l) {
+  return l.mesh.tensor > 1 && dataparallel::make_optimizer(c.optimizer, {})->needs_whole_tensors();
+}
+
+bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
+
+bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
+  if (c.strategy->info().communication == CommunicationPattern::client_server) return true;
+  return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
+}
+
+std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> node_of) {
+  try {
+    const Layout l = layout_of(c, static_cast<int>(node_of.size()), 0);
+    const auto m = sized_model(c, l, d);
+    if (c.batch_per_rank % c.accumulate != 0) {
+      return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
+    }
+    const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
+    const auto strategy = c.strategy->make(c.strategy_options());
+    if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
+    if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
+    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+
+namespace {
+
+/// Of the parts of one copy of the model, the most of each [bytes].
+struct LargestPart {
+  std::size_t parameters = 0, strategy = 0, norms = 0, largest_norms = 0;
+  model::PeerNeeds peers = {};
+};
+LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
+  const auto strategy = c.strategy->make(c.strategy_options());
+  LargestPart most;
+  for (int r = 0; r < l.mesh.replica_ranks(); ++r) {
+    l.place = l.mesh.place(r);
+    const auto m = sized_model(c, l, d);
+    const auto needs = m->peer_needs();
+    most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
+    most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
+    const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
+    const int ranks = std::max(l.mesh.data, l.mesh.tensor);
+    most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
+    if (shares_norms(c, l)) most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
+    most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
+    most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
+  }
+  return most;
+}
+
+}  // namespace
+
+dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  const LargestPart part = largest_part(c, l, d);
+  const CommunicationPattern communication = c.strategy->info().communication;
+  return {.algorithm = exchanges(c, l) ? c.algorithm : nullptr,
+          .codec = communication == CommunicationPattern::all_reduce && exchanges(c, l)
+                       ? compression::without_clip(c.codec)
+                       : nullptr,
+          .transport = c.transport,
+          // Parameters, gradients, what is judged, and a word to meet by.
+          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
+          .scatters = communication == CommunicationPattern::collectives ||
+                      communication == CommunicationPattern::blocks || shares_norms(c, l),
+          .background_threads = c.threads,
+          .max_call_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.largest_norms}),
+          .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
+}
+
+std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
+  const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
+  std::size_t most = 0;
+  for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
+    const Layout l = layout_of(c, ranks, r);
+    most = std::max(most, sized_model(c, l, d)->workspace_bytes(c.batch_per_rank));
+    if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
+  }
+  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
+}
+
+}  // namespace gradmeter::bench

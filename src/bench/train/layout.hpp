@@ -1,0 +1,102 @@
+// Which part each rank plays in one training configuration: whose part of the model, which worker, or a server.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/injection.hpp"
+#include "core/result.hpp"
+#include "dataparallel/mesh.hpp"
+#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/strategy.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::bench {
+
+/// Overlap of communication with computation. bucketed: a progress thread moves what has been posted meanwhile.
+/// automatic: bucketed where each rank has a core for that thread besides those that compute.
+enum class Overlap { none, bucketed, automatic };
+std::string_view name(Overlap);
+
+/// Where a configuration's ranks compute: compute threads of a rank, ranks and cores of the fullest node.
+struct Occupancy {
+  int threads = 1, ranks_per_node = 1, cores_per_node = 1;
+  bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
+};
+/// What automatic comes to; the others stay. Strategies with mail have that thread in any case.
+Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
+
+/// A bucket size: the fastest of some, found by trial when a training is made.
+inline constexpr std::size_t automatic_bucket = SIZE_MAX;
+
+struct TrainingConfig {
+  std::string model = "mlp";
+  std::size_t batch_per_rank = 64;  ///< mini-batch of one worker: of all ranks together that hold one copy of the model
+  std::size_t accumulate = 1;       ///< micro-batches of a step
+  int threads = 1;
+  dataparallel::MeshShape mesh = {};
+  dataparallel::StrategyPtr strategy = {};
+  allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged by one
+  compression::CodecChoicePtr codec = {};  ///< null: none
+  dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
+  Overlap overlap = Overlap::bucketed;
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< or automatic_bucket
+  std::string optimizer = "sgd";
+  std::uint64_t seed = 1;
+  float step_size = 0.05f;
+  core::Injection injection = {};  ///< played on purpose, to see whether it is found
+
+  dataparallel::StrategyOptions strategy_options() const;
+};
+
+/// Samples that a validation takes at once, if a batch is not longer: a split model takes its memory but once.
+inline constexpr std::size_t validation_piece = 250;
+
+/// Features and classes of the data.
+struct DataFacts {
+  std::size_t features = 0, classes = 0;
+};
+
+struct Layout {
+  dataparallel::MeshShape mesh = {};  ///< complete
+  dataparallel::MeshPlace place = {};
+  int workers = 1;  ///< of a data axis
+
+  bool trains() const { return place.data < workers; }
+  std::size_t batch_global(const TrainingConfig& c) const {
+    return c.batch_per_rank * static_cast<std::size_t>(workers);
+  }
+};
+/// Errors: UsageError when so many ranks do not make the mesh, or leave no worker.
+Layout layout_of(const TrainingConfig&, int ranks, int rank);
+
+/// A model that knows its sizes but cannot be run: one rank's part.
+std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, DataFacts);
+
+/// How the ranks of this one's data axis lie. node_of: of each rank.
+allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
+
+/// Why these ranks cannot train so; empty: they can. node_of: of each rank.
+std::string refusal(const TrainingConfig&, DataFacts, std::span<const int> node_of);
+/// Bytes that one rank will have resident, the data set apart. The configuration must not be refused.
+std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
+
+/// Which factors mean something to who speaks so.
+struct Applies {
+  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
+  Applies& operator|=(const Applies&);
+};
+Applies factors_of(dataparallel::CommunicationPattern);
+/// None where nothing is exchanged; no transport for a vendor's algorithm, unless parts of a model send by it.
+Applies factors_of(const TrainingConfig&, const Layout&);
+/// As a factor: the bytes, or "auto".
+core::Value bucket_factor(std::size_t bucket_bytes);
+/// Does the optimizer take norms of tensors that tensor ranks hold parts of?
+bool shares_norms(const TrainingConfig&, const Layout&);
+/// Does the strategy exchange anything among so many workers?
+bool exchanges(const TrainingConfig&, const Layout&);
+/// Needs a thread that moves what comes unasked, or that hides what is exchanged.
+bool needs_progress_thread(const TrainingConfig&, const Layout&);
+/// The same on all ranks, whatever parts they hold.
+dataparallel::RankFabricOptions fabric_options(const TrainingConfig&, const Layout&, DataFacts);
+
+}  // namespace gradmeter::bench

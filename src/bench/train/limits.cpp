@@ -1,0 +1,70 @@
+#include "bench/train/limits.hpp"
+
+#include <algorithm>
+
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+
+constexpr core::Seconds products_budget{3e-3};
+
+/// Of what each rank takes at least: what all together take.
+double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
+  if (lock_step) return c.max(mine);
+  const double workers = c.sum(mine > 0 ? 1 : 0), rate = c.sum(mine > 0 ? 1 / mine : 0);
+  return workers > 0 ? workers / rate : 0;
+}
+
+}  // namespace
+
+void StepLimits::round(const StepDemand& d) {
+  c_.barrier();
+  {
+    const runtime::Computing note(session_.activity(), "a step's products");
+    products_.round(d.products, products_budget);
+  }
+  if (!d.exchanges()) return;
+  if (!link_) link_.emplace(session_, c_, threads_);
+  link_->round();
+}
+
+StepBound StepLimits::bound(const StepDemand& d) const {
+  const ProductTimes mine = products_.times(d.products);
+  StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)},
+              .roofline = {of_all(c_, mine.roofline, d.lock_step)},
+              .peak = {-c_.max(-products_.peak().value)}};
+  if (!d.exchanges()) return b;
+  b.link = link_->rates();
+  b.exchange = least_exchange_time(d.least, b.link);
+  return b;
+}
+
+void fill_bound(const StepBound& b, core::Point& row) {
+  auto& m = row.metrics;
+  const double limit = b.seconds().value;
+  m[Metric::limit_s] = limit;
+  m[Metric::limit] = std::string(b.name());
+  m[Metric::limit_compute_s] = b.compute.value;
+  m[Metric::limit_roofline_s] = b.roofline.value;
+  m[Metric::peak_flops_per_s] = b.peak.value;
+  m[Metric::roofline] = limit / m.number(Metric::time_s);
+  if (b.exchange.value > 0) {
+    m[Metric::limit_exchange_s] = b.exchange.value;
+    m[Metric::link_bytes_per_s] = (b.link.port.value > 0 ? b.link.port : b.link.memory).value;
+  }
+  const auto* time = std::get_if<core::Summary>(&m[Metric::time_s]);
+  const double highest = time == nullptr ? m.number(Metric::time_s) : std::max(time->median, time->ci95_high);
+  if (row.status != core::Status::ok || !(highest < limit)) return;
+  row.status = core::Status::mistrusted;
+  row.reason = fmt::format(
+      "a step of {} (at most {}) is below its limit of {} ({}): the machine was in another state "
+      "while it was measured; measure again",
+      core::to_text(core::Seconds{m.number(Metric::time_s)}), core::to_text(core::Seconds{highest}),
+      core::to_text(b.seconds()), b.name());
+}
+
+}  // namespace gradmeter::bench

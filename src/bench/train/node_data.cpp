@@ -1,0 +1,94 @@
+#include "bench/train/node_data.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "runtime/arena.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using model::Dataset;
+
+struct Sizes {
+  std::size_t samples = 0, features = 0, classes = 0;
+  std::size_t bytes() const { return samples * (features + 1); }
+};
+
+Sizes sizes_of(const Dataset* d) {
+  return d ? Sizes{.samples = d->size(), .features = d->features(), .classes = d->classes()} : Sizes{};
+}
+
+/// Images, then labels, in the memory of the node's first rank.
+class NodeDataset final : public Dataset {
+ public:
+  NodeDataset(std::string name, Sizes s, std::shared_ptr<const runtime::SharedWindow> window,
+              std::span<const std::byte> bytes)
+      : name_(std::move(name)),
+        sizes_(s),
+        window_(std::move(window)),
+        bytes_(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()) {}
+  const std::string& name() const override { return name_; }
+  std::size_t size() const override { return sizes_.samples; }
+  std::size_t features() const override { return sizes_.features; }
+  std::size_t classes() const override { return sizes_.classes; }
+  std::span<const std::uint8_t> image(std::size_t i) const override {
+    return bytes_.subspan(i * sizes_.features, sizes_.features);
+  }
+  std::int32_t label(std::size_t i) const override { return bytes_[sizes_.samples * sizes_.features + i]; }
+
+ private:
+  std::string name_;
+  Sizes sizes_;
+  std::shared_ptr<const runtime::SharedWindow> window_;
+  std::span<const std::uint8_t> bytes_;
+};
+
+void copy(const Dataset& from, std::span<std::byte> to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto image = from.image(i);
+    std::memcpy(to.data() + i * image.size(), image.data(), image.size());
+    to[from.size() * image.size() + i] = static_cast<std::byte>(from.label(i));
+  }
+}
+
+/// By the first rank of the node; others have none. All of them hear what is wrong with the files.
+model::DataSplit read_once(const runtime::Communicator& node, const model::DataOptions& o) {
+  model::DataSplit read;
+  std::string fault;
+  if (node.rank() == 0) {
+    try {
+      read = model::make_data(o);
+    } catch (const core::UsageError& e) {
+      fault = e.what();
+    }
+  }
+  if (fault = node.broadcast_text(fault); !fault.empty()) throw core::UsageError(fault);
+  return read;
+}
+
+}  // namespace
+
+model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions& o) {
+  if (o.directory.empty()) return model::make_data(o);
+  const auto node = world.split_by_node();
+  const model::DataSplit read = read_once(node, o);
+  const std::array<Sizes, 2> s =
+      node.broadcast_value(std::array{sizes_of(read.train.get()), sizes_of(read.validation.get())});
+  const std::string name = node.broadcast_text(read.train ? read.train->name() : "");
+  const std::size_t all = s[0].bytes() + s[1].bytes();
+  const auto window = std::make_shared<runtime::SharedWindow>(node, node.rank() == 0 ? all : 0);
+  const std::span<std::byte> bytes = window->of(0);
+  const auto train = bytes.first(s[0].bytes()), validation = bytes.subspan(s[0].bytes(), s[1].bytes());
+  if (read.train) {
+    copy(*read.train, train);
+    copy(*read.validation, validation);
+  }
+  node.barrier();
+  return {.train = std::make_shared<NodeDataset>(name, s[0], window, train),
+          .validation = std::make_shared<NodeDataset>(name, s[1], window, validation)};
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,69 @@
+#include "bench/train/strategy_row.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+
+using core::Metric;
+
+void fill_waits(const StepSamples& t, core::Metrics& m) {
+  const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
+  if (worked <= 0) return;
+  double all = 0;
+  std::vector<std::pair<double, std::string>> causes;
+  for (const auto& [cause, seconds] : t.waits) {
+    all += seconds;
+    causes.emplace_back(seconds, cause);
+  }
+  // As a share of all steps, so that a few long ones count as what they were; of the median step, which the row shows.
+  m[Metric::standstill_s] = all / worked * m.number(Metric::time_s);
+  if (all <= 0) return;
+  std::sort(causes.rbegin(), causes.rend());
+  std::string text;
+  for (const auto& [seconds, cause] : causes) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * seconds / all);
+  }
+  m[Metric::standstill_causes] = text;
+}
+
+StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts) {
+  const auto all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  StalenessSummary s;
+  std::uint64_t seen = 0;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] == 0) continue;
+    s.mean += static_cast<double>(k) * static_cast<double>(counts[k]) / static_cast<double>(all);
+    if (seen * 100 < all * 99) s.p99 = k;
+    seen += counts[k];
+    s.max = k;
+  }
+  return s;
+}
+
+void fill_observations(const dataparallel::Observations& o, double seconds, core::Metrics& m) {
+  if (o.updates == 0) return;
+  const auto s = summarise_staleness(o.staleness);
+  m[Metric::staleness] = o.mean_staleness();
+  m[Metric::staleness_p99] = static_cast<std::int64_t>(s.p99);
+  m[Metric::staleness_max] = static_cast<std::int64_t>(s.max);
+  m[Metric::clock_gap] = static_cast<std::int64_t>(o.largest_gap);
+  m[Metric::held_s] = o.held_s;
+  if (seconds > 0) m[Metric::updates_per_s] = static_cast<double>(o.updates) / seconds;
+}
+
+void fill_totals(const TrainingTotals& t, core::Point& p) {
+  if (!t.bytes_known || t.steps == 0) return;
+  const auto a_step = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / t.steps); };
+  p.metrics[Metric::bytes_sent_total] = a_step(t.bytes_sent);
+  p.metrics[Metric::bytes_sent_per_rank_max] = a_step(t.bytes_sent_max);
+  p.metrics[Metric::bytes_inter_node] = a_step(t.bytes_between_nodes);
+  p.metrics[Metric::bytes_predicted] = a_step(t.due());
+  if (t.right()) return;
+  p.status = core::Status::wrong;
+  p.reason = t.fault();
+}
+
+}  // namespace gradmeter::bench

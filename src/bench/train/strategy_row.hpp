@@ -1,0 +1,32 @@
+// What only some strategies have, in a row: staleness, waits by cause, bytes against the forecast.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/train/training.hpp"
+#include "core/result.hpp"
+
+namespace gradmeter::bench {
+
+/// Of one rank's steps.
+struct StepSamples {
+  std::vector<double> times = {};            ///< of each step [s]
+  std::map<std::string, double> waits = {};  ///< by cause [s]
+  double outside_training = 0;               ///< between steps, for what is not training [s]
+};
+void fill_waits(const StepSamples&, core::Metrics&);
+
+/// Mean, 99th percentile and maximum of a histogram: counts[k] updates had staleness k.
+struct StalenessSummary {
+  double mean = 0;
+  std::uint64_t p99 = 0, max = 0;
+};
+StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
+
+/// seconds: of training so far. Nothing where no server applied anything.
+void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
+/// Bytes of a step on average over all steps, and their forecast; status wrong when the totals differ.
+void fill_totals(const TrainingTotals&, core::Point&);
+
+}  // namespace gradmeter::bench

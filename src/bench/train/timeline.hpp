@@ -1,0 +1,82 @@
+// What every rank did when, as a file that trace viewers open: Perfetto (ui.perfetto.dev), chrome://tracing.
+// Format: "Trace Event Format", Google, complete events; times in microseconds of rank 0's clock from the first event.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "dataparallel/decomposition.hpp"
+#include "runtime/drift_model.hpp"
+#include "runtime/mpi.hpp"
+
+namespace gradmeter::bench {
+
+/// One rank's events. A rank is a process of the trace, a lane a thread of it: lane 0 has the steps with the
+/// computations and waits in them, the lanes behind it the calls, as many as were under way at once; server lanes the
+/// same of what a server beside the worker did.
+class Timeline {
+ public:
+  static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
+
+  Timeline(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
+
+  /// What the worker did in a step.
+  void add(std::size_t step, const dataparallel::StepRecord&);
+  /// What a server beside it did until that step ended; its `step` interval is left aside.
+  void add_background(std::size_t step, const dataparallel::StepRecord&);
+
+  bool empty() const { return events_.empty(); }
+  /// The first event's, in rank 0's clock [s]; infinite without events. `clock`: this host's, as known at the end.
+  double begin(const runtime::DriftModel& clock) const;
+  /// An array of the format's events, ts 0 at `origin` (rank 0's clock).
+  core::Json events(double origin, const runtime::DriftModel& clock) const;
+
+ private:
+  enum class Kind : std::uint8_t { step, compute, wait, call, server_compute, server_call };
+  struct TraceEvent {
+    Kind kind;
+    std::string name;
+    dataparallel::Interval when;  ///< this host's clock
+    std::size_t step;
+    std::uint64_t bytes = 0;
+    double queued_s = 0;  ///< from posting to start
+  };
+  void add_call(Kind, std::size_t step, const dataparallel::CallRecord&);
+  std::vector<int> lanes() const;  ///< by event
+  core::Json describe(const TraceEvent&, int lane, double origin, const runtime::DriftModel&) const;
+  double uncertainty(const runtime::DriftModel&) const;
+
+  int rank_;
+  std::string host_;
+  std::vector<TraceEvent> events_;
+};
+
+/// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
+void check_trace_path(const std::string& path, bool replace);
+/// A file of every rank's events, whole or not at all: written beside, and renamed by `close`.
+/// Errors: those of check_trace_path; BackendError.
+class TraceFile {
+ public:
+  TraceFile(const std::string& path, bool replace);
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  /// One rank's array of events, as text.
+  void add(const std::string& events);
+  void close();
+
+ private:
+  std::string path_, temporary_path_;
+  std::ofstream out_;
+  const char* separator_ = "";
+};
+
+/// Collective: everybody's events to one file, by rank 0, which holds one rank's at a time.
+void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
+                  const std::string& path, bool replace);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,282 @@
+#include "bench/train/train.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/train/gradient_noise.hpp"
+#include "bench/train/node_data.hpp"
+#include "bench/train/strategy_row.hpp"
+#include "compression/gradient_file.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+class Run {
+ public:
+  Run(Session& s, const TrainOptions& o, const TrainListener& l)
+      : session_(s),
+        options_(o),
+        listener_(l),
+        data_(load_data(s.world(), o.data)),
+        clock_(o.trace ? std::optional<runtime::SharedClock>(std::in_place, s.world()) : std::nullopt),
+        training_(s, s.world(), data_, o.config),
+        batch_global_(training_.batch_global()) {
+    if (const auto check = training_.check_sums(); !check.fault.empty()) throw core::WrongResult(check.fault);
+  }
+
+  TrainResult run() {
+    const std::size_t per_epoch = training_.steps_per_epoch();
+    total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
+    if (options_.dump) dump_step_ = dump_step();
+    if (options_.trace)
+      trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
+    while (result_.steps < total_steps_ && !result_.reached) {
+      const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
+      epoch(first, last);
+    }
+    return result_;
+  }
+
+ private:
+  void epoch(std::size_t first, std::size_t last) {
+    double loss = 0;
+    of_epoch_ = {};
+    if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
+    training_.draw_epoch(first);
+    const std::size_t verified = first + place_of_verified(first, last - first);
+    const double begin = runtime::host_clock();
+    for (std::size_t step = first; step < last; ++step) {
+      if (step == dump_step_) dump(step);
+      if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
+      if (options_.noise_every && step % *options_.noise_every == 0) measure_noise_scale(step);
+      if (trace_) trace_->before(step, training_.probe());
+      const double step_loss = training_.step(step, step_size(step)).loss_sum;
+      if (trace_) trace_->after(step, training_.record(), training_.probe());
+      loss += step_loss;
+      note(training_.record());
+      if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, step_loss});
+      if (session_.is_root() && listener_.progress) {
+        listener_.progress(step, total_steps_, step_loss / static_cast<double>(options_.config.batch_per_rank));
+      }
+      if ((step - first) % steps_between_syncs() == steps_between_syncs() - 1) synchronise();
+    }
+    synchronise();
+    result_.steps = last;
+    const double mean_loss = end_of_epoch(begin, loss) / static_cast<double>((last - first) * batch_global_);
+    if (!std::isfinite(mean_loss)) diverged(last, mean_loss);
+    result_.accuracy = training_.validation_accuracy();
+    result_.reached = options_.target && result_.accuracy >= *options_.target;
+    const bool is_last = result_.reached || last == total_steps_;
+    if (is_last) end();
+    const auto observed = is_last ? result_.totals.observed : training_.observed();
+    if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
+  }
+
+  /// Of an epoch with so many steps, which is verified besides the first: the same on all ranks.
+  std::size_t place_of_verified(std::size_t first, std::size_t steps) const {
+    constexpr std::uint64_t stream = 0x7e51f1;
+    return static_cast<std::size_t>(core::Random(options_.config.seed, stream).uniform(first) *
+                                    static_cast<double>(steps));
+  }
+
+  /// The row stays, so that a sweep of step sizes knows where it ended.
+  [[noreturn]] void diverged(std::size_t step, double loss) {
+    const std::string why = fmt::format("the loss is {} after step {}: the step size {} is too large", loss, step,
+                                        options_.config.step_size);
+    if (session_.is_root()) {
+      Point p = row(step, loss);
+      p.status = core::Status::failed;
+      p.reason = why;
+      listener_.row(p);
+    }
+    throw core::WrongResult(why);
+  }
+
+  /// Workers that may be at different steps are not to be stopped often.
+  std::size_t steps_between_syncs() const { return training_.is_client_server() ? 128 : 16; }
+
+  /// Collective: what was logged goes out, and signals are heard.
+  void synchronise() {
+    const auto progress_pause = training_.pause_progress();
+    if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
+    for (const auto& [step, mine] : logged_) {
+      const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
+      if (session_.is_root()) listener_.row(row(step, loss));
+    }
+    logged_.clear();
+    session_.stop_if_interrupted(session_.world());
+  }
+
+  /// Collective: adds the epoch's time; the sum of losses over all ranks.
+  double end_of_epoch(double begin, double loss) {
+    const auto progress_pause = training_.pause_progress();
+    result_.seconds += session_.world().max(runtime::host_clock() - begin - of_epoch_.outside_training);
+    return session_.world().sum(loss);
+  }
+
+  void end() {
+    result_.weights_equal = training_.weights_agree();
+    result_.totals = training_.finish();
+    if (!trace_) return;
+    const auto progress_pause = training_.pause_progress();
+    clock_->resynchronise();
+    result_.traced = trace_->write(session_.world(), clock_->model());
+  }
+
+  void note(const dataparallel::StepRecord& r) {
+    if (!training_.layout().trains()) return;
+    of_epoch_.times.push_back(r.step.length());
+    for (const auto& w : r.waits) of_epoch_.waits[std::string(w.label)] += w.when.length();
+  }
+
+  void measure_noise_scale(std::size_t step) {
+    const runtime::Timed timed(of_epoch_.outside_training);  // looking on is not training
+    const auto mine = training_.local_gradient(step);
+    const auto progress_pause = training_.pause_progress();
+    noise_->add(gradient_norms(session_.world(), mine));
+  }
+
+  void add_noise(core::Metrics& m) {
+    if (!noise_ || noise_->steps() == 0) return;
+    if (const double square = noise_->gradient_square(); square > 0) m[Metric::gradient_norm] = std::sqrt(square);
+    m[Metric::gradient_variance] = noise_->variance();
+    result_.noise_scale = noise_->samples();
+    if (result_.noise_scale) m[Metric::noise_scale_samples] = *result_.noise_scale;
+  }
+
+  std::size_t dump_step() const {
+    constexpr std::size_t usual = 100;  // past the first steps, whose gradients are those of random weights
+    const std::size_t step = options_.dump->step.value_or(std::min(usual, total_steps_ - 1));
+    if (step < total_steps_) return step;
+    throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
+  }
+
+  void dump(std::size_t step) {
+    result_.dumped = true;
+    if (!session_.is_root()) return;
+    compression::RecordedGradient head{training_.model().name(), step, {}, {}};
+    for (const auto& t : training_.model().tensors()) head.tensors.push_back({t.name, t.shape, t.offset, t.count});
+    compression::write_gradient(options_.dump->path, head, training_.local_gradient(step), options_.dump->replace);
+  }
+
+  float step_size(std::size_t step) const {
+    return options_.step_rule.at(
+        {.step = step, .epoch_steps = training_.steps_per_epoch(), .steps = total_steps_, .batch = batch_global_},
+        static_cast<double>(options_.config.step_size), options_.warmup_epochs);
+  }
+
+  Point row(std::size_t step, double loss) const {
+    Point p{.experiment = "train",
+            .status = core::Status::ok,
+            .reason = {},
+            .factors = factors(),
+            .metrics = {},
+            .raw_times_s = {}};
+    p.metrics[Metric::step] = static_cast<std::int64_t>(step);
+    p.metrics[Metric::loss] = loss;
+    return p;
+  }
+
+  void epoch_row(std::size_t step, double loss, const dataparallel::Observations& observed, bool is_last) {
+    Point p = row(step, loss);
+    auto& m = p.metrics;
+    p.raw_times_s = of_epoch_.times;
+    m[Metric::accuracy] = result_.accuracy;
+    if (const auto bytes = training_.chosen_bucket())
+      m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
+    m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
+    if (!of_epoch_.times.empty()) m[Metric::time_s] = core::summarise(of_epoch_.times);
+    m[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    add_noise(m);
+    fill_waits(of_epoch_, m);
+    fill_observations(observed, result_.seconds, m);
+    if (is_last) fill_totals(result_.totals, p);
+    if (result_.reached) {
+      m[Metric::samples_to_target] = static_cast<std::int64_t>(result_.steps * batch_global_);
+      m[Metric::time_to_target_s] = result_.seconds;
+    }
+    listener_.row(p);
+  }
+
+  core::Factors factors() const {
+    const auto& c = options_.config;
+    const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+    const int ranks = session_.world().size();
+    core::Factors f;
+    f[Factor::ranks] = integer(ranks);
+    f[Factor::nodes] = integer(session_.nodes(ranks));
+    f[Factor::ranks_per_node] = integer(session_.ranks_per_node(ranks));
+    f[Factor::model] = training_.model().name();
+    f[Factor::batch_per_rank] = integer(c.batch_per_rank);
+    f[Factor::batch_global] = integer(batch_global_);
+    f[Factor::threads] = integer(c.threads);
+    f[Factor::precision] = std::string("fp32");
+    f[Factor::strategy] = c.strategy->name;
+    f[Factor::device] = std::string("cpu");
+    if (c.injection.any()) f[Factor::inject] = c.injection.text();
+    if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+    if (c.mesh.replica_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
+    const auto applies = factors_of(c, training_.layout());
+    if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+    if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
+    if (applies.algorithm) f[Factor::op] = std::string("avg");
+    if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+    if (applies.bucket) f[Factor::bucket_bytes] = bucket_factor(c.bucket_bytes);
+    if (applies.transport) f[Factor::transport] = std::string(training_.transport_name());
+    return f;
+  }
+
+  Session& session_;
+  const TrainOptions& options_;
+  const TrainListener& listener_;
+  model::DataSplit data_;
+  std::optional<runtime::SharedClock> clock_;  ///< before the training, which may keep MPI to itself, and at its end
+  Training training_;
+  std::size_t batch_global_;
+  std::size_t total_steps_ = 0;
+  std::optional<std::size_t> dump_step_;
+  StepSamples of_epoch_;                                ///< of this rank
+  std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
+  std::optional<NoiseScale> noise_;                     ///< of this epoch
+  std::optional<Trace> trace_;
+  TrainResult result_;
+};
+
+}  // namespace
+
+void check_noise_scale(const TrainOptions& o, int ranks) {
+  if (!o.noise_every) return;
+  if (ranks == 1) {
+    throw core::UsageError(
+        "--noise-scale compares gradients of two batch sizes, one rank's and all ranks': start at "
+        "least two ranks");
+  }
+  const Layout layout = layout_of(o.config, ranks, 0);
+  if (layout.workers != ranks) {
+    throw core::UsageError(
+        fmt::format("--noise-scale wants every rank to have a gradient of the whole model, and {} with mesh {} gives "
+                    "{} of {} one; leave out servers, tensor and pipeline",
+                    o.config.strategy->name, layout.mesh.text(), layout.workers, ranks));
+  }
+  if (!o.config.strategy->info().keeps_equal) {
+    throw core::UsageError(
+        fmt::format("--noise-scale compares ranks' gradients at the same weights, and {} lets weights "
+                    "differ; use sync",
+                    o.config.strategy->name));
+  }
+}
+
+TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) {
+  check_noise_scale(o, s.world().size());
+  return Run(s, o, l).run();
+}
+
+}  // namespace gradmeter::bench

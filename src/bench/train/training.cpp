@@ -1,0 +1,345 @@
+#include "bench/train/training.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "bench/train/bucket_choice.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/part_sums.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/agreement.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::everybody;
+using dataparallel::Forecast;
+using dataparallel::Observations;
+
+DataFacts facts_of(const model::DataSplit& data) { return {data.train->features(), data.train->classes()}; }
+
+int helper_threads(const TrainingConfig& c, const Layout& l) {
+  const bool serves = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
+  return (needs_progress_thread(c, l) ? 1 : 0) + (serves ? 1 : 0);
+}
+
+runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
+                                const Layout& l) {
+  const int helpers = helper_threads(c, l);
+  const int runnable = s.ranks_per_node(comm.size()) * (c.threads + helpers);
+  auto p = runtime::spin_policy_for(runnable, s.cores_per_node());
+  // A progress thread without a core of its own takes it from the computation it is meant to hide behind.
+  if (helpers > 0 && runnable > s.cores_per_node()) p.yields = 10;
+  return p;
+}
+
+/// The configuration, once it is known to be possible.
+Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm, std::span<const int> nodes) {
+  if (const auto why = refusal(c, d, nodes); !why.empty()) throw core::UsageError(why);
+  return layout_of(c, comm.size(), comm.rank());
+}
+
+dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
+                                           const Layout& l, DataFacts d) {
+  auto o = fabric_options(c, l, d);
+  o.spin_policy = spin_policy(s, comm, c, l);
+  o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
+  return o;
+}
+
+std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers& peers) {
+  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
+  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
+}
+
+std::unique_ptr<dataparallel::PartSums> norms_of(const TrainingConfig& c, const Layout& l, const model::Model& m,
+                                                 const dataparallel::Mesh& mesh, dataparallel::Fabric& fabric) {
+  if (!shares_norms(c, l)) return nullptr;
+  return std::make_unique<dataparallel::GroupSums>(fabric, mesh.tensor(),
+                                                   dataparallel::sums_a_tensor * m.tensors().size());
+}
+
+std::unique_ptr<dataparallel::Optimizer> worker_optimizer(const TrainingConfig& c, const model::Model& m,
+                                                          dataparallel::PartSums* norms) {
+  const std::string name = c.strategy->info().own_optimizer ? "sgd" : c.optimizer;  // which has no state
+  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms});
+}
+
+std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
+  if (asked.bucket_bytes != automatic_bucket || !factors_of(got, l).bucket) return std::nullopt;
+  return got.bucket_bytes;
+}
+
+std::unique_ptr<dataparallel::Injecting> injecting(dataparallel::Fabric& fabric, const Session& s,
+                                                   const core::Injection& i) {
+  return i.any() ? std::make_unique<dataparallel::Injecting>(fabric, i, s.world().rank()) : nullptr;
+}
+
+std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  for (float v : values) h = (h ^ std::bit_cast<std::uint32_t>(v)) * 0x100000001b3ull;
+  return h;
+}
+
+}  // namespace
+
+Training::Training(Session& session, const runtime::Communicator& comm, const model::DataSplit& data,
+                   const TrainingConfig& config)
+    : session_(session),
+      communicator_(comm),
+      data_(data),
+      config_(with_chosen_bucket(session, comm, data, config)),
+      nodes_(runtime::Network::nodes_of(comm, {})),
+      layout_(accepted(config_, facts_of(data), comm, nodes_)),
+      chosen_bucket_(chosen(config, config_, layout_)),
+      progress_thread_(needs_progress_thread(config_, layout_)),
+      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data)), session.activity()),
+      injecting_(injecting(fabric_, session, config_.injection)),
+      verifier_(
+          under_test(), comm,
+          config_.codec && config_.strategy->info().communication == dataparallel::CommunicationPattern::all_reduce),
+      probe_(verifier_),
+      mesh_(probe_, layout_.mesh),
+      peers_(probe_, mesh_),
+      model_(make_model(config_, layout_, facts_of(data), peers_)),
+      norms_(norms_of(config_, layout_, *model_, mesh_, probe_)),
+      optimizer_(worker_optimizer(config_, *model_, norms_.get())),
+      buffers_{.parameters = fabric_.memory(model_->element_count()),
+               .gradients = fabric_.memory(model_->element_count())},
+      evaluation_weights_(fabric_.memory(model_->element_count())),
+      word_(fabric_.memory(1)),
+      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
+      strategy_(config_.strategy->make(config_.strategy_options())),
+      sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
+      indices_(config_.batch_per_rank),
+      inputs_(config_.batch_per_rank * data.train->features()),
+      labels_(config_.batch_per_rank) {
+  kernels::set_compute_threads(config_.threads);
+  model_->initialise(buffers_, config_.seed);
+  verifier_.arm();
+  verifier_.begin_step(0);
+  strategy_->begin(worker_);
+  verifier_.end_step();
+  verifier_.disarm();
+  draw_epoch(0);
+}
+
+std::string TrainingTotals::fault() const {
+  if (beyond()) {
+    return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
+  }
+  return fmt::format("{} bytes were sent where {} {}", bytes_sent,
+                     forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
+}
+
+Training::~Training() = default;
+
+int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
+
+void Training::prepare(std::size_t step) {
+  if (!layout_.trains() || loaded_ == step) return;
+  sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
+  model::gather(*data_.train, indices_, inputs_, labels_);
+  loaded_ = step;
+}
+
+void Training::draw_epoch(std::size_t first_step) {
+  if (!layout_.trains()) return;
+  for (std::size_t step = first_step; step < first_step + steps_per_epoch(); ++step) {
+    sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
+    for (const std::uint64_t i : indices_) (void)data_.train->label(i);  // a sample is drawn when it is first asked for
+    session_.activity().beat();
+  }
+}
+
+model::Outcome Training::step(std::size_t step, float step_size) {
+  ++steps_;
+  if (!layout_.trains()) return {};
+  prepare(step);
+  verifier_.begin_step(steps_);
+  probe_.begin_step();
+  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = steps_});
+  record_ = probe_.end_step();
+  seconds_ += record_.step.length();
+  verifier_.end_step();
+  return outcome;
+}
+
+std::span<const float> Training::local_gradient(std::size_t step) {
+  prepare(step);
+  model::PlainComputer computer;
+  model_->pass(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
+  return buffers_.gradients.values<float>();
+}
+
+/// Everybody has come, with nothing of its own under way.
+void Training::quiesce() {
+  if (layout_.trains() && !finished_) strategy_->settle(worker_);
+  if (is_client_server() && communicator_.size() > 1) {
+    fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, {}, {}));
+  }
+}
+
+Training::ProgressPause Training::pause_progress() {
+  quiesce();
+  return is_client_server() ? fabric_.pause_progress() : nullptr;
+}
+
+model::Buffers Training::evaluation_weights() {
+  quiesce();
+  const model::Buffers with_evaluation_weights{.parameters = evaluation_weights_, .gradients = buffers_.gradients};
+  if (layout_.trains()) strategy_->evaluation_weights(worker_, with_evaluation_weights.parameters);
+  return with_evaluation_weights;
+}
+
+double Training::validation_accuracy() {
+  const model::Dataset& set = *data_.validation;
+  const model::Buffers weights = evaluation_weights();
+  const auto workers = static_cast<std::size_t>(layout_.workers), worker = static_cast<std::size_t>(layout_.place.data);
+  const std::size_t first = set.size() * worker / workers,
+                    last = layout_.trains() ? set.size() * (worker + 1) / workers : first;
+  const std::size_t piece = std::max(config_.batch_per_rank, validation_piece);
+  std::vector<std::uint64_t> indices;
+  std::vector<float> inputs(piece * set.features());
+  std::vector<std::int32_t> labels(piece);
+  model::PlainComputer computer;
+  double correct = 0;
+  for (std::size_t i = first; i < last; i += piece) {
+    const std::size_t n = std::min(piece, last - i);
+    indices.resize(n);
+    for (std::size_t k = 0; k < n; ++k) indices[k] = i + k;
+    const auto x = std::span(inputs).first(n * set.features());
+    const auto y = std::span(labels).first(n);
+    model::gather(set, indices, x, y);
+    correct += static_cast<double>(model_->forward(computer, weights, {x, y}).correct);
+    session_.activity().beat();
+  }
+  const auto silence = pause_progress();
+  return communicator_.sum(correct) / static_cast<double>(set.size());
+}
+
+bool Training::weights_agree() {
+  if (!config_.strategy->info().keeps_equal) return true;
+  const auto silence = pause_progress();
+  const auto mine = hash_bits(buffers_.parameters.values<float>());
+  bool equal = true;
+  for (int part = 0; part < layout_.mesh.replica_ranks(); ++part) {
+    const auto place = layout_.mesh.place(part);
+    const bool holds = layout_.trains() && place.stage == layout_.place.stage && place.tensor == layout_.place.tensor;
+    equal &= runtime::same_on_all(communicator_, holds ? std::optional(mine) : std::nullopt);
+  }
+  return equal;
+}
+
+dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, std::uint64_t steps) const {
+  const bool codec_on_messages = is_client_server();
+  return {.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
+          .tensors = model_->tensors(),
+          .elements = model_->element_count(),
+          .steps = steps,
+          .first_step = first_step,
+          .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
+          .algorithm = config_.algorithm,
+          .codec = codec_on_messages || exchanges(config_, layout_) ? config_.codec : nullptr,
+          .message_bytes = fabric_.message_bytes(mesh_.data()),
+          .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
+}
+
+/// What this rank has to say of the whole: of its axis, as the first on it, and of the traffic within its copy's stage.
+Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) const {
+  Forecast mine;
+  if (layout_.place.data == 0) mine += strategy_->predict(forecast_input);
+  if (layout_.trains() && layout_.place.tensor == 0) {
+    auto work = strategy_->replica_work(forecast_input);
+    work.shares_norms = shares_norms(config_, layout_);
+    const std::size_t batch = config_.batch_per_rank;
+    Forecast copy =
+        dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage, *model_, batch, work);
+    copy.least_of_one = 0;  // the busiest of a copy need not be that of an axis
+    mine += copy.times(forecast_input.steps);
+  }
+  return mine;
+}
+
+StepDemand Training::demand() const {
+  // Far behind what some strategies do otherwise in the beginning.
+  const std::uint64_t period = strategy_->period(), first = period * (std::uint64_t{1} << 30) + 1;
+  const dataparallel::ForecastInput like_all = forecast_input(first, period);
+  StepDemand d{.products = {}, .least = {}, .lock_step = !is_client_server()};
+  if (layout_.trains()) {
+    const auto work = strategy_->replica_work(like_all);
+    const auto take = [&](std::vector<model::RepeatedProduct> products, std::size_t times) {
+      for (auto& p : products) p.times *= times;
+      if (times > 0) d.products.insert(d.products.end(), products.begin(), products.end());
+    };
+    take(model_->pass_products(config_.batch_per_rank), work.passes);
+    take(model_->forward_products(config_.batch_per_rank), work.forwards);
+  }
+  const Forecast mine = forecast(like_all);
+  const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
+  const double mean = communicator_.sum(static_cast<double>(mine.least)) / ranks;
+  d.least.rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
+  const double nodes = NodeMap{.node_of = nodes_}.nodes();
+  d.least.node = communicator_.sum(static_cast<double>(mine.least_between_nodes)) / nodes / steps;
+  return d;
+}
+
+Observations Training::observed() {
+  const auto silence = pause_progress();
+  Observations all = strategy_->observed();
+  std::vector<double> counts(all.staleness.begin(), all.staleness.end());
+  counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
+  communicator_.sum(counts);
+  all.staleness.assign(counts.begin(), counts.end());
+  const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // whose updates are one
+  all.updates = static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(all.updates) : 0.0));
+  all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
+  all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
+  all.held_s = communicator_.sum(all.held_s);
+  all.staleness_under_way = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.staleness_under_way)));
+  return all;
+}
+
+TrainingTotals Training::finish() {
+  TrainingTotals t{.steps = steps_};
+  const Forecast mine = forecast(forecast_input(1, steps_));
+  strategy_->end(worker_);
+  finished_ = true;
+  await_departures();
+  t.observed = observed();  // only now do servers know what was under way when the first worker finished
+  const auto silence = pause_progress();
+  const auto sent = probe_.totals();
+  const auto sum = [&](std::uint64_t n) {
+    return static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(n)));
+  };
+  t.bytes_sent = sum(sent.bytes_sent);
+  t.bytes_sent_max = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(sent.bytes_sent)));
+  t.bytes_between_nodes = sum(sent.bytes_between_nodes);
+  t.bytes_due = sum(sent.bytes_due);
+  t.bytes_known = communicator_.all(sent.bytes_known);
+  t.seconds = communicator_.max(seconds_);
+  t.forecast = {.bytes = sum(mine.bytes),
+                .messages = sum(mine.messages),
+                .seconds = communicator_.max(mine.seconds),
+                .known = communicator_.all(mine.known),
+                .most = communicator_.all(mine.bounds())};
+  t.forecast.most &= !t.forecast.known;
+  return t;
+}
+
+/// A message has left when its receiver has read it; all have, or soon will have.
+void Training::await_departures() {
+  if (!is_client_server()) return;
+  constexpr double long_enough = 5;
+  runtime::Backoff backoff({.spins = 10, .yields = 10});
+  const double begin = runtime::host_clock();
+  while (!probe_.idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
+}
+
+std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,165 @@
+// Trials of the exchange before anything is measured, with known data and with training's own, on every rank.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "bench/engine/coded_sum.hpp"
+#include "bench/train/training.hpp"
+#include "compression/momentum_correction.hpp"
+#include "compression/warm_up.hpp"
+#include "core/format.hpp"
+#include "dataparallel/buckets.hpp"
+#include "runtime/agreement.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::CommunicationPattern;
+
+/// Small whole numbers that differ by rank and by place: (7 i + 13 rank) mod 101 - 50. Their sums over up to 300,000
+/// ranks are exact in fp32, whatever the order.
+class KnownSums {
+ public:
+  explicit KnownSums(int ranks) : ranks_(ranks) {
+    for (std::size_t c = 0; c < period; ++c) {
+      double sum = 0;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(ranks) % period; ++k) sum += residue(c + k);
+      of_rest_[c] = sum;
+    }
+  }
+  static float value(int rank, std::size_t i) {
+    return static_cast<float>(residue(turn(i) + static_cast<std::size_t>(rank)) - middle);
+  }
+  /// Whole turns over the residues, each with the sum 0 + 1 + … + 100, and what is left. Cost: O(1).
+  double sum(std::size_t i) const {
+    const std::size_t turns = static_cast<std::size_t>(ranks_) / period;
+    return static_cast<double>(turns) * (period * middle) + of_rest_[turn(i)] - middle * ranks_;
+  }
+
+ private:
+  static constexpr std::size_t period = 101;
+  static constexpr double middle = 50;
+  static double residue(std::size_t n) { return static_cast<double>(13 * n % period); }
+  /// 7 i as a multiple of 13: 13 · 86 = 7 modulo 101.
+  static std::size_t turn(std::size_t i) { return 86 * (i % period) % period; }
+  int ranks_;
+  std::array<double, period> of_rest_{};  ///< sums of the residues behind the last whole turn
+};
+
+constexpr double unit_roundoff = 0x1p-24;
+
+}  // namespace
+
+ExchangeCheck Training::check_sums() {
+  ExchangeCheck found;
+  const auto communication = config_.strategy->info().communication;
+  if (!exchanges(config_, layout_) || communication != CommunicationPattern::all_reduce) return found;
+  if (config_.codec) {
+    found = check_coded_exchange();
+  } else if (!sums_are_exact()) {
+    found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
+  }
+  std::ranges::fill(buffers_.gradients.values<float>(), 0.0f);
+  return found;
+}
+
+/// All of training's buckets at once, as under a backward pass.
+void Training::exchange_gradients() {
+  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes);
+  std::vector<dataparallel::Ticket> tickets;
+  for (const auto& b : buckets) {
+    tickets.push_back(verifier_.all_reduce(worker_.axis(), worker_.gradients(b.offset, b.count), allreduce::Op::average,
+                                           verifier_.record(), b.tensor_layout()));
+  }
+  for (const auto& t : tickets) verifier_.wait(t);
+}
+
+bool Training::sums_are_exact() {
+  const KnownSums known(worker_.ranks());
+  const auto g = buffers_.gradients.values<float>();
+  for (std::size_t i = 0; i < g.size(); ++i) g[i] = KnownSums::value(worker_.rank(), i);
+  exchange_gradients();
+  bool right = true;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    // The sum is exact; to divide it, or to multiply by a rounded 1/P, rounds.
+    const double mean = known.sum(i) / worker_.ranks();
+    right &= std::fabs(static_cast<double>(g[i]) - mean) <= 2 * unit_roundoff * std::fabs(mean);
+  }
+  return communicator_.all(right);
+}
+
+/// Encoded gradients lose some: how much is the answer, and held to what the codec may lose; all ranks must hold the
+/// same.
+ExchangeCheck Training::check_coded_exchange() {
+  ExchangeCheck found = try_coded_exchange(CodedData::gradient);
+  if (found.fault.empty() && keeps_signs(*config_.codec)) found.fault = try_coded_exchange(CodedData::signs).fault;
+  return found;
+}
+
+/// From a fresh start, and without a trace: what feedback keeps of one trial would be in the next sum.
+ExchangeCheck Training::try_coded_exchange(CodedData data) {
+  const auto g = buffers_.gradients.values<float>();
+  const auto axis =
+      communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
+  // The first step's density; and who holds the whole gradient clips it, so all-reduces do not.
+  const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
+  const allreduce::CodedRequest request{
+      .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
+  const auto each_tensor = [&](const auto& visit) {
+    for (const auto& b : dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes)) {
+      for (const auto& part : b.parts) {
+        visit(CodedTensor{.codec = *codec,
+                          .encodings = allreduce::encodings_on_the_way(request, part),
+                          .seed = config_.seed + b.offset + part.offset,
+                          .op = allreduce::Op::average,
+                          .data = data},
+              g.subspan(b.offset + part.offset, part.count));
+      }
+    }
+  };
+  std::ranges::fill(g, 0.0f);  // as between tensors in training
+  each_tensor([&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
+  exchange_gradients();
+  fabric_.forget();
+  double lost = 0, exact = 0;
+  ExchangeCheck found;
+  each_tensor([&](const CodedTensor& t, std::span<const float> result) {
+    const CodedSum sum = check_coded_sum(axis, t, result);
+    lost += sum.lost;
+    exact += sum.exact;
+    if (found.fault.empty()) found.fault = sum.same_bits ? sum.fault : "ranks hold different sums";
+  });
+  found.error = exact > 0 ? lost / exact : lost;
+  if (!found.fault.empty()) {
+    found.fault = fmt::format("{} with codec {}: {}", config_.algorithm->name, config_.codec->label, found.fault);
+  }
+  found.fault = runtime::first_report(communicator_, found.fault).text;
+  return found;
+}
+
+/// Where nobody exchanges but the ranks of one copy of the model, a step has all there is.
+bool Training::has_verified() const {
+  if (is_client_server()) return verifier_.messages_verified();
+  return !exchanges(config_, layout_) || verifier_.verified(worker_.axis());
+}
+
+ExchangeCheck Training::check_exchange() {
+  ExchangeCheck found = check_sums();
+  if (!found.fault.empty() || (communicator_.size() == 1 && !is_client_server())) return found;
+  constexpr std::size_t most_steps = 64;  // the longest usual block has 32
+  for (std::size_t n = 0; layout_.trains() && n < most_steps && (n == 0 || !has_verified()); ++n) {
+    verify_next();
+    step(n % steps_per_epoch());
+  }
+  verify_next();
+  quiesce();
+  verifier_.begin_step(steps_);
+  evaluation_weights();
+  verifier_.end_step();
+  verifier_.disarm();
+  const auto silence = pause_progress();
+  found.fault = verdict();
+  return found;
+}
+
+}  // namespace gradmeter::bench

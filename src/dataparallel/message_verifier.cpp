@@ -1,0 +1,86 @@
+#include "dataparallel/message_verifier.hpp"
+
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "core/format.hpp"
+#include "dataparallel/projection.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// Never 0, which says that there is none.
+std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
+  constexpr std::uint64_t header_seed = 1, payload_seed = 2;
+  h.check = 0;
+  const std::uint64_t hash =
+      linear_hash(std::as_bytes(std::span(&h, 1)), header_seed) + linear_hash(payload, payload_seed);
+  return hash == 0 ? 1 : hash;
+}
+
+}  // namespace
+
+class MessageVerifier::Checked final : public Port {
+ public:
+  /// armed: null for a server's port.
+  Checked(MessageVerifier& owner, std::unique_ptr<Port> inner, std::function<bool()> armed)
+      : owner_(owner), inner_(std::move(inner)), armed_(std::move(armed)) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    const auto room = inner_->draft(to, bytes);
+    if (room) drafts_[to] = *room;
+    return room;
+  }
+
+  Ticket post(int to, const MessageHeader& given, const char* label) override {
+    MessageHeader h = given;
+    const bool verified = armed_ ? armed_() : verified_.contains(to);
+    // Who answers may begin with the header that it answers, and that one's check is not this one's.
+    h.check = verified ? hash_of(h, drafts_[to].first(h.bytes)) : 0;
+    if (verified && armed_ && h.bytes > 0) ++owner_.posted_;
+    return inner_->post(to, h, label);
+  }
+
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    auto message = inner_->next(why, deadline, of);
+    if (!message || message->is_failure_notice) return message;
+    const bool verified = message->header.check != 0;
+    if (verified && hash_of(message->header, message->payload) != message->header.check) owner_.report_fault(*message);
+    if (armed_) {
+      if (verified && !message->payload.empty()) ++owner_.received_;
+    } else if (verified) {
+      verified_.insert(message->from);
+    } else {
+      verified_.erase(message->from);
+    }
+    return message;
+  }
+  bool lossy() const override { return inner_->lossy(); }
+
+ private:
+  MessageVerifier& owner_;
+  std::unique_ptr<Port> inner_;
+  std::function<bool()> armed_;
+  std::unordered_set<int> verified_;                      ///< a server's: who wrote so last
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
+};
+
+Ports MessageVerifier::wrap(Ports p, std::function<bool()> worker_is_armed) {
+  return {.worker = std::make_unique<Checked>(*this, std::move(p.worker), std::move(worker_is_armed)),
+          .server = std::make_unique<Checked>(*this, std::move(p.server), nullptr)};
+}
+
+void MessageVerifier::report_fault(const Message& m) {
+  const std::lock_guard lock(mutex_);
+  if (!fault_.empty()) return;
+  fault_ = fmt::format("a message of {} bytes from rank {} (elements from {} on, clock {}) is not what was sent",
+                       m.payload.size(), m.from, m.header.first, m.header.clock);
+}
+
+std::string MessageVerifier::take_fault() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(fault_, {});
+}
+
+}  // namespace gradmeter::dataparallel

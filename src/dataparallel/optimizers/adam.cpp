@@ -1,0 +1,54 @@
+#include "dataparallel/optimizers/adam.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/pointwise.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Adam final : public Optimizer {
+ public:
+  Adam(std::string name, std::size_t elements, kernels::AdamParameters p, float decay)
+      : Optimizer(std::move(name)), parameters_(p), decay_(decay), mean_(elements, 0.0f), square_(elements, 0.0f) {}
+
+  void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
+    const auto weights = w.values<float>();
+    if (decay_ > 0) kernels::scale(weights, 1 - step.size * decay_);
+    kernels::AdamParameters p = parameters_;
+    p.step = step.size;
+    p.update = step.number;
+    p.epsilon *= static_cast<float>(std::sqrt(1 - std::pow(double{p.beta2}, static_cast<double>(step.number))));
+    kernels::adam(weights, std::span<float>(mean_).subspan(offset, w.count()),
+                  std::span<float>(square_).subspan(offset, w.count()), g.values<float>(), p);
+  }
+
+  model::Cost cost(std::size_t n) const override {
+    const bool decays = decay_ > 0;
+    return {(decays ? 13.0 : 12.0) * double(n), (decays ? 36.0 : 28.0) * double(n)};
+  }
+
+ private:
+  kernels::AdamParameters parameters_;
+  float decay_;
+  std::vector<float> mean_, square_;
+};
+
+std::unique_ptr<Optimizer> with_decay(const core::ParsedName& name, const OptimizerScope& scope, float decay) {
+  const kernels::AdamParameters p{.beta1 = optimizer_parameter(name, "beta1", 0, 1),
+                                  .beta2 = optimizer_parameter(name, "beta2", 0, 1),
+                                  .epsilon = optimizer_parameter(name, "epsilon", 0, 1)};
+  return std::make_unique<Adam>(name.canonical(), scope.elements, p, decay);
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adam(const core::ParsedName& name, const OptimizerScope& s) {
+  return with_decay(name, s, 0);
+}
+std::unique_ptr<Optimizer> make_adamw(const core::ParsedName& name, const OptimizerScope& s) {
+  return with_decay(name, s, optimizer_parameter(name, "decay", 0, 1));
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,34 @@
+#include "dataparallel/optimizers/outer.hpp"
+
+#include "core/format.hpp"
+#include "kernels/aligned.hpp"
+#include "kernels/pointwise.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Outer final : public Optimizer {
+ public:
+  Outer(std::size_t elements, OuterMomentum o)
+      : Optimizer(fmt::format("outer:mu={},nesterov={:d},step={}", o.mu, o.nesterov, o.step)),
+        parameters_{.step = -o.step, .mu = o.mu, .nesterov = o.nesterov},
+        velocity_(elements, 0.0f) {}
+  void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep) override {
+    // A change is followed where a gradient is opposed: hence the step below zero.
+    kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), change.values<float>(),
+                      parameters_);
+  }
+  model::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
+
+ private:
+  kernels::MomentumParameters parameters_;
+  kernels::AlignedVector<float> velocity_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_outer_momentum(std::size_t elements, OuterMomentum o) {
+  return std::make_unique<Outer>(elements, o);
+}
+
+}  // namespace gradmeter::dataparallel

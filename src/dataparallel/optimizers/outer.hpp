@@ -1,0 +1,26 @@
+// What becomes of a block's mean change when workers that trained apart come together.
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "dataparallel/optimizer.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// step: what the change is worth (bmuf's zeta, diloco's outer step size).
+struct OuterMomentum {
+  float step = 1, mu = 0;
+  bool nesterov = false;
+};
+
+/// v = mu·v + Δ; w += step·(nesterov ? Δ + mu·v : v), where Δ is the mean of the workers' weights less what they began
+/// the block with, and w becomes what they begin the next one with. UpdateStep's size means nothing here.
+///
+/// BMUF's paper scales first, v = mu·v + zeta·Δ, which is the same with its v in units of step. Its Nesterov variant
+/// keeps W(t) = W(t-1) + v(t) and begins blocks at W(t) + mu·v(t); written for where blocks begin, as here, that is
+/// w += zeta·Δ + mu·v(t), and so the same as an outer SGD with Nesterov momentum, DiLoCo's.
+/// Cost: 20 bytes an element, M of state.
+/// Source: Chen & Huo, ICASSP 2016; Douillard et al., "DiLoCo", 2023, algorithm 1.
+std::unique_ptr<Optimizer> make_outer_momentum(std::size_t elements, OuterMomentum);
+
+}  // namespace gradmeter::dataparallel

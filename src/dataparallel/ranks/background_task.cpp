@@ -1,0 +1,73 @@
+#include "dataparallel/ranks/background_task.hpp"
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+#include "dataparallel/background_fabric.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class ThreadBackgroundFabric final : public BackgroundFabric {
+ public:
+  explicit ThreadBackgroundFabric(const Fabric& owner) : owner_(owner) {}
+  int rank(Group g) const override { return owner_.rank(g); }
+  int size(Group g) const override { return owner_.size(g); }
+  void compute(std::string_view label, model::Cost, const std::function<void()>& work) override {
+    const double begin = runtime::host_clock();
+    work();
+    if (log_) log_->push_back({label, {begin, runtime::host_clock()}});
+  }
+  void log_to(ComputeLog* log) override { log_ = log; }
+  double now() const override { return runtime::host_clock(); }
+
+ private:
+  const Fabric& owner_;
+  ComputeLog* log_ = nullptr;
+};
+
+class ThreadTask final : public BackgroundTask {
+ public:
+  ThreadTask(Fabric& owner, Engine& engine, int threads, std::function<void(Fabric&)> program)
+      : engine_(engine), thread_([this, &owner, threads, program = std::move(program)] {
+          try {
+            kernels::set_compute_threads(threads);
+            ThreadBackgroundFabric fabric(owner);
+            program(fabric);
+          } catch (...) {
+            error_ = std::current_exception();
+            engine_.report(error_);
+          }
+        }) {}
+
+  ~ThreadTask() override {
+    if (!thread_.joinable()) return;
+    // Nobody will tell the program to end: an error is on its way through its owner.
+    engine_.report(
+        std::make_exception_ptr(core::BackendError("dataparallel", "companion", "its worker ended before it")));
+    thread_.join();
+  }
+
+  void join() override {
+    thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Engine& engine_;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<BackgroundTask> start_background_task(Fabric& owner, Engine& engine, int threads,
+                                                      std::function<void(Fabric&)> program) {
+  return std::make_unique<ThreadTask>(owner, engine, threads, std::move(program));
+}
+
+}  // namespace gradmeter::dataparallel

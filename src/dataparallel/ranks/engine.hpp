@@ -1,0 +1,119 @@
+// Moves the calls of one rank forward: in the waiting thread, or in a progress thread of its own while the rank
+// computes.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "dataparallel/fabric.hpp"
+#include "runtime/activity.hpp"
+#include "runtime/backoff.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Who moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress thread,
+/// which is then the only one to call MPI until nothing is under way.
+enum class ProgressMode { on_wait, thread };
+
+/// A call as the engine sees it: something to start and to advance.
+class EngineOperation : public Operation {
+ public:
+  EngineOperation(const char* label, int order, Ready ready) : label_(label), order_(order), ready_(std::move(ready)) {}
+  std::string_view label() const final { return label_; }
+  bool done() const final { return done_.load(std::memory_order_acquire); }
+  const Completion& completion() const final;
+
+ protected:
+  virtual void start() = 0;
+  virtual bool advance() = 0;
+  virtual allreduce::Waiting waiting() const { return {}; }
+  /// The peer's rank in the world, for the watchdog's line.
+  virtual int world_rank(int peer) const { return peer; }
+  Completion completion_;
+
+ private:
+  friend class Engine;
+  const char* label_;
+  int order_;  ///< calls of one order run one after another; of a negative one they start in order, side by side
+  Ready ready_;
+  bool started_ = false;
+  std::atomic<bool> done_{false};
+};
+using EngineTicket = std::shared_ptr<EngineOperation>;
+
+/// What wants a look at every pass, for as long as it is attached: mail, which comes unasked.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  /// One pass; true when anything moved.
+  virtual bool poll() = 0;
+  /// Nothing waits to leave.
+  virtual bool idle() const = 0;
+  /// The engine has failed, or ends: nothing will move any more.
+  virtual void fail(std::exception_ptr) = 0;
+};
+
+/// The first error met by the progress thread is thrown from every `wait` after it. The destructor gives up what is
+/// still under way, but lets mail leave first: a last word is the usual way to end.
+class Engine {
+ public:
+  Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void submit(EngineTicket);
+  void wait(EngineOperation&);
+  ProgressMode mode() const { return mode_; }
+
+  /// Only with a progress thread, and before anything is under way. It must outlive the engine.
+  void attach(Pollable&);
+  /// An error that a program beside met: all who wait on this engine get it. Any thread.
+  void report(std::exception_ptr);
+  /// While it lives the progress thread calls nothing, so that the owner may use MPI itself.
+  class ProgressPause {
+   public:
+    explicit ProgressPause(Engine& e) : engine_(e) { engine_.hold(true); }
+    ~ProgressPause() { engine_.hold(false); }
+    ProgressPause(const ProgressPause&) = delete;
+    ProgressPause& operator=(const ProgressPause&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
+ private:
+  void hold(bool);
+  bool poll();  ///< one pass over what is under way; true when anything moved
+  bool poll_one(EngineOperation&);
+  void note_waiting(const EngineOperation&);
+  void take_submitted();
+  void fail(std::exception_ptr);
+  bool await_work();
+  void run();  ///< the progress thread
+
+  ProgressMode mode_;
+  runtime::Backoff backoff_;  ///< the moving thread's own
+  runtime::Activity& activity_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet seen by the moving one
+  std::deque<EngineTicket> active_;      ///< the moving thread's own
+  std::vector<Pollable*> pollables_;
+  std::exception_ptr reported_;
+  int holds_ = 0;
+  bool parked_ = false;  ///< the progress thread sleeps until it is told otherwise
+  std::condition_variable parking_;
+  std::exception_ptr error_;
+  std::atomic<bool> failed_{false};
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,84 @@
+// The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "allreduce/compressed/compressed.hpp"
+#include "allreduce/registry.hpp"
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/ranks/engine.hpp"
+#include "runtime/mpi.hpp"
+#include "runtime/network.hpp"
+
+namespace gradmeter::dataparallel {
+
+using runtime::TransportKind;
+
+struct RankFabricOptions {
+  allreduce::AlgorithmPtr algorithm = {};  ///< null, and for what it cannot do: ring
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
+  TransportKind transport = TransportKind::automatic;
+  ProgressMode progress = ProgressMode::on_wait;
+  runtime::SpinPolicy spin_policy{200, 0};
+  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and mail
+  bool scatters = false;           ///< reduce_scatter and all_gather will be called
+  int background_threads = 1;      ///< that a program beside computes with
+  std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
+  int groups = 3;                  ///< that collectives are called in, everybody among them: each has memory
+};
+
+/// Collective over the communicator, as are `split` and the destructor's window.
+/// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
+class RankFabric final : public Fabric {
+ public:
+  RankFabric(const runtime::Communicator&, const RankFabricOptions&, runtime::Activity&);
+  ~RankFabric() override;
+
+  int rank(Group) const override;
+  int size(Group) const override;
+  Group split(int color, int key) override;
+  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
+  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
+  Ticket all_gather(Group, Buffer, Ready) override;
+  Ticket broadcast(Group, Buffer, int root, Ready) override;
+  Ticket send(Group, int peer, ConstBuffer, Ready) override;
+  Ticket receive(Group, int peer, Buffer) override;
+  void wait(const Ticket&) override;
+  Ports open(Group, const PortOptions&) override;
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
+  std::span<float> memory(std::size_t floats) override;
+  Ready record() override { return nullptr; }  // computation here is done when `compute` returns
+  void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
+  void exchange(std::string_view label, const std::function<void()>& work) override;
+  void log_to(ComputeLog* log) override { log_ = log; }
+  double now() const override { return runtime::host_clock(); }
+
+  /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
+  runtime::Arena& arena();
+  TransportKind transport() const { return network_.transport(); }
+  /// What the group's collectives cut buffers at.
+  std::size_t message_bytes(Group g) const;
+  /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
+  /// must be done with what they wait for.
+  std::unique_ptr<Engine::ProgressPause> pause_progress() { return std::make_unique<Engine::ProgressPause>(*engine_); }
+  /// Drops what the codec keeps from call to call.
+  void forget();
+
+  /// What will be resident on this rank for these options [bytes]: for --dry-run.
+  static std::size_t resident_bytes(const RankFabricOptions&, int ranks);
+
+ private:
+  struct CommGroup;
+  CommGroup& comm_group(Group g) const;
+  std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
+  Ticket collective(Group, allreduce::CollectiveKind, const allreduce::Call&, Ready);
+
+  RankFabricOptions options_;
+  runtime::Network network_;
+  runtime::Activity& activity_;
+  ComputeLog* log_ = nullptr;
+  std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
+  std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it moves
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,69 @@
+// The calls that a fabric over ranks gives its engine: a collective, a message out, a message in.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataparallel/ranks/engine.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Runs one call of a collective that others use as well, one after another (`order`: its group).
+class CollectiveOperation final : public EngineOperation {
+ public:
+  /// `label` and `world_ranks` (of the group's members) must outlive it.
+  CollectiveOperation(const char* label, int order, Ready ready, allreduce::Collective& a, allreduce::Call call,
+                      const std::vector<int>& world_ranks)
+      : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
+
+ private:
+  void start() override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return collective_.waiting(); }
+  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
+
+  allreduce::Collective& collective_;
+  allreduce::Call call_;
+  const std::vector<int>& world_ranks_;
+  std::optional<runtime::Traffic> sent_before_;
+  std::optional<std::uint64_t> due_before_;
+  std::optional<allreduce::CodingTime> coding_before_;
+};
+
+/// Messages do not wait for collectives, nor for each other: their transport is theirs alone.
+class SendOperation final : public EngineOperation {
+ public:
+  SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
+                const std::vector<int>& world_ranks);
+
+ private:
+  void start() override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return {.peer = peer_}; }
+  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
+
+  runtime::Transport& transport_;
+  int peer_;
+  std::span<const std::byte> data_;
+  const std::vector<int>& world_ranks_;
+  runtime::MessageHandle ticket_;
+};
+
+class ReceiveOperation final : public EngineOperation {
+ public:
+  ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data, const std::vector<int>& world_ranks);
+
+ private:
+  void start() override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return {.peer = peer_}; }
+  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
+
+  runtime::Transport& transport_;
+  int peer_;
+  std::span<std::byte> data_;
+  const std::vector<int>& world_ranks_;
+  runtime::MessageHandle ticket_;
+};
+
+}  // namespace gradmeter::dataparallel

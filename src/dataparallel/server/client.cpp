@@ -1,0 +1,293 @@
+#include "dataparallel/server/client.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::size_t credits = 4;  ///< chunks that a server has not acknowledged, at most
+
+/// When an unanswered message is sent again [s], only where messages get lost. Twice as long after every try, since a
+/// server may hold a read back for long; a goodbye is given up in the end: the server that heard it may be gone.
+constexpr double first_wait_s = 1e-3;
+constexpr int longest_wait_doublings = 6, disconnect_tries = 24;
+double wait_after(int tries) {
+  return first_wait_s * static_cast<double>(1 << std::min(tries, longest_wait_doublings));
+}
+
+std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
+
+}  // namespace
+
+ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding,
+                           const ServerClientPlan& plan, std::span<const float> first)
+    : fabric_(fabric),
+      port_(std::move(port)),
+      sharding_(sharding),
+      plan_(plan),
+      connection_of_(sharding.servers(), 0),
+      encoders_(sharding.servers()),
+      change_(std::span<const float>()),
+      weights_(first.begin(), first.end()) {
+  for (std::uint32_t s = 0; s < sharding.servers(); ++s) {
+    if (sharding.shard(s).count == 0) continue;
+    connection_of_[s] = connections_.size();
+    const std::size_t chunks = sharding.chunks(s);
+    connections_.push_back(
+        {.shard = s, .rank = plan.first_server + static_cast<int>(s), .chunks = chunks, .next = chunks});
+    for (std::size_t i = 0; i < chunks; ++i) {
+      encoders_[s].push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
+    }
+  }
+}
+
+template <class Done>
+void ServerClient::wait_for(const char* why, const Done& done) {
+  fabric_.exchange(why, [&] {
+    send();
+    for (;;) {
+      const auto behind = std::find_if_not(connections_.begin(), connections_.end(), done);
+      if (behind == connections_.end()) return;
+      if (const auto message = port_->next(why, next_time(), behind->rank)) take(*message);
+      send();
+    }
+  });
+}
+
+void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
+  change_ = change;
+  size_ = size;
+  ready_ = 0;
+  fetch_ = fetch;
+  ++clock_;
+  if (fetch) ++sequence_;
+  for (ServerConnection& connection : connections_) {
+    connection.next = 0;
+    if (fetch) expect(connection, Opcode::pull, clock_, clock_);
+  }
+}
+
+void ServerClient::ready(std::size_t elements) {
+  ready_ = elements;
+  fabric_.exchange("push", [this] {
+    while (const auto message = port_->poll()) take(*message);
+    send();
+  });
+}
+
+void ServerClient::finish_push() {
+  ready_ = sharding_.elements();
+  wait_for("servers to take changes", [](const ServerConnection& l) { return l.next == l.chunks; });
+}
+
+void ServerClient::request(std::uint64_t clock, std::uint64_t own) { ask(Opcode::pull, clock, own); }
+
+void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
+  ++sequence_;
+  fabric_.exchange("pull", [&] {
+    for (ServerConnection& connection : connections_) {
+      expect(connection, opcode, clock, own);
+      connection.asks = true;
+    }
+    send();
+  });
+}
+
+void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
+  connection.missing = connection.chunks;
+  connection.here.assign(connection.chunks, false);
+  connection.incoming = 0;
+  connection.request = {.header = {.operation = number(opcode),
+                                   .shard = connection.shard,
+                                   .clock = clock,
+                                   .version = own,
+                                   .sequence = sequence_},
+                        .again = std::numeric_limits<double>::infinity()};
+}
+
+void ServerClient::receive() {
+  wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
+}
+
+void ServerClient::fetch(Buffer to) {
+  receive();
+  const auto out = to.values<float>();
+  fabric_.compute("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(weights_, out.begin()); });
+  for (ServerConnection& connection : connections_) {
+    connection.base = connection.incoming;
+    connection.reached = connection.incoming_reached;
+  }
+}
+
+std::uint64_t ServerClient::reached() const {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (const ServerConnection& connection : connections_) least = std::min(least, connection.reached);
+  return least;
+}
+
+void ServerClient::fetch_for_evaluation(Buffer to) {
+  evaluation_target_ = to.values<float>();
+  ask(Opcode::evaluate, 0, clock_);
+  receive();
+}
+
+void ServerClient::settle() {
+  wait_for("servers to acknowledge changes",
+           [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged.empty(); });
+}
+
+void ServerClient::disconnect() {
+  leaving_ = true;
+  for (ServerConnection& connection : connections_) connection.asks = true;
+  wait_for("servers to hear the goodbye",
+           [](const ServerConnection& l) { return !l.asks && l.unacknowledged.empty(); });
+}
+
+void ServerClient::take(const Message& message) {
+  const int server = message.from - plan_.first_server;
+  if (message.is_failure_notice) {
+    if (server < 0 || server >= static_cast<int>(sharding_.servers())) return;
+    throw core::BackendError("the fabric", "next",
+                             fmt::format("rank {} has died, and with it its part of the weights", message.from));
+  }
+  const MessageHeader& h = message.header;
+  ServerConnection& connection = connections_[connection_of_.at(h.shard)];
+  switch (static_cast<Opcode>(h.operation)) {
+    case Opcode::ack:
+      return take_acknowledgement(connection, h);
+    case Opcode::weights:
+      return take_weights(connection, h, message.payload);
+    default:
+      break;
+  }
+  throw std::logic_error(fmt::format("a server sent a worker operation {}", h.operation));
+}
+
+void ServerClient::take_acknowledgement(ServerConnection& connection, const MessageHeader& h) {
+  const auto it =
+      std::find_if(connection.unacknowledged.begin(), connection.unacknowledged.end(),
+                   [&](const UnansweredMessage& p) { return p.header.clock == h.clock && p.header.first == h.first; });
+  if (it != connection.unacknowledged.end()) connection.unacknowledged.erase(it);
+}
+
+void ServerClient::take_weights(ServerConnection& connection, const MessageHeader& h,
+                                std::span<const std::byte> payload) {
+  if (h.sequence != sequence_ || connection.missing == 0) return;
+  const std::size_t chunk = sharding_.chunk_of(connection.shard, h.first);
+  if (connection.here.at(chunk)) return;
+  connection.incoming = h.version;
+  connection.incoming_reached = h.clock;
+  const bool for_evaluation = connection.request.header.operation == number(Opcode::evaluate);
+  const auto out = (for_evaluation ? evaluation_target_ : std::span(weights_)).subspan(h.first, h.count);
+  const Coding coding = for_evaluation ? Coding() : plan_.weights;
+  const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
+  coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
+    if (!coding.encodes(h.count)) return coding.decode(payload, out, draw);
+    decoded_.resize(h.count);
+    coding.decode(payload, decoded_, draw);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += decoded_[i];
+  });
+  connection.here[chunk] = true;
+  --connection.missing;
+}
+
+void ServerClient::send() {
+  for (ServerConnection& connection : connections_) {
+    if (port_->lossy()) send_again(connection);
+    if (connection.asks && (leaving_ ? send_disconnect(connection) : send_request(connection))) connection.asks = false;
+    while (send_chunk(connection)) {
+    }
+  }
+}
+
+bool ServerClient::send_request(ServerConnection& connection) {
+  if (!port_->draft(connection.rank, 0)) return false;
+  port_->post(connection.rank, connection.request.header, "pull");
+  connection.request.again = fabric_.now() + wait_after(0);
+  return true;
+}
+
+bool ServerClient::send_disconnect(ServerConnection& connection) {
+  if (!port_->draft(connection.rank, 0)) return false;
+  const MessageHeader h{.operation = number(Opcode::disconnect), .shard = connection.shard, .clock = clock_ + 1};
+  port_->post(connection.rank, h, "goodbye");
+  if (port_->lossy()) connection.unacknowledged.push_back({.header = h, .again = fabric_.now() + wait_after(0)});
+  return true;
+}
+
+/// The next chunk. Returns the bytes written.
+std::size_t ServerClient::encode(ServerConnection& connection, Range chunk, std::byte* wire) {
+  const auto values = change_.values<float>().subspan(chunk.first, chunk.count);
+  const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
+  std::size_t bytes = 0;
+  plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count),
+                     [&] { bytes = encoders_[connection.shard][connection.next]->encode(values, wire, draw); });
+  return bytes;
+}
+
+/// One chunk, if it is ready and there is room for it.
+bool ServerClient::send_chunk(ServerConnection& connection) {
+  if (connection.next == connection.chunks || connection.unacknowledged.size() >= credits) return false;
+  if (connection.next == 0 && !connection.unacknowledged.empty()) return false;  // one update at a time
+  const Range chunk = sharding_.chunk(connection.shard, connection.next);
+  if (chunk.end() > ready_) return false;
+  const std::size_t most = plan_.changes.wire_bytes(chunk.count);
+  const auto draft = port_->draft(connection.rank, most);
+  if (!draft) return false;
+  const std::size_t bytes = encode(connection, chunk, draft->data());
+  const MessageHeader h{.operation = number(Opcode::push),
+                        .shard = connection.shard,
+                        .clock = clock_ - 1,
+                        .version = connection.base,
+                        .sequence = fetch_ ? sequence_ : 0,
+                        .first = chunk.first,
+                        .count = chunk.count,
+                        .bytes = bytes,
+                        .value = size_};
+  UnansweredMessage posted{.header = h, .again = fabric_.now() + wait_after(0)};
+  if (port_->lossy()) posted.payload.assign(draft->begin(), draft->begin() + static_cast<std::ptrdiff_t>(bytes));
+  port_->post(connection.rank, h, "push");
+  connection.unacknowledged.push_back(std::move(posted));
+  if (++connection.next == connection.chunks && fetch_) connection.request.again = fabric_.now() + wait_after(0);
+  return true;
+}
+
+bool ServerClient::post_again(ServerConnection& connection, UnansweredMessage& p, const char* label) {
+  const double now = fabric_.now();
+  if (p.again > now) return false;
+  const auto draft = port_->draft(connection.rank, p.payload.size());
+  p.again = now + wait_after(p.tries);
+  if (!draft) return false;
+  ++p.tries;
+  std::ranges::copy(p.payload, draft->begin());
+  port_->post(connection.rank, p.header, label);
+  return true;
+}
+
+void ServerClient::send_again(ServerConnection& connection) {
+  for (UnansweredMessage& p : connection.unacknowledged) post_again(connection, p, "once more");
+  std::erase_if(connection.unacknowledged, [](const UnansweredMessage& p) {
+    return p.header.operation == number(Opcode::disconnect) && p.tries == disconnect_tries;
+  });
+  // A request that goes along with an update is heard with its last chunk.
+  if (connection.missing > 0 && connection.unacknowledged.empty())
+    post_again(connection, connection.request, "once more");
+}
+
+double ServerClient::next_time() const {
+  double first = std::numeric_limits<double>::infinity();
+  if (!port_->lossy()) return first;
+  for (const ServerConnection& connection : connections_) {
+    for (const UnansweredMessage& p : connection.unacknowledged) first = std::min(first, p.again);
+    if (connection.missing > 0 && connection.unacknowledged.empty()) first = std::min(first, connection.request.again);
+  }
+  return first;
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,108 @@
+// The worker's side of the servers: sends changes chunk by chunk while they are being computed, and fetches weights.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/server/protocol.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// What a courier is told of its errand.
+struct ServerClientPlan {
+  int rank = 0;          ///< the worker's
+  int first_server = 0;  ///< rank of the first server; the others follow it
+  Coding changes = Coding(), weights = Coding();
+  std::uint64_t seed = 1;
+};
+
+/// One thread: the worker's. Memory: the weights as servers know that it has them, once, and what the codec keeps of
+/// each chunk (feedback: once more).
+class ServerClient {
+ public:
+  /// first: the weights, equal on all workers.
+  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, std::span<const float> first);
+
+  /// Begins to push the next update. Its first `ready` elements may be sent as far as `ready` was called; they must
+  /// stay as they are until `finish_push`. fetch: the servers send weights as soon as they have applied it.
+  void begin_push(ConstBuffer change, float size, bool fetch);
+  /// Posts what may be posted, without waiting.
+  void ready(std::size_t elements);
+  /// Waits until everything has been posted.
+  void finish_push();
+  /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
+  void request(std::uint64_t clock, std::uint64_t own);
+  /// Waits for the weights that were asked for last, from which the next pushes will be computed.
+  void fetch(Buffer to);
+  /// The servers' weights of now. Waits until all workers look, settled; changes nothing.
+  void fetch_for_evaluation(Buffer to);
+  /// Waits until servers have taken everything.
+  void settle();
+  /// No more of this worker. Everything must be settled.
+  void disconnect();
+
+  std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
+  /// So many updates of every worker are in the weights that were fetched last, in every shard.
+  std::uint64_t reached() const;
+
+ private:
+  struct UnansweredMessage {
+    MessageHeader header;
+    std::vector<std::byte> payload = {};  ///< kept only where messages get lost
+    double again = 0;                     ///< when it is sent once more [s]
+    int tries = 0;
+  };
+  /// To one server.
+  struct ServerConnection {
+    std::uint32_t shard = 0;
+    int rank = 0;
+    std::size_t chunks = 0;
+    std::size_t next = 0;                               ///< chunk of the push under way
+    std::deque<UnansweredMessage> unacknowledged = {};  ///< chunks, or the goodbye
+    std::uint64_t base = 0;                             ///< version of the weights that pushes are computed from
+    bool asks = false;                                  ///< a request is due
+    std::size_t missing = 0;                            ///< chunks of the weights that have not come yet
+    std::vector<bool> here = {};
+    std::uint64_t incoming = 0;          ///< their version
+    std::uint64_t incoming_reached = 0;  ///< updates of every worker in them
+    std::uint64_t reached = 0;           ///< of those that were fetched last
+    UnansweredMessage request = {};      ///< as it would be sent once more
+  };
+
+  template <class Done>
+  void wait_for(const char* why, const Done&);
+  void take(const Message&);
+  void take_acknowledgement(ServerConnection&, const MessageHeader&);
+  void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
+  void send();
+  bool send_chunk(ServerConnection&);
+  std::size_t encode(ServerConnection&, Range chunk, std::byte* wire);
+  bool send_request(ServerConnection&);
+  bool send_disconnect(ServerConnection&);
+  void send_again(ServerConnection&);
+  bool post_again(ServerConnection&, UnansweredMessage&, const char* label);
+  double next_time() const;
+  void ask(Opcode, std::uint64_t clock, std::uint64_t own);
+  void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
+  void receive();
+
+  Fabric& fabric_;
+  std::unique_ptr<Port> port_;
+  const Sharding sharding_;
+  const ServerClientPlan plan_;
+  std::vector<ServerConnection> connections_;                         ///< of servers whose shards are not empty
+  std::vector<std::size_t> connection_of_;                            ///< by shard
+  std::vector<std::vector<std::unique_ptr<ChunkEncoder>>> encoders_;  ///< by shard and chunk
+  std::uint64_t clock_ = 0, sequence_ = 0;
+  ConstBuffer change_;
+  float size_ = 0;
+  bool fetch_ = false, leaving_ = false;
+  std::size_t ready_ = 0;
+  std::vector<float> weights_;          ///< as the answers so far make them
+  std::vector<float> decoded_;          ///< of a chunk
+  std::span<float> evaluation_target_;  ///< where a look's answer goes
+};
+
+}  // namespace gradmeter::dataparallel

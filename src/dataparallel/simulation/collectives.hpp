@@ -1,0 +1,53 @@
+// Collectives in virtual time: they begin when their last member has come, and run the schedules that real ranks run.
+#pragma once
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "allreduce/reduce.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "dataparallel/simulation/context.hpp"
+#include "dataparallel/simulation/operation.hpp"
+
+namespace gradmeter::dataparallel {
+
+class SimCollectives {
+ public:
+  explicit SimCollectives(SimContext& g) : g_(g), free_(static_cast<std::size_t>(g.groups.size(everybody)), 0.0) {}
+  /// One worker's part of one collective.
+  Ticket join(Group, int worker, Buffer, allreduce::CollectiveKind, int root, allreduce::Op);
+
+ private:
+  /// What all members must agree on.
+  struct CallSignature {
+    allreduce::CollectiveKind collective_kind = allreduce::CollectiveKind::all_reduce;
+    int root = 0;
+    allreduce::Op op = allreduce::Op::sum;
+    bool operator==(const CallSignature&) const = default;
+  };
+  /// One collective call, waiting for its members.
+  struct Rendezvous {
+    CallSignature signature = {};
+    std::vector<int> members = {};
+    std::vector<SimTicket> tickets = {};
+    std::vector<std::span<float>> buffers = {};
+    std::size_t arrived = 0;
+  };
+  struct Method {
+    std::string name;
+    std::vector<allreduce::SchedulePtr> schedules;
+  };
+  const Method& method(std::uint32_t ranks, const CallSignature&);
+  void complete(Rendezvous&);
+  /// Does a member die before it has done its part? Then nobody's part is ever complete.
+  bool is_cut_short(const Rendezvous&, const std::vector<double>& end) const;
+
+  SimContext& g_;
+  std::vector<double> free_;  ///< by worker: one collective at a time
+  std::map<std::pair<int, int>, std::uint64_t> calls_;
+  std::map<std::pair<int, std::uint64_t>, Rendezvous> open_;
+  std::map<std::tuple<std::uint32_t, allreduce::CollectiveKind, int>, Method> methods_;
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,68 @@
+#include "dataparallel/simulation/context.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+
+Groups::Groups(int workers, EventScheduler& scheduler)
+    : scheduler_(scheduler), calls_(static_cast<std::size_t>(workers), 0) {
+  auto& all = members_.emplace_back();
+  for (int r = 0; r < workers; ++r) all.push_back(r);
+}
+
+int Groups::position(Group g, int worker) const {
+  const auto& m = members(g);
+  const auto it = std::find(m.begin(), m.end(), worker);
+  if (it == m.end()) throw std::logic_error(fmt::format("rank {} is not in group {}", worker, g.id));
+  return static_cast<int>(it - m.begin());
+}
+
+int Groups::worker(Group g, int rank) const {
+  if (rank < 0 || rank >= size(g)) throw std::logic_error(fmt::format("group {} has no rank {}", g.id, rank));
+  return members(g)[static_cast<std::size_t>(rank)];
+}
+
+Group Groups::split(int worker, int color, int key) {
+  const std::size_t call = calls_[static_cast<std::size_t>(worker)]++;
+  if (splits_.size() <= call) splits_.resize(call + 1);
+  splits_[call].asked.emplace_back(color, key, worker);
+  if (splits_[call].asked.size() == members_[0].size()) form(splits_[call]);
+  while (splits_[call].group_of_color.empty()) scheduler_.block(worker, "the others to split");
+  return {splits_[call].group_of_color.at(color)};
+}
+
+void Groups::form(Splitting& s) {
+  std::sort(s.asked.begin(), s.asked.end());
+  for (const auto& [color, key, worker] : s.asked) {
+    const auto [it, is_new] = s.group_of_color.try_emplace(color, static_cast<int>(members_.size()));
+    if (is_new) members_.emplace_back();
+    members_[static_cast<std::size_t>(it->second)].push_back(worker);
+    scheduler_.wake(worker, scheduler_.now(scheduler_.running_thread()));
+  }
+}
+
+SimContext::SimContext(int workers, SimMachine m)
+    : machine(std::move(m)),
+      scheduler(workers),
+      network(workers, machine.link, scheduler),
+      groups(workers, scheduler),
+      failure_times(static_cast<std::size_t>(workers), EventScheduler::forever) {
+  if (!machine.algorithm) machine.algorithm = allreduce::find_algorithm("ring");
+  if (!machine.algorithm->has_schedule()) {
+    throw core::UsageError(
+        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", machine.algorithm->name));
+  }
+  for (const RankFailure& d : machine.failures) {
+    if (d.rank < 0 || d.rank >= workers) {
+      throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", d.rank, workers));
+    }
+    failure_times[static_cast<std::size_t>(d.rank)] = d.at_s;
+    scheduler.stop_at(d.rank, d.at_s);
+  }
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,52 @@
+// What all parts of the virtual world stand on: the machine, the baton, the wire, the groups, and who dies when.
+// Touched only by the thread that holds the baton.
+#pragma once
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/simulation/machine.hpp"
+#include "dataparallel/simulation/network.hpp"
+
+namespace gradmeter::dataparallel {
+
+class Groups {
+ public:
+  Groups(int workers, EventScheduler&);
+  /// Workers in rank order.
+  const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
+  int size(Group g) const { return static_cast<int>(members(g).size()); }
+  /// Rank of a worker in a group. Errors: std::logic_error when it is not in it.
+  int position(Group, int worker) const;
+  /// Rank of everybody that has this rank in the group. Errors: std::logic_error when there is none.
+  int worker(Group, int rank) const;
+  /// One worker's part; returns when all have asked.
+  Group split(int worker, int color, int key);
+
+ private:
+  struct Splitting {
+    std::vector<std::tuple<int, int, int>> asked;  ///< color, key, worker
+    std::map<int, int> group_of_color;
+  };
+  void form(Splitting&);
+  EventScheduler& scheduler_;
+  std::vector<std::vector<int>> members_;  ///< by group id
+  std::vector<Splitting> splits_;
+  std::vector<std::size_t> calls_;  ///< by worker
+};
+
+struct SimContext {
+  SimContext(int workers, SimMachine);
+  /// When that rank of everybody dies; for most `EventScheduler::forever`.
+  double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
+  double now() const { return scheduler.now(scheduler.running_thread()); }
+
+  SimMachine machine;
+  EventScheduler scheduler;
+  SimNetwork network;
+  Groups groups;
+  std::vector<double> failure_times;
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,38 @@
+// Ports in virtual time.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "dataparallel/simulation/context.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// The letterboxes of one `open`.
+struct PortSet {
+  PortOptions options = {};
+  std::vector<int> members = {};                        ///< workers in rank order
+  std::deque<MessageQueue> workers = {}, servers = {};  ///< by rank in the group
+  std::deque<MessageQueue>& boxes(Role r) { return r == Role::worker ? workers : servers; }
+};
+
+class SimMessenger {
+ public:
+  explicit SimMessenger(SimContext& g) : g_(g) {}
+  /// One worker's part of an `open`. It does not wait for the others: mail may come before they look.
+  Ports open(Group, int worker, const PortOptions&);
+  /// When the last message that this thread has posted leaves [s]; forgets it, since threads' numbers come again.
+  double take_last_send_end(int thread);
+
+ private:
+  class SimPort;
+  std::shared_ptr<PortSet> make(Group, const PortOptions&);
+
+  SimContext& g_;
+  std::map<std::pair<int, int>, std::size_t> calls_;  ///< by group and worker
+  std::map<std::pair<int, std::size_t>, std::shared_ptr<PortSet>> port_sets_;
+  std::map<int, double> last_send_end_;
+};
+
+}  // namespace gradmeter::dataparallel

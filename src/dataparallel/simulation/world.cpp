@@ -1,0 +1,84 @@
+#include "dataparallel/simulation/world.hpp"
+
+#include <deque>
+
+#include "dataparallel/simulation/background_task.hpp"
+#include "dataparallel/simulation/collectives.hpp"
+#include "dataparallel/simulation/compute.hpp"
+#include "dataparallel/simulation/messenger.hpp"
+#include "dataparallel/simulation/point_to_point.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Shared by all workers; touched only by the one that holds the baton.
+class SimState {
+ public:
+  SimState(int workers, SimMachine m)
+      : context(workers, std::move(m)),
+        collectives(context),
+        messages(context),
+        messenger(context),
+        computations(static_cast<std::size_t>(workers), 0),
+        background_computations(computations) {}
+  SimContext context;
+  SimCollectives collectives;
+  PointToPoint messages;
+  SimMessenger messenger;
+  Counts computations, background_computations;
+};
+
+namespace {
+
+using allreduce::CollectiveKind;
+
+class SimFabric final : public SimCompute<Fabric> {
+ public:
+  SimFabric(SimState& s, int worker)
+      : SimCompute<Fabric>(s.context, worker, worker, s.context.machine.slowdown,
+                           s.computations[static_cast<std::size_t>(worker)]),
+        s_(s) {}
+
+  Group split(int color, int key) override { return g_.groups.split(worker_, color, key); }
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready, const allreduce::TensorLayout&) override {
+    return s_.collectives.join(g, worker_, b, CollectiveKind::all_reduce, 0, op);
+  }
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready) override {
+    return s_.collectives.join(g, worker_, b, CollectiveKind::reduce_scatter, 0, op);
+  }
+  Ticket all_gather(Group g, Buffer b, Ready) override {
+    return s_.collectives.join(g, worker_, b, CollectiveKind::all_gather, 0, allreduce::Op::sum);
+  }
+  Ticket broadcast(Group g, Buffer b, int root, Ready) override {
+    return s_.collectives.join(g, worker_, b, CollectiveKind::broadcast, root, allreduce::Op::sum);
+  }
+  Ticket send(Group g, int peer, ConstBuffer b, Ready) override { return s_.messages.send(g, worker_, peer, b); }
+  Ticket receive(Group g, int peer, Buffer b) override { return s_.messages.receive(g, worker_, peer, b); }
+  void wait(const Ticket& t) override { static_cast<SimOperation&>(*t).wait(); }
+
+  Ports open(Group g, const PortOptions& o) override { return s_.messenger.open(g, worker_, o); }
+  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override {
+    return dataparallel::launch(g_, s_.messenger, s_.background_computations, worker_, std::move(program));
+  }
+  std::span<float> memory(std::size_t floats) override { return memory_.emplace_back(floats); }
+
+ private:
+  SimState& s_;
+  std::deque<std::vector<float>> memory_;
+};
+
+}  // namespace
+
+SimWorld::SimWorld(int workers, SimMachine m) : state_(std::make_unique<SimState>(workers, std::move(m))) {}
+SimWorld::~SimWorld() = default;
+
+std::vector<double> SimWorld::run(const std::function<void(Fabric&)>& body) {
+  state_->context.scheduler.run([&](int worker) {
+    SimFabric fabric(*state_, worker);
+    body(fabric);
+  });
+  std::vector<double> end;
+  for (const int w : state_->context.groups.members(everybody)) end.push_back(state_->context.scheduler.now(w));
+  return end;
+}
+
+}  // namespace gradmeter::dataparallel

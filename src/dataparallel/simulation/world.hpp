@@ -1,0 +1,30 @@
+// Hundreds of workers in one process, in virtual time: every strategy is proven here. Data moves for real, by the same
+// schedules in the same order as over ranks; only time is modelled.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dataparallel/fabric.hpp"
+#include "dataparallel/simulation/machine.hpp"
+
+namespace gradmeter::dataparallel {
+
+class SimState;
+
+class SimWorld {
+ public:
+  SimWorld(int workers, SimMachine);
+  ~SimWorld();
+  SimWorld(const SimWorld&) = delete;
+  SimWorld& operator=(const SimWorld&) = delete;
+  /// Runs body(fabric) for every worker under one deterministic baton; returns each worker's end time [s].
+  /// Equal inputs give equal runs, whatever the machine does. Threads: one runs at a time.
+  /// Errors: what a body throws; std::logic_error when all wait, naming who waits for what, and who died.
+  std::vector<double> run(const std::function<void(Fabric&)>& body);
+
+ private:
+  std::unique_ptr<SimState> state_;
+};
+
+}  // namespace gradmeter::dataparallel

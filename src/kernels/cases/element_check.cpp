@@ -1,0 +1,50 @@
+#include "kernels/cases/element_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/random.hpp"
+
+namespace gradmeter::kernels {
+
+double stored_roundoff(Precision p) { return p == Precision::bf16 ? 0x1p-8 : p == Precision::fp32 ? 0x1p-24 : 0; }
+
+double allowed_distance(const ReferenceSum& sum, Precision p) {
+  if (p == Precision::int8) return 0;
+  return stored_roundoff(p) * std::fabs(sum.value) + 4 * 0x1p-24 * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
+}
+
+void ElementCheck::add(double result, double reference, double allowed, bool counts) {
+  const double far = std::fabs(result - reference);
+  off_ += far * far;
+  norm_ += reference * reference;
+  const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
+  if (!(worst <= worst_)) worst_ = worst;
+  if (!counts) return;
+  ++counted_;
+  zeros_ += result == 0;
+}
+
+KernelCaseCheck ElementCheck::verdict() const {
+  const double zeros = counted_ > 0 ? static_cast<double>(zeros_) / static_cast<double>(counted_) : 0;
+  return {norm_ > 0 ? std::sqrt(off_ / norm_) : std::sqrt(off_), worst_, zeros};
+}
+
+std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> places(std::min(n, std::max<std::size_t>(count, 1)));
+  if (places.size() == n) {
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    return places;
+  }
+  const core::Random random(seed, 0x706c);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t first = i * n / places.size(), next = (i + 1) * n / places.size();
+    places[i] = first + random.below(i, next - first);
+  }
+  places.front() = 0;
+  if (places.size() > 1) places.back() = n - 1;
+  return places;
+}
+
+}  // namespace gradmeter::kernels

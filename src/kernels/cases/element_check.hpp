@@ -1,0 +1,43 @@
+// Holds the elements of a result against a float64 reference, one by one: how a KernelCaseCheck comes about.
+#pragma once
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cases/kernel_case.hpp"
+
+namespace gradmeter::kernels {
+
+/// A sum of products in float64, and what tells how far a float sum of the same products may be from it.
+struct ReferenceSum {
+  double value = 0;
+  double size = 0;        ///< sum of |a·b|
+  std::size_t terms = 0;  ///< how many products; 0: the element is zero whatever the data
+  void add(double a, double b) {
+    value += a * b;
+    size += std::fabs(a * b);
+    ++terms;
+  }
+};
+
+/// Unit roundoff of a result's type: 2^-24 for fp32, 2^-8 for bf16, 0 for integers, which must be equal.
+double stored_roundoff(Precision);
+/// u·|value| + 4·2^-24·√terms·size: what the storage type and fp32 sums of that many products may do, in any order.
+double allowed_distance(const ReferenceSum&, Precision);
+
+class ElementCheck {
+ public:
+  /// `counts`: false for elements that are zero by the shape alone; they are judged, not counted as suspicious zeros.
+  void add(double result, double reference, double allowed, bool counts = true);
+  KernelCaseCheck verdict() const;
+
+ private:
+  double off_ = 0, norm_ = 0, worst_ = 0;
+  std::size_t counted_ = 0, zeros_ = 0;
+};
+
+/// At most `count` places out of [0, n), n > 0, in ascending order: all of them, or the first, the last, and one at
+/// random out of each of the equal stretches between, so that no period of the layout hides a column.
+std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
+
+}  // namespace gradmeter::kernels

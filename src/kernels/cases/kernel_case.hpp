@@ -1,0 +1,63 @@
+// A problem made ready on a backend, with data of its own: filled, checked against a float64 reference, and run again
+// and again. What `gradmeter kernels` times.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/problems/problem.hpp"
+
+namespace gradmeter::kernels {
+
+/// `sets`: copies of all operands, run in turn, so that together they are larger than the caches (cold); 1: hot.
+struct KernelCaseOptions {
+  std::size_t sets = 1;
+  std::uint64_t seed = 1;
+};
+
+/// How far a result is from the reference on the same inputs, which are those rounded to the storage type.
+/// `worst` judges each element by itself, so that one wrong element shows among millions: its distance in units of what
+/// rounding may do to it, e.g. for a sum of products u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of the type that
+/// results are stored in. Integers must be equal.
+struct KernelCaseCheck {
+  double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over what was looked at, for the record
+  double worst = 0;       ///< over the elements that were looked at; right up to 1
+  double zero_share = 0;  ///< of the result; many zeros: the data was not what it should be
+  bool right() const { return worst <= 1; }  // false for NaN
+};
+
+/// Data is random, uniform or Gaussian, never zeros nor small whole numbers. One thread calls; kernels use
+/// compute_threads() of the thread that made it.
+class KernelCase {
+ public:
+  virtual ~KernelCase() = default;
+  /// One call on operand set `set` of KernelCaseOptions::sets.
+  virtual void run(std::size_t set) = 0;
+  /// Runs set 0 and looks at the result: all of it, or for big problems enough rows, planes or steps that the reference
+  /// takes no more than about `flops_at_most`. `inject_error`: one element that is looked at is made wrong first, by
+  /// half of a usual element's size (test hook).
+  virtual KernelCaseCheck check(double flops_at_most, bool inject_error) = 0;
+  /// The library's own word for what it chose: "onednn brgemm:avx512_core".
+  virtual std::string implementation() const = 0;
+};
+
+/// What can be done. `refusal`: why a problem of this operation and precision cannot be had here; empty: it can.
+/// `resident_bytes`: of one operand set.
+struct KernelCaseInfo {
+  std::string_view backend, source;
+  KernelKind operation;
+  Precision precision;
+  std::string (*refusal)(const Problem&);
+  std::size_t (*resident_bytes)(const Problem&);
+  std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
+};
+std::span<const KernelCaseInfo> kernel_cases();
+
+/// The first backend that takes it. Errors: UsageError with the reason; BackendError when the library refuses.
+std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);
+/// Empty: some backend takes it.
+std::string kernel_case_refusal(const Problem&);
+std::size_t kernel_case_bytes(const Problem&);
+
+}  // namespace gradmeter::kernels

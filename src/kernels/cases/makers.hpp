@@ -1,0 +1,30 @@
+// The makers behind trials(): one group for each file trial_*.cpp. Users call make_kernel_case.
+#pragma once
+#include "kernels/cases/kernel_case.hpp"
+
+namespace gradmeter::kernels {
+
+std::string gemm_case_refusal(const Problem&);
+std::size_t gemm_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_gemm_case(const Problem&, const KernelCaseOptions&);
+
+std::string lns_case_refusal(const Problem&);
+std::size_t lns_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_lns_case(const Problem&, const KernelCaseOptions&);
+
+std::string conv_case_refusal(const Problem&);
+std::size_t conv_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_conv_case(const Problem&, const KernelCaseOptions&);
+
+std::string rnn_case_refusal(const Problem&);
+std::size_t rnn_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_rnn_case(const Problem&, const KernelCaseOptions&);
+std::string sparse_case_refusal(const Problem&);
+std::size_t sparse_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_sparse_case(const Problem&, const KernelCaseOptions&);
+
+std::string pointwise_case_refusal(const Problem&);
+std::size_t pointwise_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_pointwise_case(const Problem&, const KernelCaseOptions&);
+
+}  // namespace gradmeter::kernels

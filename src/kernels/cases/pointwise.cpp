@@ -1,0 +1,233 @@
+// Updates of optimizers and the LSTM cell by our own loops: fused, in one pass over memory, fp32 or bf16; or one pass
+// for each arithmetic operation, fp32.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/format.hpp"
+#include "core/small_float.hpp"
+#include "kernels/aligned.hpp"
+#include "kernels/cases/makers.hpp"
+#include "kernels/cases/random_data.hpp"
+#include "kernels/pointwise.hpp"
+#include "kernels/vector_ops.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+constexpr float step = 1e-3F;
+constexpr MomentumParameters momentum_rule{.step = step, .mu = 0.9F, .nesterov = false};
+// Late enough for the averages to have settled: the rate hardly changes any more.
+constexpr AdamParameters adam_rule{.step = step, .update = 1000};
+
+/// How many arrays a rule has; those that it writes come first. sgd: w g; momentum: w v g; adam: w m v g;
+/// lstm_cell: c h and the gates input, forget, candidate, output.
+struct Arrays {
+  std::size_t all, written, temporary;  ///< temporary: of the unfused form
+};
+Arrays arrays_of(PointwiseKind k) {
+  constexpr std::array<Arrays, 4> table{{{2, 1, 1}, {3, 2, 1}, {4, 3, 1}, {6, 2, 4}}};
+  return table[static_cast<std::size_t>(k)];
+}
+
+float value(float x) { return x; }
+float value(Bf16 x) { return core::to_float(core::bf16_format, static_cast<std::uint16_t>(x)); }
+void set(float& x, float to) { x = to; }
+void set(Bf16& x, float to) { x = Bf16{core::from_float(core::bf16_format, to)}; }
+
+template <class T>
+using Set = std::vector<AlignedVector<T>>;
+template <class T>
+std::span<T> span(AlignedVector<T>& x) {
+  return x;
+}
+
+template <class T>
+void fused(PointwiseKind kind, Set<T>& x) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      return sgd(span(x[0]), x[1], step);
+    case PointwiseKind::momentum:
+      return momentum(span(x[0]), x[1], x[2], momentum_rule);
+    case PointwiseKind::adam:
+      return adam(span(x[0]), x[1], x[2], x[3], adam_rule);
+    case PointwiseKind::lstm_cell:
+      return lstm_cell(LstmGates<T>{x[2], x[3], x[4], x[5]}, span(x[0]), x[1]);
+  }
+}
+
+void unfused(PointwiseKind kind, Set<float>& x, Set<float>& t) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      vector_op(Unary::multiply, x[1], step, t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::momentum:
+      vector_op(Unary::multiply, x[1], momentum_rule.mu, x[1]);
+      vector_op(Binary::add, x[1], x[2], x[1]);
+      vector_op(Unary::multiply, x[1], momentum_rule.step, t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::adam:
+      vector_op(Unary::multiply, x[1], adam_rule.beta1, x[1]);
+      vector_op(Unary::multiply, x[3], 1 - adam_rule.beta1, t[0]);
+      vector_op(Binary::add, x[1], t[0], x[1]);
+      vector_op(Binary::multiply, x[3], x[3], t[0]);
+      vector_op(Unary::multiply, t[0], 1 - adam_rule.beta2, t[0]);
+      vector_op(Unary::multiply, x[2], adam_rule.beta2, x[2]);
+      vector_op(Binary::add, x[2], t[0], x[2]);
+      vector_op(Unary::square_root, x[2], 0, t[0]);
+      vector_op(Unary::add, t[0], adam_rule.epsilon, t[0]);
+      vector_op(Binary::divide, x[1], t[0], t[0]);
+      vector_op(Unary::multiply, t[0], adam_rule.rate(), t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::lstm_cell:
+      vector_op(Unary::sigmoid, x[2], 0, t[0]);
+      vector_op(Unary::sigmoid, x[3], 0, t[1]);
+      vector_op(Unary::tanh, x[4], 0, t[2]);
+      vector_op(Unary::sigmoid, x[5], 0, t[3]);
+      vector_op(Binary::multiply, t[1], x[0], t[1]);
+      vector_op(Binary::multiply, t[0], t[2], t[0]);
+      vector_op(Binary::add, t[1], t[0], x[0]);
+      vector_op(Unary::tanh, x[0], 0, t[2]);
+      return vector_op(Binary::multiply, t[3], t[2], x[1]);
+  }
+}
+
+void reference(PointwiseKind kind, Set<float>& x) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      return sgd_reference(x[0], x[1], step);
+    case PointwiseKind::momentum:
+      return momentum_reference(x[0], x[1], x[2], momentum_rule);
+    case PointwiseKind::adam:
+      return adam_reference(x[0], x[1], x[2], x[3], adam_rule);
+    case PointwiseKind::lstm_cell:
+      return lstm_cell_reference({x[2], x[3], x[4], x[5]}, x[0], x[1]);
+  }
+}
+
+/// What element i of each array that is written came from, in magnitude: errors are roundings of that.
+std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t i) {
+  const auto at = [&](std::size_t array) { return std::fabs(double{x[array][i]}); };
+  if (kind == PointwiseKind::sgd) return {at(0) + step * at(1), 0, 0};
+  if (kind == PointwiseKind::lstm_cell) return {1 + at(0), 1 + at(0), 0};
+  if (kind == PointwiseKind::momentum) return {at(0) + step * (at(1) + at(2)), at(1) + at(2), 0};
+  const double first = at(1) + 0.1 * at(3), second = adam_rule.beta2 * at(2) + (1 - adam_rule.beta2) * at(3) * at(3);
+  return {at(0) + adam_rule.rate() * first / (std::sqrt(second) + adam_rule.epsilon), first, second};
+}
+
+template <class T>
+class PointwiseCase final : public KernelCase {
+ public:
+  PointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o)
+      : s_(s), arrays_(arrays_of(s.kind)), seed_(o.seed) {
+    for (std::size_t i = 0; i < o.sets; ++i) {
+      sets_.emplace_back(arrays_.all, AlignedVector<T>(s.elements));
+      temporaries_.emplace_back(s.fused ? 0 : arrays_.temporary, AlignedVector<float>(s.elements));
+      fill(i);
+    }
+  }
+
+  void run(std::size_t set) override {
+    if constexpr (std::is_same_v<T, float>) {
+      if (!s_.fused) return unfused(s_.kind, sets_[set], temporaries_[set]);
+    }
+    fused(s_.kind, sets_[set]);
+  }
+
+  KernelCaseCheck check(double flops_at_most, bool inject_error) override {
+    fill(0);  // the state that runs have changed
+    const std::vector<std::size_t> places = places_to_look_at(flops_at_most);
+    const Set<float> before = at(places);
+    run(0);
+    if (inject_error) {
+      T& x = sets_[0][0][places[places.size() / 2]];
+      set(x, value(x) + 0.5F);
+    }
+    Set<float> expected = before;
+    reference(s_.kind, expected);
+    return compare(before, expected, at(places));
+  }
+
+  std::string implementation() const override {
+    return fmt::format("highway {}:{}", s_.fused ? "fused" : "unfused", vector_target());
+  }
+
+ private:
+  void fill(std::size_t set_index) {
+    std::vector<float> values(s_.elements);
+    for (std::size_t a = 0; a < arrays_.all; ++a) {
+      fill_gaussian(values, seed_ + 8 * set_index + a);
+      const bool square = s_.kind == PointwiseKind::adam && a == 2;  // an average of squares
+      for (std::size_t i = 0; i < values.size(); ++i)
+        set(sets_[set_index][a][i], square ? values[i] * values[i] : values[i]);
+    }
+  }
+
+  /// The first and the last are among them, and never more than a million, for the sake of memory.
+  std::vector<std::size_t> places_to_look_at(double flops_at_most) const {
+    const double most = std::min(flops_at_most / 50, 0x1p20);
+    const std::size_t count =
+        std::clamp<std::size_t>(static_cast<std::size_t>(most), 2, std::max<std::size_t>(s_.elements, 2));
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < std::min(count, s_.elements); ++i)
+      places.push_back(s_.elements > 1 ? i * (s_.elements - 1) / (std::min(count, s_.elements) - 1) : 0);
+    return places;
+  }
+
+  Set<float> at(const std::vector<std::size_t>& places) const {
+    Set<float> out(arrays_.all, AlignedVector<float>(places.size()));
+    for (std::size_t a = 0; a < arrays_.all; ++a)
+      for (std::size_t i = 0; i < places.size(); ++i) out[a][i] = value(sets_[0][a][places[i]]);
+    return out;
+  }
+
+  KernelCaseCheck compare(const Set<float>& before, const Set<float>& expected, const Set<float>& after) const {
+    constexpr double stored = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
+    KernelCaseCheck found;
+    double off = 0, norm = 0, zeros = 0;
+    for (std::size_t i = 0; i < before[0].size(); ++i) {
+      const auto size = sizes(s_.kind, before, i);
+      for (std::size_t a = 0; a < arrays_.written; ++a) {
+        const double right = expected[a][i], far = std::fabs(double{after[a][i]} - right);
+        const double worst = far / (stored * std::fabs(right) + 16 * 0x1p-24 * size[a]);
+        off += far * far, norm += right * right, zeros += after[a][i] == 0;
+        if (!(worst <= found.worst)) found.worst = worst;  // a NaN stays
+      }
+    }
+    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
+    found.zero_share = zeros / static_cast<double>(arrays_.written * before[0].size());
+    return found;
+  }
+
+  PointwiseShape s_;
+  Arrays arrays_;
+  std::uint64_t seed_;
+  std::vector<Set<T>> sets_;
+  std::vector<Set<float>> temporaries_;
+};
+
+}  // namespace
+
+std::string pointwise_case_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "pointwise has one pass";
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (s.elements == 0) return "pointwise needs elements of at least 1";
+  if (!s.fused && p.precision != Precision::fp32)
+    return fmt::format("pointwise in {} is fused alone: rounding every intermediate result would be another rule",
+                       name(p.precision));
+  return {};
+}
+
+std::size_t pointwise_case_bytes(const Problem& p) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  const Arrays a = arrays_of(s.kind);
+  return (a.all + (s.fused ? 0 : a.temporary)) * s.elements * storage_bytes(p.precision);
+}
+
+std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (p.precision == Precision::bf16) return std::make_unique<PointwiseCase<Bf16>>(s, o);
+  return std::make_unique<PointwiseCase<float>>(s, o);
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,102 @@
+// A 16-bit logarithmic number system: a number is its sign and the logarithm of its size, so that a product is an
+// integer addition and a sum is a look-up.
+// Word:   bit 15 sign; bits 14…0 the code e: 0 is zero (always +0), else the number is ±2^((e − 2^14) / 2^F).
+// Range:  2^±64 with F = 8 fraction bits, 2^±128 with 7, 2^±256 with 6; neighbours differ by 2^(1/2^F): 0.27 % with 8.
+// There is no NaN and no infinity: what is too large saturates, what is too small becomes zero, and both are counted.
+// Source: Coleman et al., "Arithmetic on the European logarithmic microprocessor", IEEE Trans. Computers 49(7), 2000,
+// for the system; word and rounding are our own.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "kernels/lns/tables.hpp"
+
+namespace gradmeter::kernels {
+
+struct Lns16 {
+  static constexpr std::uint16_t sign_bit = 0x8000, code_mask = 0x7fff;
+  static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< codes
+  std::uint16_t bits = 0;
+
+  static Lns16 from(bool negative, std::int32_t code) {
+    return {static_cast<std::uint16_t>((negative ? sign_bit : 0) | code)};
+  }
+  std::int32_t code() const { return bits & code_mask; }
+  bool negative() const { return (bits & sign_bit) != 0; }
+  bool zero() const { return code() == 0; }
+  Lns16 operator-() const { return zero() ? *this : Lns16{static_cast<std::uint16_t>(bits ^ sign_bit)}; }
+  bool operator==(const Lns16&) const = default;
+};
+
+struct LnsEvents {
+  std::uint64_t underflows = 0;  ///< not zero, became zero
+  std::uint64_t overflows = 0;   ///< became the largest number
+  std::uint64_t nans = 0;        ///< not a number, became zero
+  bool operator==(const LnsEvents&) const = default;
+};
+
+/// The arithmetic. Every operation is defined for all 65,536 words (0x8000 reads as zero) and counts into `events`
+/// where given. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
+/// Cost: one table look-up a sum; `Lns` itself is two words, to be copied.
+class Lns {
+ public:
+  /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
+  explicit Lns(unsigned fraction_bits = 8, LnsAddition addition = LnsAddition::exact)
+      : tables_(&lns_tables(fraction_bits, addition)) {}
+
+  /// Nearest in the log domain.
+  Lns16 encode(double x, LnsEvents* events = nullptr) const;
+  double decode(Lns16 x) const;
+
+  Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
+    if (x.zero() || y.zero()) return {};
+    return word(x.negative() != y.negative(), x.code() + y.code() - Lns16::one, events);
+  }
+  Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const;
+  /// max + G±(d), d the difference of the codes. The order of x and y does not matter.
+  Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
+    if (x.zero()) return y.zero() ? Lns16{} : y;
+    if (y.zero()) return x;
+    const bool opposite = x.negative() != y.negative(), y_larger = x.code() < y.code();
+    const Lns16 larger = y_larger ? y : x, smaller = y_larger ? x : y;
+    const std::int32_t d = larger.code() - smaller.code();
+    if (d == 0 && opposite) return {};
+    return word(larger.negative(), larger.code() + tables_->g(static_cast<std::uint32_t>(d), opposite), events);
+  }
+  Lns16 subtract(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return add(x, -y, events); }
+
+  const LnsTables& tables() const { return *tables_; }
+  unsigned fraction_bits() const { return tables_->fraction_bits(); }
+
+ private:
+  static Lns16 word(bool negative, std::int32_t code, LnsEvents* events) {
+    if (code > Lns16::largest) {
+      if (events) ++events->overflows;
+      return Lns16::from(negative, Lns16::largest);
+    }
+    if (code < 1) {
+      if (events) ++events->underflows;
+      return {};
+    }
+    return Lns16::from(negative, code);
+  }
+
+  const LnsTables* tables_;
+};
+
+/// A sum that remembers what rounding took from it, in one more word: w + c stands for the value.
+/// y = change − c; t = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
+struct LnsKahan {
+  Lns16 w, c;
+  void add(const Lns& lns, Lns16 change, LnsEvents* events = nullptr);
+};
+
+/// Whole buffers, from and to fp32, with `encode`'s and `decode`'s results (decode rounded to fp32, and saturated where
+/// fp32 ends before the number system: with 6 fraction bits).
+/// Shape:  equal lengths. Cost: O(n), and no logarithm is taken.
+/// Errors: std::invalid_argument when lengths differ.
+void lns_encode(const Lns&, std::span<const float> values, std::span<Lns16> words, LnsEvents* events = nullptr);
+void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> values);
+
+}  // namespace gradmeter::kernels

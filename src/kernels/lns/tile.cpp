@@ -1,0 +1,189 @@
+#include "kernels/lns/tile.hpp"
+
+#include "kernels/lns/lns.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/lns/tile.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<std::uint16_t>;
+using Words = hn::Vec<Tag>;
+using detail::LnsChecks;
+using detail::LnsFactor;
+using detail::LnsTile;
+constexpr std::size_t rows = detail::lns_tile_rows, group = 4;
+
+std::size_t Lanes() { return hn::Lanes(Tag()); }
+
+HWY_INLINE Words All(std::uint16_t value) { return hn::Set(Tag(), value); }
+
+// `b` is a row of B, `a.sign` selects the copy of it that has the product's signs.
+template <LnsChecks checks>
+HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
+  const Tag d;
+  const auto signs = hn::LoadU(d, b + a.sign * lanes);
+  if (checks == LnsChecks::none) return hn::SaturatedSub(signs, All(a.below));
+  const auto code = hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), All(a.below)), All(Lns16::largest));
+  return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
+}
+
+// The larger word changed by G, which comes doubled as words are.
+template <LnsChecks checks>
+HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> di;
+  const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
+  if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
+  // Codes fill the positive half of signed words: the addition itself saturates, and what is not positive is zero.
+  const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
+  const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
+  const auto word = hn::BitCast(d, hn::Add(code, code));
+  const auto positive = hn::RebindMask(d, hn::Gt(code, hn::Zero(di)));
+  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, All(1))));
+  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, sum));
+}
+
+#if HWY_TARGET <= HWY_AVX3
+// vpermi2w looks 32 words up among the 64 of two registers.
+struct Pair {
+  __m512i low, high;
+  explicit Pair(const std::int16_t* table) : low(_mm512_loadu_si512(table)), high(_mm512_loadu_si512(table + 32)) {}
+  __m512i operator()(__m512i index) const { return _mm512_permutex2var_epi16(low, index, high); }
+};
+
+// G of two vectors from the knots. F is fixed where this is compiled: shifts are then constants.
+template <unsigned F, LnsArc arc>
+struct Change {
+  static constexpr unsigned shift = F - 2;
+  Pair value, slope, curve, near0, near1, near2, near3;
+  __m512i last_entry;
+  explicit Change(const LnsKnots& k)
+      : value(k.value.data()),
+        slope(k.slope.data()),
+        curve(k.curve.data()),
+        near0(k.near.data()),
+        near1(k.near.data() + 64),
+        near2(k.near.data() + 128),
+        near3(k.near.data() + 192),
+        last_entry(_mm512_set1_epi16(static_cast<std::int16_t>(k.entries - 1))) {}
+
+  // G+ or G− from an arc. `d` is a distance of codes.
+  HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
+    const __m512i held = _mm512_min_epu16(d, _mm512_set1_epi16((LnsKnots::arcs << shift) - 1));
+    __m512i i = _mm512_srli_epi16(held, shift);
+    i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::arcs));
+    const __m512i place = _mm512_and_si512(_mm512_slli_epi16(held, 15 - shift), _mm512_set1_epi16(0x7fff));
+    __m512i climb = slope(i);
+    if (arc == LnsArc::parabola) climb = _mm512_add_epi16(climb, _mm512_mulhi_epi16(curve(i), place));
+    const __m512i g = _mm512_add_epi16(value(i), _mm512_mulhi_epi16(climb, place));
+    return _mm512_srai_epi16(g, LnsKnots::value_bits);
+  }
+
+  // G− of the 256 smallest distances.
+  HWY_INLINE __m512i Near(__m512i d) const {
+    const __mmask32 odd = _mm512_test_epi16_mask(d, _mm512_set1_epi16(64));
+    const __mmask32 upper = _mm512_test_epi16_mask(d, _mm512_set1_epi16(128));
+    const __m512i low = _mm512_mask_mov_epi16(near0(d), odd, near1(d));
+    const __m512i high = _mm512_mask_mov_epi16(near2(d), odd, near3(d));
+    return _mm512_mask_mov_epi16(low, upper, high);
+  }
+
+  // Twice G of two words.
+  HWY_INLINE __m512i operator()(__m512i larger, __m512i smaller) const {
+    const __m512i one = _mm512_set1_epi16(1);
+    const __mmask32 opposite = _mm512_test_epi16_mask(_mm512_xor_si512(larger, smaller), one);
+    const __m512i d = _mm512_srli_epi16(_mm512_sub_epi16(_mm512_or_si512(larger, one), smaller), 1);
+    const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count));
+    const __m512i g = _mm512_mask_mov_epi16(FromArc(d, opposite), is_near, Near(d));
+    return _mm512_maskz_add_epi16(_mm512_cmple_epu16_mask(d, last_entry), g, g);
+  }
+};
+
+template <LnsChecks checks, unsigned F, LnsArc arc>
+void ByPermutes(const LnsTile& t) {
+  const Tag d;
+  constexpr std::size_t lanes = 32;
+  const Change<F, arc> change(t.tables->knots());
+  for (std::size_t first = 0; first < rows; first += group) {
+    __m512i x[group];  // an array of Words would go through memory
+    for (std::size_t r = 0; r < group; ++r) x[r] = hn::LoadU(d, t.sums + (first + r) * lanes).raw;
+    for (std::size_t k = 0; k < t.depth; ++k)
+      for (std::size_t r = 0; r < group; ++r) {
+        const Words y =
+            Product<checks>(t.b + k * detail::lns_tile_copies(checks) * lanes, t.a[k * rows + first + r], lanes);
+        const Words hi = hn::Max(Words{x[r]}, y), lo = hn::Min(Words{x[r]}, y);
+        x[r] = Sum<checks>(hi, lo, Words{change(hi.raw, lo.raw)}).raw;
+      }
+    for (std::size_t r = 0; r < group; ++r) hn::StoreU(Words{x[r]}, d, t.sums + (first + r) * lanes);
+  }
+}
+
+template <LnsChecks checks, LnsArc arc>
+void ByPermutes(const LnsTile& t) {
+  const unsigned f = t.tables->fraction_bits();
+  f == 6 ? ByPermutes<checks, 6, arc>(t) : f == 7 ? ByPermutes<checks, 7, arc>(t) : ByPermutes<checks, 8, arc>(t);
+}
+
+template <LnsChecks checks>
+void Run(const LnsTile& t) {
+  const bool exact = t.tables->kind() == LnsAddition::exact;
+  exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
+}
+#else
+// Twice the distance of the codes, the lowest bit set where signs differ: the table's index.
+HWY_INLINE Words Index(Words hi, Words lo) {
+  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // and a lowest bit that means nothing
+  return hn::Or(hn::AndNot(All(1), twice), hn::And(hn::Xor(hi, lo), All(1)));
+}
+
+// Indices are written to memory, replaced there by table entries and read back. Two groups of rows take turns, so that
+// the one's vectors and the other's scalar loads overlap.
+template <LnsChecks checks>
+void Run(const LnsTile& t) {
+  const Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::int16_t* const table = t.tables->doubled().data();
+  const auto last = All(static_cast<std::uint16_t>(2 * t.tables->entries()));
+  constexpr std::size_t most = rows * hn::MaxLanes(Tag());
+  HWY_ALIGN std::uint16_t larger[most], smaller[most], change[most];
+  for (std::size_t k = 0; k < t.depth; ++k)
+    for (std::size_t first = 0; first < rows; first += group) {
+      for (std::size_t r = first; r < first + group; ++r) {
+        const auto x = hn::LoadU(d, t.sums + r * lanes);
+        const auto y = Product<checks>(t.b + k * detail::lns_tile_copies(checks) * lanes, t.a[k * rows + r], lanes);
+        const auto hi = hn::Max(x, y), lo = hn::Min(x, y);
+        hn::Store(hi, d, larger + r * lanes);
+        hn::Store(lo, d, smaller + r * lanes);
+        hn::Store(hn::Min(Index(hi, lo), last), d, change + r * lanes);
+      }
+      for (std::size_t i = first * lanes; i < (first + group) * lanes; ++i)
+        change[i] = static_cast<std::uint16_t>(table[change[i]]);
+      for (std::size_t r = first * lanes; r < (first + group) * lanes; r += lanes) {
+        const auto sum = Sum<checks>(hn::Load(d, larger + r), hn::Load(d, smaller + r), hn::Load(d, change + r));
+        hn::StoreU(sum, d, t.sums + r);
+      }
+    }
+}
+#endif
+
+void Tile(const LnsTile& t) { t.checks == LnsChecks::none ? Run<LnsChecks::none>(t) : Run<LnsChecks::all>(t); }
+
+}  // namespace gradmeter::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradmeter::kernels {
+
+HWY_EXPORT(Lanes);
+HWY_EXPORT(Tile);
+
+std::size_t detail::lns_tile_lanes() { return HWY_DYNAMIC_DISPATCH(Lanes)(); }
+void detail::lns_tile(const LnsTile& t) { HWY_DYNAMIC_DISPATCH(Tile)(t); }
+
+}  // namespace gradmeter::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,47 @@
+// The inner loop of a matrix product in the logarithmic number system, for lns_gemm.cpp alone.
+//
+// Inside, a word is turned by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned word,
+// and twice the distance of the codes a plain difference.
+// LnsChecks::none: the codes of B are moved up by a constant and those of A replaced by how much they lie below the
+// largest one, so that a product is one saturating subtraction that takes a zero in either factor to 0. It is right
+// where no code leaves the range and nothing made of zeros alone comes within the tables' reach of a number: who packs
+// plans for it. LnsChecks::all does without the plan: zeros, underflow and saturation as `Lns` has them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/lns/tables.hpp"
+
+namespace gradmeter::kernels::detail {
+
+/// Rows of C that a tile holds: their sums do not depend on each other, which hides the latency of one.
+inline constexpr std::size_t lns_tile_rows = 8;
+
+enum class LnsChecks { none, all };
+
+/// A factor of A: how far it takes B's word or code down (0xffff for a zero), and 1 where it is negative.
+struct LnsFactor {
+  std::uint16_t below = 0xffff, sign = 0;
+};
+
+/// How many copies of each row of B a tile reads.
+constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
+
+struct LnsTile {
+  const LnsFactor* a;  ///< [depth × lns_tile_rows]
+  /// [depth × copies × lanes]. Unchecked: a row of words, then the same with all signs turned; zeros have no sign in
+  /// either. Checked: its signs, the same turned, and its codes, which are not turned and have room to 2^16.
+  const std::uint16_t* b;
+  std::uint16_t* sums;  ///< [lns_tile_rows × lanes], in and out
+  std::size_t depth;
+  const LnsTables* tables;
+  LnsChecks checks;
+};
+
+/// How many columns a tile has: the 16-bit lanes of a vector on the instruction set in use.
+std::size_t lns_tile_lanes();
+/// sums[i][j] = sums[i][j] + a[k][i]·b[k][j] for k = 0, 1, …, depth − 1, each rounded.
+/// Cost: one look-up a product: in registers with AVX-512, in memory elsewhere. Both give the bits of `Lns`.
+void lns_tile(const LnsTile&);
+
+}  // namespace gradmeter::kernels::detail

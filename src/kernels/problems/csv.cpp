@@ -1,0 +1,130 @@
+#include "kernels/problems/csv.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/format.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+/// All of `text` as a number. False when there is more, or none.
+template <class Number>
+bool reads(const std::string& text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+std::string_view without_return(std::string_view line) {
+  return !line.empty() && line.back() == '\r' ? line.substr(0, line.size() - 1) : line;
+}
+
+}  // namespace
+
+std::vector<CsvCell> csv_cells(std::string_view line) {
+  std::vector<CsvCell> out;
+  for (std::size_t at = 0;;) {
+    CsvCell cell{.text = {}, .column = at + 1};
+    if (at < line.size() && line[at] == '"') {
+      const std::size_t end = line.find('"', at + 1);
+      if (end == std::string_view::npos) throw CsvFault{at + 1, "a quote that does not end"};
+      cell.text = line.substr(at + 1, end - at - 1);
+      at = end + 1;
+      if (at < line.size() && line[at] != ',') throw CsvFault{at + 1, "text behind a quoted value"};
+    } else {
+      const std::size_t end = std::min(line.find(',', at), line.size());
+      cell.text = line.substr(at, end - at);
+      at = end;
+    }
+    out.push_back(std::move(cell));
+    if (at >= line.size()) return out;
+    ++at;
+  }
+}
+
+CsvRow::CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (i >= names.size()) throw CsvFault{cells[i].column, fmt::format("more than {} values", names.size())};
+    cells_[names[i]] = cells[i];
+  }
+  if (cells.size() < names.size()) {
+    throw CsvFault{cells.back().column + cells.back().text.size(),
+                   fmt::format("{} values, not {}: '{}' is missing", cells.size(), names.size(), names[cells.size()])};
+  }
+}
+
+const CsvCell* CsvRow::find(const char* name) const {
+  const auto it = cells_.find(name);
+  return it == cells_.end() ? nullptr : &it->second;
+}
+
+const CsvCell& CsvRow::need(const char* name) const {
+  const CsvCell* c = find(name);
+  if (!c) throw CsvFault{1, fmt::format("there is no column {}", name)};
+  return *c;
+}
+
+std::size_t CsvRow::count(const char* name, std::size_t least, std::optional<std::size_t> fallback) const {
+  if (!find(name) && fallback) return *fallback;
+  const CsvCell& c = need(name);
+  std::size_t value = 0;
+  constexpr std::size_t most = std::size_t{1} << 40;
+  if (!reads(c.text, value) || value < least || value > most) {
+    throw CsvFault{c.column, fmt::format("'{}' is no whole number of at least {} for {}", c.text, least, name)};
+  }
+  return value;
+}
+
+double CsvRow::share(const char* name) const {
+  const CsvCell& c = need(name);
+  double value = 0;
+  if (!reads(c.text, value) || !(value >= 0 && value < 1)) {
+    throw CsvFault{c.column, fmt::format("'{}' is no number from 0 to below 1 for {}", c.text, name)};
+  }
+  return value;
+}
+
+std::optional<double> CsvRow::number(const char* name) const {
+  const CsvCell* c = find(name);
+  if (!c || c->text.empty()) return {};
+  double value = 0;
+  if (!reads(c->text, value) || !std::isfinite(value)) {
+    throw CsvFault{c->column, fmt::format("'{}' is no number for {}", c->text, name)};
+  }
+  return value;
+}
+
+std::size_t CsvRow::choice(const char* name, const std::vector<std::string_view>& names) const {
+  const CsvCell* c = find(name);
+  if (!c) return 0;
+  const auto it = std::ranges::find(names, c->text);
+  if (it == names.end()) throw CsvFault{c->column, fmt::format("'{}' is none of {}", c->text, fmt::join(names, ", "))};
+  return static_cast<std::size_t>(it - names.begin());
+}
+
+std::vector<std::string> read_csv(std::string_view text, const std::string& file,
+                                  const std::function<void(const std::vector<std::string>& names)>& head,
+                                  const std::function<void(const CsvRow&, std::size_t line)>& row) {
+  std::vector<std::string> faults, names;
+  for (std::size_t at = 0, line = 1; at < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view content = without_return(text.substr(at, end - at));
+    at = end + 1;
+    if (content.empty() || content.front() == '#') continue;
+    try {
+      const auto cells = csv_cells(content);
+      if (!names.empty()) {
+        row(CsvRow(names, cells), line);
+        continue;
+      }
+      for (const auto& c : cells) names.push_back(c.text);
+      head(names);
+    } catch (const CsvFault& f) {
+      faults.push_back(fmt::format("{}:{}:{}: {}", file, line, f.column, f.what));
+    }
+  }
+  return faults;
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,135 @@
+#include "kernels/problems/problem.hpp"
+
+#include <array>
+
+#include "core/format.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+template <class... Cases>
+struct Match : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Match(Cases...) -> Match<Cases...>;
+
+double d(std::size_t n) { return static_cast<double>(n); }
+char letter(Transpose t) { return t == Transpose::yes ? 'T' : 'N'; }
+double gates(Cell c) { return c == Cell::vanilla ? 1 : c == Cell::lstm ? 4 : 3; }
+
+struct PointwiseCost {
+  double flops, reads_and_writes;  ///< an element
+};
+/// Fused: each array once. Unfused: each operation reads its operands (one that it takes twice once) and writes its
+/// result. A division, a root and an exponential count as one operation, a change of sign as none; a sigmoid has 3
+/// (exponential, sum, quotient) and a tanh 4, each in one pass. trial_pointwise.cpp has the operations.
+PointwiseCost cost_of(const PointwiseShape& p) {
+  switch (p.kind) {
+    case PointwiseKind::sgd:
+      return {2, p.fused ? 3.0 : 5.0};
+    case PointwiseKind::momentum:
+      return {4, p.fused ? 5.0 : 10.0};
+    case PointwiseKind::adam:
+      return {12, p.fused ? 7.0 : 28.0};
+    case PointwiseKind::lstm_cell:
+      break;
+  }
+  return {21, p.fused ? 7.0 : 22.0};
+}
+
+}  // namespace
+
+std::string_view name(KernelKind o) {
+  constexpr std::array<std::string_view, 5> names{"gemm", "conv", "rnn", "sparse", "pointwise"};
+  return names[static_cast<std::size_t>(o)];
+}
+std::string_view name(Pass p) {
+  constexpr std::array<std::string_view, 3> names{"forward", "backward-data", "backward-weights"};
+  return names[static_cast<std::size_t>(p)];
+}
+std::string_view name(Precision p) {
+  constexpr std::array<std::string_view, 5> names{"fp32", "bf16", "int8", "lns16", "lns16-linear"};
+  return names[static_cast<std::size_t>(p)];
+}
+std::vector<Precision> precisions() {
+  return {Precision::fp32, Precision::bf16, Precision::int8, Precision::lns16, Precision::lns16_linear};
+}
+std::string_view name(Cell c) {
+  constexpr std::array<std::string_view, 3> names{"vanilla", "lstm", "gru"};
+  return names[static_cast<std::size_t>(c)];
+}
+std::string_view name(SparseFormat f) { return f == SparseFormat::csr ? "csr" : "blocked"; }
+std::string_view name(PointwiseKind k) {
+  constexpr std::array<std::string_view, 4> names{"sgd", "momentum", "adam", "lstm-cell"};
+  return names[static_cast<std::size_t>(k)];
+}
+
+std::size_t storage_bytes(Precision p) { return p == Precision::fp32 ? 4 : p == Precision::int8 ? 1 : 2; }
+
+std::string text(const ProblemShape& shape) {
+  return std::visit(
+      Match{[](const GemmShape& s) {
+              return fmt::format("m={},n={},k={},a={},b={}{}", s.m, s.n, s.k, letter(s.transpose_a),
+                                 letter(s.transpose_b), s.packed ? ",packed=yes" : "");
+            },
+            [](const ConvShape& s) {
+              return fmt::format("w={},h={},c={},n={},k={},fw={},fh={},pw={},ph={},sw={},sh={}", s.width, s.height,
+                                 s.channels, s.batch, s.filters, s.filter_width, s.filter_height, s.pad_width,
+                                 s.pad_height, s.stride_width, s.stride_height);
+            },
+            [](const RnnShape& s) {
+              return fmt::format("cell={},hidden={},batch={},steps={}", name(s.cell), s.hidden, s.batch, s.steps);
+            },
+            [](const SparseShape& s) {
+              return fmt::format("m={},n={},k={},sparsity={},format={}", s.m, s.n, s.k, s.sparsity, name(s.format));
+            },
+            [](const PointwiseShape& s) {
+              return fmt::format("kind={},elements={},fused={}", name(s.kind), s.elements, s.fused ? "yes" : "no");
+            }},
+      shape);
+}
+
+double flops(const Problem& p) {
+  return std::visit(
+      Match{[](const GemmShape& s) { return 2 * d(s.m) * d(s.n) * d(s.k); },
+            [](const ConvShape& s) {
+              return 2 * d(s.batch) * d(s.filters) * d(s.out_width()) * d(s.out_height()) * d(s.channels) *
+                     d(s.filter_width) * d(s.filter_height);
+            },
+            [](const RnnShape& s) { return 2 * gates(s.cell) * d(s.hidden) * d(s.hidden) * d(s.batch) * d(s.steps); },
+            [](const SparseShape& s) { return 2 * d(s.m) * d(s.n) * d(s.k) * (1 - s.sparsity); },
+            [](const PointwiseShape& s) { return cost_of(s).flops * d(s.elements); }},
+      p.shape);
+}
+
+double full_flops(const Problem& p) { return p.operation() == KernelKind::rnn ? 2 * flops(p) : flops(p); }
+
+double bytes(const Problem& p) {
+  const double e = d(storage_bytes(p.precision));
+  // Sums of int8 come out as int32, of everything else in the operands' type.
+  const double result = p.precision == Precision::int8 ? 4 : e;
+  return std::visit(
+      Match{[&](const GemmShape& s) { return e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n); },
+            [&](const ConvShape& s) {
+              const double in = d(s.batch) * d(s.channels) * d(s.width) * d(s.height);
+              const double filters = d(s.filters) * d(s.channels) * d(s.filter_width) * d(s.filter_height);
+              const double out = d(s.batch) * d(s.filters) * d(s.out_width()) * d(s.out_height());
+              if (p.pass == Pass::backward_data) return e * (out + filters) + result * in;
+              if (p.pass == Pass::backward_weights) return e * (out + in) + result * filters;
+              return e * (in + filters) + result * out;
+            },
+            [&](const RnnShape& s) {
+              const double weights = 2 * gates(s.cell) * d(s.hidden) * d(s.hidden);
+              return e * (weights + 2 * d(s.batch) * d(s.steps) * d(s.hidden));
+            },
+            [&](const SparseShape& s) {
+              const double kept = d(s.m) * d(s.k) * (1 - s.sparsity);
+              const double heights = s.format == SparseFormat::blocked ? 16 : 1;  // rows to one number of a column
+              return kept * (e + 4 / heights) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
+            },
+            [&](const PointwiseShape& s) { return e * cost_of(s).reads_and_writes * d(s.elements); }},
+      p.shape);
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,85 @@
+// One kernel to be measured: which operation on which shape, in which pass and precision. Plain values; DeepBench's
+// lists are lists of these.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/gemm.hpp"
+
+namespace gradmeter::kernels {
+
+enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
+enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
+/// What is multiplied and what sums are kept in. lns16: the logarithmic number system, sums in it as well;
+/// lns16_linear: stored in it, decoded and summed in fp32.
+enum class Precision : std::uint8_t { fp32, bf16, int8, lns16, lns16_linear };
+
+std::string_view name(KernelKind);
+std::string_view name(Pass);
+std::string_view name(Precision);  ///< "fp32", "bf16", "int8", "lns16", "lns16-linear"
+std::vector<Precision> precisions();
+
+/// C [m x n] = op(A) · op(B), op(A) [m x k]. packed: B has been brought into the backend's own layout beforehand, as
+/// weights are for inference.
+struct GemmShape {
+  std::size_t m = 0, n = 0, k = 0;
+  Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
+  bool packed = false;
+};
+/// Inputs [batch x channels x height x width], filters [filters x channels x filter_height x filter_width].
+struct ConvShape {
+  std::size_t width = 0, height = 0, channels = 0, batch = 0, filters = 0;
+  std::size_t filter_width = 0, filter_height = 0, pad_width = 0, pad_height = 0, stride_width = 1, stride_height = 1;
+  std::size_t out_width() const { return (width + 2 * pad_width - filter_width) / stride_width + 1; }
+  std::size_t out_height() const { return (height + 2 * pad_height - filter_height) / stride_height + 1; }
+};
+enum class Cell : std::uint8_t { vanilla, lstm, gru };
+std::string_view name(Cell);
+/// One layer, one direction; inputs are as wide as the hidden state.
+struct RnnShape {
+  Cell cell = Cell::vanilla;
+  std::size_t hidden = 0, batch = 0, steps = 0;
+};
+enum class SparseFormat : std::uint8_t { csr, blocked };
+std::string_view name(SparseFormat);
+/// C [m x n] = A · B, A [m x k] with a share `sparsity` of zeros.
+struct SparseShape {
+  std::size_t m = 0, n = 0, k = 0;
+  double sparsity = 0.9;
+  SparseFormat format = SparseFormat::csr;
+};
+enum class PointwiseKind : std::uint8_t { sgd, momentum, adam, lstm_cell };
+std::string_view name(PointwiseKind);
+/// fused: one pass over memory; else one pass for each arithmetic operation, as a library of vector operations does it.
+struct PointwiseShape {
+  PointwiseKind kind = PointwiseKind::sgd;
+  std::size_t elements = 0;
+  bool fused = true;
+};
+using ProblemShape = std::variant<GemmShape, ConvShape, RnnShape, SparseShape, PointwiseShape>;
+
+struct Problem {
+  ProblemShape shape;
+  Pass pass = Pass::forward;
+  Precision precision = Precision::fp32;
+  std::string application = {};  ///< what it comes from: "DeepSpeech"
+  KernelKind operation() const { return static_cast<KernelKind>(shape.index()); }
+};
+
+/// "m=1760,n=16,k=1760,a=N,b=T": the shape, all of it; equal texts mean equal shapes.
+std::string text(const ProblemShape&);
+/// Multiply and add are two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
+/// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: those of the dense
+/// product times the density; pointwise: the arithmetic of the rule.
+double flops(const Problem&);
+/// rnn: with the products of the inputs, which DeepBench does not count; others as `flops`.
+double full_flops(const Problem&);
+/// Memory that must move: each operand once, in its storage type.
+double bytes(const Problem&);
+/// Of one element of an operand [bytes].
+std::size_t storage_bytes(Precision);
+
+}  // namespace gradmeter::kernels

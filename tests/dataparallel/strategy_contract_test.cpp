@@ -1,0 +1,215 @@
+// What every strategy says of itself is held against what it does: bytes, messages, equal bits, memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/format.hpp"
+#include "dataparallel/forwarding.hpp"
+#include "support/sanitized.hpp"
+#include "support/strategy_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::run_workers;
+using test::sanitized;
+using test::StrategyRun;
+
+ForecastInput forecast_input_of(const model::Model& m, int ranks, int steps) {
+  return {.ranks = static_cast<std::uint32_t>(ranks),
+          .tensors = m.tensors(),
+          .elements = m.element_count(),
+          .steps = static_cast<std::uint64_t>(steps)};
+}
+
+class StrategyContract : public ::testing::TestWithParam<std::string> {
+ protected:
+  StrategyPtr choice() const { return find_strategy(GetParam()); }
+};
+
+TEST_P(StrategyContract, BytesAndMessagesAreTheForecast) {
+  const StrategyRun run{.strategy = GetParam(), .steps = 5};
+  const auto strategy = choice()->make({.bucket_bytes = run.bucket_bytes});
+  const auto model = run.model();
+  for (const int p : {1, 2, 3, 4, 7}) {
+    std::uint64_t bytes = 0;
+    std::size_t sends = 0;
+    for (const auto& e : run_workers(p, run)) bytes += e.totals.bytes_sent, sends += e.sends;
+    const Forecast f = strategy->predict(forecast_input_of(*model, p, run.steps));
+    if (f.known) {
+      EXPECT_EQ(bytes, f.bytes) << "p " << p;
+    } else {
+      EXPECT_LE(bytes, f.bytes) << "p " << p;
+      EXPECT_GT(bytes, 0u);
+    }
+    if (choice()->info().communication == CommunicationPattern::messages) {
+      EXPECT_EQ(sends, f.messages) << "p " << p;
+    }
+    EXPECT_EQ(f.bytes > 0, p > 1 && choice()->communicates());
+  }
+}
+
+TEST_P(StrategyContract, ForecastsOfStretchesAddUp) {
+  const auto model = StrategyRun{}.model();
+  const auto strategy = choice()->make({});
+  const Forecast all = strategy->predict(forecast_input_of(*model, 4, 50));
+  Forecast sum;
+  for (std::uint64_t first = 1; first <= 50; first += 5) {
+    ForecastInput s = forecast_input_of(*model, 4, 5);
+    s.first_step = first;
+    sum += strategy->predict(s);
+  }
+  EXPECT_EQ(sum.bytes, all.bytes);
+  EXPECT_EQ(sum.messages, all.messages);
+  EXPECT_NEAR(sum.seconds, all.seconds, 1e-9 * all.seconds);
+}
+
+TEST_P(StrategyContract, AllWorkersHoldEqualBitsWhereItIsSaid) {
+  for (const int p : {2, 3, 4}) {
+    const auto ends = run_workers(p, {.strategy = GetParam()});
+    bool equal = true;
+    for (const auto& e : ends) equal &= e.hashes == ends[0].hashes;
+    if (choice()->info().keeps_equal) {
+      EXPECT_TRUE(equal) << p;
+    } else if (p > 2 && GetParam() != "model-averaging:every=1,start=0") {  // two that gossip agree in each step
+      EXPECT_FALSE(equal) << p << ": then it may say so";
+    }
+  }
+}
+
+TEST_P(StrategyContract, JudgingChangesNothing) {
+  // It takes time, and where who comes first decides, several workers go on in another order: one alone does not.
+  const bool races =
+      choice()->info().communication == CommunicationPattern::client_server && !choice()->info().keeps_equal;
+  const int p = races ? 1 : 3;
+  const auto once = run_workers(p, {.strategy = GetParam()});
+  const auto often = run_workers(p, {.strategy = GetParam(), .judge_often = true});
+  for (std::size_t r = 0; r < once.size(); ++r) {
+    EXPECT_EQ(once[r].hashes, often[r].hashes);
+    EXPECT_EQ(once[r].evaluation_weights, often[r].evaluation_weights);
+  }
+}
+
+TEST_P(StrategyContract, WhatIsJudgedIsTheSameOnAllRanksUnlessNobodySpeaks) {
+  const auto ends = run_workers(3, {.strategy = GetParam()});
+  for (std::size_t r = 1; r < 3; ++r)
+    EXPECT_EQ(ends[r].evaluation_weights == ends[0].evaluation_weights, choice()->communicates()) << r;
+}
+
+TEST_P(StrategyContract, RunsRepeatToTheBit) {
+  const auto a = run_workers(4, {.strategy = GetParam()}), b = run_workers(4, {.strategy = GetParam()});
+  for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(a[r].hashes, b[r].hashes);
+}
+
+/// Counts what is taken from the fabric.
+class MemoryCounter final : public Forwarding {
+ public:
+  using Forwarding::Forwarding;
+  std::span<float> memory(std::size_t floats) override {
+    taken_ += floats * sizeof(float);
+    return Forwarding::memory(floats);
+  }
+  std::size_t taken() const { return taken_; }
+
+ private:
+  std::size_t taken_ = 0;
+};
+
+TEST_P(StrategyContract, BeginTakesNoMoreMemoryThanStated) {
+  for (const int p : {1, 2, 3}) {
+    SimWorld(p, {}).run([&](Fabric& f) {
+      MemoryCounter memory_counter(f);
+      const auto model = StrategyRun{}.model();
+      const std::size_t n = model->element_count();
+      const model::Buffers buffers{f.memory(n), f.memory(n)};
+      model->initialise(buffers, 1);
+      const auto rule = make_optimizer("sgd", {.elements = n});
+      Worker worker(memory_counter, everybody, *model, buffers, *rule);
+      const auto strategy = choice()->make({});
+      strategy->begin(worker);
+      EXPECT_LE(memory_counter.taken(), strategy->memory_bytes(*model, p)) << p;
+    });
+  }
+}
+
+TEST_P(StrategyContract, HoldsWithManyWorkers) {
+  const int workers = sanitized ? 16 : 65;
+  StrategyRun run{.strategy = GetParam(), .steps = 2, .batch_per_rank = 1};
+  run.model = [] { return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 10}); };
+  std::uint64_t bytes = 0;
+  const auto ends = run_workers(workers, run);
+  for (const auto& e : ends) bytes += e.totals.bytes_sent;
+  const auto model = run.model();
+  const Forecast f = choice()->make({.bucket_bytes = run.bucket_bytes})->predict(forecast_input_of(*model, workers, 2));
+  if (f.known) {
+    EXPECT_EQ(bytes, f.bytes);
+  } else {
+    EXPECT_LE(bytes, f.bytes);
+  }
+}
+
+const std::vector<std::string> promising{
+    "independent",
+    "sync",
+    "sharded",
+    "model-averaging:every=2,start=2",
+    "model-averaging:every=4,start=0",
+    "model-averaging:every=1,start=0",
+    "bmuf:every=2",
+    "diloco:every=2",
+    "gossip",
+    "gossip:overlap=1",
+    "gossip:graph=random,overlap=1",
+    "gossip:graph=ring",
+    "es",
+    "es:pairs=9",
+    "population:size=7,survivors=2",
+    "population:breeding=0",
+    "ps-sync",
+    "ps-async",
+    "ps-async:push=2,fetch=3",
+    "ps-ssp",
+    "easgd:every=2",
+};
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyContract, ::testing::ValuesIn(promising), test::name_of_run<std::string>);
+
+// A strategy that sends everything twice and forecasts it twice keeps its promise: these are written down by hand.
+TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
+  const auto model = StrategyRun{}.model();
+  const std::uint64_t m = model->element_count() * sizeof(float), steps = 12;
+  for (const std::uint64_t p : {1u, 2u, 3u, 4u, 7u, 16u}) {
+    const std::uint64_t twice = 2 * (p - 1) * m;  // 2(P-1)/P·M for each of P ranks
+    const std::map<std::string, std::uint64_t> bytes{
+        {"independent", 0},
+        {"sync", twice * steps},
+        {"sharded", twice * steps},
+        {"model-averaging:every=4", twice * steps / 4},
+        {"model-averaging:every=4,start=4", twice * (4 + 2)},
+        {"bmuf:every=4", twice * steps / 4},
+        {"diloco:every=4", twice * steps / 4},
+        {"gossip", p > 1 ? p * (m + 64) * steps : 0},
+        {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank
+        {"population:size=16,survivors=4", (p - 1) * (4 * m + sizeof(float) * ((15 + p) / p * p + 3 * 4)) * steps},
+        {"ps-sync", twice * steps},
+        {"ps-async", twice * steps},
+        {"ps-async:push=2,fetch=3", (p - 1) * m * (steps / 2 + steps / 3)},
+        {"ps-ssp", twice * steps},
+        {"easgd:every=4", twice * steps / 4},
+    };
+    for (const auto& [name, all] : bytes) {
+      const Forecast f = find_strategy(name)->make({})->predict(forecast_input_of(*model, int(p), int(steps)));
+      EXPECT_EQ(f.bytes, all) << name << " p " << p;
+      EXPECT_EQ(f.known, p == 1 || !name.starts_with("population")) << name << ": there it is the most";
+    }
+    for (const StrategyInfo& s : strategies()) {
+      const auto is_of = [&s](std::string_view text) { return text.substr(0, text.find(':')) == s.name; };
+      EXPECT_TRUE(std::ranges::any_of(bytes, is_of, [](const auto& b) { return std::string_view(b.first); })) << s.name;
+      EXPECT_TRUE(std::ranges::any_of(promising, is_of)) << s.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel
