@@ -19,7 +19,7 @@ set(cli_uses core runtime kernels model compression allreduce dataparallel predi
 
 # library @ what its includes look like @ the paths under src that may have them
 set(adapters
-  "MPI @ ^mpi(-ext)?\\.h$ @ ^runtime/"
+  "MPI @ ^(mpi(-ext)?\\.h|runtime/mpi/(mpi|transport)\\.hpp)$ @ ^runtime/mpi/"
   "NCCL @ ^nccl[^/]*\\.h$ @ ^(runtime|kernels)/"
   "NVML @ ^nvml\\.h$ @ ^runtime/"
   "gloo @ ^gloo/ @ ^runtime/"
@@ -32,6 +32,10 @@ set(adapters
   "JSON @ ^nlohmann/ @ ^core/json\\.hpp$"
   "fmt @ ^fmt/ @ ^core/format\\.hpp$"
   "Highway @ ^hwy/ @ .")
+
+# folder @ what it may not include: schedules, plans, proofs and costs are values, without ranks and devices
+set(pure
+  "^allreduce/schedule/ @ ^(runtime|compression|kernels)/")
 
 # Is `included` a foreign library's header? Reports it when `file` is not in the library's adapter.
 function(check_adapter file included is_foreign)
@@ -49,8 +53,20 @@ function(check_adapter file included is_foreign)
   set(${is_foreign} FALSE PARENT_SCOPE)
 endfunction()
 
+# Does a pure folder include what it must do without?
+function(check_pure file included)
+  foreach(rule IN LISTS pure)
+    string(REPLACE " @ " ";" rule "${rule}")
+    list(POP_FRONT rule folder forbidden)
+    if(file MATCHES "${folder}" AND included MATCHES "${forbidden}")
+      message(SEND_ERROR "src/${file} includes ${included}: this folder does without ${forbidden}")
+    endif()
+  endforeach()
+endfunction()
+
 # `form` is the quote or the angle bracket that opens the include.
 function(check_include file module form included)
+  check_pure(${file} ${included})
   check_adapter(${file} ${included} is_foreign)
   if(is_foreign)
     return()

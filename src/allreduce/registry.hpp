@@ -8,7 +8,7 @@
 #include "allreduce/mover/executor.hpp"
 #include "allreduce/request.hpp"
 #include "allreduce/schedule/schedule.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/network.hpp"
 
 namespace gradmeter::allreduce {

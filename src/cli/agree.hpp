@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::cli {
 

@@ -18,6 +18,7 @@
 #include "report/collective_table.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/launcher.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/progress.hpp"
 
 namespace gradmeter::cli {
@@ -165,16 +166,15 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
 }
 
 /// Before there are other threads.
-void inject_drift(const Flags& f) {
+void inject_drift(const Flags& f, const runtime::Communicator& world) {
   if (!f.has("inject")) return;
-  const auto world = runtime::Communicator::world();
-  const auto drift = core::parse_injection(f.text("inject")).drift;
-  if (drift && drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(drift->ppm);
+  start_drift(core::parse_injection(f.text("inject")), world);
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  inject_drift(f);
-  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  inject_drift(f, *invocation.world);
+  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+                         invocation.command_line);
   const auto& world = session.world();
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.

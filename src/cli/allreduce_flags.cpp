@@ -188,7 +188,7 @@ options::options_description describe_allreduce() {
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 1 s a point at most");
   add_text(d, "min-samples", "10", "iterations a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
-  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_rank_flags(d);
   add_text(d, "write-table", "",
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
   add_text(d, "inject", "",

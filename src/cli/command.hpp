@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/communicator.hpp"
 #include "runtime/signals.hpp"
 
 namespace gradmeter::cli {
@@ -12,17 +13,18 @@ namespace gradmeter::cli {
 /// What the program was started with, the subcommand's name taken off.
 struct Invocation {
   std::vector<std::string> arguments;
-  std::string command_line;       ///< as typed, for the record
-  runtime::SignalWatch& signals;  ///< made before MPI started
-  int rank = 0;                   ///< as the launcher says it, before MPI is up
+  std::string command_line;                      ///< as typed, for the record
+  runtime::SignalWatch& signals;                 ///< made before MPI started
+  int rank = 0;                                  ///< as the launcher says it, before MPI is up
+  const runtime::Communicator* world = nullptr;  ///< null for a command that runs without ranks
 };
 
-/// `with_mpi`: main has started MPI when `run` is called, and ends it after. run returns the exit code.
+/// `with_ranks`: main has made the world (of MPI, or of threads) when `run` is called. run returns the exit code.
 /// `progress_flag`: only when this flag is given a progress thread may call MPI; empty: always. MPI's calls cost less
 /// where it may not.
 struct Command {
   std::string_view name, summary;
-  bool with_mpi;
+  bool with_ranks;
   int (*run)(const Invocation&);
   std::string_view progress_flag = {};
 };

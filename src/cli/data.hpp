@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::cli {
 

@@ -79,6 +79,7 @@ void print_findings(const std::vector<bench::Finding>& findings) {
 int run_doctor_command(const Invocation& invocation) {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
+  add_text(d, "thread-ranks", "", thread_ranks_help);
   const Flags flags("doctor", d, invocation.arguments);
   if (flags.has("help")) {
     std::ostringstream text;
@@ -89,7 +90,7 @@ int run_doctor_command(const Invocation& invocation) {
     }
     return 0;
   }
-  bench::Session session(invocation.signals, core::Seconds{300}, invocation.command_line);
+  bench::Session session(*invocation.world, invocation.signals, core::Seconds{300}, invocation.command_line);
   if (session.is_root()) print_machine(session);
   const auto checkup = bench::check_up(session);
   if (!session.is_root()) return 0;

@@ -80,6 +80,11 @@ void add_switch(options::options_description& d, const char* name, const char* h
   d.add_options()(name, options::bool_switch(), help);
 }
 
+void add_rank_flags(options::options_description& d) {
+  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_text(d, "thread-ranks", "", thread_ranks_help);
+}
+
 void add_injection(options::options_description& d) {
   add_text(
       d, "inject", "",
@@ -100,7 +105,11 @@ std::string injection_line(const core::Injection& i) {
 }
 
 void start_drift(const core::Injection& i, const runtime::Communicator& world) {
-  if (i.drift && i.drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(i.drift->ppm);
+  if (!i.drift) return;
+  if (world.ranks_as() == runtime::RanksAs::threads) {
+    throw UsageError("--inject drift gives a rank a clock of its own, and threads have one; use mpirun");
+  }
+  if (i.drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(i.drift->ppm);
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {

@@ -38,6 +38,10 @@ class Flags {
 void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);
 void add_switch(options::options_description&, const char* name, const char* help);
 
+/// --timeout and --thread-ranks, for every command that measures over ranks.
+void add_rank_flags(options::options_description&);
+inline constexpr const char* thread_ranks_help = "so many ranks as threads of one process, without mpirun";
+
 /// --inject, for every command that measures over ranks.
 void add_injection(options::options_description&);
 /// Errors: UsageError for what cannot be injected, and for a rank that is none of so many.

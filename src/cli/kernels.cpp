@@ -169,7 +169,8 @@ int among(bench::Session& session, bool solo, const std::function<int(const runt
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+                         invocation.command_line);
   const auto& world = session.world();
   std::string problems;
   agree(world, [&] { problems = read_problems_file(f); });

@@ -124,7 +124,7 @@ options::options_description describe_kernels() {
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 1 s a point and at least 6 calls");
   add_text(d, "min-samples", "10", "samples a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
-  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_rank_flags(d);
   add_text(d, "damage", "", "test hook: one element of every result on this rank is made wrong");
   add_switch(d, "dry-run", "say which points, how much work, how much memory; measure nothing");
   add_format_flags(d);

@@ -1,17 +1,22 @@
 // gradmeter: how training efficiency depends on mini-batch, precision, gradient exchange and interconnect, and why.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "bench/engine/version.hpp"
 #include "cli/command.hpp"
+#include "cli/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/launcher.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/subnormals.hpp"
+#include "runtime/threads/thread_group.hpp"
 
 namespace {
 
@@ -77,6 +82,7 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
   complain(rank, e, true);
   std::fflush(nullptr);
   if (runtime::MpiSession::running()) runtime::MpiSession::abort(static_cast<int>(code));
+  if (runtime::thread_ranks_running()) std::_Exit(static_cast<int>(code));
   return static_cast<int>(code);
 }
 
@@ -96,25 +102,66 @@ int run_guarded(const cli::Command& command, const cli::Invocation& invocation) 
   }
 }
 
-int run_in_world(const cli::Command& command, const cli::Invocation& invocation) {
+int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation) {
   if (const auto reason = runtime::separate_worlds(runtime::read_launcher(), runtime::MpiSession::world_size())) {
     complain(invocation.rank, core::UsageError(*reason), false);
     return static_cast<int>(ExitCode::usage);
   }
+  const auto world = runtime::MpiSession::world();
+  invocation.world = &world;
   return run_guarded(command, invocation);
 }
 
-int run_command(const cli::Command& command, const cli::Invocation& invocation,
-                std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
-  const bool ranks = command.with_mpi && !asks_for(invocation.arguments, "--help") &&
-                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
-  if (!ranks) return run_guarded(command, invocation);
+int run_with_mpi(const cli::Command& command, const cli::Invocation& invocation,
+                 std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
   const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
-  const int code = run_in_world(command, invocation);
+  const int code = run_in_mpi_world(command, invocation);
   // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
   // They are done: the signal may have them, and there is nothing to say.
   if (signals->pending() == 0) signals.reset();
   return code;
+}
+
+/// `--thread-ranks 4` or `--thread-ranks=4`, before the command reads its flags; 0: not given.
+int thread_ranks(const std::vector<std::string>& arguments) {
+  constexpr std::string_view flag = "--thread-ranks";
+  constexpr std::uint64_t most = 1024;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view a = arguments[i];
+    if (!a.starts_with(flag)) continue;
+    if (a == flag && i + 1 < arguments.size())
+      return static_cast<int>(cli::parse_count(std::string(flag), arguments[i + 1], 1, most));
+    if (a.substr(flag.size()).starts_with("="))
+      return static_cast<int>(cli::parse_count(std::string(flag), std::string(a.substr(flag.size() + 1)), 1, most));
+  }
+  return 0;
+}
+
+int run_with_threads(int ranks, const cli::Command& command, const cli::Invocation& invocation) {
+  if (runtime::read_launcher().size > 1) {
+    throw core::UsageError(
+        "--thread-ranks makes ranks of one process, and mpirun has started several; use one of the two");
+  }
+  std::atomic<int> code{0};
+  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
+    runtime::flush_subnormals();
+    cli::Invocation mine = invocation;
+    mine.rank = world.rank();
+    mine.world = &world;
+    const int own = run_guarded(command, mine);
+    int none = 0;
+    if (own != 0) code.compare_exchange_strong(none, own);
+  });
+  return code;
+}
+
+int run_command(const cli::Command& command, const cli::Invocation& invocation,
+                std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
+  const bool ranks = command.with_ranks && !asks_for(invocation.arguments, "--help") &&
+                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
+  if (!ranks) return run_guarded(command, invocation);
+  if (const int n = thread_ranks(invocation.arguments)) return run_with_threads(n, command, invocation);
+  return run_with_mpi(command, invocation, signals, argc, argv);
 }
 
 }  // namespace

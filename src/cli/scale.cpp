@@ -60,7 +60,7 @@ options::options_description describe() {
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
   add_injection(d);
-  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_rank_flags(d);
   add_switch(d, "per-rank", "also each rank's kernels and waits: who is slow, and who waits for it");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_wide_flag(d);
@@ -248,7 +248,8 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+                         invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),

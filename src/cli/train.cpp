@@ -60,7 +60,7 @@ options::options_description describe() {
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
   add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
   add_injection(d);
-  add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");
+  add_rank_flags(d);
   add_output_flags(d);
   return d;
 }
@@ -216,7 +216,8 @@ void print_noise(const bench::TrainResult& r) {
 }
 
 int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(invocation.signals, parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+                         invocation.command_line);
   const auto& world = session.world();
   bench::Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
                       .cores_per_node = session.cores_per_node()};

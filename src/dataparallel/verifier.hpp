@@ -7,7 +7,7 @@
 
 #include "dataparallel/forwarding.hpp"
 #include "dataparallel/message_verifier.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::dataparallel {
 

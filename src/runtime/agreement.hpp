@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
 
 /// Collective: do all ranks that have an opinion have the same?
-/// Cost: one all-reduce of 16 bytes.
+/// Cost: one all-reduce of 32 bytes.
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
 
 /// What one rank said, and whether all others said something too.
@@ -24,7 +24,7 @@ struct FirstReport {
 FirstReport first_report(const Communicator&, const std::string& mine);
 
 /// Collective: every rank's text to rank 0, in rank order, of which it holds one at a time beside its own.
-/// Cost: two messages a rank, one after another.
+/// Cost: three messages a rank, one after another.
 void collect(const Communicator&, const std::string& mine, const std::function<void(const std::string&)>& take);
 
 }  // namespace gradmeter::runtime

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
 
@@ -52,19 +52,14 @@ class PrivateArena final : public Arena {
   std::size_t mapped_;
 };
 
-/// One MPI-3 shared window over the ranks of a node: every rank has `bytes` in it and sees all the others'.
-/// Collective over `node`. The window's own base may be only 8-byte aligned: ours is rounded up to 4096.
+/// Memory over the ranks of a node: every rank has `bytes` in it and sees all the others'. Collective over `node`.
 class SharedWindow {
  public:
-  SharedWindow(const Communicator& node, std::size_t bytes);
-  ~SharedWindow();
-  SharedWindow(const SharedWindow&) = delete;
-  SharedWindow& operator=(const SharedWindow&) = delete;
-  std::span<std::byte> of(int rank) const;
+  SharedWindow(const Communicator& node, std::size_t bytes) : parts_(node.member().share(bytes)) {}
+  std::span<std::byte> of(int rank) const { return parts_.parts[static_cast<std::size_t>(rank)]; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  SharedParts parts_;
 };
 
 class SharedArena final : public Arena {

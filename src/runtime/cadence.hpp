@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "runtime/clock.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
 

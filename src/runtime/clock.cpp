@@ -6,7 +6,6 @@
 namespace gradmeter::runtime {
 namespace {
 
-constexpr int tag = 0;
 constexpr int first_trips = 30, later_trips = 10;
 /// [s] between synchronisations: some 0.3 % of the time on a thousand nodes.
 constexpr double interval = 0.25;
@@ -28,20 +27,18 @@ struct Answer {
 
 void answer(const Communicator& c, int peer, const DriftModel& model, int trips) {
   for (int i = 0; i < trips; ++i) {
-    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, peer, tag, c.get(), MPI_STATUS_IGNORE), "MPI_Recv");
+    c.member().receive(peer, {});
     const double now = host_clock();
-    const Answer a{model.reference(now), model.uncertainty(now)};
-    check_mpi(MPI_Send(&a, sizeof a, MPI_BYTE, peer, tag, c.get()), "MPI_Send");
+    c.send_value(peer, Answer{model.reference(now), model.uncertainty(now)});
   }
 }
 
 Synchronisation ask(const Communicator& c, int peer, int trips) {
   Synchronisation best{.uncertainty = std::numeric_limits<double>::infinity()};
   for (int i = 0; i < trips; ++i) {
-    Answer a;
     const double sent = host_clock();
-    check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, peer, tag, c.get()), "MPI_Send");
-    check_mpi(MPI_Recv(&a, sizeof a, MPI_BYTE, peer, tag, c.get(), MPI_STATUS_IGNORE), "MPI_Recv");
+    c.member().send(peer, {});
+    const auto a = c.receive_value<Answer>(peer);
     const double back = host_clock(), middle = (sent + back) / 2, doubt = (back - sent) / 2 + a.uncertainty;
     if (doubt < best.uncertainty) best = {.at = middle, .offset = a.reference - middle, .uncertainty = doubt};
   }

@@ -2,8 +2,8 @@
 #pragma once
 #include <optional>
 
+#include "runtime/communicator.hpp"
 #include "runtime/drift_model.hpp"
-#include "runtime/mpi.hpp"
 
 namespace gradmeter::runtime {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/element.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
 

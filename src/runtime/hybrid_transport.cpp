@@ -19,7 +19,7 @@ auto unmarked(MessageHandle& t, Use use) {
 
 }  // namespace
 
-HybridTransport::HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<MpiTransport> between,
+HybridTransport::HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<Transport> between,
                                  std::vector<int> local_rank)
     : inside_(std::move(inside)), between_(std::move(between)), local_rank_(std::move(local_rank)) {}
 

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/mpi_transport.hpp"
 #include "runtime/shared_memory_transport.hpp"
 #include "runtime/transport.hpp"
 
@@ -14,7 +13,7 @@ namespace gradmeter::runtime {
 class HybridTransport final : public Transport {
  public:
   static constexpr int elsewhere = -1;
-  HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<MpiTransport> between,
+  HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<Transport> between,
                   std::vector<int> local_rank);
 
   std::string_view name() const override { return "hybrid"; }
@@ -35,7 +34,7 @@ class HybridTransport final : public Transport {
   void count();
 
   std::unique_ptr<SharedMemoryTransport> inside_;
-  std::unique_ptr<MpiTransport> between_;
+  std::unique_ptr<Transport> between_;
   std::vector<int> local_rank_;
 };
 

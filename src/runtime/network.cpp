@@ -3,8 +3,8 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "runtime/hybrid_transport.hpp"
-#include "runtime/mpi_transport.hpp"
 #include "runtime/shared_memory_transport.hpp"
 
 namespace gradmeter::runtime {
@@ -36,6 +36,12 @@ Network::Network(const Communicator& all, const NetworkOptions& o)
   if (transport_ == TransportKind::automatic) transport_ = one_node ? TransportKind::shm : TransportKind::hybrid;
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
+  }
+  if (all.ranks_as() == RanksAs::threads && transport_ != TransportKind::shm) {
+    throw core::UsageError(fmt::format(
+        "ranks as threads have transport shm alone, and no --fake-nodes: for {} start them by mpirun without "
+        "--thread-ranks",
+        name(transport_)));
   }
   if (transport_ == TransportKind::mpi) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
@@ -70,7 +76,7 @@ std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members
 }
 
 OwnedTransport Network::connect(const Communicator& members, int channels) const {
-  auto mpi = [&] { return std::make_unique<MpiTransport>(members, channels, nodes_of(members)); };
+  auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
   if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
   auto cells = make_cells(local, channels);

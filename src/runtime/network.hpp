@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/arena.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/transport.hpp"
 
 namespace gradmeter::runtime {

@@ -1,10 +1,12 @@
 #include "runtime/noise.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -14,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/proc_files.hpp"
+#include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::runtime {
 
@@ -22,10 +25,15 @@ constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 /// Each frequency read may interrupt its CPU: a few tell the mean.
 constexpr int most_frequencies = 16;
 
-std::int64_t preemptions() {
+std::int64_t preemptions_of(int whom) {
   rusage use{};
-  if (::getrusage(RUSAGE_SELF, &use) != 0) throw core::BackendError("libc", "getrusage", std::strerror(errno));
+  if (::getrusage(whom, &use) != 0) throw core::BackendError("libc", "getrusage", std::strerror(errno));
   return use.ru_nivcsw;
+}
+
+std::string name_of_this_thread() {
+  std::array<char, 16> name{};
+  return ::pthread_getname_np(::pthread_self(), name.data(), name.size()) == 0 ? name.data() : "";
 }
 
 std::optional<StolenTicks> read_ticks(const std::filesystem::path& root) {
@@ -100,6 +108,7 @@ double parse_frequency(std::string_view cpuinfo) {
 
 NoiseGauge::NoiseGauge(std::filesystem::path root)
     : root_(std::move(root)),
+      rank_(thread_ranks_running() ? name_of_this_thread() : ""),
       ticks_(read_ticks(root_)),
       run_delays_(read_run_delays()),
       involuntary_switches_(preemptions()) {
@@ -111,6 +120,7 @@ NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
   bool counted = false;  // where nothing has ever run, the kernel leaves zeros
   std::error_code ended;
   for (const auto& thread : std::filesystem::directory_iterator(root_ / "proc/self/task", ended)) {
+    if (!rank_.empty() && trimmed(read_small_file(thread.path() / "comm").value_or("")) != rank_) continue;
     const auto text = read_small_file(thread.path() / "schedstat");
     const auto times = text ? parse_schedstat(*text) : std::nullopt;
     const auto id = leading_number<long>(thread.path().filename().native());
@@ -120,6 +130,9 @@ NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
   }
   return counted ? out : RunDelays{};
 }
+
+/// Of a rank that is a thread: its own thread's, which are most of them; no call sums over some threads.
+std::int64_t NoiseGauge::preemptions() const { return preemptions_of(rank_.empty() ? RUSAGE_SELF : RUSAGE_THREAD); }
 
 double NoiseGauge::longest_run_delay() const {
   const RunDelays now = read_run_delays();

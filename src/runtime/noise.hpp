@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace gradmeter::runtime {
@@ -42,7 +43,8 @@ std::optional<RunTimes> parse_schedstat(std::string_view schedstat);
 /// Mean of "cpu MHz" in Hz; NaN where there is none or 0.
 double parse_frequency(std::string_view cpuinfo);
 
-/// Starts when made; `read` may be called more than once, each from the start.
+/// Starts when made; `read` may be called more than once, each from the start. Of this process; where ranks are threads
+/// of it, of the calling rank's threads, which have its name.
 /// Cost: a small file and one for each thread of the process, some 10 us each; `read` also asks for the frequency,
 /// which can take milliseconds on large nodes.
 class NoiseGauge {
@@ -56,8 +58,10 @@ class NoiseGauge {
   using RunDelays = std::map<long, std::uint64_t>;
   RunDelays read_run_delays() const;
   double longest_run_delay() const;
+  std::int64_t preemptions() const;
 
   std::filesystem::path root_;
+  std::string rank_;  ///< the name of this rank's threads where ranks are threads; empty: all of the process are its
   std::chrono::steady_clock::time_point start_;
   std::optional<StolenTicks> ticks_;
   RunDelays run_delays_;

@@ -76,9 +76,10 @@ SignalWatch::~SignalWatch() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void SignalWatch::describe_with(std::function<std::string()> describe) {
+void SignalWatch::describe_with(const void* rank, std::function<std::string()> describe) {
   const std::lock_guard lock(describe_mutex_);
-  describe_ = std::move(describe);
+  std::erase_if(descriptions_, [rank](const auto& d) { return d.first == rank; });
+  if (describe) descriptions_.emplace_back(rank, std::move(describe));
 }
 
 void SignalWatch::watch() {
@@ -125,7 +126,7 @@ void SignalWatch::end(int signal, const char* why) {
   std::string doing;
   try {
     const std::lock_guard lock(describe_mutex_);
-    if (describe_) doing = describe_();
+    for (const auto& [rank, describe] : descriptions_) doing += (doing.empty() ? "" : "; ") + describe();
   } catch (const std::exception&) {
     doing.clear();  // the ending matters more than its description
   }

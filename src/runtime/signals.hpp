@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "runtime/descriptor.hpp"
 
@@ -35,9 +37,10 @@ class SignalWatch {
   /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
 
-  /// What to say of this rank in the last line, "rank 2 waits for rank 3: ...". Called from the watching thread; when
-  /// this returns, the former function is not running and will not be called again. Empty: nothing to say.
-  void describe_with(std::function<std::string()> describe);
+  /// What to say of a rank of this process in the last lines, "rank 2 waits for rank 3: ...", one for each `rank` (any
+  /// address of its own). Called from the watching thread; when this returns, the former function of this rank is not
+  /// running and will not be called again. Empty: nothing to say any more. Any thread.
+  void describe_with(const void* rank, std::function<std::string()> describe);
 
  private:
   enum class Wakeup { stop, deadline, signal };
@@ -51,7 +54,7 @@ class SignalWatch {
   const std::chrono::milliseconds grace_;
   std::atomic<int> pending_{0};
   std::mutex describe_mutex_;
-  std::function<std::string()> describe_;
+  std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;  ///< in the order of their making
   sigset_t watched_{}, before_{};
   Descriptor signals_, stop_;
   std::thread thread_;

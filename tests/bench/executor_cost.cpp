@@ -10,6 +10,7 @@
 #include "core/statistics.hpp"
 #include "runtime/backoff.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/network.hpp"
 
 namespace {
@@ -76,7 +77,7 @@ void measure(const allreduce::AlgorithmChoice& a, runtime::Transport& t, runtime
 
 int main(int argc, char** argv) {
   const runtime::MpiSession mpi(argc, argv);
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   if (world.rank() == 0) {
     fmt::print("{:<20} {:<6} {:>5} {:>10} {:>14}\n", "algorithm", "over", "ranks", "ns a step", "95 % interval");
   }

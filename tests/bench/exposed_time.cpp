@@ -10,7 +10,8 @@
 #include "core/statistics.hpp"
 #include "model/data.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace {
 
@@ -78,7 +79,7 @@ void measure(bench::Session& session, std::size_t batch) {
 int main(int argc, char** argv) {
   runtime::SignalWatch signals;
   const runtime::MpiSession mpi(argc, argv);
-  bench::Session session(signals, core::Seconds{60}, "bench_exposed");
+  bench::Session session(runtime::MpiSession::world(), signals, core::Seconds{60}, "bench_exposed");
   if (session.world().rank() == 0) {
     fmt::print("mlp:784-1024-1024-10, {} ranks, 1 thread each, sync with auto against independent, {} turns\n",
                session.world().size(), rounds);

@@ -7,7 +7,8 @@
 #include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "model/data.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace {
 
@@ -39,7 +40,7 @@ void measure(bench::Session& session, std::size_t batch) {
 int main(int argc, char** argv) {
   runtime::SignalWatch signals;
   const runtime::MpiSession mpi(argc, argv);
-  bench::Session session(signals, core::Seconds{60}, "bench_harness");
+  bench::Session session(runtime::MpiSession::world(), signals, core::Seconds{60}, "bench_harness");
   fmt::print("mlp:784-1024-1024-10, 1 rank, 1 thread, medians of 100 steps\n");
   fmt::print("{:>6} {:>12} {:>12} {:>10} {:>14}\n", "batch", "step ms", "kernels ms", "share %", "95 % interval");
   if (argc == 1) {

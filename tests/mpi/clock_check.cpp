@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -35,7 +36,7 @@ double error_now(const DriftModel& m) {
 
 // In this order: a drift that is injected stays.
 TEST(ClockCheck, RanksThatShareAClockHaveOneModelOfIt) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   SharedClock clock(world, world.rank() / 2);
   const double at = world.broadcast_value(host_clock());
   const double mine = clock.model().offset(at), uncertainty = clock.model().uncertainty(at);
@@ -47,7 +48,7 @@ TEST(ClockCheck, RanksThatShareAClockHaveOneModelOfIt) {
 }
 
 TEST(ClockCheck, DriftIsFollowedBySynchronisingAgainAndNotWithout) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   const double rate = injected(world.rank());
   if (rate != 0) inject_clock_drift(rate);
   SharedClock followed(world), once(world);

@@ -11,6 +11,7 @@
 #include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/network.hpp"
 #include "support/collectives.hpp"
 
@@ -86,7 +87,7 @@ class Place {
   }
 
  private:
-  runtime::Communicator world_ = runtime::Communicator::world();
+  runtime::Communicator world_ = runtime::MpiSession::world();
   runtime::Network network_;
   runtime::OwnedTransport link_;
   runtime::Arena::Mark mark_;

@@ -8,6 +8,7 @@
 #include "bench/engine/coded_sum.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/network.hpp"
 
 namespace gradmeter::bench {
@@ -17,7 +18,7 @@ constexpr std::size_t length = 40'000;
 constexpr std::uint64_t seed = 7;
 
 struct Place {
-  runtime::Communicator world = runtime::Communicator::world();
+  runtime::Communicator world = runtime::MpiSession::world();
   runtime::Network network{world, {.transport = runtime::TransportKind::shm, .memory_bytes = std::size_t{32} << 20}};
   runtime::OwnedTransport link{network.connect(world, allreduce::most_lanes(world.size()))};
   runtime::Arena::Mark mark{network.arena().mark()};

@@ -4,6 +4,7 @@
 #include "core/format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
@@ -77,7 +78,7 @@ bool taken(const runtime::Communicator& world, const StrategyRun& run, const Set
 }
 
 TEST(CodedTraining, SyncSendsWhatItForecastWithEveryCodecOverEveryAlgorithmThatTakesIt) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const StrategyRun run{.steps = 2};
   int compared = 0;
   for (const auto& codec : every_codec()) {
@@ -104,7 +105,7 @@ TEST(CodedTraining, SyncSendsWhatItForecastWithEveryCodecOverEveryAlgorithmThatT
 }
 
 TEST(CodedTraining, TheForecastOfLongBuffersKnowsWhereTheyAreCut) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   StrategyRun run{.steps = 1, .bucket_bytes = std::size_t{16} << 20};
   run.model = [] { return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 1500, 10}); };  // 4.5 MiB
   for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
@@ -122,7 +123,7 @@ TEST(CodedTraining, TheForecastOfLongBuffersKnowsWhereTheyAreCut) {
 }
 
 TEST(CodedTraining, ServersHaveTheBitsAndBytesOfVirtualTimeWithEveryCodec) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   for (const auto& codec : every_codec()) {
     const bool own_momentum = codec.starts_with("dgc");  // beside which an optimizer's would be a second one
     const StrategyRun run{

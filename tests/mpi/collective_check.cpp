@@ -5,6 +5,7 @@
 #include <map>
 
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/network.hpp"
 #include "support/collectives.hpp"
 #include "support/schedule_shapes.hpp"
@@ -59,7 +60,7 @@ class Place {
   }
 
  private:
-  runtime::Communicator world_ = runtime::Communicator::world();
+  runtime::Communicator world_ = runtime::MpiSession::world();
   runtime::Network network_;
   runtime::OwnedTransport link_;
   std::span<std::byte> memory_;
@@ -68,7 +69,7 @@ class Place {
 };
 
 std::vector<CollectiveCase> cases_for(CollectiveKind collective_kind) {
-  const auto ranks = static_cast<std::size_t>(runtime::Communicator::world().size());
+  const auto ranks = static_cast<std::size_t>(runtime::MpiSession::world().size());
   const bool reduces =
       collective_kind == CollectiveKind::all_reduce || collective_kind == CollectiveKind::reduce_scatter;
   const std::vector<std::size_t> counts = collective_kind == CollectiveKind::all_to_all

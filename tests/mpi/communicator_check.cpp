@@ -7,14 +7,16 @@
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/mpi_collectives.hpp"
+#include "runtime/mpi/collectives.hpp"
+#include "runtime/mpi/mpi.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {
 namespace {
 
 class CommunicatorCheck : public ::testing::Test {
  protected:
-  const Communicator world_ = Communicator::world();
+  const Communicator world_ = runtime::MpiSession::world();
   const int rank_ = world_.rank(), size_ = world_.size();
 };
 
@@ -92,10 +94,10 @@ TEST_F(CommunicatorCheck, ADuplicateIsAWorldOfItsOwn) {
   const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
   std::array<int, 2> out{rank_, 100 + rank_}, in{-1, -1};
   std::array<MPI_Request, 4> requests{};
-  check_mpi(MPI_Irecv(&in[0], 1, MPI_INT, before, 0, world_.get(), &requests[0]), "MPI_Irecv");
-  check_mpi(MPI_Irecv(&in[1], 1, MPI_INT, before, 0, copy.get(), &requests[1]), "MPI_Irecv");
-  check_mpi(MPI_Isend(&out[1], 1, MPI_INT, next, 0, copy.get(), &requests[2]), "MPI_Isend");
-  check_mpi(MPI_Isend(&out[0], 1, MPI_INT, next, 0, world_.get(), &requests[3]), "MPI_Isend");
+  check_mpi(MPI_Irecv(&in[0], 1, MPI_INT, before, 0, mpi_handle(world_), &requests[0]), "MPI_Irecv");
+  check_mpi(MPI_Irecv(&in[1], 1, MPI_INT, before, 0, mpi_handle(copy), &requests[1]), "MPI_Irecv");
+  check_mpi(MPI_Isend(&out[1], 1, MPI_INT, next, 0, mpi_handle(copy), &requests[2]), "MPI_Isend");
+  check_mpi(MPI_Isend(&out[0], 1, MPI_INT, next, 0, mpi_handle(world_), &requests[3]), "MPI_Isend");
   check_mpi(MPI_Waitall(4, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
   EXPECT_EQ(in[0], before);
   EXPECT_EQ(in[1], 100 + before);

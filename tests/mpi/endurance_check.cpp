@@ -15,6 +15,7 @@
 #include "dataparallel/forwarding.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/served.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -120,7 +121,7 @@ void run_collective(Fabric& fabric, const Plan& plan, int run) {
 
 TEST_P(Endurance, NoRunHangs) {
   const auto& [transport, plan] = GetParam();
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   if (plan.servers >= world.size()) return;
   const auto choice = find_strategy(plan.strategy);
   const bool is_client_server = choice->info().communication == CommunicationPattern::client_server;

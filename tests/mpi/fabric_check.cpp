@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "mpi/fabric_site.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -192,7 +193,7 @@ TEST(RankFabric, WithoutAnAlgorithmItTakesTheRing) {
 
 TEST(RankFabric, HoldsTheMemoryThatItSaysItWill) {
   for (const auto kind : {TransportKind::mpi, TransportKind::shm}) {
-    const auto world = Communicator::world();
+    const auto world = runtime::MpiSession::world();
     runtime::Activity activity;
     const RankFabricOptions options{.algorithm = allreduce::find_algorithm("recursive-doubling"),
                                     .transport = kind,

@@ -11,6 +11,7 @@
 
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::test {
 
@@ -51,7 +52,7 @@ struct Site {
     return ranks;
   }
 
-  const runtime::Communicator world = runtime::Communicator::world();
+  const runtime::Communicator world = runtime::MpiSession::world();
   runtime::Activity activity;
   dataparallel::RankFabric fabric;
 };

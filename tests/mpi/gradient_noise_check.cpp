@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -16,7 +17,7 @@ std::vector<float> gradient(int rank, std::size_t n) {
 }
 
 TEST(GradientNormsCheck, AreThoseOfTheRanksAndOfTheirMean) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{200001}}) {
     std::vector<double> mean(n);
     double part = 0, whole = 0;

@@ -8,6 +8,7 @@
 
 #include "mpi/ranks.hpp"
 #include "runtime/host.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/network.hpp"
 #include "support/collectives.hpp"
 
@@ -46,7 +47,7 @@ class Large : public ::testing::TestWithParam<std::tuple<runtime::TransportKind,
 
 TEST_P(Large, BuffersAreSummedInFull) {
   const auto& [kind, algorithm] = GetParam();
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t scratch = std::size_t{64} << 20;
   // Open MPI keeps shared windows in /dev/shm, which containers like to make small.

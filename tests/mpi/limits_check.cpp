@@ -1,5 +1,6 @@
 // What limits are made of, on real ranks: rates where there is somebody to speak with, and bounds that all ranks share.
 #include "bench/train/limits.hpp"
+#include "runtime/mpi/session.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ namespace {
 class LimitsCheck : public ::testing::Test {
  protected:
   runtime::SignalWatch signals;
-  Session session{signals, core::Seconds{60}, "limits_check"};
+  Session session{runtime::MpiSession::world(), signals, core::Seconds{60}, "limits_check"};
   const runtime::Communicator& world = session.world();
 };
 

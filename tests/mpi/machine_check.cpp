@@ -8,6 +8,7 @@
 #include "bench/engine/canary.hpp"
 #include "bench/engine/noise_sampler.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/hog.hpp"
 
 namespace gradmeter::bench {
@@ -25,7 +26,7 @@ Noise noise_of(const Communicator& world, double seconds) {
 }
 
 TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   const test::Pinned pinned(world.rank());
   const Noise quick = noise_of(world, 0);
   EXPECT_TRUE(std::isnan(quick.run_delay_share) && std::isnan(quick.steal_share)) << "less than the counters can tell";
@@ -47,7 +48,7 @@ TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
 class CanaryCheck : public ::testing::Test {
  protected:
   runtime::SignalWatch signals_;
-  Session session_{signals_, core::Seconds{60}, "machine_check"};
+  Session session_{runtime::MpiSession::world(), signals_, core::Seconds{60}, "machine_check"};
 };
 
 TEST_F(CanaryCheck, EachRoundIsKeptAndTheSameOnAllRanks) {

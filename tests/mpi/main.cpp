@@ -6,7 +6,8 @@
 #include <exception>
 #include <string>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace {
 
@@ -48,7 +49,7 @@ bool run_all(const Communicator& world, FailurePrinter* printer) {
 int main(int argc, char** argv) {
   const gradmeter::runtime::MpiSession session(argc, argv);
   testing::InitGoogleTest(&argc, argv);
-  const auto world = Communicator::world();
+  const auto world = gradmeter::runtime::MpiSession::world();
   auto* printer = new FailurePrinter(world.rank());
   try {
     return run_all(world, printer) ? 0 : 1;

@@ -6,6 +6,7 @@
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/mesh_training.hpp"
 
 namespace gradmeter::dataparallel {
@@ -72,7 +73,7 @@ MeshTrace in_virtual_time(const runtime::Communicator& world, const MeshTraining
 }
 
 TEST(MeshOnRanks, HoldsTheBitsOfVirtualTime) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   for (const MeshTraining& t : plans_for(world.size())) {
     const MeshTrace expected = in_virtual_time(world, t);
     for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {

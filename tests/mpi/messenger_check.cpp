@@ -9,6 +9,7 @@
 #include "dataparallel/probe.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/departures.hpp"
 
 namespace gradmeter::dataparallel {
@@ -32,7 +33,7 @@ struct Site {
                activity) {}
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   runtime::Activity activity;
   RankFabric fabric;
 };

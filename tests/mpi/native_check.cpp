@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <algorithm>
 #include <vector>
@@ -11,8 +12,9 @@
 #include "core/small_float.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/gloo_adapter.hpp"
-#include "runtime/mpi_collectives.hpp"
-#include "runtime/mpi_tuning.hpp"
+#include "runtime/mpi/collectives.hpp"
+#include "runtime/mpi/session.hpp"
+#include "runtime/mpi/tuning.hpp"
 #include "runtime/network.hpp"
 
 namespace {
@@ -118,7 +120,7 @@ class EveryNative : public ::testing::TestWithParam<std::string> {
                         << (placement == Placement::in_place) << " " << core::info(element).name;
   }
 
-  const Communicator world_ = Communicator::world();
+  const Communicator world_ = runtime::MpiSession::world();
   const int rank_ = world_.rank(), size_ = world_.size();
   runtime::Network network_{world_, {.transport = runtime::TransportKind::mpi, .memory_bytes = 1 << 20}};
   runtime::OwnedTransport link_ = network_.connect(world_, 1);
@@ -205,7 +207,7 @@ std::uint64_t sum_bits(const Communicator& c, std::size_t n) {
 }
 
 TEST(ForcedAlgorithms, AddInAnotherOrderThanTheOthersAndLeaveTheOriginalAlone) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   constexpr std::size_t n = 30'011;
   const std::uint64_t before = sum_bits(world, n);
   const auto linear = runtime::duplicate_forced(world, runtime::ForcedAllReduce::basic_linear, 0);
@@ -222,7 +224,7 @@ TEST(ForcedAlgorithms, AddInAnotherOrderThanTheOthersAndLeaveTheOriginalAlone) {
 }
 
 TEST(ForcedAlgorithms, RefuseSegmentsThatOpenMpiWouldDivideByAsZero) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   EXPECT_THROW(runtime::duplicate_forced(world, runtime::ForcedAllReduce::segmented_ring, 0), core::UsageError);
   EXPECT_THROW(runtime::duplicate_forced(world, runtime::ForcedAllReduce::ring, 4096), core::UsageError);
   for (const char* wrong : {"0", "7", "2G"}) {
@@ -266,7 +268,7 @@ TEST(Vendors, SayWhoStandsBehindThem) {
 }
 
 TEST(MpiCollective, RefusesUnequalBlocksAndCountsThatDoNotFit) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   float value = 0;
   auto* bytes = reinterpret_cast<std::byte*>(&value);
   MpiCollective all_to_all("mpi", world.duplicate(), MpiMode::blocking, CollectiveKind::all_to_all);
@@ -278,7 +280,7 @@ TEST(MpiCollective, RefusesUnequalBlocksAndCountsThatDoNotFit) {
 }
 
 TEST(Auto, HandsEachSizeToItsAlgorithmOverRealRanks) {
-  const Communicator world = Communicator::world();
+  const Communicator world = runtime::MpiSession::world();
   for (const auto kind : {runtime::TransportKind::shm, runtime::TransportKind::mpi}) {
     runtime::Network network(world, {.transport = kind, .memory_bytes = std::size_t{16} << 20});
     const auto link = network.connect(world, 2);

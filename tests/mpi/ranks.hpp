@@ -12,7 +12,7 @@
 #include "core/format.hpp"
 #include "runtime/activity.hpp"
 #include "runtime/backoff.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {

@@ -3,6 +3,7 @@
 
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
@@ -33,7 +34,7 @@ StrategyEnd on_ranks(const runtime::Communicator& world, const StrategyRun& run,
 class StrategyOnRanks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const StrategyRun run{.strategy = GetParam(), .steps = 8};
   const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
   for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
@@ -53,7 +54,7 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
 class ServersOnRanks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ServersOnRanks, SendTheForecastAndMeetTheMeanStalenessInWhateverOrderTheRanksCome) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const StrategyRun run{.strategy = GetParam(), .steps = 24};
   const auto model = run.model();
   const Forecast forecast = find_strategy(run.strategy)

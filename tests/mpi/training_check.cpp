@@ -5,6 +5,7 @@
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/mpi/session.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::dataparallel {
@@ -52,7 +53,7 @@ Trace in_virtual_time(int ranks, int rank, const Training& t, std::string_view a
 }
 
 TEST(TrainingOnRanks, HoldsTheBitsOfVirtualTimeInEveryStep) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const Training t = plan_for(world.size());
   for (const auto* algorithm : {"ring", "recursive-doubling"}) {
     const Trace expected = in_virtual_time(world.size(), world.rank(), t, algorithm);
@@ -74,7 +75,7 @@ TEST(TrainingOnRanks, HoldsTheBitsOfVirtualTimeInEveryStep) {
 }
 
 TEST(TrainingOnRanks, WithTheVendorsAllReduceFollowsTheSameLosses) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const Training t = plan_for(world.size());
   const Trace expected = in_virtual_time(world.size(), world.rank(), t, "ring");
   const Trace trace = on_ranks(world, t, "mpi", TransportKind::automatic, ProgressMode::on_wait);
@@ -85,7 +86,7 @@ TEST(TrainingOnRanks, WithTheVendorsAllReduceFollowsTheSameLosses) {
 }
 
 TEST(TrainingOnRanks, IndependentRanksDriftApart) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   Training t = plan_for(world.size());
   t.strategy = "independent";
   t.own_start = false;
@@ -94,7 +95,7 @@ TEST(TrainingOnRanks, IndependentRanksDriftApart) {
 }
 
 TEST(TrainingOnRanks, AStepIsTakenApartWithoutRest) {
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   const Trace trace = on_ranks(world, plan_for(world.size()), "ring", TransportKind::automatic, ProgressMode::thread);
   for (const auto& s : trace.steps) {
     const auto& d = s.parts;

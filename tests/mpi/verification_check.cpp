@@ -11,6 +11,7 @@
 #include "core/format.hpp"
 #include "model/data.hpp"
 #include "mpi/fabric_site.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -24,7 +25,7 @@ class Sessions final : public ::testing::Environment {
  public:
   void SetUp() override {
     signals_.emplace();
-    session_.emplace(*signals_, core::Seconds{120}, "test");
+    session_.emplace(runtime::MpiSession::world(), *signals_, core::Seconds{120}, "test");
   }
   void TearDown() override {
     session_.reset();
@@ -212,7 +213,7 @@ TEST(Verification, HoldsModelsThatAreSplit) {
 /// Rank-distinct numbers of the order of 1: longer than ordinary gradients, so that more rounding is allowed.
 TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
   constexpr std::size_t n = 10'000'019;
-  const auto world = runtime::Communicator::world();
+  const auto world = runtime::MpiSession::world();
   for (const auto* injection : {"flip:call=0", "flip:call=1000"}) {
     for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
       runtime::Activity activity;

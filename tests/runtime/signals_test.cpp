@@ -29,7 +29,7 @@ void await_signal(const SignalWatch& watch) {
 TEST(SignalWatch, AProgramThatHangsEndsAfterTheGraceAndSaysWhatItDid) {
   const auto child = [] {
     SignalWatch watch(50ms);
-    watch.describe_with([] { return std::string("rank 2 waits for rank 3: all-reduce ring"); });
+    watch.describe_with(&watch, [] { return std::string("rank 2 waits for rank 3: all-reduce ring"); });
     send(SIGTERM);
     hang();
   };
@@ -101,7 +101,7 @@ TEST(SignalWatch, OnePressThatArrivesTwiceIsOne) {
 TEST(SignalWatch, AFailingDescriptionDoesNotStopTheEnding) {
   const auto child = [] {
     SignalWatch watch(10ms);
-    watch.describe_with([]() -> std::string { throw std::runtime_error("broken"); });
+    watch.describe_with(&watch, []() -> std::string { throw std::runtime_error("broken"); });
     send(SIGTERM);
     hang();
   };

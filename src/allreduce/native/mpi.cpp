@@ -8,6 +8,7 @@
 #include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -169,7 +170,10 @@ std::unique_ptr<Collective> bind_mpi_nonblocking(const Request& r, const Site& s
                                          r.collective_kind, r.root);
 }
 
+std::string mpi_refusal(const Request&) { return runtime::mpi_refusal(); }
+
 std::string mpi_vector_refusal(const Request& r) {
+  if (auto why = runtime::mpi_refusal(); !why.empty()) return why;
   return only_collectives(r, {CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
 }
 

@@ -5,7 +5,7 @@
 
 #include "allreduce/collective.hpp"
 #include "allreduce/registry.hpp"
-#include "runtime/mpi_collectives.hpp"
+#include "runtime/mpi/collectives.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -70,6 +70,8 @@ class MpiCollective final : public Collective {
 /// The rows `mpi` and `mpi-nonblocking`: every goal, any ranks.
 std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExecutorOptions&);
 std::unique_ptr<Collective> bind_mpi_nonblocking(const Request&, const Site&, const ExecutorOptions&);
+/// Of the rows `mpi` and `mpi-nonblocking`: no MPI calls where ranks are threads.
+std::string mpi_refusal(const Request&);
 /// The row `mpi-v`: reduce-scatter and all-gather, by the calls for blocks of any lengths.
 std::string mpi_vector_refusal(const Request&);
 std::unique_ptr<Collective> bind_mpi_vector(const Request&, const Site&, const ExecutorOptions&);

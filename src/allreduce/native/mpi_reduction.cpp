@@ -31,16 +31,16 @@ template <core::Element e>
 runtime::Reduction own_reduction(Op op) {
   switch (op) {
     case Op::min:
-      return runtime::Reduction::with<combine<e, Op::min>>(e);
+      return runtime::Reduction(e, combine<e, Op::min>);
     case Op::max:
-      return runtime::Reduction::with<combine<e, Op::max>>(e);
+      return runtime::Reduction(e, combine<e, Op::max>);
     case Op::product:
-      return runtime::Reduction::with<combine<e, Op::product>>(e);
+      return runtime::Reduction(e, combine<e, Op::product>);
     case Op::sum:
     case Op::average:
       break;
   }
-  return runtime::Reduction::with<combine<e, Op::sum>>(e);
+  return runtime::Reduction(e, combine<e, Op::sum>);
 }
 
 }  // namespace

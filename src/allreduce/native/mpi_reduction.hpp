@@ -1,7 +1,7 @@
 // How MPI is to reduce each of our types: its own operators where it has them, ours where it lacks the type.
 #pragma once
 #include "allreduce/reduce.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/mpi/collectives.hpp"
 
 namespace gradmeter::allreduce {
 

@@ -9,7 +9,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
-#include "runtime/mpi_tuning.hpp"
+#include "runtime/mpi/session.hpp"
+#include "runtime/mpi/tuning.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -59,6 +60,7 @@ int segment_of(const Request& r) {
 std::string ompi_refusal(const Request& r) {
   (void)segment_of(r);
   if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = runtime::mpi_refusal(); !why.empty()) return why;
   return runtime::forced_all_reduce_refusal(algorithm_of(r));
 }
 

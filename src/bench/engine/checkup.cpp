@@ -12,7 +12,6 @@
 #include "kernels/threads.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/cuda_adapter.hpp"
-#include "runtime/mpi_collectives.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -191,13 +190,7 @@ Checkup check_up(Session& s) {
   s.world().sleeping_barrier();
   c.steadiness = measure_steadiness(s);
   if (s.world().size() > 1) {
-    const runtime::Reduction sum(core::Element::f32, runtime::Combine::sum);
-    c.small_all_reduce_s = median_time(s.world(), [&] {
-      const float in[2] = {1, 2};
-      float out[2];
-      const runtime::MpiBuffers buffers{reinterpret_cast<const std::byte*>(in), reinterpret_cast<std::byte*>(out), 2};
-      runtime::mpi_all_reduce(s.world(), buffers, sum, nullptr);
-    });
+    c.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
     c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }
   // Findings talk between ranks: all of them look, the first one's are shown.

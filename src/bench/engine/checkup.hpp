@@ -28,7 +28,7 @@ struct Checkup {
   std::vector<Crowding> crowding;  ///< one worker, one for each core, two for each core
   double copy_bytes_per_s = 0;
   Steadiness steadiness;
-  double small_all_reduce_s = 0;  ///< MPI_Allreduce of 8 bytes over the world; 0 for one rank
+  double small_all_reduce_s = 0;  ///< of 8 bytes over the world (MPI_Allreduce, or that of threads); 0 for one rank
   double barrier_s = 0;
   std::vector<Finding> findings;  ///< empty: nothing stands out
 };

@@ -13,7 +13,6 @@
 #include "compression/randomk.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/mpi_collectives.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -242,8 +241,7 @@ std::uint64_t count_differing(const runtime::Communicator& c, std::span<const fl
   for (std::size_t at = 0; at < result.size(); at += piece) {
     const auto part = result.subspan(at, std::min(piece, result.size() - at));
     of_root.assign(part.begin(), part.end());
-    runtime::mpi_broadcast(c, {nullptr, reinterpret_cast<std::byte*>(of_root.data()), part.size()}, 0,
-                           runtime::Reduction(core::Element::f32, runtime::Combine::sum), nullptr);
+    c.broadcast(std::span<float>(of_root));
     for (std::size_t i = 0; i < part.size(); ++i) {
       differing += std::bit_cast<std::uint32_t>(part[i]) != std::bit_cast<std::uint32_t>(of_root[i]) ? 1 : 0;
     }

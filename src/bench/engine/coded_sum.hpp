@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bench/engine/coded_data.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/result.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/noise.hpp"
 
 namespace gradmeter::bench {

@@ -6,7 +6,7 @@
 
 #include "core/result.hpp"
 #include "core/statistics.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 

@@ -9,9 +9,10 @@
 #include "bench/engine/version.hpp"
 #include "core/format.hpp"
 #include "kernels/library.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/cuda_adapter.hpp"
 #include "runtime/environment.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -40,22 +40,25 @@ std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, cons
 
 }  // namespace
 
-Session::Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command)
-    : signals_(signals), world_(runtime::Communicator::world()), host_(runtime::read_host()) {
+Session::Session(const runtime::Communicator& world, runtime::SignalWatch& signals, core::Seconds timeout,
+                 std::string command)
+    : signals_(signals), world_(world.duplicate()), host_(runtime::read_host()) {
   watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
-  signals_.describe_with([this] { return watchdog_->describe(); });
+  signals_.describe_with(this, [this] { return watchdog_->describe(); });
   const runtime::Communicator node = world_.split_by_node();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
   places_.emplace(map_.node_of);
-  // A launcher may bind each rank to cores of its own: the node gives the job all of them together.
-  const double bound = node.sum(static_cast<double>(host_.available_units));
+  // A launcher may bind each rank to cores of its own: the node gives the job all of them together. Threads have the
+  // same of their process.
+  const auto mine = static_cast<double>(host_.available_units);
+  const double bound = world_.ranks_as() == runtime::RanksAs::threads ? mine : node.sum(mine);
   const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
   cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
   memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
   describe(std::move(command), node);
 }
 
-Session::~Session() { signals_.describe_with({}); }
+Session::~Session() { signals_.describe_with(this, {}); }
 
 void Session::describe(std::string command, const runtime::Communicator& node) {
   auto& i = run_info_;

@@ -10,18 +10,19 @@
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/activity.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/host.hpp"
-#include "runtime/mpi.hpp"
 #include "runtime/signals.hpp"
 #include "runtime/watchdog.hpp"
 
 namespace gradmeter::bench {
 
-/// Collective. Made after MPI is up; lives until the end of the program.
+/// Collective over the world. One for each rank, until the end of its work.
 class Session {
  public:
-  /// `signals` was made before MPI started. timeout: how long a rank may be silent.
-  Session(runtime::SignalWatch& signals, core::Seconds timeout, std::string command);
+  /// `world` is duplicated. `signals` was made before MPI started. timeout: how long a rank may be silent.
+  Session(const runtime::Communicator& world, runtime::SignalWatch& signals, core::Seconds timeout,
+          std::string command);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

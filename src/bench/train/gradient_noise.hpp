@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 

@@ -1,7 +1,7 @@
 // The data set of a job: drawn by every rank for itself, or read from files once a node.
 #pragma once
 #include "model/data.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 

@@ -10,8 +10,8 @@
 
 #include "core/json.hpp"
 #include "dataparallel/decomposition.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/drift_model.hpp"
-#include "runtime/mpi.hpp"
 
 namespace gradmeter::bench {
 

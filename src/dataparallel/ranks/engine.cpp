@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/time_slices.hpp"
 
 namespace gradmeter::dataparallel {

@@ -7,7 +7,7 @@
 #include "allreduce/registry.hpp"
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/ranks/engine.hpp"
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/network.hpp"
 
 namespace gradmeter::dataparallel {

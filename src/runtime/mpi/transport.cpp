@@ -1,18 +1,23 @@
-#include "runtime/mpi_transport.hpp"
+#include "runtime/mpi/transport.hpp"
 
 #include <algorithm>
 
 #include "core/units.hpp"
+#include "runtime/mpi/collectives.hpp"
 
 namespace gradmeter::runtime {
 
 using namespace core::literals;
 
-MpiTransport::MpiTransport(const Communicator& c, int channels, std::vector<int> node_of)
-    : comm_(c.duplicate()),
-      channels_(channels),
+MpiTransport::MpiTransport(MPI_Comm parent, int channels, std::vector<int> node_of)
+    : channels_(channels),
       node_of_(std::move(node_of)),
-      one_node_(std::all_of(node_of_.begin(), node_of_.end(), [&](int n) { return n == node_of_.front(); })) {}
+      one_node_(std::all_of(node_of_.begin(), node_of_.end(), [&](int n) { return n == node_of_.front(); })) {
+  check_mpi(MPI_Comm_dup(parent, comm_.receive()), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(comm_.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");
+}
 
 MpiTransport::~MpiTransport() {
   if (!may_free()) return;

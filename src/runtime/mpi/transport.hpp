@@ -1,10 +1,8 @@
 // Messages by MPI point to point: between nodes, or between any buffers.
 #pragma once
-#include <mpi.h>
-
 #include <vector>
 
-#include "runtime/mpi.hpp"
+#include "runtime/mpi/mpi.hpp"
 #include "runtime/transport.hpp"
 
 namespace gradmeter::runtime {
@@ -13,15 +11,16 @@ namespace gradmeter::runtime {
 /// Cost: one MPI_Isend or MPI_Irecv a message; one MPI_Testsome a pass over all that are under way.
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(const Communicator&, int channels, std::vector<int> node_of);
+  /// Collective over the parent, which is duplicated.
+  MpiTransport(MPI_Comm parent, int channels, std::vector<int> node_of);
   /// Receives that nothing came for are cancelled; a send under way is an error of the caller.
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
   std::string_view name() const override { return "mpi"; }
-  int rank() const override { return comm_.rank(); }
-  int size() const override { return comm_.size(); }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
   int channels() const override { return channels_; }
   bool zero_copy_from(int) const override { return false; }
   std::size_t message_bytes() const override;
@@ -35,8 +34,8 @@ class MpiTransport final : public Transport {
   MessageHandle track(MPI_Request, void* place);
   bool completed(MessageHandle&);
 
-  Communicator comm_;
-  int channels_;
+  Handle<CommunicatorTraits> comm_;
+  int rank_ = 0, size_ = 0, channels_;
   std::vector<int> node_of_;
   bool one_node_;
   // Slot i of the three belongs to one message; ids are slot + 1, so that a default ticket is none of them.

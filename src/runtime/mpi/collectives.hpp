@@ -1,20 +1,53 @@
 // The vendor's collectives as they are, one call each: blocking, or under way behind a request.
 #pragma once
+#include <cstddef>
+#include <memory>
 #include <vector>
 
-#include "runtime/mpi.hpp"
+#include "core/element.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
+
+/// Narrows a count for MPI 3's int arguments. Errors: BackendError when it does not fit.
+int mpi_count(std::size_t n);
+
+/// inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
+using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
+
+/// What MPI must be told to reduce elements of one type by one operation.
+class Reduction {
+ public:
+  struct Handles;
+  /// MPI's own type and operator. NaN, and zeros of both signs, in its min and max are as its vendor made them: the
+  /// result may depend on the order of operands. Errors: BackendError for 16-bit and 8-bit floats, which MPI lacks.
+  Reduction(core::Element, Combine);
+  /// Any element, as so many bytes that only `combiner` understands. At most 64 different combiners a process.
+  Reduction(core::Element, Combiner);
+  static bool is_native(core::Element e) { return !core::is_small_float(e); }
+
+  const Handles& handles() const { return *handles_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<const Handles> handles_;
+  std::size_t bytes_;
+};
 
 /// Calls under way, at most two of them. MPI may use the buffers and cuts until `done`; whoever owns this waits for it.
 class MpiRequests {
  public:
+  struct State;
+  MpiRequests();
+  ~MpiRequests();
+  MpiRequests(MpiRequests&&) noexcept;
+  MpiRequests& operator=(MpiRequests&&) noexcept;
   /// MPI_Test on each.
   bool done();
-  MPI_Request* next() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  State& state() { return *state_; }
 
  private:
-  std::vector<MPI_Request> requests_;
+  std::unique_ptr<State> state_;
 };
 
 /// How n elements are cut into blocks, one for each rank.

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "runtime/mpi.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::runtime {
 

@@ -1,4 +1,4 @@
-#include "runtime/mpi_tuning.hpp"
+#include "runtime/mpi/tuning.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,8 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/mpi/mpi.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {
 namespace {

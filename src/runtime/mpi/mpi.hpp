@@ -1,0 +1,51 @@
+// The adapter for MPI: checked calls, and owners of its handles. Included in this folder only.
+#pragma once
+#include <mpi.h>
+
+#include <memory>
+#include <source_location>
+
+#include "runtime/communicator.hpp"
+#include "runtime/handle.hpp"
+
+namespace gradmeter::runtime {
+
+/// Errors: BackendError with MPI's own text.
+void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
+
+struct CommunicatorTraits {
+  using type = MPI_Comm;
+  static type null() noexcept { return MPI_COMM_NULL; }
+  static void free(type c) noexcept {
+    if (may_free()) MPI_Comm_free(&c);
+  }
+};
+struct WindowTraits {
+  using type = MPI_Win;
+  static type null() noexcept { return MPI_WIN_NULL; }
+  static void free(type w) noexcept {
+    if (!may_free()) return;
+    MPI_Win_unlock_all(w);
+    MPI_Win_free(&w);
+  }
+};
+struct DatatypeTraits {
+  using type = MPI_Datatype;
+  static type null() noexcept { return MPI_DATATYPE_NULL; }
+  static void free(type t) noexcept { MPI_Type_free(&t); }
+};
+struct OperationTraits {
+  using type = MPI_Op;
+  static type null() noexcept { return MPI_OP_NULL; }
+  static void free(type o) noexcept { MPI_Op_free(&o); }
+};
+
+/// The handle behind a communicator of processes. Errors: BackendError where its ranks are threads.
+MPI_Comm mpi_handle(const Communicator&);
+
+MPI_Op mpi_op(Combine);
+
+/// Owns the handle; null for MPI_COMM_NULL.
+std::unique_ptr<GroupMember> make_mpi_member(MPI_Comm owned);
+
+}  // namespace gradmeter::runtime

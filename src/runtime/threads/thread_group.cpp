@@ -1,0 +1,279 @@
+#include "runtime/threads/thread_group.hpp"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/backoff.hpp"
+#include "runtime/host.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+/// What all groups of one world share.
+struct World {
+  std::atomic<bool> abandoned{false};
+  SpinPolicy spin_policy;
+};
+
+/// What the members of one group share. A collective is: everybody publishes where its data lies, a barrier, everybody
+/// reads, a barrier.
+struct SharedGroup {
+  SharedGroup(std::size_t n, std::shared_ptr<World> w) : size(n), world(std::move(w)), published(n, nullptr) {}
+  const std::size_t size;
+  const std::shared_ptr<World> world;
+  alignas(64) std::atomic<std::size_t> arrived{0};
+  alignas(64) std::atomic<std::uint64_t> phase{0};
+  std::vector<const void*> published;  ///< by rank
+
+  std::mutex mutex;  ///< of what follows
+  std::condition_variable posted;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages;  ///< by sender and receiver
+};
+
+class ThreadMember final : public GroupMember {
+ public:
+  ThreadMember(std::shared_ptr<SharedGroup> g, int rank)
+      : group_(std::move(g)), rank_(rank), backoff_(group_->world->spin_policy) {}
+
+  RanksAs ranks_as() const override { return RanksAs::threads; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_->size); }
+  const std::atomic<bool>* abandoned() const override { return &group_->world->abandoned; }
+
+  std::unique_ptr<GroupMember> split(int color, int key) const override;
+  std::unique_ptr<GroupMember> split_by_node() const override { return duplicate(); }
+  std::unique_ptr<GroupMember> duplicate() const override { return split(0, rank_); }
+  void barrier() const override {
+    meet([this] { backoff_.wait(); });
+    backoff_.reset();
+  }
+  void sleeping_barrier() const override {
+    meet([] {
+      constexpr timespec nap{0, 1'000'000};
+      nanosleep(&nap, nullptr);
+    });
+  }
+  void broadcast(std::span<std::byte> bytes, int root) const override;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const override;
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) const override;
+  void combine(std::span<double> values, Combine) const override;
+  void send(int peer, std::span<const std::byte>) const override;
+  void receive(int peer, std::span<std::byte>) const override;
+  SharedParts share(std::size_t bytes) const override;
+  std::unique_ptr<Transport> connect(int, std::vector<int>) const override {
+    throw core::UsageError(
+        "transport mpi needs ranks as processes; use --transport shm, or mpirun without --thread-ranks");
+  }
+
+ private:
+  void check_abandoned() const {
+    if (group_->world->abandoned.load(std::memory_order_relaxed)) throw PeerFailed();
+  }
+  template <class Wait>
+  void meet(Wait wait) const;
+  void publish(const void* data) const {
+    group_->published[static_cast<std::size_t>(rank_)] = data;
+    barrier();
+  }
+  template <class T>
+  const T* published_by(std::size_t rank) const {
+    return static_cast<const T*>(group_->published[rank]);
+  }
+  void copy_all(std::size_t bytes, std::span<std::byte> all) const;
+
+  std::shared_ptr<SharedGroup> group_;
+  int rank_;
+  mutable Backoff backoff_;
+};
+
+template <class Wait>
+void ThreadMember::meet(Wait wait) const {
+  SharedGroup& g = *group_;
+  const std::uint64_t phase = g.phase.load(std::memory_order_relaxed);  // stays until this rank has arrived
+  if (g.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == g.size) {
+    g.arrived.store(0, std::memory_order_relaxed);
+    g.phase.store(phase + 1, std::memory_order_release);
+    return;
+  }
+  while (g.phase.load(std::memory_order_acquire) == phase) {
+    check_abandoned();
+    wait();
+  }
+}
+
+void ThreadMember::broadcast(std::span<std::byte> bytes, int root) const {
+  publish(bytes.data());
+  if (rank_ != root && !bytes.empty()) {
+    std::memcpy(bytes.data(), published_by<std::byte>(static_cast<std::size_t>(root)), bytes.size());
+  }
+  barrier();
+}
+
+void ThreadMember::copy_all(std::size_t bytes, std::span<std::byte> all) const {
+  for (std::size_t r = 0; r < group_->size && bytes > 0; ++r) {
+    std::memcpy(all.data() + r * bytes, published_by<std::byte>(r), bytes);
+  }
+}
+
+void ThreadMember::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const {
+  publish(mine.data());
+  copy_all(mine.size(), all);
+  barrier();
+}
+
+void ThreadMember::gather(std::span<const std::byte> mine, std::span<std::byte> all) const {
+  publish(mine.data());
+  if (rank_ == 0) copy_all(mine.size(), all);
+  barrier();
+}
+
+double combined(double a, double b, Combine c) {
+  switch (c) {
+    case Combine::min:
+      return std::min(a, b);
+    case Combine::max:
+      return std::max(a, b);
+    case Combine::product:
+      return a * b;
+    case Combine::sum:
+      break;
+  }
+  return a + b;
+}
+
+/// In the order of recursive doubling, which MPI libraries take for a few bytes, so that sums have the bits that
+/// processes get: of ranks beyond a power of two the first ones go in pairs, then neighbours, then pairs of these.
+double combined(std::vector<double> values, Combine c) {
+  std::size_t power = 1;
+  while (2 * power <= values.size()) power *= 2;
+  const std::size_t beyond = values.size() - power;
+  std::vector<double> left;
+  for (std::size_t i = 0; i < beyond; ++i) left.push_back(combined(values[2 * i], values[2 * i + 1], c));
+  left.insert(left.end(), values.begin() + static_cast<std::ptrdiff_t>(2 * beyond), values.end());
+  for (; power > 1; power /= 2) {
+    for (std::size_t i = 0; i < power / 2; ++i) left[i] = combined(left[2 * i], left[2 * i + 1], c);
+  }
+  return left.front();
+}
+
+void ThreadMember::combine(std::span<double> values, Combine c) const {
+  publish(values.data());
+  std::vector<double> results, column(group_->size);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t r = 0; r < column.size(); ++r) column[r] = published_by<double>(r)[i];
+    results.push_back(combined(column, c));
+  }
+  barrier();  // everybody has read
+  std::copy(results.begin(), results.end(), values.begin());
+}
+
+void ThreadMember::send(int peer, std::span<const std::byte> bytes) const {
+  {
+    const std::lock_guard lock(group_->mutex);
+    group_->messages[{rank_, peer}].emplace_back(bytes.begin(), bytes.end());
+  }
+  group_->posted.notify_all();
+}
+
+void ThreadMember::receive(int peer, std::span<std::byte> bytes) const {
+  std::unique_lock lock(group_->mutex);
+  auto& queue = group_->messages[{peer, rank_}];
+  while (queue.empty()) {
+    check_abandoned();
+    group_->posted.wait_for(lock, std::chrono::milliseconds(20));
+  }
+  if (queue.front().size() != bytes.size()) {
+    throw core::BackendError("runtime", "receive",
+                             fmt::format("{} bytes came where {} were due", queue.front().size(), bytes.size()));
+  }
+  std::copy(queue.front().begin(), queue.front().end(), bytes.begin());
+  queue.pop_front();
+}
+
+std::unique_ptr<GroupMember> ThreadMember::split(int color, int key) const {
+  struct Wish {
+    int color, key, rank;
+  };
+  const Wish mine{color, key, rank_};
+  std::vector<Wish> members(group_->size);
+  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(members)));
+  std::erase_if(members, [&](const Wish& w) { return w.color != color; });
+  std::stable_sort(members.begin(), members.end(), [](const Wish& a, const Wish& b) { return a.key < b.key; });
+  const int leader = members.front().rank;
+  std::shared_ptr<SharedGroup> group;
+  if (leader == rank_) group = std::make_shared<SharedGroup>(members.size(), group_->world);
+  publish(&group);
+  if (leader != rank_) group = *published_by<std::shared_ptr<SharedGroup>>(static_cast<std::size_t>(leader));
+  barrier();
+  if (color < 0) return nullptr;
+  const auto at = std::find_if(members.begin(), members.end(), [&](const Wish& w) { return w.rank == rank_; });
+  return std::make_unique<ThreadMember>(std::move(group), static_cast<int>(at - members.begin()));
+}
+
+SharedParts ThreadMember::share(std::size_t bytes) const {
+  const auto mine = std::make_shared<PrivateArena>(bytes);
+  publish(&mine);
+  auto arenas = std::make_shared<std::vector<std::shared_ptr<PrivateArena>>>();
+  SharedParts out;
+  for (std::size_t r = 0; r < group_->size; ++r) {
+    arenas->push_back(*published_by<std::shared_ptr<PrivateArena>>(r));
+    out.parts.push_back(arenas->back()->memory());
+  }
+  barrier();
+  out.owner = std::move(arenas);
+  return out;
+}
+
+std::atomic<int> running_worlds{0};
+
+}  // namespace
+
+void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body) {
+  if (ranks < 1) throw core::UsageError(fmt::format("{} ranks as threads: there must be at least one", ranks));
+  auto world = std::make_shared<World>();
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  world->spin_policy = spin_policy_for(ranks, static_cast<int>(cores));
+  const auto group = std::make_shared<SharedGroup>(static_cast<std::size_t>(ranks), world);
+  std::mutex mutex;
+  std::exception_ptr first;
+  ++running_worlds;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      // Threads that this one makes have its name, by which a rank's share of the noise is told from the others'.
+      pthread_setname_np(pthread_self(), fmt::format("rank {}", r).c_str());
+      try {
+        body(Communicator(std::make_unique<ThreadMember>(group, r)));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        world->abandoned = true;
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  --running_worlds;
+  if (first) std::rethrow_exception(first);
+}
+
+bool thread_ranks_running() { return running_worlds > 0; }
+
+void throw_if_abandoned(const Communicator& c) {
+  const auto* abandoned = c.member().abandoned();
+  if (abandoned && abandoned->load(std::memory_order_relaxed)) throw PeerFailed();
+}
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,27 @@
+// Ranks as threads of one process: a world of them without a launcher, for bare machines, sanitizers and tests.
+#pragma once
+#include <functional>
+#include <stdexcept>
+
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::runtime {
+
+/// What a rank's wait throws when another rank of its world has ended by an error.
+class PeerFailed : public std::runtime_error {
+ public:
+  PeerFailed() : std::runtime_error("another rank has ended by an error") {}
+};
+
+/// Runs `body` on `ranks` threads, each with the world's communicator of its rank, and returns when all have ended.
+/// Each has the floating-point mode of the calling thread; its threads (OpenMP's, progress) are named after its rank.
+/// Errors: of the first rank that threw; waits of the others throw PeerFailed then. UsageError for less than one rank.
+void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
+
+/// Are there ranks of `run_thread_ranks` in this process now? MPI knows nothing of them.
+bool thread_ranks_running();
+
+/// Ends by PeerFailed where another rank of the group has ended by an error. Cost: a load.
+void throw_if_abandoned(const Communicator&);
+
+}  // namespace gradmeter::runtime
