@@ -1,4 +1,4 @@
-// Which algorithm serves a call of so many bytes: by a table of sizes, or by whatever else implements Chooser.
+// Selects the algorithm for a call by its bytes: from a table of sizes, or by any other Chooser.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace gradmeter::allreduce {
 
-/// All ranks must choose alike: an implementation depends on nothing but what all of them know. A model that predicts
-/// times is one as well.
+/// All ranks must choose alike, so an implementation may use only what all ranks know. A model that predicts times can
+/// implement it too.
 class Chooser {
  public:
   virtual ~Chooser() = default;
   /// Equal names choose alike.
   virtual const std::string& name() const = 0;
-  /// Those that may be chosen, each once; none of them a selection.
+  /// The algorithms that may be chosen, each once; none of them is itself a selection.
   virtual std::span<const AlgorithmPtr> candidates() const = 0;
   /// Index into the candidates. Cost: O(log of the ranges) for a table.
   virtual std::size_t choose(std::uint64_t bytes) const = 0;
@@ -34,7 +34,8 @@ struct SizeRange {
 
 class TableChooser final : public Chooser {
  public:
-  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": from the first size up to below the second; K, M, G are binary.
+  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size up to below the second; K, M, G are
+  /// binary.
   /// Errors: UsageError in one line: the gap or the overlap, a size or an algorithm that is not understood.
   explicit TableChooser(std::string_view text);
 
@@ -57,11 +58,11 @@ class TableChooser final : public Chooser {
 
 /// Does the text begin with a range of sizes ("0-64K:ring")?
 bool is_table(std::string_view text);
-/// Puts the items of a comma list that are ranges of one table together again; a range from 0 opens a new table.
-/// "mpi", "0-64K:ring", "64K-:direct", "ring" is mpi, a table and ring.
+/// Rejoins the items of a split comma list that are ranges of one table; a range from 0 opens a new table.
+/// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
 std::vector<std::string> join_tables(std::vector<std::string> items);
 
-/// An algorithm that hands each call to the one that the chooser names.
+/// An algorithm that passes each call to the candidate that the chooser selects.
 AlgorithmPtr choice_by(std::shared_ptr<const Chooser>);
 
 }  // namespace gradmeter::allreduce

@@ -71,7 +71,7 @@ void check_same_on_all(const Chooser& chooser, const runtime::Communicator& c) {
   }
 }
 
-/// The candidate is only given what the chooser gives it.
+/// A candidate's longest buffer is the longest call that the chooser can choose it for.
 ExecutorOptions options_for(const Chooser& chooser, std::size_t candidate, ExecutorOptions o) {
   o.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(o.max_bytes, chooser.longest(candidate)));
   return o;
@@ -114,7 +114,7 @@ std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const 
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i]->has_schedule()) bind(i);
   }
-  // Schedules leave nothing in their scratch between calls: they take the same memory, one after another.
+  // Schedules keep nothing in their scratch between calls, so all of them are given the same memory.
   runtime::Arena& arena = site.network.arena();
   const auto begin = arena.mark();
   auto end = begin;

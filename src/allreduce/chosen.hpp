@@ -1,4 +1,4 @@
-// The collective behind `auto` and tables: each call goes to the member that its size names.
+// The collective behind `auto` and tables: each call goes to the member that the chooser selects by size.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace gradmeter::allreduce {
 
-/// Calls run one at a time, so members may share scratch that they leave nothing in between calls.
+/// Calls run one at a time, so members may share scratch, provided that they keep nothing in it between calls.
 class ChosenCollective final : public Collective {
  public:
   /// members[i] is the chooser's i-th candidate.
@@ -20,8 +20,8 @@ class ChosenCollective final : public Collective {
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
-  /// The sums over the members. Null for good once a member that counts nothing (a vendor's) has served a call: what
-  /// was counted before is then not all that was sent.
+  /// The sums over the members. Null for good once a member without counters (a vendor's) has served a call, since the
+  /// count would be incomplete.
   std::optional<runtime::Traffic> sent() const override;
   std::optional<std::uint64_t> bytes_due() const override;
 
@@ -32,10 +32,11 @@ class ChosenCollective final : public Collective {
   bool running_ = false, counted_ = true;
 };
 
-/// The row `auto`: by the request's chooser, else by the shipped table.
+/// The row `auto`: selects by the request's chooser, else by the shipped table.
 std::string auto_refusal(const Request&);
 std::unique_ptr<Collective> bind_auto(const Request&, const Site&, const ExecutorOptions&);
-/// Schedules share theirs; without a chooser, the most that any transport's shipped table takes.
+/// Members with a schedule share one scratch area. Without a chooser: the most that any transport's shipped table
+/// takes.
 std::size_t auto_arena_bytes(const Request&, std::uint32_t rank, const ExecutorOptions&);
 
 }  // namespace gradmeter::allreduce

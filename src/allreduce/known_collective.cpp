@@ -44,7 +44,7 @@ Part held(const KnownCollective& k, std::size_t rank) {
   return k.collective_kind == CollectiveKind::reduce_scatter ? block(k, rank) : whole(k);
 }
 
-/// Where a collective that reduces nothing has its result from.
+/// The source of a rank's result, for a collective that reduces nothing.
 std::vector<Copied> copied(const KnownCollective& k, std::size_t rank) {
   if (k.collective_kind == CollectiveKind::broadcast) return {{whole(k), k.root, 0}};
   if (k.collective_kind == CollectiveKind::send_receive)

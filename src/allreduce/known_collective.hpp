@@ -13,15 +13,15 @@ struct KnownCollective {
   std::size_t root = 0;   ///< of a broadcast
 };
 
-/// Before the call: this rank's contribution; what it does not contribute is filled with what no result is.
+/// Before the call: this rank's contribution. Other elements get a value that no result has.
 void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// After the call: how far this rank's result is from the right one. Cost: O(ranks · count) for a reduction.
 Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
-/// The same of one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can check it together.
+/// As `check`, for one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can share the check.
 /// Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// The same of an all-reduce's result that other ranks do not hold: all of it where that takes at most 2^26 of the
-/// ranks' elements, else so many, in runs spread over it and elsewhere on every rank. Cost: O(count), bounded.
+/// As `check`, for an all-reduce's result that other ranks do not hold. All of it where that takes at most 2^26 inputs,
+/// else that many, in runs spread over it and different on every rank. Cost: O(count), bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

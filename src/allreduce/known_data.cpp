@@ -39,10 +39,10 @@ struct Draws {
   }
   std::uint32_t operator()(std::size_t index) const { return mix(static_cast<std::uint32_t>(index) ^ salt); }
 };
-/// Streams 2r and 2r + 1 are rank r's; this one is everybody's.
+/// Streams 2r and 2r + 1 belong to rank r; this one to all ranks.
 constexpr std::size_t common_stream = std::size_t{1} << 31;
 
-/// What the exact pattern may use, so that every partial result is representable.
+/// The limits of the exact pattern, within which every partial result is representable.
 struct Range {
   std::uint32_t active;   ///< ranks that are not neutral at a place
   std::uint32_t most;     ///< the largest magnitude there
@@ -57,13 +57,13 @@ Range range_of(const KnownData& k) {
   if (k.op == Op::product) return {static_cast<std::uint32_t>(std::min<std::int64_t>(ranks, 3)), 2, 1};
   if (k.op == Op::min || k.op == Op::max)
     return {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(run), multiple};
-  // At least four magnitudes a rank, or ranks could hardly be told apart.
+  // At least four magnitudes a rank, so that the ranks' values differ.
   const std::int64_t active = std::clamp<std::int64_t>(run / 4, 1, ranks);
   return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(run / active), multiple};
 }
 
-/// Integers in sums and products take the exact pattern either way: what they do when they overflow is the vendor's
-/// (Open MPI's vector operator on int8 saturates, ours wraps).
+/// Integers in sums and products take the exact pattern either way, because overflow is the vendor's choice (Open MPI's
+/// vector operator on int8 saturates, ours wraps).
 bool is_exact(const KnownData& k) {
   return k.pattern == Pattern::exact || (core::is_integer(k.element) && k.op != Op::min && k.op != Op::max);
 }
@@ -85,7 +85,7 @@ void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_
   }
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint32_t bits = mine(first + i);
-    // A window of ranks, from a place of its own at each index.
+    // A window of ranks, which begins at another rank for each index.
     const std::uint32_t start = below(ranks, common(first + i));
     const std::uint32_t distance = me >= start ? me - start : me + ranks - start;
     const bool active = distance < range.active;
@@ -164,7 +164,7 @@ void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::si
 
 using Chunk = std::array<std::byte, chunk * sizeof(double)>;
 
-/// The bits that an exact answer has: whole numbers reduced as such, and finished as an all-reduce finishes.
+/// The bits of an exact answer: whole numbers, reduced as such and finished as an all-reduce finishes.
 void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& out) {
   const Range range = range_of(k);
   Whole sum{}, next;
@@ -193,7 +193,7 @@ void note(Verdict& v, bool wrong, double error, std::size_t index) {
   v.first_wrong = std::min<std::uint64_t>(v.first_wrong, index);
 }
 
-/// Bits against bits; the error is looked at only where they differ.
+/// Compares bits; the error is computed only where they differ.
 Verdict compare_bits(Element e, std::size_t index, const std::byte* result, const std::byte* right, std::size_t n) {
   Verdict v;
   const std::size_t width = core::size_of(e);
@@ -206,7 +206,7 @@ Verdict compare_bits(Element e, std::size_t index, const std::byte* result, cons
   return v;
 }
 
-/// A sum of doubles with its rounding errors kept (Ogita, Rump & Oishi 2005), and of the magnitudes.
+/// A sum of doubles with its rounding errors kept (Ogita, Rump & Oishi 2005), and the sum of the magnitudes.
 struct Sums {
   std::array<double, chunk> sum{}, rest{}, magnitude{};
   std::array<long double, chunk> product;
@@ -337,7 +337,7 @@ void inject_error(Element e, std::byte* value) {
     core::store(e, value, core::load(e, value) + 0.5);
     if (std::memcmp(before.data(), value, width) != 0) return;
   }
-  // One up in the bits: the next number away from zero, or an integer and one.
+  // The next bit pattern: the next number away from zero, or the integer plus one.
   for (std::size_t i = 0; i < width; ++i) {
     value[i] = std::byte(std::to_integer<unsigned>(value[i]) + 1);
     if (value[i] != std::byte{0}) return;

@@ -17,15 +17,15 @@ namespace gradmeter::allreduce {
 /// `exact` for sums and products, since vendors differ in what an integer that overflows becomes.
 enum class Pattern : std::uint8_t { exact, random };
 
-/// Element `index` of rank `rank`'s input is a function of these, rank and index alone: any rank can work out any
-/// other's input, and so any part of any collective's answer. Ranks are 1 to 2^20.
+/// Element `index` of rank `rank`'s input depends only on these, rank and index. So any rank can compute any other's
+/// input, and any part of any collective's answer. Ranks are 1 to 2^20.
 struct KnownData {
   Pattern pattern = Pattern::exact;
   core::Element element = core::Element::f32;
   Op op = Op::sum;
   std::size_t ranks = 1;
   std::uint64_t seed = 0;
-  /// All ranks' values are added in fp32 and rounded once: the tolerance for small floats is narrower then.
+  /// All ranks' values are added in fp32 and rounded once, so the tolerance for small floats is narrower.
   bool rounds_once = false;
 };
 
@@ -34,29 +34,29 @@ void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::
 
 struct Verdict {
   std::uint64_t wrong = 0;
-  /// The largest |result − right| / (sum of the summands' magnitudes), so to hold beside the unit roundoff; for min,
-  /// max, product and copies relative to the right answer itself. Infinite for a NaN.
+  /// The largest |result − right| / (sum of the summands' magnitudes), to compare with the unit roundoff; for min, max,
+  /// product and copies relative to the right answer itself. Infinite for a NaN.
   double error = 0;
   std::uint64_t first_wrong = std::numeric_limits<std::uint64_t>::max();  ///< index within the collective's data
 
   Verdict& operator+=(const Verdict&);
 };
 
-/// Holds a part of a result, elements [begin, begin + n), against the reduction of all ranks' inputs: for all-reduce
+/// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
 /// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows, for sums, (ranks − 1)·u·Σ|x|
 /// with u the unit roundoff, whatever the order (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x| and
 /// one u; for averages two roundings more; for products (ranks + 1)·u relative, and what underflows; nothing for min,
-/// max and integers. Cost: O(ranks · n): ranks may share a check by parts.
+/// max and integers. Cost: O(ranks · n), so ranks may check one part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
-/// Holds data that arrived unchanged against rank `source`'s elements from `begin` on: for broadcast, all-gather,
+/// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
 /// all-to-all, send and receive.
 Verdict check_copied(const KnownData&, std::size_t source, std::size_t begin, std::span<const std::byte> result);
 
 /// Makes one element wrong: adds 0.5 (1 to an integer), or one step of the type where 0.5 would be rounded away.
 void inject_error(core::Element, std::byte* value);
 
-/// For ranks to compare their bits: 64 bits of any buffer. Cost: O(n), one pass. Not for anything hostile.
+/// A hash of 64 bits, by which ranks compare their buffers. Cost: O(n), one pass. Not secure against intent.
 std::uint64_t hash_of(std::span<const std::byte>);
 
 }  // namespace gradmeter::allreduce

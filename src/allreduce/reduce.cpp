@@ -33,7 +33,7 @@ HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   return settled<op>(d, v);
 }
 
-/// The last elements, less than a vector of them, through vectors: so they obey the same rules.
+/// The last elements, fewer than a vector holds, go through vectors too, so that the same rules apply.
 template <Op op, class D>
 void combine_tail(D d, hn::TFromD<D>* to, Sources sources, std::size_t at, std::size_t n) {
   using T = hn::TFromD<D>;

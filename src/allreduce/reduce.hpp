@@ -18,15 +18,15 @@ std::string_view name(Op);
 /// `accumulate` says when: the element itself means after every operation, as two-source reductions in turn would;
 /// fp32 means once, at the end. For all other types it must be the element itself.
 ///
-/// The bits are the same on every instruction set. NaN wins against everything, and every NaN that comes out is the
-/// quiet one of positive sign; in min and max -0 is less than +0: so the order of two operands never matters. Integers
-/// wrap. Cost: (sources + 1)·n elements moved, each once.
+/// The bits are the same on every instruction set, and the order of two operands never matters. Any NaN among the
+/// operands gives the quiet NaN of positive sign; in min and max -0 is less than +0. Integers wrap. Cost: (sources +
+/// 1)·n elements moved, each once.
 void reduce(core::Element, core::Element accumulate, Op, std::byte* destination,
             std::span<const std::byte* const> sources, std::size_t n);
 
-/// The value is complete: for `average`, destination = source / ranks; else a copy when the places differ. Small
-/// floats are multiplied by 1/ranks in fp32 and rounded once: an average accumulated in fp32 is therefore rounded
-/// twice, once as a sum and once here. (A sum that stayed wide between the two would have to travel wide.)
+/// Finishes a complete value: for `average`, destination = source / ranks; else a copy when the places differ. Small
+/// floats are multiplied by 1/ranks in fp32 and rounded once. So an average accumulated in fp32 is rounded twice, once
+/// as a sum and once here. (A sum that stayed wide between the two would have to travel wide.)
 void finish(core::Element, Op, std::byte* destination, const std::byte* source, std::size_t n, int ranks);
 
 /// n small floats to fp32 (exact), and back: rounded as `reduce` does.

@@ -1,4 +1,4 @@
-// Every algorithm there is. A new one is a file of its own and one row in registry.cpp.
+// The registry of algorithms. A new one is a file of its own and one row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -20,17 +20,17 @@ struct Site {
   runtime::Transport& transport;
 };
 
-/// Who moves the bytes.
+/// What moves the bytes.
 enum class Backend : std::uint8_t {
   schedule,  ///< our executor, over any transport
-  vendor,    ///< a library with ways of its own: no transport applies, its bytes are not counted
+  vendor,    ///< a library's own transfers: no transport applies, its bytes are not counted
   shared,    ///< our own code on memory that all ranks map: transport shm only
   selection  ///< one of the others, chosen for each call by the buffer's size
 };
 
 /// One row. `parameters`: what may follow the colon, with its default ("rows=0"); empty: nothing.
-/// `refusal` says why a request cannot be had, empty when it can; null: every request can.
-/// A row with carrier schedule has make and cost; any other has bind.
+/// `refusal` says why a request cannot be served, empty when it can; null: every request can.
+/// A row with Backend::schedule has make and cost; any other has bind.
 struct AlgorithmInfo {
   std::string_view name, parameters, cost_text, source;
   Backend backend = Backend::schedule;
@@ -44,11 +44,11 @@ struct AlgorithmInfo {
 };
 std::span<const AlgorithmInfo> algorithms();
 
-/// An algorithm as somebody named it, checked, with every parameter written out.
+/// An algorithm as a user named it, checked, with every parameter written out.
 class AlgorithmChoice {
  public:
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName);
-  /// A selection by this chooser, under its name.
+  /// A selection by this chooser, under the chooser's name.
   AlgorithmChoice(const AlgorithmInfo&, std::shared_ptr<const Chooser>);
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
@@ -56,7 +56,7 @@ class AlgorithmChoice {
   bool has_schedule() const { return info_.backend == Backend::schedule; }
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
-  /// Why it cannot be had there; empty: it can.
+  /// Why it cannot serve these ranks; empty: it can.
   std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
   /// Errors: UsageError with the refusal.
   std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
@@ -75,9 +75,9 @@ class AlgorithmChoice {
 };
 using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
 
-/// "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring", or "auto:table=FILE" for a table in a file;
-/// such a table's choice is named by the table itself. Errors: UsageError that lists what there is, or the parameters
-/// that the row takes.
+/// "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring", or "auto:table=FILE" for a table in a file,
+/// whose choice is named by the table itself. Errors: UsageError that lists the algorithms, or the parameters that the
+/// row takes.
 AlgorithmPtr find_algorithm(std::string_view name);
 
 }  // namespace gradmeter::allreduce

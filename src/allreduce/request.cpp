@@ -8,8 +8,8 @@
 
 namespace gradmeter::allreduce {
 
-std::string only_collectives(const Request& r, std::initializer_list<CollectiveKind> goals) {
-  if (std::find(goals.begin(), goals.end(), r.collective_kind) != goals.end()) return {};
+std::string only_collectives(const Request& r, std::initializer_list<CollectiveKind> kinds) {
+  if (std::find(kinds.begin(), kinds.end(), r.collective_kind) != kinds.end()) return {};
   return fmt::format("{} has no {}", r.name.base, name(r.collective_kind));
 }
 

@@ -16,7 +16,7 @@ namespace gradmeter::allreduce {
 
 class Chooser;
 
-/// What is to be done with the numbers. wide: sums of 16-bit and 8-bit floats are kept in fp32 and rounded once.
+/// The operation on the numbers. wide: sums of 16-bit and 8-bit floats are kept in fp32 and rounded once.
 struct Arithmetic {
   core::Element element = core::Element::f32;
   Op op = Op::sum;
@@ -33,8 +33,8 @@ struct Request {
   Arithmetic arithmetic = {};
 };
 
-/// Empty when the request is for one of `goals`; else "ring has no broadcast".
-std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> goals);
+/// Empty when the request is for one of `kinds`; else "ring has no broadcast".
+std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> kinds);
 
 /// Empty when the ranks are a power of two; else why not, and which algorithm to take.
 std::string only_powers_of_two(const Request&, std::string_view instead);

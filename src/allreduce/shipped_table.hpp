@@ -1,4 +1,4 @@
-// What `auto` takes as shipped: tables by transport and rank count.
+// The tables that `auto` ships with, by transport and rank count.
 #pragma once
 #include <span>
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace gradmeter::allreduce {
 
-/// `table`: as a user writes one, but with "a|b|c" for an algorithm: the first of them that the ranks allow.
+/// `table`: in a user's format, except that an algorithm may be "a|b|c": the first of them that the ranks allow.
 struct ShippedTable {
   runtime::TransportKind transport;
-  std::uint32_t least_ranks;  ///< of several for one transport, the one with the largest that is not above the ranks
+  std::uint32_t least_ranks;  ///< of several tables for one transport, the largest that is not above the ranks serves
   std::string_view table, source;
 };
 std::span<const ShippedTable> shipped_tables();

@@ -13,9 +13,9 @@ namespace {
 
 using core::UsageError;
 
-/// A size above `below`, at most `above`: where the one's algorithm ends and the other's begins.
+/// A size above `below`, at most `above`: where one algorithm's range ends and the other's begins.
 std::uint64_t boundary(std::uint64_t below, std::uint64_t above) {
-  // Nothing has a geometric mean with 0 but 0 itself.
+  // A geometric mean with 0 would be 0.
   const double mean = std::sqrt(static_cast<double>(std::max<std::uint64_t>(below, 1)) * static_cast<double>(above));
   for (const std::uint64_t unit : {std::uint64_t{1} << 20, std::uint64_t{1} << 10}) {
     // Eight units and more: rounding moves the boundary by a sixteenth at most.

@@ -17,8 +17,8 @@ struct MeasuredSize {
   double median_s = 0;
 };
 
-/// The table text of the fastest at each size; where the fastest changes between two sizes, at their geometric mean,
-/// rounded to whole K or M where that stays between them. Selections among the points are left out.
+/// The table text of the fastest at each size. Where the fastest changes between two sizes, the boundary is their
+/// geometric mean, rounded to whole K or M where that stays between them. Selections among the points are left out.
 /// Errors: UsageError when nothing is left.
 std::string fit_table(std::span<const MeasuredSize>);
 

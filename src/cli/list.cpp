@@ -13,6 +13,7 @@
 #include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/name.hpp"
+#include "core/result.hpp"
 #include "core/table.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
@@ -114,23 +115,30 @@ std::vector<Member> precisions() {
           {"lns16", "of kernels: 16-bit logarithms, accumulated in them", "Miyashita et al. 2016"},
           {"lns16-linear", "of kernels: 16-bit logarithms, accumulated in fp32", "Miyashita et al. 2016"}};
 }
+std::vector<Member> keys(std::span<const core::KeyInfo> table) {
+  std::vector<Member> out;
+  for (const auto& k : table) {
+    out.push_back({.name = std::string(k.key),
+                   .about = std::string(k.meaning),
+                   .source = {},
+                   .unit = std::string(k.unit),
+                   .kind = std::string(core::name(k.kind))});
+  }
+  return out;
+}
+std::vector<Member> factors() { return keys(core::factor_table()); }
+std::vector<Member> metrics() { return keys(core::metric_table()); }
 std::vector<Member> data() {
   return {{"digits", "28x28 digits drawn from a seed: the default", "built in"},
           {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
 }
 
-constexpr std::array kinds{Kind{"algorithms", algorithms},
-                           Kind{"codecs", codecs},
-                           Kind{"data", data},
-                           Kind{"kernels", kernels},
-                           Kind{"lr-rules", step_size_rules},
-                           Kind{"models", models},
-                           Kind{"optimizers", optimizers},
-                           Kind{"precisions", precisions},
-                           Kind{"problems", problem_sets},
-                           Kind{"published", published_members},
-                           Kind{"strategies", strategies},
-                           Kind{"transports", transports}};
+constexpr std::array kinds{
+    Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
+    Kind{"factors", factors},       Kind{"kernels", kernels},       Kind{"lr-rules", step_size_rules},
+    Kind{"metrics", metrics},       Kind{"models", models},         Kind{"optimizers", optimizers},
+    Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
+    Kind{"strategies", strategies}, Kind{"transports", transports}};
 
 /// In the table's order, each once; nothing asked means all.
 std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
@@ -162,6 +170,8 @@ void print_json(const std::vector<Shown>& chosen) {
       if (!m.wire.empty()) json["wire_bits"] = m.wire;
       if (!m.parameters.empty()) json["parameters"] = m.parameters;
       if (!m.sends.empty()) json["sends"] = m.sends;
+      if (!m.unit.empty()) json["unit"] = m.unit;
+      if (!m.kind.empty()) json["kind"] = m.kind;
       out[std::string(k.name)].push_back(std::move(json));
     }
   }
@@ -178,18 +188,22 @@ void print_table(const Shown& k, std::size_t width) {
   const bool adjusted =
       std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
   const bool sending = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.sends.empty(); });
+  const bool typed = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.kind.empty(); });
   std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, prose("")};
   if (encoded) columns.push_back(prose("wire bits"));
   if (sending) columns.push_back(prose("a rank sends", "a step"));
   if (adjusted) columns.push_back(prose("parameters"));
-  columns.push_back(prose("source"));
+  if (typed) columns.push_back(prose("unit"));
+  const bool sourced = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.source.empty(); });
+  if (sourced) columns.push_back(prose("source"));
   core::Table table(columns);
   for (const auto& m : members) {
     std::vector<std::string> cells{m.name, m.about};
     if (encoded) cells.push_back(m.wire);
     if (sending) cells.push_back(m.sends);
     if (adjusted) cells.push_back(m.parameters);
-    cells.push_back(m.source);
+    if (typed) cells.push_back(m.unit);
+    if (sourced) cells.push_back(m.source);
     table.add_row(std::move(cells));
   }
   fmt::print("{}\n", table.to_string(width));

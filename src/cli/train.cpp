@@ -171,7 +171,7 @@ void print_head(const bench::Session& s, const bench::TrainOptions& o, const ben
 /// What these ranks can be to each other. Errors: UsageError with the reason why they cannot train so.
 bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
-  if (const auto why = bench::refusal(o.config, {data.features, data.classes}, s.map().node_of); !why.empty()) {
+  if (const auto why = bench::refusal(o.config, {data.features, data.classes}, s.map()); !why.empty()) {
     throw core::UsageError(why);
   }
   return bench::layout_of(o.config, world.size(), world.rank());

@@ -10,123 +10,30 @@ namespace gradmeter::core {
 
 namespace {
 
-constexpr std::array<std::string_view, factor_count> kFactorNames{
-    "ranks",        "nodes",      "ranks_per_node", "mapping",   "interconnect", "model",        "batch_per_rank",
-    "batch_global", "accumulate", "threads",        "precision", "update",       "strategy",     "mesh",
-    "algorithm",    "codec",      "bucket_bytes",   "overlap",   "scaling",      "transport",    "device",
-    "size_bytes",   "dtype",      "accum_dtype",    "op",        "collective",   "buffers",      "in_place",
-    "cadence",      "reduction",  "problem",        "pass",      "cache",        "distribution", "placement",
-    "inject"};
+constexpr std::array<KeyInfo, factor_count> factors{{
+#define GRADMETER_FACTOR(key, kind, unit, meaning) {#key, KeyKind::kind, unit, meaning},
+#define GRADMETER_METRIC(key, kind, unit, meaning)
+#include "core/result_keys.inc"
+}};
 
-constexpr std::array<std::string_view, metric_count> kMetricNames{"time_s",
-                                                                  "compute_s",
-                                                                  "comm_s",
-                                                                  "exposed_s",
-                                                                  "exposed_union_s",
-                                                                  "overlap_s",
-                                                                  "interference_s",
-                                                                  "contention_s",
-                                                                  "straggle_s",
-                                                                  "wait_s",
-                                                                  "wire_s",
-                                                                  "other_s",
-                                                                  "bound_by",
-                                                                  "exposed_ci95_low",
-                                                                  "exposed_ci95_high",
-                                                                  "samples_per_s",
-                                                                  "efficiency",
-                                                                  "efficiency_ci95_low",
-                                                                  "efficiency_ci95_high",
-                                                                  "efficiency_node",
-                                                                  "self_speedup",
-                                                                  "baseline_time_s",
-                                                                  "baseline_ranks",
-                                                                  "baseline_batch",
-                                                                  "algbw_bytes_per_s",
-                                                                  "busbw_bytes_per_s",
-                                                                  "bytes_sent_per_rank_max",
-                                                                  "bytes_sent_total",
-                                                                  "bytes_inter_node",
-                                                                  "bytes_predicted",
-                                                                  "encode_s",
-                                                                  "decode_s",
-                                                                  "decode_add_s",
-                                                                  "reduce_encode_s",
-                                                                  "memcpy_s",
-                                                                  "add_s",
-                                                                  "wire_bits",
-                                                                  "error",
-                                                                  "error_expected",
-                                                                  "error_bound",
-                                                                  "crossover_bytes_per_s",
-                                                                  "wrong",
-                                                                  "limit_s",
-                                                                  "limit",
-                                                                  "limit_compute_s",
-                                                                  "limit_exchange_s",
-                                                                  "limit_roofline_s",
-                                                                  "predicted_time_s",
-                                                                  "flops_per_s",
-                                                                  "roofline",
-                                                                  "implementation",
-                                                                  "oversubscribed",
-                                                                  "noise_steal",
-                                                                  "noise_run_delay",
-                                                                  "noise_switches",
-                                                                  "frequency_hz",
-                                                                  "blocks",
-                                                                  "disturbed_blocks",
-                                                                  "left_out_blocks",
-                                                                  "steadiness",
-                                                                  "gradient_norm",
-                                                                  "gradient_variance",
-                                                                  "noise_scale_samples",
-                                                                  "loss",
-                                                                  "accuracy",
-                                                                  "staleness",
-                                                                  "staleness_p99",
-                                                                  "staleness_max",
-                                                                  "updates_per_s",
-                                                                  "clock_gap",
-                                                                  "held_s",
-                                                                  "standstill_s",
-                                                                  "standstill_causes",
-                                                                  "samples_to_target",
-                                                                  "time_to_target_s",
-                                                                  "time_per_sample_s",
-                                                                  "accuracy_at_samples",
-                                                                  "learn_samples",
-                                                                  "accuracy_at_time",
-                                                                  "learn_time_s",
-                                                                  "warmup_s",
-                                                                  "warmup_samples",
-                                                                  "progress_threads",
-                                                                  "bucket_chosen_bytes",
-                                                                  "peak_flops_per_s",
-                                                                  "link_bytes_per_s",
-                                                                  "full_flops_per_s",
-                                                                  "bytes_per_s",
-                                                                  "memory_bytes_per_s",
-                                                                  "ranks_spread",
-                                                                  "slowest_rank",
-                                                                  "slowest_host",
-                                                                  "calls_per_sample",
-                                                                  "operand_sets",
-                                                                  "published",
-                                                                  "published_time_s",
-                                                                  "application",
-                                                                  "step",
-                                                                  "epoch"};
+constexpr std::array<KeyInfo, metric_count> metrics{{
+#define GRADMETER_FACTOR(key, kind, unit, meaning)
+#define GRADMETER_METRIC(key, kind, unit, meaning) {#key, KeyKind::kind, unit, meaning},
+#include "core/result_keys.inc"
+}};
 
 constexpr std::array<std::string_view, 6> kStatusNames{"ok", "unsupported", "skipped", "failed", "wrong", "mistrusted"};
 
-// A name left out would leave the last place empty.
-static_assert(!kFactorNames.back().empty() && !kMetricNames.back().empty());
+constexpr std::array<std::string_view, 9> kKindNames{"label",        "truth", "choice", "count",  "size",
+                                                     "size_or_auto", "whole", "amount", "measure"};
 
 }  // namespace
 
-std::string_view name(Factor factor) { return kFactorNames.at(static_cast<std::size_t>(factor)); }
-std::string_view name(Metric metric) { return kMetricNames.at(static_cast<std::size_t>(metric)); }
+std::string_view name(Factor factor) { return factors.at(static_cast<std::size_t>(factor)).key; }
+std::span<const KeyInfo> factor_table() { return factors; }
+std::string_view name(Metric metric) { return metrics.at(static_cast<std::size_t>(metric)).key; }
+std::span<const KeyInfo> metric_table() { return metrics; }
+std::string_view name(KeyKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 std::string_view name(Status status) { return kStatusNames.at(static_cast<std::size_t>(status)); }
 
 std::string to_text(const Value& value) {
@@ -161,7 +68,7 @@ std::string Factors::key() const {
   std::string key;
   for (std::size_t i = 0; i < factor_count; ++i) {
     if (is_null(values_[i])) continue;
-    key += fmt::format("{}{}={}", key.empty() ? "" : " ", kFactorNames[i], to_text(values_[i]));
+    key += fmt::format("{}{}={}", key.empty() ? "" : " ", factors[i].key, to_text(values_[i]));
   }
   return key;
 }

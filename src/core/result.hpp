@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,47 +20,37 @@ inline bool is_null(const Value& v) { return std::holds_alternative<std::monosta
 /// As the result file has it: null, true, 12, 0.5, text. A Summary shows its median.
 std::string to_text(const Value&);
 
+/// Which values a key takes, as the schema names them.
+enum class KeyKind : std::uint8_t {
+  label,         ///< text
+  truth,         ///< true, false
+  choice,        ///< text, true, false
+  count,         ///< whole number of at least 1
+  size,          ///< bytes
+  size_or_auto,  ///< bytes, or "auto"
+  whole,         ///< whole number of at least 0
+  amount,        ///< number of at least 0
+  measure        ///< number, or a Summary
+};
+std::string_view name(KeyKind);
+
+/// What there is to say of a key; result_keys.inc has the rows.
+struct KeyInfo {
+  std::string_view key;
+  KeyKind kind;
+  std::string_view unit;  ///< "s", "B/s"; "1" of a plain number, empty of what is none
+  std::string_view meaning;
+};
+
 enum class Factor : std::uint8_t {
-  ranks,
-  nodes,
-  ranks_per_node,
-  mapping,
-  interconnect,
-  model,
-  batch_per_rank,
-  batch_global,
-  accumulate,
-  threads,
-  precision,
-  update,
-  strategy,
-  mesh,
-  algorithm,
-  codec,
-  bucket_bytes,
-  overlap,
-  scaling,
-  transport,
-  device,
-  size_bytes,
-  dtype,
-  accum_dtype,
-  op,
-  collective,
-  buffers,
-  in_place,
-  cadence,
-  reduction,
-  problem,
-  pass,
-  cache,
-  distribution,
-  placement,
-  inject,
-  count_  // not a factor
+#define GRADMETER_FACTOR(key, kind, unit, meaning) key,
+#define GRADMETER_METRIC(key, kind, unit, meaning)
+#include "core/result_keys.inc"
+  count_  // not one
 };
 inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::count_);
 std::string_view name(Factor);
+std::span<const KeyInfo> factor_table();
 
 /// Every factor has a place; a factor that does not apply is null.
 class Factors {
@@ -75,109 +66,14 @@ class Factors {
 };
 
 enum class Metric : std::uint8_t {
-  time_s,
-  compute_s,
-  comm_s,
-  exposed_s,
-  exposed_union_s,
-  overlap_s,
-  interference_s,
-  contention_s,
-  straggle_s,
-  wait_s,
-  wire_s,
-  other_s,
-  bound_by,
-  exposed_ci95_low,
-  exposed_ci95_high,
-  samples_per_s,
-  efficiency,
-  efficiency_ci95_low,
-  efficiency_ci95_high,
-  efficiency_node,
-  self_speedup,
-  baseline_time_s,
-  baseline_ranks,
-  baseline_batch,
-  algbw_bytes_per_s,
-  busbw_bytes_per_s,
-  bytes_sent_per_rank_max,
-  bytes_sent_total,
-  bytes_inter_node,
-  bytes_predicted,
-  encode_s,
-  decode_s,
-  decode_add_s,
-  reduce_encode_s,
-  memcpy_s,
-  add_s,
-  wire_bits,
-  error,
-  error_expected,
-  error_bound,
-  crossover_bytes_per_s,
-  wrong,
-  limit_s,
-  limit,
-  limit_compute_s,
-  limit_exchange_s,
-  limit_roofline_s,
-  predicted_time_s,
-  flops_per_s,
-  roofline,
-  implementation,
-  oversubscribed,
-  noise_steal,
-  noise_run_delay,
-  noise_switches,
-  frequency_hz,
-  blocks,
-  disturbed_blocks,
-  left_out_blocks,
-  steadiness,
-  gradient_norm,
-  gradient_variance,
-  noise_scale_samples,
-  loss,
-  accuracy,
-  staleness,
-  staleness_p99,
-  staleness_max,
-  updates_per_s,
-  clock_gap,
-  held_s,
-  standstill_s,
-  standstill_causes,
-  samples_to_target,
-  time_to_target_s,
-  time_per_sample_s,
-  accuracy_at_samples,
-  learn_samples,
-  accuracy_at_time,
-  learn_time_s,
-  warmup_s,
-  warmup_samples,
-  progress_threads,
-  bucket_chosen_bytes,
-  peak_flops_per_s,
-  link_bytes_per_s,
-  full_flops_per_s,
-  bytes_per_s,
-  memory_bytes_per_s,
-  ranks_spread,
-  slowest_rank,
-  slowest_host,
-  calls_per_sample,
-  operand_sets,
-  published,
-  published_time_s,
-  application,
-  step,
-  epoch,
-  count_
+#define GRADMETER_METRIC(key, kind, unit, meaning) key,
+#define GRADMETER_FACTOR(key, kind, unit, meaning)
+#include "core/result_keys.inc"
+  count_  // not one
 };
 inline constexpr std::size_t metric_count = static_cast<std::size_t>(Metric::count_);
 std::string_view name(Metric);
+std::span<const KeyInfo> metric_table();
 
 class Metrics {
  public:

@@ -1,4 +1,4 @@
-// Memory on cache-line borders: vector loads never straddle two lines, and threads never share one.
+// Memory aligned to cache lines: vector loads never straddle two lines, and threads never share one.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -21,7 +21,7 @@ struct CacheLineAllocator {
   bool operator==(const CacheLineAllocator&) const = default;
 };
 
-/// A std::vector whose first element stands on a cache-line border.
+/// A std::vector whose first element is aligned to a cache line.
 template <class T>
 using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 

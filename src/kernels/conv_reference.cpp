@@ -27,7 +27,7 @@ Range inside(std::size_t first_at, std::size_t stride, std::size_t steps, std::s
   const std::size_t last = first_at >= end ? 0 : std::min(steps, (end - first_at + stride - 1) / stride);
   return {std::min(first, last), last};
 }
-/// Which output looks at padded place `at` with tap `tap`, if any.
+/// The output whose tap `tap` is on padded place `at`, if any.
 bool seen(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outputs) {
   return at >= tap && (at - tap) % stride == 0 && (at - tap) / stride < outputs;
 }

@@ -1,5 +1,5 @@
-// Convolution by its definition, in float64, one element of the result at a time: of a big result some are enough.
-// Cross-correlation, as all deep learning libraries mean it; zeros outside the input.
+// Convolution by its definition, in float64, one element of the result at a time, so that a big result can be sampled.
+// Cross-correlation, as all deep learning libraries define it; zeros outside the input.
 #pragma once
 #include <span>
 

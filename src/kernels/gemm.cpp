@@ -31,8 +31,8 @@ std::unique_ptr<Gemm> make_gemm(const GemmProblem& problem, std::string_view bac
   core::refuse_unknown("gemm backend", backend, known);
 }
 
-// Rounding errors of a sum of k terms in some order walk at random: u·√k for the sum's own size, u = 2^-24. The factor
-// leaves room for a plain sequential order, which stays under half of this; one missing summand is far above it.
+// Rounding errors of a sum of k terms accumulate like a random walk: u·√k for the sum's own size, u = 2^-24. The factor
+// allows for a plain sequential order, which stays under half of this; one missing summand is far above it.
 double gemm_tolerance(const GemmProblem& problem) { return 4 * 0x1p-24 * std::sqrt(double(problem.k)); }
 
 }  // namespace gradmeter::kernels

@@ -1,4 +1,4 @@
-// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel nearly all training time goes into.
+// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel that takes nearly all training time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -24,17 +24,17 @@ struct GemmProblem {
   double bytes() const { return 4.0 * (double(m) * double(k) + double(k) * double(n) + double(m) * double(n)); }
 };
 
-/// A problem made ready on one backend: primitives are created once and run many times.
+/// A problem prepared on one backend: primitives are created once and run many times.
 class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias,
                    std::span<float> c) = 0;
-  /// The backend's own word for what it chose: "onednn brgemm:avx512_core".
+  /// What the backend says it chose: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
 };
 
-/// Which backends there are; the first is the default. "reference" sums in float64 and rounds once.
+/// The backends; the first is the default. "reference" sums in float64 and rounds once.
 struct GemmBackend {
   std::string_view name, source;
   std::unique_ptr<Gemm> (*make)(const GemmProblem&);

@@ -1,4 +1,4 @@
-// The makers behind gemm_backends(): one for each file gemm_*.cpp. Users call make_gemm.
+// The functions behind gemm_backends(): one for each file gemm_*.cpp. Users call make_gemm.
 #pragma once
 #include <memory>
 #include <span>

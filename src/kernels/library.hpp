@@ -1,4 +1,4 @@
-// What does the work underneath, and in which version.
+// Which libraries the kernels use, and in which versions.
 #pragma once
 #include <map>
 #include <string>

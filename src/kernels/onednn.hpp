@@ -1,4 +1,4 @@
-// What all that goes through oneDNN shares: its errors as ours, memory of our own, random data.
+// Shared by all uses of oneDNN: its errors as BackendError, tensors with our own memory, random data.
 #pragma once
 #include <cstdint>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -15,7 +15,7 @@ namespace gradmeter::kernels::onednn {
 using Type = dnnl::memory::data_type;
 using Tag = dnnl::memory::format_tag;
 
-/// oneDNN throws its own exception; whoever reads ours learns which call failed.
+/// Turns oneDNN's exception into a BackendError that names the failed call.
 template <class Work>
 auto checked(const char* call, Work&& work) {
   try {
@@ -63,12 +63,12 @@ void reorder(Tensor& from, Tensor& to, const dnnl::primitive_attr& = {});
 /// products of 8-bit integers are summed exactly (VNNI; before it pairs of them saturated at 16 bits).
 bool has_bf16();
 bool has_exact_int8();
-/// Of a product or convolution: what it multiplies, and what it sums into.
+/// The types of a product or convolution: of its operands, and of its sums.
 struct OperandTypes {
   Type left, right, result;
 };
 OperandTypes operand_types(Precision);
-/// One element of a dense tensor changes by so much (rounded to its type).
+/// Adds to one element of a dense tensor (rounded to its type).
 void add_to_element(Tensor&, std::size_t index, double by);
 
 }  // namespace gradmeter::kernels::onednn

@@ -1,5 +1,5 @@
-// What the libraries get out of these cores, measured in the same run as everything that is held against it: below the
-// roofs of roofline.hpp, which are the hardware's.
+// The rates that the libraries reach on these cores, measured in the same run as the kernels that are compared with
+// them. They are below the limits of roofline.hpp, which are the hardware's.
 #pragma once
 #include <cstddef>
 
@@ -13,8 +13,8 @@ namespace gradmeter::kernels {
 /// Errors: BackendError when oneDNN fails.
 core::FlopsPerSecond measure_gemm_peak(core::Seconds budget);
 
-/// The rate that the calling thread gets over the whole of `budget`, whatever else runs: all its 512-cubed products
-/// divided by all the time. Below the peak by as much as others take.
+/// The calling thread's rate over the whole of `budget`, whatever else runs: all its 512-cubed products divided by all
+/// the time. Below the peak by the share that other work takes.
 core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget);
 
 /// Bytes copied a second from one buffer of `bytes` to another, the median over at least three copies in `budget`;

@@ -54,8 +54,8 @@ void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, 
                     AdamParameters);
 
 /// The pointwise part of an LSTM's step forward: c = σ(forget)·c + σ(input)·tanh(candidate); h = σ(output)·tanh(c).
-/// Gates come before their functions, biases added. σ and tanh are off by at most 8·2^-24 of themselves, so c and h by
-/// 2^-20·(1 + |c|); their bits depend on whether the processor has fused multiply-adds.
+/// Gates are given before their nonlinearities, biases added. σ and tanh are off by at most 8·2^-24 of themselves, so c
+/// and h by 2^-20·(1 + |c|); their bits depend on whether the processor has fused multiply-adds.
 /// Cost: 28 bytes an element. Source: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
 template <class T>
 struct LstmGates {

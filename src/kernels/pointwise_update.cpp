@@ -1,5 +1,5 @@
-// The rules of optimizers and the LSTM cell, each in one pass, fp32 and bf16 in memory. Each step of the arithmetic is
-// rounded, as in pointwise.cpp.
+// The updates of optimizers and the LSTM cell, each in one pass, fp32 and bf16 in memory. Each step of the arithmetic
+// is rounded, as in pointwise.cpp.
 #include <cmath>
 
 #include "kernels/pointwise.hpp"

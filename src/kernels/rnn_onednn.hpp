@@ -1,4 +1,4 @@
-// oneDNN's recurrent primitives behind one face: which tensors each wants, in which layouts.
+// oneDNN's recurrent primitives by one interface: which tensors each needs, in which layouts.
 #pragma once
 #include <unordered_map>
 

@@ -148,7 +148,7 @@ void step_backward(const RnnInputs& in, const RnnTrace& trace, std::span<const d
         lstm_unit_backward(std::span(gates).subspan(j), trace.memory[index * n + j],
                            memory_before(in, trace, t, row, j), state[j], n, sums.subspan(j), out.memory[row * n + j]);
       } else {
-        // Next to zero two right sums may differ in sign: the state that was stored tells which side was taken.
+        // Next to zero two right sums may differ in sign: the stored state shows which side was taken.
         sums[j] = (in.observed.empty() ? gates[j] : in.observed[index * n + j]) > 0 ? state[j] : 0;
       }
     }

@@ -27,11 +27,11 @@ struct RnnInputs {
   std::vector<double> state = {}, memory = {};      ///< h, c before the first step [rows x hidden]; c of lstm alone
   std::vector<float> weights = {}, recurrent = {};  ///< W, U [hidden in x gates x hidden out]
   std::vector<double> bias = {};                    ///< [gates x hidden]
-  /// Rounds what libraries keep in a narrow type, here and there the operands of the next product: states between
-  /// steps and r·h of a gru; backward also the gates and the gradients of their sums. Empty: nothing is rounded.
+  /// Rounds as libraries do that keep the next product's operands in a narrow type: states between steps and r·h of a
+  /// gru; backward also the gates and the gradients of their sums. Empty: nothing is rounded.
   std::function<double(double)> store = {};
-  /// h after each step as somebody else found it [steps x rows x hidden]: each step goes on from these, so that what is
-  /// compared is every step by itself and errors do not grow along them. Empty: from this reference's own.
+  /// h after each step as the implementation under test found it [steps x rows x hidden]. Each step starts from these,
+  /// so that every step is compared by itself and errors do not accumulate. Empty: from this reference's own.
   std::vector<double> observed = {};
 };
 

@@ -121,7 +121,7 @@ double shortest(core::Seconds budget, int least, const Work& work) {
 class Pages {
  public:
   explicit Pages(std::size_t floats) : data_(::operator new(floats * sizeof(float), align)) {
-    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // a wish; refused, ordinary pages do
+    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // only advice: if refused, ordinary pages serve
   }
   ~Pages() { ::operator delete(data_, align); }
   Pages(const Pages&) = delete;

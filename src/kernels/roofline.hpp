@@ -1,5 +1,5 @@
-// The two roofs over everything that these cores compute: what their multipliers do when nothing is in the way, and
-// what memory brings. No library between: peak.hpp has what oneDNN and memcpy make of them.
+// The two limits of the roofline model: the multiply-add rate of these cores on registers, and the rate of memory. No
+// library is used: peak.hpp has what oneDNN and memcpy reach.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace gradmeter::kernels {
 
-/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, twelve
-/// independent chains, enough for two units of four to six cycles' latency, on the widest vectors that the processor
-/// has. The fastest of the runs that fit in `budget`, at least ten of about 0.1 ms: interruptions only ever slow one.
+/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, twelve independent
+/// chains, enough for two units of four to six cycles' latency, on the widest vectors that the processor has. The
+/// fastest of the runs that fit in `budget`, at least ten of about 0.1 ms, since interruptions only slow a run.
 /// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 
@@ -32,8 +32,8 @@ struct MemoryRates {
 /// touched first. Errors: WrongResult when a sum is wrong.
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
 
-/// The sum of all values, loaded once by compute_threads() threads on the widest vectors: what anybody takes at least
-/// who looks at each of them. Lines that are written count as well: they are loaded first, or stored no faster.
+/// The sum of all values, loaded once by compute_threads() threads on the widest vectors: the least time for any kernel
+/// that reads each of them. Written lines count as well: they are loaded first, or stored no faster.
 float read_once(std::span<const float> values);
 
 /// Four times the last-level cache that the system reports, as STREAM's rules ask; within [64, 512] MiB.

@@ -1,5 +1,5 @@
-// Sparse times dense. What is kept in registers decides: one row of C (or 16, in blocks) by as many columns as fit,
-// while the entries of A stream by. Highway compiles it for every instruction set and picks at run time.
+// Sparse times dense. Registers hold one row of C (or 16, in blocks) by as many columns as fit, while the entries of A
+// are read once. Highway compiles it for every instruction set and picks at run time.
 #include "kernels/sparse.hpp"
 
 #include <algorithm>

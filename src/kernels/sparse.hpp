@@ -9,9 +9,9 @@
 
 namespace gradmeter::kernels {
 
-/// csr: a unit is one row and one number; blocked: `block_rows` rows that share their pattern, stored as blocks of
-/// block_rows x 1 (BCSR), zeros below the last row. Unit u holds the entries starts[u] … starts[u + 1], in the order of
-/// their columns; entry e has values[e · height() …] in column columns_of[e].
+/// csr: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows that share their pattern,
+/// stored as blocks of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds the entries starts[u] …
+/// starts[u + 1], in the order of their columns; entry e has values[e · height() …] in column columns_of[e].
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;

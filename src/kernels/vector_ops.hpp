@@ -1,5 +1,5 @@
-// One arithmetic operation on whole vectors, one pass over memory each: how a library of such operations computes a
-// rule that is not fused. Every operation rounds once (sigmoid and tanh: see pointwise.hpp's lstm_cell).
+// One arithmetic operation on whole vectors, one pass over memory each: how a library of such operations computes an
+// update that is not fused. Every operation rounds once (sigmoid and tanh: see pointwise.hpp's lstm_cell).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@ void vector_op(Binary, std::span<const float> a, std::span<const float> b, std::
 /// out = ∘ a. Cost: 8 bytes an element.
 void vector_op(Unary, std::span<const float> a, float number, std::span<float> out);
 
-/// The vector instructions that loops of our own were given here, in Highway's words: "AVX3".
+/// The instruction set that our own loops use here, as Highway names it: "AVX3".
 std::string vector_target();
 
 }  // namespace gradmeter::kernels

@@ -15,7 +15,7 @@ std::size_t at_least_one(std::size_t micro_batches) {
 
 void GradientSum::take(Computer& computer, std::size_t i, std::span<float> gradients, std::size_t offset,
                        std::size_t count) {
-  if (i == 0) return;  // it wrote to its place itself
+  if (i == 0) return;  // it was written in place
   float* const g = gradients.data() + offset;
   float* const s = sum_.data() + offset;
   const bool last = i + 1 == micro_batches_;

@@ -1,4 +1,4 @@
-// Gradient accumulation: a batch in k micro-batches, one after another, as if k ranks had taken one each.
+// Gradient accumulation: a batch as k micro-batches, one after another, with the result of k ranks that take one each.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ class GradientSum {
   explicit GradientSum(std::size_t elements, std::size_t micro_batches)
       : micro_batches_(micro_batches), sum_(micro_batches > 1 ? elements : 0) {}
   std::size_t micro_batches() const { return micro_batches_; }
-  /// Where micro-batch `i` writes its gradients; the last one's are the place where the average will be.
+  /// Where micro-batch `i` writes its gradients; the last one's memory later holds the average.
   std::span<float> target(std::size_t i, std::span<float> gradients) {
     return i + 1 < micro_batches_ && i == 0 ? std::span<float>(sum_) : gradients;
   }

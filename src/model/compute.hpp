@@ -1,4 +1,4 @@
-// How a model asks for work to be done: so that a probe can time it and a virtual clock can replace it.
+// How a model requests computation, so that a probe can time it and a virtual clock can replace it.
 #pragma once
 #include <functional>
 #include <string_view>

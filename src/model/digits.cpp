@@ -19,8 +19,8 @@ namespace gradmeter::model {
 
 namespace {
 
-// How unsteady the hand is. Chosen so that a small perceptron does about as well as on MNIST: 784-256-10 with SGD
-// reaches 97.6 % from 20,000 samples and 98.5 % from 60,000.
+// How irregular the handwriting is. Chosen so that a small perceptron does about as well as on MNIST: 784-256-10 with
+// SGD reaches 97.6 % from 20,000 samples and 98.5 % from 60,000.
 constexpr double kJitter = 0.06;             // standard deviation of a knot's place, in the unit box
 constexpr double kWarp = 0.06;               // standard deviation of each bending of the sheet, in the unit box
 constexpr double kRotation = 0.10;           // standard deviation [rad]

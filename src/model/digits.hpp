@@ -1,4 +1,4 @@
-// Digits drawn by the program: an endless supply of labelled images that train like MNIST, with no file and no network.
+// Digits drawn by the program: unlimited labelled images that train like MNIST, with no file and no network.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr std::size_t kDigitPixels = kDigitSide * kDigitSide;  ///< bytes
 /// Source: Catmull & Rom, "A class of local interpolating splines", 1974, for the curves.
 std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::uint8_t, kDigitPixels> image);
 
-/// Samples offset … offset + samples - 1 of the sequence: sets whose ranges do not meet share no sample.
+/// Samples offset … offset + samples - 1 of the sequence: sets with disjoint ranges share no sample.
 struct DigitsSpec {
   std::size_t samples = 60'000;
   std::uint64_t seed = 1;
@@ -27,9 +27,8 @@ struct DigitsSpec {
 };
 
 /// Name:   "digits:seed=1,samples=60000", and ",offset=N" where the offset is not 0.
-/// Cost:   none until a sample is asked for: the time of draw_digit and 0.8 KB for each that is, whatever the size of
-/// the
-///         set. The first 65,536 are kept; then all are forgotten, and what was lent of them with them.
+/// Cost:   none until a sample is read: then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
+///         The first 65,536 are kept; then all are dropped, and spans of them become invalid.
 /// Errors: UsageError when no samples are asked for, or more than there can be.
 std::shared_ptr<const Dataset> make_digits(const DigitsSpec&);
 

@@ -1,4 +1,4 @@
-// The digits' shapes before any hand shook: strokes through a few knots in the unit box.
+// The digits' shapes before any random distortion: strokes through a few knots in the unit box.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -102,7 +102,7 @@ void check_magic(Reader& file, std::uint32_t wanted) {
   refuse(file.path(), "not an IDX file of {}: it starts with 0x{:08x}, not 0x{:08x}", kind, magic, wanted);
 }
 
-/// The elements after the header, grown as they come: a header that lies cannot make us allocate.
+/// The elements after the header, allocated as they arrive, so that a wrong header cannot make us allocate too much.
 std::vector<std::uint8_t> read_rest(Reader& file, std::size_t bytes) {
   const std::size_t announced = file.position() + bytes;
   std::vector<std::uint8_t> rest;

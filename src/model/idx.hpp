@@ -1,5 +1,5 @@
-// IDX, the format of MNIST and its kin: two zero bytes, the element type (0x08: bytes), the number of dimensions, each
-// dimension as a big-endian 32-bit number, then the elements. Plain and gzip files are both read.
+// IDX, the format of MNIST and similar sets: two zero bytes, the element type (0x08: bytes), the number of dimensions,
+// each dimension as a big-endian 32-bit number, then the elements. Plain and gzip files are both read.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -72,7 +72,7 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
     input = layer.output;
   }
 
-  // The loss's gradient costs nothing beside its exponentials, so it is taken here once and not again in backward.
+  // The loss's gradient costs little more than its exponentials, so it is computed here and not again in backward.
   Layer& top = workspace.layers.back();
   const double logits = double(top.output.size());
   kernels::CrossEntropy loss{};
@@ -106,7 +106,7 @@ void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, cons
   }
 }
 
-// Before the gradient by the layer's input: so its exchange starts while that is computed.
+// Before the gradient by the layer's input, so that the exchange of this one starts meanwhile.
 void Mlp::weight_gradients(Computer& computer, std::span<float> gradients, Layer& layer, std::size_t l,
                            std::span<const float> input, const Ready& ready) const {
   const std::size_t tensor = 2 * (layers() - 1 - l);

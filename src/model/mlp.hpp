@@ -1,5 +1,5 @@
-// A fully connected network with ReLU between its layers and softmax cross-entropy on top: almost all of its time is
-// matrix products, so it is the plainest carrier for questions of batch, precision and exchange.
+// A fully connected network with ReLU between its layers and softmax cross-entropy on top. Almost all of its time is
+// matrix products, so it suits experiments with batch, precision and exchange.
 #pragma once
 #include <list>
 #include <memory>
@@ -70,7 +70,7 @@ class Mlp final : public Model {
 
   MlpShard shard_;
   std::string gemm_backend_;
-  std::list<Workspace> workspaces_;  ///< a run sees few batch sizes; each is made ready once
+  std::list<Workspace> workspaces_;  ///< a run has few batch sizes; each is prepared once
   Workspace* current_ = nullptr;     ///< what the last forward filled
 };
 

@@ -11,11 +11,11 @@
 
 namespace gradmeter::model {
 
-/// How a layer's weight [out × in] lies among the tensor ranks of its stage.
+/// How a layer's weight [out × in] is divided among the tensor ranks of its stage.
 enum class Cut : std::uint8_t {
   none,     ///< every rank has it all and computes the same
-  outputs,  ///< each has some outputs: its activations are apart afterwards, and so is its bias
-  inputs    ///< each has some inputs: what they compute must be summed; the bias is everybody's
+  outputs,  ///< each has some outputs: its activations are split afterwards, and so is its bias
+  inputs    ///< each has some inputs: their partial sums must be added; the bias is on every rank
 };
 
 /// This rank's part of one layer.
@@ -64,7 +64,7 @@ class MlpShard {
   std::vector<RepeatedProduct> pass_products(std::size_t samples) const;
   std::vector<RepeatedProduct> forward_products(std::size_t samples) const;
 
-  /// The part's share of the whole network's draws: the same for every way to split it.
+  /// The part's share of the whole network's draws: the same values however the network is split.
   void initialise(Buffers, std::uint64_t seed) const;
   /// Zeroes the gap behind a tensor.
   void zero_padding(std::span<float> gradients, std::size_t tensor) const;

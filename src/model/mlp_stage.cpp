@@ -74,7 +74,7 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
   }
 }
 
-// Behind the sum, or it would be added once by every rank.
+// After the sum, or every rank would add it once.
 void MlpStage::add_bias(Computer& computer, const MlpLayer& l, std::span<const float> bias,
                         std::span<float> output) const {
   const double elements = static_cast<double>(output.size());
@@ -111,7 +111,7 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
   }
 }
 
-// Before the gradient by the layer's input: so its exchange starts while that is computed.
+// Before the gradient by the layer's input, so that the exchange of this one starts meanwhile.
 void MlpStage::weight_gradients(const Pass& pass, Products& p, const MlpLayer& l, std::span<const float> input,
                                 std::span<const float> delta, std::span<float> gradients,
                                 const Model::Ready& ready) const {

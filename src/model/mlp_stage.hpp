@@ -1,5 +1,5 @@
 // The layers that one rank holds, forward and backward over one micro-batch: computation, and the sums over tensor
-// ranks in the middle of it. When micro-batches come, and from where, is `split_mlp`'s business.
+// ranks within it. `split_mlp` decides when micro-batches come, and from where.
 #pragma once
 #include <functional>
 #include <list>
@@ -13,12 +13,12 @@
 
 namespace gradmeter::model {
 
-/// Hands out floats, own ones and ones that peers see; only counts them while it has none to give.
+/// Allocates floats, private ones and ones that peers see. Without memory it only counts them.
 class Allotment {
  public:
   Allotment() = default;
   Allotment(std::span<float> own, std::span<float> seen) : own_{own, 0}, seen_{seen, 0} {}
-  /// On a cache line. Empty while it counts.
+  /// Aligned to a cache line. Empty while it only counts.
   std::span<float> take(std::size_t floats, bool seen_by_peers);
   std::size_t own() const { return own_.used; }
   std::size_t seen() const { return seen_.used; }
@@ -60,8 +60,8 @@ class MlpStage {
   };
   /// Fills the slot's outputs. Bits without tensor ranks: those of `Mlp`.
   void forward(const Pass&, const StageSlot&);
-  /// From the slot's top delta, which has passed the last output's ReLU, to its input delta, which has not passed that
-  /// of the stage before. `ready(i)` when tensor i's gradient is there, i ascending.
+  /// From the slot's top delta, already passed through the last output's ReLU, to its input delta, not yet passed
+  /// through that of the stage before. `ready(i)` when tensor i's gradient is there, i ascending.
   void backward(const Pass&, const StageSlot&, std::span<const std::span<float>> deltas, std::span<float> gradients,
                 const Model::Ready& ready);
   /// Floats of the sums over tensor ranks in a forward and a backward pass over so many samples.

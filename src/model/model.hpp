@@ -15,24 +15,24 @@
 
 namespace gradmeter::model {
 
-/// Where a tensor's elements stand in the flat buffers of the whole model: in rows of `columns` elements, whose
-/// beginnings are `stride` apart.
+/// Where a tensor's elements are in the flat buffers of the whole model: rows of `columns` elements that begin `stride`
+/// apart.
 struct WholePlace {
   std::size_t first = 0, columns = 0, stride = 0;
 };
 
-/// A tensor's place in the flat buffers [elements]. Tensors stand in reverse-ready order: tensor 0 is the last layer's
-/// (its gradient is ready first), so a bucket of consecutive tensors is one contiguous span.
+/// A tensor's place in the flat buffers [elements]. Tensors are in the order in which their gradients become ready:
+/// tensor 0 is the last layer's, so a bucket of consecutive tensors is one contiguous span.
 struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
   bool is_part = false;   ///< other tensor ranks hold the rest of it, cut so that all have parts of the same tensors
-  WholePlace whole = {};  ///< without columns: the model is whole, and it stands there as it does here
+  WholePlace whole = {};  ///< columns 0: the model is not split, and offset and count are the place
 };
 
-/// The answer of a forward pass over this rank's batch. Of the ranks that hold one copy of a split model, one has it,
-/// and the others have zeros: so sums over all ranks are right.
+/// The result of a forward pass over this rank's batch. Of the ranks of one replica of a split model, one has it and
+/// the others have zeros, so sums over all ranks are right.
 struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's samples, float64
   std::size_t correct = 0;  ///< top-1
@@ -48,8 +48,8 @@ struct Batch {
   std::size_t samples() const { return labels.count(); }
 };
 
-/// Where the flat buffers lie is the owner's business (an arena that peers can read, a device): both have
-/// element_count floats.
+/// The flat buffers, of element_count floats each. The owner chooses where they are (an arena that peers can read, a
+/// device).
 struct Buffers {
   runtime::Buffer parameters;
   runtime::Buffer gradients;

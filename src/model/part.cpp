@@ -22,7 +22,7 @@ PipelineOrder find_pipeline_order(std::string_view text) {
 
 std::vector<PipelineStep> pipeline_steps(PipelineOrder order, std::size_t stage, std::size_t stages,
                                          std::size_t micro_batches) {
-  // So many are on their way to the last stage and back when the first comes back.
+  // The number of micro-batches on their way to the last stage and back when the first returns.
   const std::size_t ahead = order == PipelineOrder::gpipe ? micro_batches : std::min(stages - 1 - stage, micro_batches);
   std::vector<PipelineStep> steps;
   for (std::size_t i = 0; i < ahead; ++i) steps.push_back({Kind::forward, i});

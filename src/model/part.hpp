@@ -9,8 +9,8 @@
 
 namespace gradmeter::model {
 
-/// In what order a stage takes the micro-batches of a step. gpipe: all forward, then all backward. 1f1b: as soon as the
-/// last stage has one, each backward follows a forward, so that no stage holds more micro-batches than there are
+/// In what order a stage takes the micro-batches of a step. gpipe: all forward, then all backward. 1f1b: once the last
+/// stage has one, backward and forward passes alternate, so that no stage holds more micro-batches than there are
 /// stages. Equal times, and equal bits: backward goes in the micro-batches' order in both.
 /// Sources: Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), with the flush of
 /// Narayanan et al., SC21, section 2.2.
@@ -19,13 +19,13 @@ std::string_view name(PipelineOrder);
 /// "1f1b" or "gpipe". Errors: UsageError with both.
 PipelineOrder find_pipeline_order(std::string_view);
 
-/// The whole model when nothing is said.
+/// By default the whole model.
 struct Part {
   std::size_t tensor_rank = 0, tensor_ranks = 1;
   std::size_t stage = 0, stages = 1;
   std::size_t micro_batches = 1;  ///< that a pass cuts its batch into
   PipelineOrder order = PipelineOrder::one_f_one_b;
-  std::size_t batch = 0;   ///< samples of a pass at most: a split model takes its memory once
+  std::size_t batch = 0;   ///< most samples of a pass: a split model allocates its memory once
   Peers* peers = nullptr;  ///< null: the model can be asked for its sizes, but not run
 
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }

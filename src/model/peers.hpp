@@ -1,5 +1,5 @@
 // What a part of a model needs of the ranks that hold the other parts: sums over those that share its layers, messages
-// to those that hold the layers before and behind. Who they are and how they are reached is somebody else's business.
+// to those that hold the layers before and after. The implementation knows who they are and how to reach them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace gradmeter::model {
 
-/// Which neighbour in the pipeline: the stage that holds the layers before, or those behind.
+/// Which neighbour in the pipeline: the stage with the layers before, or the one with those after.
 enum class Neighbour : std::uint8_t { previous, next };
 
-/// A message under way. Its memory is the peers' until `wait` returns.
+/// A message under way. Its memory must not be used until `wait` returns.
 class Transfer {
  public:
   virtual ~Transfer() = default;
@@ -20,7 +20,7 @@ class Transfer {
 };
 using TransferPtr = std::unique_ptr<Transfer>;
 
-/// All ranks of one copy of a model make matching calls in the same order. What is given to a call is the peers' own
+/// All ranks of one replica of a model make matching calls in the same order. Buffers given to a call must come from
 /// `memory`. Errors: those of the fabric below.
 class Peers {
  public:
@@ -32,8 +32,8 @@ class Peers {
 
   /// In place, over the tensor ranks of this stage; equal bits on all of them. Returns when it is done.
   virtual void sum(std::span<float>) = 0;
-  /// To and from the same tensor rank of a neighbouring stage, in order. A receive may be posted long before its
-  /// message is sent, which saves the transport a copy.
+  /// To and from the same tensor rank of a neighbouring stage, in order. A receive that is posted long before its
+  /// message is sent saves the transport a copy.
   virtual TransferPtr send(Neighbour, std::span<const float>) = 0;
   virtual TransferPtr receive(Neighbour, std::span<float>) = 0;
 
@@ -43,7 +43,7 @@ class Peers {
 
 /// What one rank's part of a model asks of its peers.
 struct PeerNeeds {
-  std::size_t memory_bytes = 0;       ///< that it takes from `memory`, once
+  std::size_t memory_bytes = 0;       ///< taken from `memory`, once
   std::size_t largest_sum_bytes = 0;  ///< the longest buffer that it will sum
 };
 

@@ -15,7 +15,7 @@ namespace gradmeter::model {
 
 namespace {
 
-// "784-100-10". Ranges are the model's to judge; here only digits and dashes.
+// "784-100-10". The model checks the ranges; here only digits and dashes.
 std::vector<std::size_t> parse_widths(std::string_view text) {
   std::vector<std::size_t> widths;
   for (std::string_view rest = text;;) {

@@ -1,4 +1,4 @@
-// Which models there are, and how a name becomes one.
+// The table of models, and how a name becomes one.
 #pragma once
 #include <memory>
 #include <span>

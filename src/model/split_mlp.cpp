@@ -163,7 +163,7 @@ void SplitMlp::forward_piece(Run& run, std::size_t piece) {
   if (is_last()) {
     take_loss(run, piece);
   } else {
-    // The answer's place is made ready before the question leaves.
+    // The receive for the answer is posted before the message that it answers is sent.
     if (run.ready) post.delta = part_.peers->receive(Neighbour::next, slot.top_delta.first(outputs));
     post.output_left = part_.peers->send(Neighbour::next, slot.outputs.back().first(outputs));
   }

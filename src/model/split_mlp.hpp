@@ -1,5 +1,5 @@
-// A fully connected network that several ranks hold together: layers shared by tensor ranks, runs of layers in pipeline
-// stages. All ranks of one copy get the same batch and call together.
+// A fully connected network that several ranks hold together: tensor ranks share layers, pipeline stages hold runs of
+// layers. All ranks of one replica get the same batch and make their calls together.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace gradmeter::model {
 
-/// Tensors and first weights are the part's of `Mlp`'s (`MlpShard` says which); so are the gradients, up to the
-/// rounding of sums over tensor ranks, and to the bit of an `Mlp` that accumulates where there are none. Gradients of
-/// what all tensor ranks hold are of equal bits on them.
+/// Tensors and first weights are this part of `Mlp`'s (`MlpShard` says which). So are the gradients: up to the rounding
+/// of sums over tensor ranks, or with the bits of an accumulating `Mlp` where there are none. Gradients of tensors that
+/// all tensor ranks hold have equal bits on them.
 ///
 /// `pass` cuts the batch into the part's micro-batches; gradients are averaged over them in their order
 /// (`GradientSum`), and tensors are announced in the last one's backward pass. `forward` takes a batch of any size, in
-/// pieces that the memory is made for. `backward` alone does both: what a forward left is not kept. Of a copy's ranks,
-/// tensor rank 0 of the last stage reports the outcome; the others' is zero.
+/// pieces that the memory is made for. `backward` alone repeats the forward pass, because `forward` keeps nothing. Of a
+/// replica's ranks, tensor rank 0 of the last stage reports the outcome; the others' is zero.
 ///
 /// Cost a micro-batch of n samples: a rank's share of Mlp's, and the messages of `pass_traffic`: a pair of layers that
 /// is shared is summed once forward [n × out] and once backward [n × in], the network's first pair not backward; a
@@ -37,7 +37,7 @@ class SplitMlp final : public Model {
   double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
   std::vector<RepeatedProduct> pass_products(std::size_t samples) const override;
   std::vector<RepeatedProduct> forward_products(std::size_t samples) const override;
-  /// Without what comes from its peers' memory.
+  /// Without the memory that its peers provide.
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;
   PeerTraffic pass_traffic(std::size_t samples) const override;

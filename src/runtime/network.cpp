@@ -28,6 +28,13 @@ std::string_view name(TransportKind t) {
   return names[static_cast<std::size_t>(t)];
 }
 
+std::string transport_refusal(TransportKind t, RanksAs ranks) {
+  if (ranks == RanksAs::processes || t == TransportKind::shm || t == TransportKind::automatic) return {};
+  return fmt::format(
+      "transport {} needs ranks as processes: start them by mpirun without --thread-ranks, or use --transport shm",
+      name(t));
+}
+
 Network::Network(const Communicator& all, const NetworkOptions& o)
     : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)) {
   node_of_ = all.all_gather_value(node_.broadcast_value(all.rank()));
@@ -37,12 +44,7 @@ Network::Network(const Communicator& all, const NetworkOptions& o)
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
   }
-  if (all.ranks_as() == RanksAs::threads && transport_ != TransportKind::shm) {
-    throw core::UsageError(fmt::format(
-        "ranks as threads have transport shm alone, and no --fake-nodes: for {} start them by mpirun without "
-        "--thread-ranks",
-        name(transport_)));
-  }
+  if (auto why = transport_refusal(transport_, all.ranks_as()); !why.empty()) throw core::UsageError(why);
   if (transport_ == TransportKind::mpi) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
   } else {

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace gradmeter::runtime {
 /// How messages travel. automatic: shm where all ranks share a node, else hybrid (shm inside a node, MPI between).
 enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid };
 std::string_view name(TransportKind);
+
+/// Why ranks of this kind cannot have this transport; empty: they can. Threads have shm.
+std::string transport_refusal(TransportKind, RanksAs);
 
 struct NetworkOptions {
   TransportKind transport = TransportKind::automatic;

@@ -27,11 +27,21 @@ std::set<std::string> names(std::size_t count) {
   return all;
 }
 
+/// As scripts/write-result-keys.py writes it.
+void expect_described(const Json& part, const KeyInfo& k) {
+  const Json& written = part.at("properties").at(std::string(k.key));
+  const std::string unit = k.unit.empty() ? "" : fmt::format("[{}] ", k.unit);
+  EXPECT_EQ(written.at("description"), unit + std::string(k.meaning)) << k.key;
+  if (k.kind != KeyKind::size_or_auto) EXPECT_EQ(written.at("$ref"), fmt::format("#/$defs/{}", name(k.kind))) << k.key;
+}
+
 TEST(Schema, NamesTheKeysOfTheProgram) {
   const Json schema = Json::parse(read_file(kSource / "data/schema/result.schema.json"));
   const Json& parts = schema.at("$defs");
   EXPECT_EQ(keys(parts.at("factors").at("properties")), names<Factor>(factor_count));
   EXPECT_EQ(parts.at("factors").at("required").size(), factor_count);
+  for (const KeyInfo& k : factor_table()) expect_described(parts.at("factors"), k);
+  for (const KeyInfo& k : metric_table()) expect_described(parts.at("metrics"), k);
   EXPECT_EQ(keys(parts.at("metrics").at("properties")), names<Metric>(metric_count));
   EXPECT_EQ(parts.at("run").at("properties").at("schema").at("const"), result_schema);
   std::set<std::string> run_keys = keys(Json::parse(to_json_line(RunInfo{})));
@@ -48,10 +58,12 @@ TEST(Schema, NamesTheKeysOfTheProgram) {
 
 TEST(Schema, TheDocumentationHasARowForEachKey) {
   const std::string text = read_file(kSource / "docs/result-file.md");
-  for (const std::string& key : names<Factor>(factor_count))
-    EXPECT_THAT(text, testing::HasSubstr("\n| `" + key + "` |"));
-  for (const std::string& key : names<Metric>(metric_count))
-    EXPECT_THAT(text, testing::HasSubstr("\n| `" + key + "` |"));
+  for (const auto& table : {factor_table(), metric_table()}) {
+    for (const KeyInfo& k : table) {
+      EXPECT_THAT(text, testing::HasSubstr(fmt::format("\n| `{}` |", k.key)));
+      EXPECT_THAT(text, testing::HasSubstr(fmt::format(" | {} |\n", k.meaning))) << k.key;
+    }
+  }
 }
 
 class ResultValidation : public testing::Test {

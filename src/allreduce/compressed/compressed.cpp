@@ -23,12 +23,12 @@ namespace {
 using compression::CodecChoice;
 using compression::Exchange;
 
-/// Dense tensors travel together through so much of the arena [bytes].
+/// Dense tensors travel together in batches of at most this part of the arena [bytes].
 constexpr std::size_t dense_batch = std::size_t{1} << 20;
 
 std::size_t dense_bytes(const CodedRequest& r) { return std::min(r.options.max_bytes, dense_batch); }
 
-// The executor by itself: over the algorithm's schedule, or over `direct` where a selection leaves the choice.
+// The executor alone: over the algorithm's schedule, or over `direct` where the algorithm is a selection.
 
 AlgorithmPtr algorithm_over(const CodedRequest& r) {
   const bool chosen = r.algorithm.info().backend == Backend::selection;
@@ -135,7 +135,7 @@ class Compressed final : public Staged {
   struct Feedback {
     std::uint64_t calls = 0;
     std::vector<float> worker = {}, owner = {};  ///< residuals, by place in all that is exchanged
-    std::unique_ptr<CodecState> inner = {};      ///< of what goes encoded; null while it is at work
+    std::unique_ptr<CodecState> inner = {};      ///< of the coded collective; null while it is in use
   };
 
   void begin(const Call& call) override {
@@ -176,8 +176,8 @@ class Compressed final : public Staged {
     return {&coded_, c};
   }
 
-  /// Of one tensor. What the executor encodes is known by the residuals before and after: without feedback they are for
-  /// this call alone, and begin at -0, to which x is added without a change of any bit.
+  /// For one tensor. The executor's loss is the change of its residuals. Without feedback they are made for this call
+  /// alone and begin at -0, because x + -0 has the bits of x.
   void open_difference(Call& c, const TensorPart& t) {
     difference_ = {.values = call_.tensor_layout.difference->values.subspan(t.offset, t.count)};
     c.tensor_layout.difference = &difference_;
@@ -228,7 +228,7 @@ class Compressed final : public Staged {
   std::uint64_t seed_;
   std::span<std::byte> batch_;
   Collective &coded_, &dense_;
-  std::string dense_text_;  ///< who serves short tensors
+  std::string dense_text_;  ///< the name for short tensors
   Call call_{};
   TensorPart tensor_;
   std::vector<Job> jobs_;
@@ -279,8 +279,7 @@ CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<c
 std::uint32_t encodings_on_the_way(const CodedRequest& r, const TensorPart& t) {
   if (!goes_encoded(r, t)) return 0;
   if (&exchange_of(r.codec) != &by_schedule) return 1;
-  // Rounds that add up and rounds that spread are equally many: partial sums are encoded in each of the former, and
-  // what is finished once more.
+  // As many rounds reduce as gather. Partial sums are encoded in each reducing round, and the finished sum once more.
   return algorithm_over(r)->cost(r.shape).rounds / 2 + 1;
 }
 

@@ -1,4 +1,4 @@
-// What parts of compressed collectives say of a call that is held to its sum.
+// For parts of compressed collectives: how a call's CodingDifference is filled in.
 #pragma once
 #include <span>
 
@@ -6,10 +6,10 @@
 
 namespace gradmeter::allreduce {
 
-/// The part of an average that one rank's numbers are; 1 for sums.
+/// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
-/// Fills in what the call was asked for, where it was: `sent` is what of this rank goes into the sum, before an average
+/// Fills in the call's difference, where it asks for one. `sent`: what this rank puts into the sum, before an average
 /// divides it. The call's input must still be there.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;

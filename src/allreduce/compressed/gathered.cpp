@@ -13,14 +13,14 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// One rank's way from a gradient to bytes, with what it keeps from call to call.
+/// Encodes one rank's gradients, with what it keeps from call to call.
 class Encoder {
  public:
   virtual ~Encoder() = default;
   virtual const compression::Codec& codec() const = 0;
   /// Returns the bytes written.
   virtual std::size_t encode(const Call&, std::byte* wire) = 0;
-  /// As the collective's own.
+  /// As Collective's.
   virtual std::unique_ptr<CodecState> take_state() { return nullptr; }
   virtual void restore_state(std::unique_ptr<CodecState>) {}
 };
@@ -44,7 +44,7 @@ class PlainEncoder final : public Encoder {
   std::vector<float> scratch_;
 };
 
-/// Keeps u and v by the tensor's place; the residual that others are given is v.
+/// Keeps u and v by the tensor's place; v is what is called residual elsewhere.
 class DgcEncoder final : public Encoder {
  public:
   DgcEncoder(const core::ParsedName& name, std::size_t ranks) : correction_(name), ranks_(ranks) {}
@@ -115,7 +115,7 @@ class Gathered final : public Staged {
   Stage next() override {
     switch (step_) {
       case Step::encode:
-        // To the beginning of the slots: where it must lie is known when the longest is.
+        // To the beginning of the slots: its final place is known once the longest length is.
         encoding([&] { length_ = encoder_->encode(call_, slots_.data()); });
         note_own();
         step_ = Step::gather;
@@ -186,7 +186,8 @@ class Gathered final : public Staged {
   std::size_t length_ = 0, most_ = 0;  ///< own, and of every slot [bytes]
 };
 
-/// Sparse gradients of so many ranks that their sum is dense: each decodes its own, and the numbers are summed.
+/// For sparse gradients of so many ranks that their sum is dense: each rank decodes its own, and the numbers are
+/// summed.
 class SummedDensely final : public Staged {
  public:
   SummedDensely(const CodedRequest& r, const Site& site)

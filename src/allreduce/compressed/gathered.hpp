@@ -1,13 +1,14 @@
-// Everybody's encoded tensor goes to everybody, who add all of them up in rank order: one loss for each contribution,
-// whatever the ranks. Beats a sum of fp32 on bytes while there are fewer ranks than 64 / (wire bits of an element).
+// All-gather of encoded tensors: every rank decodes all contributions and adds them in rank order. So each is encoded
+// once, whatever the ranks. Sends less than a sum of fp32 with fewer ranks than 64 / (wire bits of an element).
 #pragma once
 #include "allreduce/compressed/coded_request.hpp"
 
 namespace gradmeter::allreduce {
 
 /// The bytes are gathered by the algorithm's own all-gather; by a ring where it is a selection. Lengths that depend on
-/// the data go first, and all send as many bytes as the longest. A sparse codec whose ranks together would send more
-/// than a sum of fp32 (ranks × density at least 1) has what it decodes itself summed densely.
+/// the data are exchanged first, and all ranks send as many bytes as the longest. Where a sparse codec's ranks together
+/// would send more than a sum of fp32 (ranks × density at least 1), each rank decodes its own tensor, and these are
+/// summed dense.
 /// Cost: (p-1)·wire_bytes sent by each rank; p·n decoded by each.
 std::string gathered_refusal(const CodedRequest&);
 std::size_t gathered_arena_bytes(const CodedRequest&, std::uint32_t rank);

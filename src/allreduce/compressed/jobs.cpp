@@ -5,7 +5,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// open: the batch that has room; none: the number of jobs or more.
+/// open: the index of the batch that is not full; none: the number of jobs or more.
 void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::vector<Job>& jobs) {
   for (std::size_t done = 0; done < t.count;) {
     if (open >= jobs.size() || jobs[open].elements == most) {

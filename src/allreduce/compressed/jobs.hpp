@@ -1,4 +1,4 @@
-// Which tensors of a buffer go encoded one by one, and which go dense and together.
+// Which tensors of a buffer are encoded one by one, and which travel dense and together.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,14 +9,14 @@
 
 namespace gradmeter::allreduce {
 
-/// One part's call: a tensor encoded, or as many dense stretches as the batch holds.
+/// One inner call: a tensor to encode, or as many dense stretches as the batch holds.
 struct Job {
   bool coded = false;
   std::vector<TensorPart> stretches = {};
   std::size_t elements = 0;
 };
 
-/// In the tensors' order; a dense batch of at most `most_dense` elements stands where its first stretch does. No
+/// In the tensors' order; a dense batch of at most `most_dense` elements takes the place of its first stretch. No
 /// tensors: the buffer of `count` elements is one. Cost: O(tensors + batches).
 std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
                                const std::function<bool(const TensorPart&)>& goes_coded);

@@ -14,12 +14,12 @@ class Kept final : public CodecState {
   T value;
 };
 
-/// `from` is as new afterwards.
+/// Leaves `from` as newly made.
 template <class T>
 std::unique_ptr<CodecState> take_kept(T& from) {
   return std::make_unique<Kept<T>>(std::exchange(from, T{}));
 }
-/// `state`: of `take_kept` of the same.
+/// `state` must come from `take_kept` of the same type.
 template <class T>
 void restore_kept(std::unique_ptr<CodecState> state, T& to) {
   to = std::move(static_cast<Kept<T>&>(*state).value);

@@ -18,7 +18,7 @@ compression::Matrix matrix_of(const TensorPart& t) {
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
 
-/// Of either factor, for any tensor that goes so: one of its sides is at most half of the elements over the rank.
+/// What either factor takes, at most [bytes]: one side of such a tensor is at most half of its elements over the rank.
 std::size_t factor_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.options.max_bytes / 2, 64); }
 
 class PowerSgd final : public Staged {
@@ -64,7 +64,7 @@ class PowerSgd final : public Staged {
     return {};
   }
 
-  /// Its own part of the projection: by a basis that all have found together.
+  /// Records this rank's own part of the projection, on the basis that all ranks have found together.
   void note_own() {
     if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count);
@@ -72,7 +72,7 @@ class PowerSgd final : public Staged {
     note_sent(call_, ranks_, sent);
   }
 
-  /// What this call compresses: the gradient and what the calls before have missed of it, kept in the residual.
+  /// What this call compresses: the gradient plus the residual of earlier calls.
   std::span<const float> gradient() {
     const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
     if (float* kept = call_.encoding.worker_residual) {
@@ -97,7 +97,7 @@ class PowerSgd final : public Staged {
   void rebuild() {
     const std::span<const float> sum = values(matrix_.q_size(rank_));
     const auto q = basis();
-    // A basis of numbers that are not would never be one again.
+    // A basis with an infinity or a NaN would never become finite again.
     const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
     const std::span<float> out{reinterpret_cast<float*>(call_.out), call_.count};
     std::ranges::copy(sum, q.begin());

@@ -1,4 +1,4 @@
-// PowerSGD: a gradient as a matrix, two thin factors of which are summed by any all-reduce, one after the other.
+// PowerSGD: a gradient as a matrix, compressed to two thin factors that any all-reduce sums one after the other.
 #pragma once
 #include "allreduce/compressed/coded_request.hpp"
 

@@ -1,4 +1,4 @@
-// random-k: all ranks draw the same places, so that what travels is summed on its way, by any all-reduce.
+// random-k: all ranks draw the same places, so any all-reduce can sum the values on their way.
 #pragma once
 #include "allreduce/compressed/coded_request.hpp"
 

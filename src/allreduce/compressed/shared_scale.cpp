@@ -38,7 +38,7 @@ class SharedScale final : public Staged {
       case Step::scale:
         step_ = Step::codes;
         encoding([&] {
-          // Not every MPI's maximum lets a NaN through: infinity says the same.
+          // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
           const float scale = compression::ternary_scale(gradient(), clip_);
           const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
           std::memcpy(codes_.data(), &mine, sizeof mine);

@@ -1,4 +1,4 @@
-// A collective made of others' calls, one after another, with work of its own between them.
+// A collective composed of other collectives' calls, one after another, with local work between them.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradmeter::allreduce {
 
-/// What it is made of is bound by the derived class, which hands it over with `own`.
+/// The derived class binds the parts and hands them over with `own`.
 class Staged : public Collective {
  public:
   explicit Staged(std::string name) : name_(std::move(name)) {}
@@ -23,14 +23,14 @@ class Staged : public Collective {
   std::optional<CodingTime> coding() const final;
 
  protected:
-  /// One part's call; none: the whole is done.
+  /// One part's call; no part: the whole is done.
   struct Stage {
     Collective* part = nullptr;
     Call call{};
   };
   /// Before the first stage.
   virtual void begin(const Call&) = 0;
-  /// What comes next: called once the stage before is complete.
+  /// The next stage; called once the one before is complete.
   virtual Stage next() = 0;
 
   Collective& own(std::unique_ptr<Collective>);

@@ -34,8 +34,8 @@ class WarmingUp final : public Staged {
  private:
   struct Progress {
     std::map<std::size_t, std::uint64_t> calls = {};  ///< by the tensor's place
-    std::size_t stage = 0;                            ///< who holds what the codec keeps
-    std::unique_ptr<CodecState> inner = {};           ///< that; null while it is at work
+    std::size_t stage = 0;                            ///< which stage holds the codec's state
+    std::unique_ptr<CodecState> inner = {};           ///< that state; null while it is in use
   };
 
   void begin(const Call& call) override {

@@ -1,4 +1,4 @@
-// A gathered codec whose density comes down over its first calls.
+// A gathered codec whose density decreases over its first calls.
 #pragma once
 #include <string>
 
@@ -6,9 +6,9 @@
 
 namespace gradmeter::allreduce {
 
-// What CodedExchange asks of a codec with `warmup` steps: one gathered collective for each density, which hand on what
-// the codec keeps. A call is a step of the tensor that begins there. The parts are those of the density it comes down
-// to: who wants the first steps' asks by compression::warm_up_phases.
+// The members of CodedExchange for a codec with `warmup` steps. There is one gathered collective for each density, and
+// each hands the codec's state to the next. A call counts as a step of the tensor at its place. The parts are those of
+// the final density; compression::warm_up_phases knows the first steps'.
 std::string warm_up_refusal(const CodedRequest&);
 std::size_t warm_up_arena_bytes(const CodedRequest&, std::uint32_t rank);
 std::unique_ptr<Collective> bind_warm_up(const CodedRequest&, const Site&);

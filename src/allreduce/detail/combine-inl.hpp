@@ -1,5 +1,5 @@
-// Vector operators with one answer for every operand order. Included once for each instruction set: no include guard
-// of the usual kind.
+// Vector operators whose result does not depend on the order of operands. Included once for each instruction set, so
+// the include guard is unusual.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_COMBINE_INL
 #undef GRADMETER_COMBINE_INL
@@ -46,7 +46,7 @@ HWY_INLINE V combine(D d, V a, V b) {
   if constexpr (op == Op::sum) return hn::Add(a, b);
 }
 
-/// Once all are combined: a NaN's sign and payload depend on the operands' order until here.
+/// After the last combination: until here, a NaN's sign and payload depend on the operands' order.
 template <Op op, class D, class V>
 HWY_INLINE V settled(D d, V v) {
   if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);

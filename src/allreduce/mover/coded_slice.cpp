@@ -10,7 +10,7 @@ using runtime::Timed;
 
 namespace {
 
-/// The phase of the one encoding of a finished block: no round has it.
+/// The phase of a finished block's one encoding; no round has this number.
 constexpr std::uint32_t finished_phase = 0xffffffff;
 
 }  // namespace

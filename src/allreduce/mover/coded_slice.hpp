@@ -1,5 +1,5 @@
-// What a codec does with one slice on its way through a coded plan: it keeps each block as it was encoded, so that what
-// is finished once travels on byte for byte.
+// A codec's work on one slice of a coded plan. Each block is kept as it was encoded, so a finished block travels on
+// byte for byte.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -23,17 +23,17 @@ class CodedSlice {
   /// Where these blocks lie as encoded, one after another.
   std::span<std::byte> message(Blocks) const;
   std::size_t message_bytes(Blocks) const;
-  /// A partial sum or an own contribution, to be sent in this round.
+  /// Encodes a partial sum or this rank's own contribution, to be sent in this round.
   void encode(const EncodeStep&, std::uint32_t round);
-  /// Finished blocks as somebody else encoded them, at `from`.
+  /// Takes finished blocks as another rank encoded them, at `from`.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// The own value and those of the peers, as they encoded them: views by operand, null for the own.
-  /// Added up in the operands' order, but for an own value that was not encoded: that comes first.
+  /// Sums the own value and the peers' encoded ones: views by operand, null for the own. Added in the operands' order,
+  /// except that an own value that was not encoded comes first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> views);
   void finish(const FinishStep&);
   const CodingTime& time() const { return time_; }
 
-  /// Of any slice of up to so many elements in so many blocks.
+  /// For any slice of up to so many elements in so many blocks.
   static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
 
  private:

@@ -23,12 +23,12 @@ Form form_of(const ExecutorOptions& o) { return o.codec ? Form::coded : Form::pl
 
 bool takes_whole_tensors(const ExecutorOptions& o) { return o.codec && o.codec->grain() == compression::whole_tensor; }
 
-/// What a slice is cut at [elements].
+/// Slices and blocks begin at multiples of this [elements].
 std::size_t grain_of(const ExecutorOptions& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->grain() : 1; }
 
-/// Must buffers go in one slice? Shares of neighbouring blocks do not lie side by side. Where the goal says who owns
-/// which block, all ranks send equally long runs in some round or other (a test holds schedules to it): one rank's
-/// steps are looked at.
+/// Must buffers go in one slice? Shares of neighbouring blocks are not contiguous. Where the collective kind says who
+/// owns which block, all ranks send equally long runs in some round (a test verifies this), so one rank's steps
+/// suffice.
 bool spans_blocks(const Algorithm& a) {
   Steps steps;
   for (const auto& s : a.schedules) {
@@ -49,7 +49,7 @@ std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorO
   return usual + 4096 + 1024 * blocks;
 }
 
-/// What a lane keeps of a slice as encoded, at most [bytes].
+/// What a lane keeps of an encoded slice, at most [bytes].
 std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
   const std::size_t longest = slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
   return CodedSlice::most_wire_bytes(*o.codec, whole ? o.max_bytes / sizeof(float) : longest,
@@ -161,7 +161,7 @@ bool Executor::advance() {
       moved |= lane.pipeline.advance();
       if (lane.pipeline.busy()) continue;
       ++finished_;
-      // Not the next slice that is free: both ends of a channel must agree on its slices, whoever is faster.
+      // Not the next free slice: both ends of a channel must agree on its slices, whichever end is faster.
       if (const std::size_t next = lane.slice + lanes_.size(); next < slices_.count()) launch(lane, next);
     }
   }

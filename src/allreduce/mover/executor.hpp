@@ -1,4 +1,4 @@
-// Runs plans in slices over a transport: the one executor of all own algorithms.
+// Runs plans in slices over a transport: the one executor of all our own algorithms.
 #pragma once
 #include <vector>
 
@@ -24,10 +24,10 @@ struct ExecutorOptions {
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
 };
 
-/// Scratch, kept for good: what peers may read of it (values summed beside their block) is taken from `scratch`, at
-/// most the slices under way; what lands for a reduction goes to private memory. The transport should have
-/// most_lanes() channels: a lane has one for itself, and with fewer there are fewer lanes.
-/// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps a slice as encoded.
+/// Scratch is kept between calls. What peers may read of it (values summed beside their block) is taken from `scratch`,
+/// at most the slices under way; data received for a reduction goes to private memory. The transport should have
+/// most_lanes() channels: each lane needs its own, and with fewer there are fewer lanes.
+/// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps an encoded slice.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
 class Executor final : public Collective {
  public:
@@ -42,7 +42,7 @@ class Executor final : public Collective {
 
   /// What the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExecutorOptions&);
-  /// How a buffer is cut; and what all of it is on the wire [bytes]. message_bytes must be said.
+  /// How a buffer is cut; and its bytes on the wire. message_bytes must be given.
   static Slices slices(const Algorithm&, const ExecutorOptions&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExecutorOptions&, const Slices&, std::size_t element_bytes);
 
@@ -70,7 +70,7 @@ class Executor final : public Collective {
   bool running_ = false;
   runtime::Traffic before_, sent_;
   std::uint64_t bytes_due_ = 0;
-  // Training repeats a handful of bucket sizes: their due bytes are worked out once.
+  // Training repeats a handful of bucket sizes, so their due bytes are computed once.
   struct Due {
     std::size_t elements, width;
     std::uint64_t bytes;

@@ -7,7 +7,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// An empty message is never sent; its view is this.
+/// An empty message is never sent; this is its view.
 constexpr std::byte nothing{};
 
 constexpr std::size_t line = 64;
@@ -35,7 +35,7 @@ std::byte* Pipeline::at(Place p, const Extent& e) const {
     case Place::out:
       return call_.out + e.offset * width_;
     case Place::alternate:
-    case Place::wire:  // has no place of its own for each element: see `message`
+    case Place::wire:  // encoded blocks have no place for each element: see `message`
       break;
   }
   return scratch_.alternate.data() + e.scratch_offset * width_;

@@ -1,4 +1,4 @@
-// One slice on its way through a plan. Several pipelines run side by side on channels of their own.
+// One slice's progress through a plan. Several pipelines run side by side on channels of their own.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace gradmeter::allreduce {
 
-/// Scratch that a pipeline keeps between calls. `landing` is empty where peers' memory is read.
+/// Scratch that a pipeline keeps between calls. `landing` is empty where peers' memory is read directly.
 struct PipelineScratch {
   std::span<std::byte> alternate, landing;
 };
@@ -28,7 +28,7 @@ class Pipeline {
 
   /// Begins one slice of the call's buffers.
   void launch(const Plan& plan, const Call& call, const Slice& slice);
-  /// Goes as far as it can; true when anything moved.
+  /// Advances as far as it can without blocking; true when anything moved.
   bool advance();
   bool busy() const { return plan_ != nullptr; }
   Waiting waiting() const;
@@ -52,7 +52,7 @@ class Pipeline {
   bool fenced(std::uint32_t fence);
   std::size_t bytes(const Extent& e) const { return e.elements * width_; }
   std::byte* at(Place, const Extent&) const;
-  /// What a message of these blocks is made of, or where it goes to.
+  /// The memory that a message of these blocks is sent from, or received into.
   std::span<std::byte> message(Place, Blocks) const;
 
   runtime::Transport& transport_;
@@ -67,7 +67,7 @@ class Pipeline {
   Phase phase_ = Phase::encode;
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
-  std::vector<const std::byte*> views_;  ///< by receive of this round; null: not here yet
+  std::vector<const std::byte*> views_;  ///< by receive of this round; null: not arrived yet
   std::vector<const std::byte*> sources_;
   std::uint32_t left_ = 0;  ///< own sends that have left, in order
 };

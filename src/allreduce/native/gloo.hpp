@@ -1,4 +1,4 @@
-// gloo's all-reduce, as PyTorch has it between processors.
+// gloo's all-reduce, which PyTorch uses between processors.
 #pragma once
 #include <string>
 
@@ -26,7 +26,7 @@ class GlooCollective final : public Collective {
   bool running_ = false;
 };
 
-/// Who stands behind a vendor's row, where it is not the MPI library: "gloo 0.5.0"; empty: the MPI library.
+/// The library behind a vendor's row, where it is not MPI: "gloo 0.5.0"; empty: the MPI library.
 std::string library_of(const AlgorithmInfo&);
 
 /// The row `gloo:algorithm=ring` or bcube: all-reduce, any ranks. Refused where the program was built without gloo.

@@ -14,23 +14,23 @@ enum class MpiMode : std::uint8_t {
   nonblocking  ///< begun by `start`, moved on by MPI_Test in `advance`
 };
 
-/// Which call cuts a buffer into blocks: for equal ones the one that a user would make, or always the one for blocks of
-/// any lengths.
+/// Which MPI calls move blocks: for equal blocks the one that a user would make, or always the one for blocks of any
+/// lengths.
 enum class MpiBlocks : std::uint8_t {
   by_count,  ///< MPI_Allgather, MPI_Reduce_scatter_block where the ranks divide the count, else as `vector`
   vector     ///< MPI_Allgatherv, MPI_Reduce_scatter
 };
 
-/// Any goal. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass that divides. Types
-/// that MPI lacks go through operators made from our own `reduce`, which round after every operation. With MPI's own
-/// operators, min and max of NaN, and of zeros of both signs, are as the vendor made them; so are
+/// Any collective kind. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass that
+/// divides. Types that MPI lacks go through operators made from our own `reduce`, which round after every operation.
+/// With MPI's own operators the vendor decides what becomes of NaN and of zeros of both signs in min and max, and of
 /// integers that overflow (Open MPI 4.1 saturates int8 where it has AVX).
 /// Counts above 2^30 elements go in pieces where blocks stay whole (all-reduce, broadcast, send-receive).
-/// Errors: BackendError for other goals above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of
-/// the ranks.
+/// Errors: BackendError for other collectives above 2^31 - 1 elements, and for an all-to-all whose count is no multiple
+/// of the ranks.
 class MpiCollective final : public Collective {
  public:
-  /// `communicator` is this one's alone.
+  /// No other object may use `communicator`.
   MpiCollective(std::string name, runtime::Communicator communicator, MpiMode,
                 CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0, MpiBlocks = MpiBlocks::by_count);
   const std::string& name() const override { return name_; }
@@ -67,10 +67,10 @@ class MpiCollective final : public Collective {
   bool running_ = false, under_way_ = false;
 };
 
-/// The rows `mpi` and `mpi-nonblocking`: every goal, any ranks.
+/// The rows `mpi` and `mpi-nonblocking`: every collective kind, any ranks.
 std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExecutorOptions&);
 std::unique_ptr<Collective> bind_mpi_nonblocking(const Request&, const Site&, const ExecutorOptions&);
-/// Of the rows `mpi` and `mpi-nonblocking`: no MPI calls where ranks are threads.
+/// Refuses the rows `mpi` and `mpi-nonblocking` where ranks are threads, which make no MPI calls.
 std::string mpi_refusal(const Request&);
 /// The row `mpi-v`: reduce-scatter and all-gather, by the calls for blocks of any lengths.
 std::string mpi_vector_refusal(const Request&);

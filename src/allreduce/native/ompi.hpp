@@ -1,4 +1,4 @@
-// Open MPI's own all-reduce algorithms, each forced: what `mpi` could be at its best.
+// Open MPI's own all-reduce algorithms, each forced: what `mpi` would reach with the best choice.
 #pragma once
 #include "allreduce/registry.hpp"
 

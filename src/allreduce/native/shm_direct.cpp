@@ -13,10 +13,11 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// A sum waits in the first cache until it has been copied to every rank [bytes].
+/// The elements that are summed at a time, so that a sum stays in the L1 cache until it has been copied to every rank
+/// [bytes].
 constexpr std::size_t piece = std::size_t{8} << 10;
-/// From this size of all ranks' buffers together on, results go past the caches [bytes]. Measured with 2 and 4 ranks:
-/// at 128 MiB 1.6 times as fast, at 32 MiB no difference, below slower.
+/// From this size of all ranks' buffers together on, results are written by non-temporal stores [bytes]. Measured with
+/// 2 and 4 ranks: at 128 MiB 1.6 times as fast, at 32 MiB no difference, below slower.
 constexpr std::size_t streamed = std::size_t{64} << 20;
 
 }  // namespace
@@ -40,7 +41,7 @@ ShmDirect::ShmDirect(int rank, std::span<const Part> parts)
 std::vector<ShmDirect::Part> ShmDirect::parts_of(const Site& site) {
   const auto rooms = site.communicator.all_gather_value(make_room(site.network.arena()).room);
   const auto arenas = site.network.arenas_of(site.communicator);
-  site.communicator.barrier();  // every board is there before anybody looks
+  site.communicator.barrier();  // every SharedState is made before any rank reads it
   std::vector<Part> parts;
   for (std::size_t q = 0; q < rooms.size(); ++q) parts.push_back({arenas[q], rooms[q]});
   return parts;
@@ -122,7 +123,7 @@ ShmDirect::Range ShmDirect::share(std::size_t elements, int rank) const {
   return {block_begin(elements, p, r), block_begin(elements, p, r + 1)};
 }
 
-// The next call uses the other half of the stage, and nobody is two calls ahead: each needs all others' arrival.
+// The next call uses the other half of the stage. No rank is two calls ahead, since each waits for all others' arrival.
 void ShmDirect::sum_small() {
   const std::size_t bytes = call_.count * core::size_of(call_.element);
   if (bytes == 0) return;
@@ -212,8 +213,8 @@ void ShmDirect::copy_out(std::size_t number) {
   }
 }
 
-/// At meeting i everybody has staged chunk i and summed its share of chunk i - 1. In place works: a chunk of the
-/// buffer is overwritten after it was staged.
+/// At barrier i every rank has staged chunk i and summed its share of chunk i - 1. In place works, because a chunk of
+/// the buffer is overwritten after it was staged.
 bool ShmDirect::advance_staged() {
   const std::size_t chunks = (call_.count * core::size_of(call_.element) + chunk - 1) / chunk;
   while (all_arrived()) {

@@ -1,5 +1,5 @@
 // All-reduce by reading every rank's buffer in shared memory: each rank sums its share of the elements over all ranks
-// and writes the result to all of them. The limit that point to point cannot reach.
+// and writes the result to all of them. Point-to-point algorithms cannot be as fast.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,22 +12,22 @@
 namespace gradmeter::allreduce {
 
 /// Buffers in the arena are read and written in place, one pass over all of them. Other buffers go through chunks in
-/// the arena that stay in cache. Up to `small` bytes every rank copies its buffer to where all can see it and sums all
-/// of them itself: one meeting instead of two.
-/// Sums are taken in rank order by whoever owns the element (small: by everybody, in the same order): equal bits.
-/// Cost:   2 meetings; p·n bytes read and p·n written by all ranks together.
+/// the arena that stay in cache. Up to `small` bytes every rank copies its buffer to shared memory, and every rank sums
+/// all of them: one barrier instead of two.
+/// Sums are taken in rank order by whoever owns the element (small: by every rank, in the same order): equal bits.
+/// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together.
 /// Errors: BackendError when a call overlaps the last one.
 class ShmDirect final : public Collective {
  public:
   static constexpr std::size_t small = 8192;                    ///< bytes
   static constexpr std::size_t chunk = std::size_t{256} << 10;  ///< bytes of a foreign buffer staged at a time
 
-  /// A rank's memory as this rank sees it, and where in it the rank's room is.
+  /// A rank's arena as this rank maps it, and the offset in it of the rank's region.
   struct Part {
     std::span<std::byte> arena;
     std::size_t room;
   };
-  /// Takes a rank's room from its own arena and readies it: before any rank makes a ShmDirect that reads it.
+  /// Takes a rank's region from its own arena and initialises it: before any rank makes a ShmDirect that reads it.
   static Part make_room(runtime::Arena&);
   /// Over the parts of all ranks, in rank order.
   ShmDirect(int rank, std::span<const Part>);
@@ -44,12 +44,12 @@ class ShmDirect final : public Collective {
   static std::size_t arena_bytes();
 
  private:
-  /// One rank's notice board, on cache lines of its own.
+  /// What one rank tells the others, on cache lines of its own.
   struct alignas(128) SharedState {
-    std::atomic<std::uint64_t> arrivals{0};  ///< that this rank has come to
+    std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
     std::uint64_t in = 0, out = 0;           ///< offsets of its buffers in its arena
   };
-  /// A room is a page with the board, then the stage.
+  /// A region is a page with the SharedState, then the stage.
   static constexpr std::size_t page = 4096, stage_bytes = 2 * small + 4 * chunk;
   struct Peer {
     std::byte* arena;
@@ -62,7 +62,7 @@ class ShmDirect final : public Collective {
     std::size_t first, last;  ///< elements
   };
 
-  void arrive();  ///< to the next meeting: everything written before is visible to whoever sees us there
+  void arrive();  ///< at the next barrier: ranks that see us there see everything written before
   bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
   Range share(std::size_t elements, int rank) const;
@@ -85,8 +85,8 @@ class ShmDirect final : public Collective {
   CopyPath copy_path_ = CopyPath::small;
   bool running_ = false;
   std::uint64_t barrier_ = 0;
-  int awaited_ = 0;        ///< the first rank not yet seen at the meeting
-  std::size_t stage_ = 0;  ///< direct: meetings held; staged: chunks summed
+  int awaited_ = 0;        ///< the first rank not yet seen at the barrier
+  std::size_t stage_ = 0;  ///< direct: barriers passed; staged: chunks summed
   std::vector<const std::byte*> sources_;
   runtime::Traffic moved_;
   std::uint64_t due_ = 0;

@@ -8,8 +8,8 @@
 
 namespace gradmeter::allreduce {
 
-/// `sum` adds up the contributors' hashes, so that it says which are in, each how often; `tree` hashes the order of
-/// the additions; `count` is the number of summands (0: nothing here).
+/// `sum` adds up the contributors' hashes, so it shows which are in and how often; `tree` hashes the order of the
+/// additions; `count` is the number of summands (0: nothing here).
 struct Fingerprint {
   std::uint64_t sum = 0, tree = 0;
   std::uint32_t count = 0, finishes = 0;
@@ -21,7 +21,7 @@ struct FingerprintAlgebra {
   std::string fault;  ///< the last meaningless operation, empty when there was none
   Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
   Fingerprint finish(Fingerprint v);
-  /// What others decode of a value that `rank` encoded: no other rank would have made the same of it.
+  /// What others decode of a value that `rank` encoded; another rank's encoding of it would differ.
   Fingerprint encode(Fingerprint v, std::uint32_t rank);
 };
 

@@ -1,4 +1,4 @@
-// When a schedule would be done on links of a given latency and bandwidth: a max-plus walk over its rounds.
+// Finish times of a schedule on links of a given latency and bandwidth: a max-plus walk over its rounds.
 #pragma once
 #include <span>
 #include <vector>
@@ -18,9 +18,9 @@ struct LinkModel {
 std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
                                          const std::vector<double>& begin, LinkModel);
 
-/// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes: a slice begins when the one
-/// before it on its lane is done, and a slice's round when its own round before and the rank's port and core are done
-/// with what came earlier. Slice s runs schedule s mod count. One slice: as above.
+/// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes. A slice begins when the one
+/// before it on its lane is done. Its round begins when its round before is done, and the rank's port and core are done
+/// with earlier work. Slice s runs schedule s mod count. One slice: as above.
 /// Cost: O(steps · slices).
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
                                          const std::vector<double>& begin, LinkModel);

@@ -40,7 +40,7 @@ class Compiler {
     return std::move(plan_);
   }
 
-  /// Is anything put beside its block? Known from the first round in which it is.
+  /// Is any value put beside its block? Known from the first round in which one is.
   bool alternates() {
     for (u32 k = 0; k < s_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
     return plan_.uses_alternate;
@@ -163,7 +163,7 @@ class Compiler {
     }
   }
 
-  /// Which receives bring what this rank sends on.
+  /// Marks the receives whose blocks this rank sends on.
   void note_forwarded() {
     if (!coded()) return;
     for (const PlanRound& round : plan_.rounds) {
@@ -180,7 +180,7 @@ class Compiler {
     return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
   }
 
-  /// `out`, unless a peer reads this block there in this very round.
+  /// `out`, unless a peer reads this block there in the same round.
   Place destination(u32 k, const Step& x) const {
     if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
     const auto first = read_in_.begin() + x.blocks.first;

@@ -1,5 +1,5 @@
-// One rank's part of a schedule, bound to memory: where each value lies, which of our own earlier messages must have
-// been read before a place may be written. Compiled once, run many times.
+// One rank's part of a schedule, bound to memory: where each value lies, and which of our own earlier messages must
+// have been read before a place may be written. Compiled once, run many times.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace gradmeter::allreduce {
 
-/// `alternate` is scratch of the buffer's size: a block that the peer reads in this round is summed into the other
-/// place. Reducing in place while the peer reads needs a fence that deadlocks. `wire` holds blocks as a codec encoded
-/// them: with a codec all messages leave from there, so that sums need no alternate.
+/// `alternate` is scratch of the buffer's size. A block that a peer reads in this round is summed into the other place,
+/// since reducing in place meanwhile would need a fence that deadlocks. `wire` holds blocks as a codec encoded them.
+/// With a codec all messages are sent from there, so sums need no alternate.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
-/// Is what travels the values themselves, or what a codec made of them?
+/// What a message holds: the values themselves, or a codec's encoding of them.
 enum class Form : std::uint8_t { plain, coded };
 
-/// `fence`: so many of this rank's own sends, in posting order, must have left before the write.
-/// Coded: what is not on the wire yet is encoded there before the round's sends. A partial sum: it goes on growing.
+/// `fence`: how many of this rank's own sends, in posting order, must have left before the write.
+/// Coded: encodes what is not on the wire yet, before the round's sends. It is a partial sum, which later rounds add
+/// to.
 struct EncodeStep {
   Blocks blocks;
   Place from;
@@ -59,8 +60,8 @@ struct CopyStep {
 struct Range {
   std::uint32_t first = 0, count = 0;
 };
-/// In this order: encodings, sends are posted, receives are posted, reductions and direct receives as they arrive,
-/// finishes last.
+/// Executed in this order: encodings; sends are posted; receives are posted; reductions and direct receives as they
+/// arrive; finishes.
 struct PlanRound {
   std::uint32_t number;  ///< the schedule's round
   Range encodes, sends, receives, reductions, finishes;
@@ -82,16 +83,16 @@ struct Plan {
   bool uses_alternate = false;
 };
 
-/// Of the ways to alternate, the one with fewest copies at the end.
+/// Of the ways to use `alternate`, the one with fewest copies at the end.
 /// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a codec
 /// cannot be had (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// What the plain plan says, without the plan: in place, where the answer is yes, after a round or two.
+/// The plan's `uses_alternate`, without the whole plan: in place, a yes is known after a round or two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
-/// Why ranks would not end with equal values if messages were encoded; empty: they do. That is so where one rank
-/// finishes each block, encodes it once and all others get those bytes, and where there is one round, so that all
-/// decode the same contributions.
+/// Why ranks would not end with equal values if messages were encoded; empty: they would. They do where one rank
+/// finishes each block, encodes it once and all others get those bytes. They also do where there is one round, so that
+/// all decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

@@ -1,5 +1,5 @@
-// Plays a schedule round by round over any kind of value: fingerprints (verify.hpp) or numbers (interpret.hpp).
-// It is the plain meaning of a schedule: no transport, no memory places, no overlap.
+// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (interpret.hpp). It
+// defines what a schedule means: no transport, no memory places, no overlap.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -36,7 +36,7 @@ struct CountedCost {
   double buffers_sent(std::size_t rank) const { return static_cast<double>(blocks_sent[rank]) / blocks; }
 };
 
-/// Empty text: the schedule is sound as motion (every message has a receiver and the same blocks on both sides).
+/// Empty text: messages match (every message has a receiver and the same blocks on both sides).
 struct Played {
   std::string fault;
   CountedCost cost;

@@ -78,7 +78,7 @@ class FixedSchedule : public Schedule {
   std::uint32_t ranks_, blocks_, rounds_;
 };
 
-/// One schedule after another, over the same ranks and blocks; the whole has its own goal.
+/// One schedule after another, over the same ranks and blocks; the whole has its own collective kind.
 SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 
 /// Where an algorithm is to run.
@@ -86,7 +86,7 @@ struct Shape {
   std::uint32_t ranks = 1, ranks_per_node = 1;
 };
 
-/// What an algorithm says it costs; counted and compared in a test for every shape.
+/// The cost that an algorithm states; a test counts it for every shape and compares.
 struct StatedCost {
   std::uint32_t rounds = 0;      ///< communication rounds on the longest chain of messages
   std::uint64_t messages = 0;    ///< by all ranks together, for one slice

@@ -15,10 +15,10 @@ namespace gradmeter::allreduce {
 /// lines. With a grain above 1, always at its multiples.
 std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain = 1);
 
-/// What a slice takes. run: a run of the buffer, which is cut into blocks of its own. of_each_block: a share of every
-/// block of the whole buffer, for collectives in which it matters where a block lies.
+/// What a slice takes. run: consecutive elements of the buffer, cut into blocks of their own. of_each_block: a share of
+/// every block of the whole buffer, for collectives in which a block's place matters.
 enum class Cut : std::uint8_t { run, of_each_block };
-/// of_each_block where the goal says which rank owns which block.
+/// of_each_block where the collective kind says which rank owns which block.
 Cut cut_for(CollectiveKind);
 
 /// A stretch of elements: where it lies in the buffers, and where in scratch that holds one slice.
@@ -58,15 +58,15 @@ class Slices {
 };
 
 /// Slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the other. A slice is
-/// in one round at a time. One schedule has every rank that matters busy in each round, so that four lanes fill the
-/// links. In several trees a rank has something to do in a few rounds only: it is busy when about as many slices are
-/// under way as all trees have rounds; at P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times as long.
+/// in one round at a time. With one schedule every rank that matters is busy in each round, so four lanes fill the
+/// links. With several trees a rank works in a few rounds only, so it is busy when about as many slices are under way
+/// as all trees have rounds. At P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times as long.
 std::size_t lanes_for(std::span<const SchedulePtr>);
 /// The most lanes that an algorithm takes on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
 
-/// How long a block's messages should be, `message_bytes` at most: several trees want short slices, since the first one
-/// goes up and down before the pipeline is full; not shorter than what is worth a message.
+/// How long a block's messages should be, `message_bytes` at most. Several trees want short slices, since the first one
+/// goes up and down before the pipeline is full; none is shorter than what is worth a message.
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// Elements that `rank` sends when the schedule runs over one slice: the sum over its messages; and what it sends when

@@ -1,5 +1,5 @@
 // Proves a schedule right by playing it over fingerprints: each rank ends with each contribution exactly once, no
-// message is lost, crossed or waited for in vain, and all ranks hold the same summation tree (so: equal bits).
+// message is lost, mismatched or awaited for ever, and all ranks have the same summation tree (so: equal bits).
 #pragma once
 #include <string>
 

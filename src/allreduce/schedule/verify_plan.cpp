@@ -26,7 +26,7 @@ bool reads_in(const Plan& p) {
          std::ranges::any_of(p.reductions, [](const ReduceStep& x) { return x.own == Place::in; });
 }
 
-/// One rank in the middle of its plan.
+/// One rank's state in its plan.
 struct Runner {
   const Plan* plan;
   std::array<std::vector<Fingerprint>, 4> memory;
@@ -47,8 +47,8 @@ struct Runner {
   }
 };
 
-/// Everybody runs ahead of `last`, which acts only when nobody else can, and messages are read only when nothing else
-/// can be done: the latest possible reader.
+/// All ranks run ahead of `last`, which acts only when no other can. Messages are read only when nothing else can be
+/// done, so as late as possible.
 class Simulation {
  public:
   Simulation(const Schedule& s, std::span<const Plan> plans, Reading reading, u32 last)

@@ -1,5 +1,5 @@
-// Proves the plans of all ranks right together: run with the latest possible reader, no send's memory is written
-// before it was read (a race), nobody waits for ever (a deadlock), and every rank ends with what the schedule says.
+// Proves the plans of all ranks right together. Every message is read as late as possible. No send's memory is written
+// before it was read (a race), no rank waits for ever (a deadlock), and every rank ends with what the schedule says.
 #pragma once
 #include <span>
 #include <string>

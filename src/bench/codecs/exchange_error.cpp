@@ -31,6 +31,7 @@ core::Factors factors_of(const ExchangeErrorOptions& o, const ExchangeErrorPoint
   f[Factor::ranks] = std::int64_t{p.ranks};
   f[Factor::nodes] = std::int64_t{1};
   f[Factor::ranks_per_node] = std::int64_t{p.ranks};
+  f[Factor::ranks_as] = std::string(runtime::name(runtime::RanksAs::threads));
   f[Factor::codec] = p.codec->name;
   f[Factor::algorithm] = p.algorithm->name;
   f[Factor::size_bytes] = static_cast<std::int64_t>(o.size_bytes);

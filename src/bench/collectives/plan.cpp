@@ -145,6 +145,9 @@ class Planner {
     if (p.grows() && static_cast<double>(p.calls) * std::log10(map_.ranks()) > most_growth) {
       return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
     }
+    if (p.transport) {
+      if (why = runtime::transport_refusal(*p.transport, map_.ranks_as); !why.empty()) return why;
+    }
     if (p.transport == TransportKind::shm && map_.nodes() > 1) return "transport shm needs all ranks on one node";
     if (p.transport == TransportKind::mpi && p.algorithm->info().backend == Backend::shared) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
@@ -237,10 +240,7 @@ std::vector<std::size_t> deepbench_sizes() {
 core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveFactors& all) {
   using core::Factor;
   core::Factors f;
-  f[Factor::ranks] = std::int64_t{map.ranks()};
-  f[Factor::nodes] = std::int64_t{map.nodes()};
-  f[Factor::ranks_per_node] = std::int64_t{map.ranks_per_node()};
-  if (map.fake) f[Factor::mapping] = map.mapping();
+  fill_ranks(map, f);
   if (!all.interconnect.empty()) f[Factor::interconnect] = all.interconnect;
   if (!all.inject.empty()) f[Factor::inject] = all.inject;
   f[Factor::collective] = std::string(p.collective->name);

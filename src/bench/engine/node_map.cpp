@@ -67,9 +67,18 @@ std::vector<int> NodeMap::ranks_for(int ranks, Placement p) const {
 }
 
 NodeMap NodeMap::of(std::span<const int> ranks) const {
-  NodeMap out{.node_of = {}, .fake = fake};
+  NodeMap out{.node_of = {}, .fake = fake, .ranks_as = ranks_as};
   for (const int r : ranks) out.node_of.push_back(node_of[static_cast<std::size_t>(r)]);
   return out;
+}
+
+void fill_ranks(const NodeMap& map, core::Factors& f) {
+  using core::Factor;
+  f[Factor::ranks] = std::int64_t{map.ranks()};
+  f[Factor::nodes] = std::int64_t{map.nodes()};
+  f[Factor::ranks_per_node] = std::int64_t{map.ranks_per_node()};
+  if (map.fake) f[Factor::mapping] = map.mapping();
+  f[Factor::ranks_as] = std::string(runtime::name(map.ranks_as));
 }
 
 NodePlaces::NodePlaces(std::span<const int> node_of) {

@@ -6,6 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/result.hpp"
+#include "runtime/communicator.hpp"
+
 namespace gradmeter::bench {
 
 /// Which ranks of the job a point with fewer takes. packed: fills a node before the next. spread: one of each node in
@@ -18,6 +21,7 @@ std::span<const Placement> placements();
 struct NodeMap {
   std::vector<int> node_of;  ///< by rank
   bool fake = false;
+  runtime::RanksAs ranks_as = runtime::RanksAs::processes;
   int ranks() const { return static_cast<int>(node_of.size()); }
   int nodes() const;
   int ranks_per_node() const;   ///< on the fullest
@@ -28,6 +32,9 @@ struct NodeMap {
   /// The map of some ranks, in the order given.
   NodeMap of(std::span<const int> ranks) const;
 };
+
+/// Sets the factors that say which ranks a point has: how many, on how many nodes, and what they are.
+void fill_ranks(const NodeMap&, core::Factors&);
 
 /// Which of all nodes one is, counted by their lowest ranks. Made in O(ranks), asked in O(log nodes).
 class NodePlaces {

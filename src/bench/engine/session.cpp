@@ -46,6 +46,7 @@ Session::Session(const runtime::Communicator& world, runtime::SignalWatch& signa
   watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
   signals_.describe_with(this, [this] { return watchdog_->describe(); });
   const runtime::Communicator node = world_.split_by_node();
+  map_.ranks_as = world_.ranks_as();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
   places_.emplace(map_.node_of);
   // A launcher may bind each rank to cores of its own: the node gives the job all of them together. Threads have the
@@ -90,7 +91,7 @@ NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {
       throw core::UsageError(fmt::format("--fake-nodes names {} nodes for {} ranks; give one number for each rank",
                                          fake.size(), world.size()));
     }
-    return {.node_of = fake, .fake = true};
+    return {.node_of = fake, .fake = true, .ranks_as = world.ranks_as()};
   }
   return s.map();
 }

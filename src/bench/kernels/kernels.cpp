@@ -237,8 +237,11 @@ class Sweep {
 }  // namespace
 
 KernelPlacement placement_of(const Session& s, const runtime::Communicator& c, int threads) {
-  return {
-      .ranks = c.size(), .nodes = s.nodes(c.size()), .ranks_per_node = s.ranks_per_node(c.size()), .threads = threads};
+  return {.ranks = c.size(),
+          .nodes = s.nodes(c.size()),
+          .ranks_per_node = s.ranks_per_node(c.size()),
+          .threads = threads,
+          .ranks_as = c.ranks_as()};
 }
 
 std::size_t run_kernels(Session& s, const runtime::Communicator& c, const KernelOptions& o,

@@ -94,6 +94,7 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
   f[Factor::ranks] = std::int64_t{at.ranks};
   f[Factor::nodes] = std::int64_t{at.nodes};
   f[Factor::ranks_per_node] = std::int64_t{at.ranks_per_node};
+  f[Factor::ranks_as] = std::string(runtime::name(at.ranks_as));
   f[Factor::threads] = std::int64_t{at.threads};
   f[Factor::device] = std::string("cpu");
   f[Factor::problem] = kernels::problem_text(p.problem.shape);

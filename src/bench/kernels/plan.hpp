@@ -54,6 +54,7 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 /// How many ranks run it at once, where, and with how many threads each.
 struct KernelPlacement {
   int ranks = 1, nodes = 1, ranks_per_node = 1, threads = 1;
+  runtime::RanksAs ranks_as = runtime::RanksAs::processes;
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 

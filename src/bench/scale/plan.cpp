@@ -226,9 +226,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   core::Factors f;
   const NodeMap map = session.map_for(p.ranks, p.placement.value_or(Placement::packed));
-  f[Factor::ranks] = integer(p.ranks);
-  f[Factor::nodes] = integer(map.nodes());
-  f[Factor::ranks_per_node] = integer(map.ranks_per_node());
+  fill_ranks(map, f);
   if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
   f[Factor::model] = p.model;

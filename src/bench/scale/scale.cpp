@@ -178,7 +178,7 @@ class Sweep {
         p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    return refusal(config_of(p, options_), facts(), map_of(p).node_of);
+    return refusal(config_of(p, options_), facts(), map_of(p));
   }
 
   NodeMap map_of(const ScalePoint& p) const {

@@ -61,7 +61,8 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   if (config.bucket_bytes != automatic_bucket) return config;
   config.bucket_bytes = TrainingConfig{}.bucket_bytes;
   const DataFacts facts{data.train->features(), data.train->classes()};
-  if (!refusal(config, facts, runtime::Network::nodes_of(c, {})).empty()) return config;  // said by who trains it
+  const NodeMap map{.node_of = runtime::Network::nodes_of(c, {}), .fake = false, .ranks_as = c.ranks_as()};
+  if (!refusal(config, facts, map).empty()) return config;  // said by who trains it
   // Of the first rank's part, whichever part is mine: all must try the same.
   const Layout layout = layout_of(config, c.size(), 0);
   if (!factors_of(config, layout).bucket) return config;

@@ -131,9 +131,9 @@ bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
   return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
 }
 
-std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> node_of) {
+std::string refusal(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
   try {
-    const Layout l = layout_of(c, static_cast<int>(node_of.size()), 0);
+    const Layout l = layout_of(c, map.ranks(), 0);
     const auto m = sized_model(c, l, d);
     if (c.batch_per_rank % c.accumulate != 0) {
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
@@ -142,7 +142,8 @@ std::string refusal(const TrainingConfig& c, DataFacts d, std::span<const int> n
     const auto strategy = c.strategy->make(c.strategy_options());
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
-    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, node_of)) : std::string();
+    if (auto why = runtime::transport_refusal(c.transport, map.ranks_as); !why.empty()) return why;
+    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, map.node_of)) : std::string();
   } catch (const core::UsageError& e) {
     return e.what();
   }

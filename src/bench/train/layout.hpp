@@ -76,7 +76,7 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, 
 allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
 
 /// Why these ranks cannot train so; empty: they can. node_of: of each rank.
-std::string refusal(const TrainingConfig&, DataFacts, std::span<const int> node_of);
+std::string refusal(const TrainingConfig&, DataFacts, const NodeMap&);
 /// Bytes that one rank will have resident, the data set apart. The configuration must not be refused.
 std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
 

@@ -209,11 +209,8 @@ class Run {
   core::Factors factors() const {
     const auto& c = options_.config;
     const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
-    const int ranks = session_.world().size();
     core::Factors f;
-    f[Factor::ranks] = integer(ranks);
-    f[Factor::nodes] = integer(session_.nodes(ranks));
-    f[Factor::ranks_per_node] = integer(session_.ranks_per_node(ranks));
+    fill_ranks(session_.map(), f);
     f[Factor::model] = training_.model().name();
     f[Factor::batch_per_rank] = integer(c.batch_per_rank);
     f[Factor::batch_global] = integer(batch_global_);

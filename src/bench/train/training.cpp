@@ -39,7 +39,8 @@ runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& c
 
 /// The configuration, once it is known to be possible.
 Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm, std::span<const int> nodes) {
-  if (const auto why = refusal(c, d, nodes); !why.empty()) throw core::UsageError(why);
+  const NodeMap map{.node_of = {nodes.begin(), nodes.end()}, .fake = false, .ranks_as = comm.ranks_as()};
+  if (const auto why = refusal(c, d, map); !why.empty()) throw core::UsageError(why);
   return layout_of(c, comm.size(), comm.rank());
 }
 

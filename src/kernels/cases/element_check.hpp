@@ -1,4 +1,4 @@
-// Holds the elements of a result against a float64 reference, one by one: how a KernelCaseCheck comes about.
+// Compares the elements of a result with a float64 reference, one by one, to make a KernelCaseCheck.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace gradmeter::kernels {
 
-/// A sum of products in float64, and what tells how far a float sum of the same products may be from it.
+/// A sum of products in float64, and what bounds a float sum's distance from it.
 struct ReferenceSum {
   double value = 0;
   double size = 0;        ///< sum of |a·b|
@@ -22,12 +22,12 @@ struct ReferenceSum {
 
 /// Unit roundoff of a result's type: 2^-24 for fp32, 2^-8 for bf16, 0 for integers, which must be equal.
 double stored_roundoff(Precision);
-/// u·|value| + 4·2^-24·√terms·size: what the storage type and fp32 sums of that many products may do, in any order.
+/// u·|value| + 4·2^-24·√terms·size: the largest rounding error of the storage type and of fp32 sums, in any order.
 double allowed_distance(const ReferenceSum&, Precision);
 
 class ElementCheck {
  public:
-  /// `counts`: false for elements that are zero by the shape alone; they are judged, not counted as suspicious zeros.
+  /// `counts`: false for elements that are zero by the shape alone; they are checked, not counted as suspicious zeros.
   void add(double result, double reference, double allowed, bool counts = true);
   KernelCaseCheck verdict() const;
 
@@ -36,8 +36,8 @@ class ElementCheck {
   std::size_t counted_ = 0, zeros_ = 0;
 };
 
-/// At most `count` places out of [0, n), n > 0, in ascending order: all of them, or the first, the last, and one at
-/// random out of each of the equal stretches between, so that no period of the layout hides a column.
+/// At most `count` places out of [0, n), n > 0, in ascending order: all of them, or the first, the last, and a random
+/// one from each of the equal stretches between, so that no period of the layout hides a column.
 std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
 
 }  // namespace gradmeter::kernels

@@ -1,5 +1,5 @@
-// A problem made ready on a backend, with data of its own: filled, checked against a float64 reference, and run again
-// and again. What `gradmeter kernels` times.
+// A kernel case, which `gradmeter kernels` times: a problem prepared on a backend with data of its own, checked against
+// a float64 reference, and run many times.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,12 +17,12 @@ struct KernelCaseOptions {
 };
 
 /// How far a result is from the reference on the same inputs, which are those rounded to the storage type.
-/// `worst` judges each element by itself, so that one wrong element shows among millions: its distance in units of what
-/// rounding may do to it, e.g. for a sum of products u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of the type that
-/// results are stored in. Integers must be equal.
+/// `worst` is over single elements, so that one wrong element shows among millions: the distance in units of what
+/// rounding may do to the element. For a sum of products that is u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of
+/// the type that results are stored in. Integers must be equal.
 struct KernelCaseCheck {
-  double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over what was looked at, for the record
-  double worst = 0;       ///< over the elements that were looked at; right up to 1
+  double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
+  double worst = 0;       ///< over the checked elements; right up to 1
   double zero_share = 0;  ///< of the result; many zeros: the data was not what it should be
   bool right() const { return worst <= 1; }  // false for NaN
 };
@@ -34,15 +34,15 @@ class KernelCase {
   virtual ~KernelCase() = default;
   /// One call on operand set `set` of KernelCaseOptions::sets.
   virtual void run(std::size_t set) = 0;
-  /// Runs set 0 and looks at the result: all of it, or for big problems enough rows, planes or steps that the reference
-  /// takes no more than about `flops_at_most`. `inject_error`: one element that is looked at is made wrong first, by
-  /// half of a usual element's size (test hook).
+  /// Runs set 0 and checks the result: all of it, or for big problems enough rows, planes or steps that the reference
+  /// takes no more than about `flops_at_most`. `inject_error`: one checked element is made wrong first, by half of a
+  /// usual element's size (test hook).
   virtual KernelCaseCheck check(double flops_at_most, bool inject_error) = 0;
-  /// The library's own word for what it chose: "onednn brgemm:avx512_core".
+  /// What the library says it chose: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
 };
 
-/// What can be done. `refusal`: why a problem of this operation and precision cannot be had here; empty: it can.
+/// One row of the registry. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.
 /// `resident_bytes`: of one operand set.
 struct KernelCaseInfo {
   std::string_view backend, source;

@@ -63,8 +63,8 @@ class LnsCase final : public KernelCase {
     return out;
   }
 
-  /// Sums in the system have one right answer, bit for bit: the scalar type's, in the order of k. Linear ones are held
-  /// against float64, and may be off by what the storage and fp32 sums round.
+  /// Logarithmic sums have one right answer, bit for bit: the scalar type's, in the order of k. Linear ones are
+  /// compared with float64, and may be off by the roundings of storage and fp32 sums.
   void add_element(const Operands& x, std::size_t i, std::size_t j, ElementCheck& element_check) const {
     Lns16 sum;
     ReferenceSum exact;
@@ -77,7 +77,7 @@ class LnsCase final : public KernelCase {
     const Lns16 found = x.c[i * s_.n + j];
     const double result = lns_.decode(found);
     if (sum_ == LnsSum::logarithmic) {
-      // The error for the record is to float64; right is the one right word and nothing else.
+      // The error for the record is against float64; only the scalar type's word is right.
       return element_check.add(result, exact.value, found == sum ? std::numeric_limits<double>::infinity() : 0);
     }
     // Neighbours are a factor of 2^(1/256) apart, so rounding is by up to half of that.

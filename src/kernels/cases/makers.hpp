@@ -1,4 +1,4 @@
-// The makers behind trials(): one group for each file trial_*.cpp. Users call make_kernel_case.
+// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case.
 #pragma once
 #include "kernels/cases/kernel_case.hpp"
 

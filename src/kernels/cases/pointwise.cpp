@@ -17,10 +17,10 @@ namespace {
 
 constexpr float step = 1e-3F;
 constexpr MomentumParameters momentum_rule{.step = step, .mu = 0.9F, .nesterov = false};
-// Late enough for the averages to have settled: the rate hardly changes any more.
+// Late enough for the averages to have settled, so that the rate hardly changes.
 constexpr AdamParameters adam_rule{.step = step, .update = 1000};
 
-/// How many arrays a rule has; those that it writes come first. sgd: w g; momentum: w v g; adam: w m v g;
+/// How many arrays an optimizer or cell has; those that it writes come first. sgd: w g; momentum: w v g; adam: w m v g;
 /// lstm_cell: c h and the gates input, forget, candidate, output.
 struct Arrays {
   std::size_t all, written, temporary;  ///< temporary: of the unfused form
@@ -105,7 +105,7 @@ void reference(PointwiseKind kind, Set<float>& x) {
   }
 }
 
-/// What element i of each array that is written came from, in magnitude: errors are roundings of that.
+/// The magnitudes that element i of each written array was computed from: errors are roundings of these.
 std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t i) {
   const auto at = [&](std::size_t array) { return std::fabs(double{x[array][i]}); };
   if (kind == PointwiseKind::sgd) return {at(0) + step * at(1), 0, 0};

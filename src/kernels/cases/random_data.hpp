@@ -1,5 +1,4 @@
-// Much random data quickly: a table of draws, entered at random, so that each element is its own choice and costs a few
-// cycles.
+// Much random data quickly: each element is taken from a table of draws at a random place, in a few cycles.
 #pragma once
 #include <bit>
 #include <cstddef>

@@ -234,7 +234,7 @@ class RnnCase final : public KernelCase {
   onednn::RnnPrimitive made_;
   Tensor scratch_;
   std::deque<Operands> sets_;
-  std::vector<std::size_t> rows_ = {};  // that the check looks at
+  std::vector<std::size_t> rows_ = {};  // that the check compares
   std::size_t steps_ = 0;
   std::size_t elements_ = 0;  // of each gradient of weights
 };

@@ -10,17 +10,17 @@ struct Tolerance {
   double relative, usual, absolute;
 };
 
-// Forward steps are held one by one against steps from the same state, so only a lstm's c carries errors on, and
-// forgets them as its gate forgets c. Backward errors go on as gradients do, through products with weights and
-// derivatives that on the whole shrink them. Hence eight times what one step's sum of 2·hidden products may be off by
-// in fp32: 16 roundings for the nonlinearities, 4·√(2·hidden) for the sum. Seen: up to a sixth of it.
+// Forward steps are checked one by one, each from the same state as the reference's. So only a lstm's c carries errors
+// on, and loses them as its gate forgets c. Backward errors propagate as gradients do, through products with weights
+// and derivatives that on the whole shrink them. Hence eight times what one step's sum of 2·hidden products may be off
+// by in fp32: 16 roundings for the nonlinearities, 4·√(2·hidden) for the sum. Seen: up to a sixth of it.
 //
 // bf16: the reference rounds where oneDNN does: states and r·h, backward also gates and the gradients of their sums. A
-// number next to a tie may go to the other side. Forward that is the result's own rounding and a little of the usual
-// size; backward a unit in each of up to four factors, of the element or of the sum that it is part of. Seen: up to a
-// quarter of it.
+// number next to a tie may be rounded to either side. Forward that allows the result's own rounding and a little of the
+// usual size; backward a unit in each of up to four factors, of the element or of the sum that it is part of. Seen: up
+// to a quarter of it.
 //
-// int8: one quantum, half for the rounding of the result, half for a state that stood next to a tie.
+// int8: one quantum, half for the rounding of the result, half for a state next to a tie.
 Tolerance tolerance(const Problem& p) {
   const double products = 2 * static_cast<double>(std::get<RnnShape>(p.shape).hidden);
   const double sums = 8 * 0x1p-24 * (16 + 4 * std::sqrt(products));

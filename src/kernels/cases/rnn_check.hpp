@@ -7,18 +7,18 @@
 
 namespace gradmeter::kernels {
 
-/// u8 stands for (u8 − 128)·quantum: a power of two, so that every value is a float as it is.
+/// u8 means (u8 − 128)·quantum: a power of two, so that every value is exact as a float.
 inline constexpr float rnn_quantum = 0x1p-7F;
 
-/// Numbers that were looked at, of one tensor.
+/// The checked numbers of one tensor.
 struct ComparedTensor {
   std::vector<double> result, reference;
   double usual() const;  ///< root mean square of the reference; 1 where all of it is zero
 };
 
-/// Half its tensor's usual size is added to the element in the middle of all.
+/// Adds half its tensor's usual size to the middle one of all elements.
 void corrupt_one(std::span<ComparedTensor>);
-/// Elements that the reference has as exact zeros (behind a relu) are judged, not counted as suspicious zeros.
+/// Elements that the reference has as exact zeros (behind a relu) are checked, not counted as suspicious zeros.
 KernelCaseCheck checked_elements(std::span<const ComparedTensor>, const Problem&);
 
 }  // namespace gradmeter::kernels

@@ -47,15 +47,15 @@ struct Codes {
   }
 };
 
-/// How codes are moved for a tile that checks nothing. Zeros alone sum up to `reach` at most, and a number is so far
-/// above that that they leave it as it is.
+/// How codes are moved for a tile without checks. Sums of zeros alone stay below `reach`, and numbers are so far above
+/// it that such sums leave them unchanged.
 struct Window {
   std::int32_t shift;         ///< of a product's code
   std::int32_t least_number;  ///< codes below it are sums of zeros
   std::int32_t most_a;
   LnsChecks checks;
 
-  /// Checks are left in when a product or a sum might leave the range, or the numbers spread too widely.
+  /// Checks stay on when a product or a sum might leave the range, or the numbers spread too widely.
   static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
     const LnsTables& t = lns.tables();
     // An equal term adds an octave; a sum stops to grow when it is `entries` above its terms.

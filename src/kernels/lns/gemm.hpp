@@ -15,14 +15,14 @@ namespace gradmeter::kernels {
 /// the library, as a Gemm's do.
 enum class LnsSum { logarithmic, linear };
 
-/// A problem made ready. Not for several threads at once: it owns the packed operands.
+/// A prepared problem. Not for several threads at once: it owns the packed operands.
 class LnsGemm {
  public:
   virtual ~LnsGemm() = default;
   /// Shape:  a [m × k], b [k × n] (or as the problem transposes them), c [m × n]; row-major.
   /// Errors: std::invalid_argument when a length differs.
   virtual void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) = 0;
-  /// What does the work: "lns f8 exact, AVX3_DL"; "lns f8 linear, onednn brg:avx512_core".
+  /// The implementation: "lns f8 exact, AVX3_DL"; "lns f8 linear, onednn brg:avx512_core".
   virtual std::string implementation() const = 0;
 };
 

@@ -1,5 +1,4 @@
-// G+ and G− in a form that vector registers hold whole: 64 short arcs and the 256 entries where G− is too steep for
-// one.
+// G+ and G− in a form that fits vector registers: 64 short arcs, and the 256 entries where G− is too steep for an arc.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -20,7 +19,7 @@ struct LnsKnots {
   static constexpr int value_bits = 6;
   /// [0, arcs) for equal signs (G+), then for opposite ones (G−).
   std::array<std::int16_t, 2 * arcs> value{}, slope{}, curve{};
-  /// G−(d) itself; what stands at 0 means nothing.
+  /// G−(d) itself; the value at 0 has no meaning.
   std::array<std::int16_t, near_count> near{};
   std::uint32_t entries = 0;  ///< G is 0 from here on
 
@@ -29,8 +28,8 @@ struct LnsKnots {
 };
 
 /// Lines: through the ends of the arc, moved by half their largest distance from the curve.
-/// Parabolas: searched until every entry is G rounded to nearest. A parabola is within 0.06 of G here, and of all that
-/// lie so close the few entries near a tie need one that passes on the right side of them.
+/// Parabolas: searched until every entry is G rounded to nearest. Many parabolas lie within 0.06 of G, but the few
+/// entries near a tie need one that passes on the right side of them.
 /// Errors: std::logic_error when the search finds none, which a test excludes for each F.
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
 

@@ -2,7 +2,7 @@
 // integer addition and a sum is a look-up.
 // Word:   bit 15 sign; bits 14…0 the code e: 0 is zero (always +0), else the number is ±2^((e − 2^14) / 2^F).
 // Range:  2^±64 with F = 8 fraction bits, 2^±128 with 7, 2^±256 with 6; neighbours differ by 2^(1/2^F): 0.27 % with 8.
-// There is no NaN and no infinity: what is too large saturates, what is too small becomes zero, and both are counted.
+// There is no NaN and no infinity: too large numbers saturate, too small ones become zero, and both are counted.
 // Source: Coleman et al., "Arithmetic on the European logarithmic microprocessor", IEEE Trans. Computers 49(7), 2000,
 // for the system; word and rounding are our own.
 #pragma once
@@ -84,7 +84,7 @@ class Lns {
   const LnsTables* tables_;
 };
 
-/// A sum that remembers what rounding took from it, in one more word: w + c stands for the value.
+/// A compensated sum: one more word keeps what rounding took, so that w + c is the value.
 /// y = change − c; t = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
 /// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 struct LnsKahan {
@@ -92,8 +92,8 @@ struct LnsKahan {
   void add(const Lns& lns, Lns16 change, LnsEvents* events = nullptr);
 };
 
-/// Whole buffers, from and to fp32, with `encode`'s and `decode`'s results (decode rounded to fp32, and saturated where
-/// fp32 ends before the number system: with 6 fraction bits).
+/// Whole buffers, from and to fp32, with the results of `encode` and `decode` (decode rounded to fp32; with 6 fraction
+/// bits also saturated, where fp32's range ends first).
 /// Shape:  equal lengths. Cost: O(n), and no logarithm is taken.
 /// Errors: std::invalid_argument when lengths differ.
 void lns_encode(const Lns&, std::span<const float> values, std::span<Lns16> words, LnsEvents* events = nullptr);

@@ -1,4 +1,4 @@
-// Sums in a logarithmic number system are table look-ups: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y.
+// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -20,7 +20,7 @@ class LnsTables {
   LnsAddition kind() const { return kind_; }
   /// From this d on both are zero: 2440 with 8 fraction bits, 1092 with 7, 483 with 6.
   std::uint32_t entries() const { return knots_.entries; }
-  /// G−(0) is minus infinity; the entry is 0 and who adds two opposite numbers writes zero instead.
+  /// G−(0) is minus infinity; the entry is 0, and a caller that adds two opposite numbers must write zero itself.
   std::int32_t g(std::uint32_t d, bool opposite) const {
     return doubled_[2 * (d < entries() ? d : entries()) + (opposite ? 1 : 0)] / 2;
   }

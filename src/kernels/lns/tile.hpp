@@ -1,11 +1,11 @@
 // The inner loop of a matrix product in the logarithmic number system, for lns_gemm.cpp alone.
 //
-// Inside, a word is turned by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned word,
-// and twice the distance of the codes a plain difference.
-// LnsChecks::none: the codes of B are moved up by a constant and those of A replaced by how much they lie below the
-// largest one, so that a product is one saturating subtraction that takes a zero in either factor to 0. It is right
-// where no code leaves the range and nothing made of zeros alone comes within the tables' reach of a number: who packs
-// plans for it. LnsChecks::all does without the plan: zeros, underflow and saturation as `Lns` has them.
+// Inside, a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned word,
+// and the difference of two words is twice that of the codes.
+// LnsChecks::none: the codes of B are raised by a constant, and those of A replaced by their distance below the largest
+// one. A product is then one saturating subtraction, which gives 0 for a zero in either factor. It is right only where
+// no code leaves the range and no sum of zeros comes within the tables' reach of a number: the packing plans for it.
+// LnsChecks::all needs no plan: zeros, underflow and saturation as `Lns` has them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// CSV with a head line of names, comments (#) and quoted values; what is wrong is said with line and column.
+// CSV with a head line of names, comments (#) and quoted values; errors name line and column.
 #pragma once
 #include <functional>
 #include <map>
@@ -47,7 +47,7 @@ class CsvRow {
 };
 
 /// Calls `head` with the names, then `row` with each row and its line number, from 1. Comments and empty lines are
-/// passed over. A row whose reading throws CsvFault is left out: gives all faults, "file.csv:3:7: what".
+/// skipped. A row whose reading throws CsvFault is left out. Returns all faults, "file.csv:3:7: what".
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row);

@@ -23,7 +23,7 @@ struct PointwiseCost {
 };
 /// Fused: each array once. Unfused: each operation reads its operands (one that it takes twice once) and writes its
 /// result. A division, a root and an exponential count as one operation, a change of sign as none; a sigmoid has 3
-/// (exponential, sum, quotient) and a tanh 4, each in one pass. trial_pointwise.cpp has the operations.
+/// (exponential, sum, quotient) and a tanh 4, each in one pass. cases/pointwise.cpp has the operations.
 PointwiseCost cost_of(const PointwiseShape& p) {
   switch (p.kind) {
     case PointwiseKind::sgd:

@@ -13,8 +13,8 @@ namespace gradmeter::kernels {
 
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
-/// What is multiplied and what sums are kept in. lns16: the logarithmic number system, sums in it as well;
-/// lns16_linear: stored in it, decoded and summed in fp32.
+/// The type of operands and of sums. lns16: the logarithmic number system, for sums too; lns16_linear: stored in it,
+/// decoded and summed in fp32.
 enum class Precision : std::uint8_t { fp32, bf16, int8, lns16, lns16_linear };
 
 std::string_view name(KernelKind);

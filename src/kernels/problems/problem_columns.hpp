@@ -1,4 +1,4 @@
-// Which columns of a CSV file make a shape: lists of problems and published results share them.
+// Which columns of a CSV file define a shape: for lists of problems and for published results.
 #pragma once
 #include <string>
 #include <vector>

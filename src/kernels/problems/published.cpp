@@ -81,7 +81,7 @@ void each_entry(const std::function<void(const Entry&)>& take) {
 
 std::string key(const Problem& p) {
   ProblemShape shape = p.shape;
-  if (auto* gemm = std::get_if<GemmShape>(&shape)) gemm->packed = false;  // theirs were theirs to lay out
+  if (auto* gemm = std::get_if<GemmShape>(&shape)) gemm->packed = false;  // their library was free to choose the layout
   return fmt::format("{} {}", problem_text(shape), name(p.pass));
 }
 

@@ -1,4 +1,4 @@
-// Times that DeepBench's authors published, for the same problems on machines of their time: to hold beside ours.
+// Times that DeepBench's authors published for the same problems on machines of their time, for comparison.
 #pragma once
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-// The all-reduce of gloo: ranks as numbers in a base, one exchange for each digit.
+// The all-reduce of gloo: ranks are numbers in some base, and there is one exchange for each digit.
 #pragma once
 #include "allreduce/request.hpp"
 

@@ -1,5 +1,5 @@
-// Binomial trees: a reduction that halves the ranks which still hold a part in every round, and a broadcast that
-// doubles those which have the answer.
+// Binomial trees: in every round, a reduction halves the ranks that still hold a part, and a broadcast doubles those
+// that have the answer.
 #pragma once
 #include "allreduce/request.hpp"
 
@@ -11,7 +11,7 @@ namespace gradmeter::allreduce {
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
 /// Any p; rank 0 ends with the finished sum. One block. In rank order: each sum is of neighbouring ranges of ranks.
-/// A part of other schedules: no goal is reached by it alone.
+/// A part of other schedules: alone it completes no collective.
 /// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 

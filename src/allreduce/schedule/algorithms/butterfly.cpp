@@ -13,8 +13,8 @@ u32 power(u32 base, u32 exponent) {
   return x;
 }
 
-/// Those that differ from `rank` in the digit worth `distance`: the i-th that it sends to, the i-th that sends to it.
-/// Every rank begins with its own successor, so that no receiver is everybody's first.
+/// The peers that differ from `rank` in the digit worth `distance`: the i-th that it sends to, the i-th that sends to
+/// it. Every rank begins with its own successor, so that the first messages go to different ranks.
 struct DigitPeers {
   u32 base, distance, rank;
   u32 digit() const { return rank / distance % base; }

@@ -1,5 +1,5 @@
-// The exchange in levels behind rabenseifner, bcube and direct: ranks as numbers of `levels` digits in a base; on each
-// level those that differ in one digit exchange, all with all.
+// The exchange in levels behind rabenseifner, bcube and direct. Ranks are numbers of `levels` digits in a base; on each
+// level, ranks that differ in one digit exchange all with all.
 #pragma once
 #include "allreduce/schedule/schedule.hpp"
 

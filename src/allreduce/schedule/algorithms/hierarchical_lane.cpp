@@ -9,7 +9,7 @@ using u32 = std::uint32_t;
 
 SchedulePtr ring_grid(u32 ranks, u32 width) {
   const u32 height = ranks / width;
-  // Place i of a row is responsible for blocks i·height … in all rows: the window of its column.
+  // Place i of a row owns blocks i·height … in all rows: the window of its column.
   auto in_rows = [&](SchedulePtr s, bool finishes) {
     return embed(std::move(s), {ranks, ranks, grid_rows(width), {.width = height, .stride = 0}, finishes});
   };

@@ -1,5 +1,5 @@
-// Every rank of a node has a lane of its own between the nodes: reduce-scatter inside, all-reduce of n/g between,
-// all-gather inside.
+// Lane decomposition, in which every rank of a node sends between nodes: reduce-scatter inside, all-reduce of n/g
+// between, all-gather inside.
 #pragma once
 #include "allreduce/request.hpp"
 

@@ -1,4 +1,4 @@
-// The first rank of each node speaks for it: reduction to it, a ring between these leaders, broadcast inside.
+// Each node's first rank is its leader: reduction to the leader, a ring between leaders, broadcast inside.
 #pragma once
 #include "allreduce/request.hpp"
 

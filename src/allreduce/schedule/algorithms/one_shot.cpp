@@ -11,7 +11,7 @@ class OneShot final : public FixedSchedule {
   bool finishes_everywhere() const override { return true; }
   void steps(u32, u32 rank, Steps& out) const override {
     const u32 p = ranks();
-    // Every rank begins with its own successor, so that no receiver is everybody's first.
+    // Every rank begins with its own successor, so that the first messages go to different ranks.
     for (u32 i = 1; i < p; ++i) out.push_back({StepKind::send, (rank + i) % p, {0, 1}});
     for (u32 i = 1; i < p; ++i) out.push_back({StepKind::recv_reduce, (rank + p - i) % p, {0, 1}});
     out.push_back({StepKind::finish, rank, {0, 1}});

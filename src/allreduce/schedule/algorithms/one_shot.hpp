@@ -1,5 +1,5 @@
-// One shot: everybody sends the whole buffer to everybody, who add all of them up. One round, whatever the ranks: the
-// fewest latencies there can be, for the most bytes. With a codec, each contribution is encoded once and no sum ever.
+// One shot: every rank sends its whole buffer to every other, and each adds all of them up. One round, whatever the
+// ranks: the least latency, the most bytes. With a codec, contributions are encoded once and sums never.
 // Source: as "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local sum).
 #pragma once
 #include "allreduce/request.hpp"

@@ -1,4 +1,4 @@
-// All-to-all by pairs that swap: at any time a rank talks with one other.
+// All-to-all by swaps between pairs: a rank exchanges with one other at a time.
 #pragma once
 #include "allreduce/request.hpp"
 

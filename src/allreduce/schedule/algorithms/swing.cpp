@@ -10,11 +10,11 @@ namespace {
 
 using u32 = std::uint32_t;
 
-/// Round s leads from an even rank to rho(s) further, from an odd one to rho(s) before; so rounds s and s+1 together
-/// lead from e to e + rho(s) - rho(s+1), and rho(s+1) - rho(s) = (-2)^(s+1). Whom the rounds s, s+1 … reach from an
-/// even rank e are therefore the even ranks e + k·2^(s+1) and the odd ranks e + rho(s) + k·2^(s+1): one set for all its
-/// members. An even rank's set is known by the lowest s bits of e/2, so block numbers have these bits on top, the
-/// lowest first; an odd rank comes right after the even rank that it meets in the last round.
+/// In round s an even rank sends to the rank rho(s) after it, an odd one to the rank rho(s) before it. So rounds s and
+/// s+1 together lead from e to e + rho(s) - rho(s+1), and rho(s+1) - rho(s) = (-2)^(s+1). Rounds s, s+1 … therefore
+/// reach, from an even rank e, the even ranks e + k·2^(s+1) and the odd ranks e + rho(s) + k·2^(s+1): one set for all
+/// its members. The lowest s bits of e/2 identify an even rank's set, so block numbers have these bits on top, the
+/// lowest first. An odd rank comes right after the even rank that it exchanges with in the last round.
 class SwingRing {
  public:
   explicit SwingRing(u32 p) : p_(p), levels_(static_cast<u32>(std::countr_zero(p))) {}

@@ -1,4 +1,4 @@
-// Swing: recursive halving whose partners lie to the left and right in turn, near each other on a ring or torus.
+// Swing: recursive halving whose partners lie left and right in turn, near each other on a ring or torus.
 #pragma once
 #include "allreduce/request.hpp"
 
