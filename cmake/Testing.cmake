@@ -1,6 +1,5 @@
-# gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [TAKING_TURNS ...]):
+# gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...]):
 # GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake.
-# TAKING_TURNS: long cases whose ranks never run at once (virtual time), where the thread sanitizer has nothing to see.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
 # program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS).
 find_package(GTest REQUIRED)
@@ -36,7 +35,7 @@ add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 
 function(gradmeter_test MODULE)
-  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE;TAKING_TURNS" ${ARGN})
+  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -54,7 +53,7 @@ function(gradmeter_test MODULE)
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   if(GRADMETER_SANITIZE)
-    gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}" "${T_TAKING_TURNS}")
+    gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}")
     return()
   endif()
   gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
@@ -62,13 +61,12 @@ function(gradmeter_test MODULE)
 endfunction()
 
 # Under a sanitizer a quarter of the cases runs in one process: each of 2,500 would pay for a start of its own.
-function(gradmeter_add_shards PROGRAM LABELS TAKING_TURNS)
+function(gradmeter_add_shards PROGRAM LABELS)
   # The thread sanitizer does not know how OpenMP's threads wait for each other (GCC's libgomp uses futexes of its own)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.
   set(environment GTEST_TOTAL_SHARDS=4)
   if(GRADMETER_SANITIZE STREQUAL "thread")
-    list(JOIN TAKING_TURNS ":" turns)
-    list(APPEND environment OMP_NUM_THREADS=1 "GTEST_FILTER=-${turns}")
+    list(APPEND environment OMP_NUM_THREADS=1)
   endif()
   foreach(shard RANGE 3)
     add_test(NAME ${PROGRAM}.${shard} COMMAND ${PROGRAM} --gtest_brief=1)

@@ -151,15 +151,15 @@ class Truth:
                          self.run(*base, ranks=2, env=env), 4)
 
     def wrong_collectives(self):
-        goals = ("allreduce",) if self.quick else ("allreduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+        kinds = ("allreduce",) if self.quick else ("allreduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
                                                    "sendrecv")
-        for goal in goals:
-            base = ("allreduce", "--collective", goal, "--algorithm", "ring" if goal == "allreduce" else "all", "-b",
+        for kind in kinds:
+            base = ("allreduce", "--collective", kind, "--algorithm", "ring" if kind == "allreduce" else "all", "-b",
                     "64K", "-e", "64K", "--time-budget", "4s")
-            self.judge_wrong(f"wrong data, {goal}", "nothing", self.run(*base, ranks=2), 0)
+            self.judge_wrong(f"wrong data, {kind}", "nothing", self.run(*base, ranks=2), 0)
             for call in (1,) if self.quick else (1, 5, 1000):
                 flip = f"flip:call={call},rank=0"
-                self.judge_wrong(f"wrong data, {goal}", f"--inject {flip}",
+                self.judge_wrong(f"wrong data, {kind}", f"--inject {flip}",
                                  self.run(*base, "--inject", flip, ranks=2), 4)
         if not self.quick:
             env = {**self.preload("wrong_sum"), "WRONG_FROM": "300", "WRONG_TO": "3000"}

@@ -1,4 +1,4 @@
-// Input is judged once, all ranks hear the verdict, and one line is printed, before any of them works.
+// Input is checked once, before any rank works: all ranks get the result, and one line is printed.
 #pragma once
 #include <functional>
 #include <string>

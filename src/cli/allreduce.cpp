@@ -24,7 +24,7 @@
 namespace gradmeter::cli {
 namespace {
 
-/// Without ranks the plan can only suppose one node, unless nodes are faked.
+/// Without ranks the plan can only assume one node, unless nodes are faked.
 bench::NodeMap planned_nodes(const std::vector<int>& fake, int world) {
   if (fake.empty()) return {.node_of = std::vector<int>(static_cast<std::size_t>(world), 0)};
   return {.node_of = fake, .fake = true};

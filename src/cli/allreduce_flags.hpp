@@ -8,7 +8,7 @@
 namespace gradmeter::cli {
 
 options::options_description describe_allreduce();
-/// Everything that one look at the flags can judge; the same on every rank. `threads`: for a matrix product under the
+/// Everything that the flags alone decide; the same on every rank. `threads`: of the matrix product that overlaps the
 /// exchange. Errors: UsageError of one line.
 bench::CollectiveOptions read_collective_options(const Flags&, int ranks, int threads);
 /// By rank; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.

@@ -30,7 +30,7 @@ int end(std::size_t wrong, std::size_t total) {
   return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
 }
 
-/// Speeds, or the error of exchanges: what the two sweeps share is all but the sweep itself.
+/// Speeds, or the error of exchanges: the two sweeps share everything but the sweep itself.
 struct Experiment {
   std::size_t total = 0;
   RowPrinters printers;
@@ -96,7 +96,7 @@ int run(const Flags& f, const Invocation& invocation) {
 int run_codecs_command(const Invocation& invocation) {
   const auto description = describe_codecs();
   const Flags flags("codecs", description, invocation.arguments);
-  if (invocation.rank != 0) return 0;  // under mpirun one rank does it all
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
   if (flags.has("help")) {
     std::ostringstream text;
     text << description;

@@ -48,7 +48,7 @@ bench::WireBaseline read_baseline(const Flags& f) {
   return chosen.front();
 }
 
-/// Every one encodes; `all` leaves none out that does.
+/// Each must encode; `all` includes every codec that does.
 std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
   auto out = compression::as_timed(parse_codecs(f.text("codec")));
   for (const auto& item : split_list("--codec", f.text("codec"))) {
@@ -60,7 +60,7 @@ std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
   return out;
 }
 
-/// As people call them, or any algorithm by its name.
+/// By the usual names, or any algorithm by its own name.
 std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
   std::string names;
   for (const auto& item : split_list("--exchange", f.text("exchange"))) {
@@ -73,7 +73,7 @@ std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
   return parse_algorithms(names);
 }
 
-/// What says how speeds are measured would be passed over in silence.
+/// Refuses flags of how speeds are measured, which would have no effect.
 void refuse_beside_exchange(const Flags& f) {
   if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
   if (f.text("distribution") != "gaussian") {

@@ -1,4 +1,4 @@
-// What `gradmeter codecs` is asked for.
+// The options of `gradmeter codecs`.
 #pragma once
 #include "bench/codecs/codecs.hpp"
 #include "bench/codecs/exchange_error.hpp"
@@ -10,7 +10,7 @@ namespace gradmeter::cli {
 options::options_description describe_codecs();
 /// Errors: UsageError of one line.
 bench::CodecOptions read_codec_options(const Flags&, const runtime::HostFacts&);
-/// Of --exchange. `cores`: that the threads which play ranks share.
+/// For --exchange. `cores`: shared by the threads that are its ranks.
 bench::ExchangeErrorOptions read_exchange_options(const Flags&, const runtime::HostFacts&);
 
 }  // namespace gradmeter::cli

@@ -1,4 +1,4 @@
-// What the data is like, known before models and batches are judged against it.
+// Facts of the data, known before models and batches are checked against it.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -17,7 +17,7 @@ struct DataShape {
 DataShape read_data_shape(const std::string& directory);
 
 /// Collective: one rank of each node reads the files as its node has them.
-/// Errors: Refused on all ranks; it names the rank where only some of them find fault.
+/// Errors: Refused on all ranks; it names the rank where only some of them found an error.
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
 
 /// Errors: UsageError when the files hold fewer samples than one step takes.

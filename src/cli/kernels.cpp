@@ -1,4 +1,4 @@
-// gradmeter kernels: DeepBench's operations, and yours, on every rank at once, checked, timed, held against the
+// gradmeter kernels: DeepBench's operations, and yours, on every rank at once: checked, timed and compared with the
 // roofline.
 #include <cstdio>
 #include <sstream>
@@ -71,7 +71,7 @@ void print_head(const bench::Session& s, const bench::KernelPlacement& at) {
   std::fflush(stdout);
 }
 
-/// What rows are held against: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
+/// The line of limits: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
 void print_limits(bench::KernelLimits& limits, const std::vector<kernels::Precision>& precisions) {
   std::string text;
   for (const auto p : precisions) {
@@ -148,7 +148,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
   }
 }
 
-/// Ranks that sit out sleep until rank 0 is done, and end as it does.
+/// Ranks that take no part sleep until rank 0 is done, and end as it does.
 int among(bench::Session& session, bool solo, const std::function<int(const runtime::Communicator&)>& work) {
   const auto& world = session.world();
   if (!solo || world.size() == 1) return work(world);
@@ -178,7 +178,7 @@ int run(const Flags& f, const Invocation& invocation) {
   const int ranks = f.on("solo") ? 1 : world.size();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(ranks));
   const auto request = read_kernel_request(f, problems, ranks, threads);
-  bench::plan_kernels(request.options.factors);  // refuses what leaves nothing to do
+  bench::plan_kernels(request.options.factors);  // refuses a plan without points
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;

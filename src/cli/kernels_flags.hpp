@@ -1,4 +1,4 @@
-// What `gradmeter kernels` is asked for.
+// The options of `gradmeter kernels`.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// gradmeter list: what there is, with its source.
+// gradmeter list: the members of every registry, with their sources.
 #include <algorithm>
 #include <array>
 #include <sstream>

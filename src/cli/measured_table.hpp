@@ -1,4 +1,4 @@
-// What a sweep has measured as a table for --algorithm auto:table=FILE.
+// Writes what a sweep has measured as a table for --algorithm auto:table=FILE.
 #pragma once
 #include <span>
 #include <string>

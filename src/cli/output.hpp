@@ -1,4 +1,4 @@
-// The result file of a run: opened, and earlier points read, on rank 0 only, with errors that all ranks hear of.
+// The result file of a run: opened, and earlier points read, on rank 0 only; all ranks get its errors.
 #pragma once
 #include <map>
 #include <memory>

@@ -7,7 +7,7 @@
 
 namespace gradmeter::cli {
 
-/// One point's ranks: kernels here and under the control, and what each waited for others.
+/// One point's ranks: kernels here and under the control, and each rank's waits for others.
 std::string rank_table(const core::Point&, std::span<const bench::RankTimes>);
 
 }  // namespace gradmeter::cli

@@ -1,4 +1,4 @@
-// Rows as they come for programs, tables at the end for people, and the result file beside both.
+// The output of rows: at once for programs, as tables at the end for people, and to the result file.
 #pragma once
 #include <span>
 #include <string>
@@ -16,7 +16,7 @@ void add_format_flags(options::options_description&);
 /// Errors: UsageError when both --csv and --json are given.
 Format read_format(const Flags&);
 
-/// How one experiment's points look.
+/// How one experiment's points are shown.
 struct RowPrinters {
   std::string (*tables)(std::span<const core::Point>, std::size_t width);
   std::string (*csv_header)();

@@ -1,4 +1,4 @@
-// gradmeter scale: the main job.
+// gradmeter scale: the main experiment.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -102,7 +102,7 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
 
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
 
-/// Everything that one look at the flags can judge; the same on every rank.
+/// Everything that the flags alone decide; the same on every rank.
 bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data,
                                  const bench::NodeMap& map, int cores_per_node) {
   check_only("--precision", f.text("precision"), {"fp32"});
@@ -146,7 +146,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   bench::Applies used;
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
-    // A row that says why it cannot be measured is an answer to its flags as well.
+    // A row that says why it cannot be measured is a valid result too.
     used |= p.impossible.empty() ? bench::factors_of(p) : bench::factors_of(p.strategy->info().communication);
   }
   refuse_unused("scale", f, used);
@@ -200,7 +200,7 @@ int dry_run(const Flags& f) {
   return 0;
 }
 
-/// A table without the columns' meaning is a riddle, and so is one without the machine.
+/// What the columns mean, and on which machine: a table cannot be read without both.
 void print_head(const bench::Session& s, const core::Injection& injection) {
   const auto& i = s.run_info();
   fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n{}\n", i.version, i.commit, i.ranks,

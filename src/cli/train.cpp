@@ -142,7 +142,7 @@ std::string step_text(const bench::TrainOptions& o, std::size_t batch) {
   return fmt::format("{} ({} at batch {})", static_cast<float>(size), o.step_rule.name(), batch);
 }
 
-/// What travels how, as far as it means something to the strategy.
+/// Transport, algorithm and codec, as far as they apply to the strategy.
 std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l) {
   const auto applies = bench::factors_of(c, l);
   std::string codec = applies.codec && c.codec ? " " + c.codec->label : "";
@@ -168,7 +168,7 @@ void print_head(const bench::Session& s, const bench::TrainOptions& o, const ben
   std::fflush(stdout);
 }
 
-/// What these ranks can be to each other. Errors: UsageError with the reason why they cannot train so.
+/// The roles of these ranks. Errors: UsageError with the reason why they cannot train so.
 bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
   if (const auto why = bench::refusal(o.config, {data.features, data.classes}, s.map()); !why.empty()) {
@@ -192,7 +192,7 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   }
 }
 
-/// What all ranks sent, and what servers saw.
+/// What all ranks sent, and what servers counted.
 void print_exchange(const bench::TrainingTotals& t) {
   if (t.bytes_known && t.bytes_sent > 0) {
     const std::string most = core::to_text(core::Bytes{t.forecast.bytes / t.steps});

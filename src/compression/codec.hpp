@@ -1,5 +1,5 @@
-// The face of the room: a codec turns a span of fp32 into bytes for the wire, and back. It keeps no state; what needs
-// state, shapes or collectives of its own stands above it (allreduce/compressed).
+// The module's interface: a codec encodes a span of fp32 as bytes for the wire, and decodes them. It keeps no state.
+// State, shapes and collectives are handled by the modules above (allreduce/compressed).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace gradmeter::compression {
 
-/// What random rounding is drawn from: never a clock, so that codes depend neither on threads nor on the instruction
-/// set, and ranks are not correlated.
+/// The key of random rounding. It has no clock, so codes depend neither on threads nor on the instruction set, and
+/// ranks are not correlated.
 struct Draw {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t tensor = 0, rank = 0, phase = 0;
   std::uint64_t first = 0;  ///< place in its tensor of the span's first element: element i draws number first + i
 
-  /// Of everything but `first`, well mixed: two draws that differ in anything have unrelated keys.
+  /// A hash of everything but `first`: two draws that differ in anything have unrelated keys.
   std::uint64_t key() const;
 };
 
@@ -32,7 +32,7 @@ constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
   return padded(4 * (n / bucket + (n % bucket != 0)));
 }
 
-/// How a wire is laid out whose scales come first, one a bucket, and then the codes.
+/// The layout of a wire with one scale a bucket first, and then the codes.
 struct WireLayout {
   std::size_t bucket = 512;     ///< elements that share a scale
   std::size_t bits = 8;         ///< of a code
@@ -43,7 +43,7 @@ struct WireLayout {
   std::size_t wire(std::size_t n) const { return scales(n) + code_bytes(n, bits); }     ///< bytes
 };
 
-/// Of a codec whose spans must not be cut: what it sends depends on all elements of a tensor together.
+/// The grain of a codec whose spans must not be cut: what it sends depends on all elements of a tensor together.
 inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::max();
 
 /// On the wire: no header, little-endian; all scales first (fp32, padded to 16 bytes), then the codes, element i at
@@ -61,7 +61,7 @@ class Codec {
   virtual std::size_t grain() const = 0;
   /// Of n elements: exact, a pure function of n; the most where `variable` [bytes].
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
-  /// Where scales and codes lie, so that a part of a wire can be worked on by itself; empty where parts mean nothing.
+  /// Where scales and codes are, so that a part of a wire can be processed by itself; empty where that is impossible.
   virtual std::optional<WireLayout> layout() const { return std::nullopt; }
   /// The size depends on the data: the length must be sent ahead.
   virtual bool variable() const { return false; }
@@ -77,9 +77,9 @@ class Codec {
   std::string name_;
 };
 
-/// What an encoding lost goes into the next one: p = x + residual is encoded, residual = p - decoded.
-/// `scratch` [x.size()]. residual [x.size()] must not overlap the others. A residual that is not finite starts anew at
-/// 0, so that one bad gradient does not spoil all that follow. Returns the bytes written.
+/// Error feedback: what one encoding loses goes into the next. p = x + residual is encoded, residual = p - decoded.
+/// `scratch` [x.size()]. residual [x.size()] must not overlap the others. A residual that is not finite restarts at 0,
+/// so that one bad gradient does not spoil all that follow. Returns the bytes written.
 /// Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019.
 std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::span<float> residual,
                                  std::span<float> scratch, std::byte* wire, const Draw&);

@@ -1,4 +1,4 @@
-// A recorded gradient: what training really had in its buffer before an exchange, to try codecs on.
+// A recorded gradient: a buffer of real training before an exchange, to test codecs on.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,7 +26,7 @@ struct RecordedGradient {
 /// The file: "GMGRAD1\n"; one line of JSON {"model", "step", "elements", "tensors": [{"name", "shape", "offset",
 /// "count"}]}, tensors ascending and apart; then all `elements` values as fp32, little-endian, those between tensors
 /// (padding) too.
-/// `values` of the head are left aside, `values` are written. `replace`: an existing file goes.
+/// The head's `values` are ignored, `values` are written. `replace`: an existing file is replaced.
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);

@@ -1,4 +1,4 @@
-// Gradients to try codecs on: drawn ones of known distribution, and recorded ones.
+// Gradients to test codecs on: drawn ones of known distribution, and recorded ones.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-// What the error of a codec must be, worked out from the numbers that it is given: to hold beside what it is.
+// The expected error of a codec, computed from its input: to compare with the measured one.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct ExpectedError {
 /// al., NIPS 2017 (TernGrad); Horváth et al., 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
 
-/// What of x arrives where it is decoded, but for an error that is drawn or is within the format's rounding.
+/// What of x arrives at the decoder, apart from an error that is drawn or is within the format's rounding.
 enum class Arrives : std::uint8_t {
   all,        ///< x itself: on average over the draws, or rounded to the nearest number of a format
   encoded,    ///< what any encoding of x decodes to: nothing is drawn

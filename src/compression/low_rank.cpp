@@ -13,7 +13,7 @@ namespace gradmeter::compression {
 namespace {
 
 constexpr std::size_t most_rank = 1024;
-/// Below this share of its length, a column is what rounding in fp32 left of a dependent one.
+/// Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
 constexpr double dependent = 1e-5;
 
 /// Column j of P, [rows x rank] by rows.
@@ -65,7 +65,7 @@ void orthonormalise(const Matrix& m, std::size_t rank, std::span<float> p) {
     const Column column{p.data() + j, m.rows, rank};
     const double before = std::sqrt(product(column, column));
     for (const int pass : {1, 2}) {
-      (void)pass;  // what rounding left of the earlier columns goes in the second
+      (void)pass;  // the second pass removes what rounding left of the earlier columns
       for (std::size_t e = 0; e < j; ++e) {
         const Column earlier{p.data() + e, m.rows, rank};
         take_away(column, product(column, earlier), earlier);

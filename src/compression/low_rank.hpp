@@ -1,6 +1,6 @@
 // PowerSGD's arithmetic: a gradient as a matrix, and two thin factors of it that ranks can add up. One step is
 //   multiply; all-reduce P; orthonormalise; multiply_transposed; all-reduce Q; reconstruct
-// with Q kept for the next step, and feedback around it. The collectives stand above (allreduce/compressed).
+// with Q kept for the next step, and error feedback around it. The collectives are in allreduce/compressed.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace gradmeter::compression {
 
-/// A matrix by rows, as many as it takes for `count` elements: the last row may be short, and what it lacks is 0 that
-/// nobody stores. P is [rows x rank] by rows. Q is [columns x rank] held transposed: each of its rank columns lies
-/// together, `columns` numbers long.
+/// A matrix by rows, as many as `count` elements need: the last row may be short, and its missing elements are 0 and
+/// not stored. P is [rows x rank] by rows. Q is [columns x rank] stored transposed: each of its rank columns is
+/// contiguous, `columns` numbers long.
 struct Matrix {
   std::size_t rows = 0, columns = 0, count = 0;
   std::size_t p_size(std::size_t rank) const { return rows * rank; }
   std::size_t q_size(std::size_t rank) const { return columns * rank; }
 };
-/// Of a tensor without a shape: as nearly square as can be, ceil(sqrt(count)) columns, which makes the factors
+/// For a tensor without a shape: as nearly square as possible, ceil(sqrt(count)) columns, which makes the factors
 /// smallest.
 Matrix square_matrix(std::size_t count);
 
-/// Whether the factors are at most half of the tensor: 2·rank·(m + n) <= m·n. Others go dense.
+/// Are the factors at most half of the tensor: 2·rank·(m + n) <= m·n? Others go dense.
 bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank);
-/// Empty, or why this matrix cannot have so high a rank and what it may have.
+/// Why this matrix cannot have so high a rank, and what it may have; empty: it can.
 std::string low_rank_refusal(const Matrix&, std::size_t rank);
 
 /// Q for the first step: independent standard normal numbers, a function of (seed, tensor) alone; as in the paper not

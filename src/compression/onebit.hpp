@@ -1,4 +1,4 @@
-// One bit an element: its sign. What is lost goes into the next gradient (error feedback), without which it is biased.
+// One bit an element: its sign. The codec is biased, so error feedback adds what is lost to the next gradient.
 #pragma once
 #include <memory>
 

@@ -17,8 +17,8 @@ std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 
-/// Does random rounding lose more of a Gaussian bucket than there is of it? The mean loss of an element of variance 1
-/// is step·E|x| - 1 where one step, N/s, spans nearly all of them.
+/// Does random rounding lose more of a Gaussian bucket than its energy? The mean loss of an element of variance 1 is
+/// step·E|x| - 1 where one step, N/s, spans nearly all of them.
 bool qsgd_expands(const core::ParsedName&);
 
 }  // namespace gradmeter::compression

@@ -1,4 +1,4 @@
-// QSGD as in its paper: the bucket's L2 norm, so that most codes are zero, and a code that is short for these.
+// QSGD as in its paper: the bucket's L2 norm, with which most codes are zero, and a code that is short for zeros.
 #pragma once
 #include <memory>
 

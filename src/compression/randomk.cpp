@@ -27,7 +27,7 @@ void RandomK::draw_places(const Draw& draw, std::size_t n, std::span<std::uint32
   if (k == n) return std::iota(places.begin(), places.end(), 0u);
   const std::uint64_t key = Draw{.seed = draw.seed, .step = draw.step, .tensor = draw.tensor}.key();
   const std::uint64_t turn = below(detail::mixed(key), n);
-  // Piece j is [j·n/k, (j+1)·n/k); turned, pieces from some on begin anew at 0: those come first.
+  // Piece j is [j·n/k, (j+1)·n/k). After the rotation, later pieces wrap to 0: those come first.
   const auto place_of = [&](std::uint64_t j) {
     const std::uint64_t begin = j * n / k, end = (j + 1) * n / k;
     const std::uint64_t place = begin + below(detail::mixed(key ^ detail::mixed(j)), end - begin) + turn;

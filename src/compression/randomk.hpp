@@ -1,4 +1,4 @@
-// Elements at places that all ranks draw alike: only values travel, and values of one place are summed on their way.
+// Elements at places that all ranks draw alike: only values travel, and values of one place can be summed on their way.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace gradmeter::compression {
 
-/// k = ceil(density·n) places: [0, n), turned round by a random offset, is cut into k pieces as equal as can be, and
-/// one place is drawn from each. So every element is sent with probability k/n exactly, no two places are alike, and
-/// they come out in order with no table. A place is a function of (seed, step, tensor, n) alone. Decoded: `scale=off`,
-/// the values as they are: E[C] = (k/n)·x, and |C-x|^2 has mean (1 - k/n)|x|^2; error feedback
-///          brings back the rest. `scale=on`, the values times n/k: unbiased, |C-x|^2 has mean (n/k - 1)|x|^2; refused
-///          together with feedback, whose residual would grow by n/k - 1 a step.
+/// k = ceil(density·n) places: [0, n), rotated by a random offset, is cut into k pieces as equal as possible, and one
+/// place is drawn from each. So every element is sent with probability k/n exactly, all places differ, and they come
+/// out in order with no table. A place is a function of (seed, step, tensor, n) alone. Decoded: `scale=off`, the values
+/// as they are: E[C] = (k/n)·x, and |C-x|^2 has mean (1 - k/n)|x|^2; error feedback brings back the rest. `scale=on`,
+/// the values times n/k: unbiased, |C-x|^2 has mean (n/k - 1)|x|^2; refused together with feedback, whose residual
+/// would grow by n/k - 1 a step.
 /// Cost:    O(k) for each function but `scatter`, which writes n.
 /// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (a shared seed makes it linear).
 class RandomK {
@@ -23,7 +23,7 @@ class RandomK {
   /// The parameters `density`, `scale`. Errors: UsageError.
   explicit RandomK(const core::ParsedName&);
   std::size_t kept(std::size_t n) const { return density_.of(n); }  ///< k
-  /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw do not count.
+  /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
   /// Errors: UsageError beyond 2^32 elements.
   void draw_places(const Draw&, std::size_t n, std::span<std::uint32_t> places) const;
   /// values[j] = x[places[j]], scaled where that is on.

@@ -7,7 +7,7 @@
 namespace gradmeter::compression {
 namespace {
 
-constexpr std::size_t usual_tile = 8192;  // 32 KiB of sum: the first cache of most cores
+constexpr std::size_t usual_tile = 8192;  // 32 KiB of sum: the L1 cache of most cores
 constexpr std::size_t largest_tile = 65536;
 
 /// Part of a wire of n elements to or from a wire of its own: a tile's scales, and its codes.

@@ -1,4 +1,4 @@
-// What the owner of a chunk does in a compressed exchange: decode what came, add it up, encode the sum.
+// The work of a chunk's owner in a compressed exchange: decode the parts, add them up, encode the sum.
 #pragma once
 #include <optional>
 #include <span>
@@ -8,10 +8,10 @@
 
 namespace gradmeter::compression {
 
-/// Adds up encoded spans in fp32, in their order, and encodes the sum: equal bits to doing it over whole spans,
-/// whatever way it goes. Where the codec says how its wire is laid out, in tiles of 8 Ki elements, so that the sum
-/// stays in the nearest cache: reads P·w/8 and writes w/8 bytes of memory an element. Elsewhere over whole spans
-/// through memory. Keeps scratch between calls; one thread at a time.
+/// Adds up encoded spans in fp32, in their order, and encodes the sum, with the bits of doing so over whole spans.
+/// Where the codec states its wire's layout, it works in tiles of 8 Ki elements, so that the sum stays in the L1 cache:
+/// reads P·w/8 and writes w/8 bytes of memory an element. Elsewhere over whole spans through memory. Keeps scratch
+/// between calls; one thread at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].

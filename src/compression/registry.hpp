@@ -1,4 +1,4 @@
-// Every codec there is. A new one is a file of its own and one row in registry.cpp.
+// The registry of codecs. A new one is a file of its own and one row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,17 +12,17 @@ namespace gradmeter::compression {
 
 using CodecPtr = std::shared_ptr<const Codec>;
 
-/// How gradients that are encoded so come together.
+/// How gradients with this encoding are exchanged.
 enum class Exchange : std::uint8_t {
   schedule,  ///< in the executor, over any schedule in which one rank finishes each block; `direct` where none is named
-  gather,    ///< everybody's encoded tensor goes to everybody, who adds them up in rank order
-  shared_sum  ///< linear: what is sent is itself summed, by any all-reduce there is, vendors' too
+  gather,    ///< all-gather: every rank gets every encoded tensor and adds them up in rank order
+  shared_sum  ///< linear: what is sent is itself summed, by any all-reduce, vendors' too
 };
 
 /// One row. `parameters`: what may follow the colon, with its default ("bucket=512,norm=max"); besides, every codec
-/// takes ef=on|off (error feedback), whose default stands here, and min=N: tensors of fewer elements go dense.
-/// `make` is given a name with every parameter written out, and refuses values that it cannot take; null for those that
-/// are made of collectives (allreduce/compressed), whose values `check` refuses.
+/// takes ef=on|off (error feedback), whose default is `feedback`'s, and min=N: tensors of fewer elements go dense.
+/// `make` is given a name with every parameter written out, and refuses values that it cannot take; null for codecs
+/// that consist of collectives (allreduce/compressed), whose values `check` refuses.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;
@@ -35,10 +35,10 @@ struct CodecInfo {
 };
 std::span<const CodecInfo> codecs();
 
-/// A codec as somebody named it, checked, with every parameter written out.
+/// A codec as a user named it, checked, with every parameter written out.
 struct CodecChoice {
   std::string name;   ///< canonical: equal names mean the same
-  std::string label;  ///< as short as it can be: parameters that are not the defaults
+  std::string label;  ///< short: only parameters that are not the defaults
   const CodecInfo* info = nullptr;
   core::ParsedName parsed;
   CodecPtr codec;  ///< null where the row has no `make`
@@ -48,7 +48,7 @@ struct CodecChoice {
 using CodecChoicePtr = std::shared_ptr<const CodecChoice>;
 
 /// "qsgd4", "topk:density=0.001,ef=off". Null for "none" and for its alias "fp32": nothing is encoded.
-/// Errors: UsageError that lists what there is, or what the parameter may be.
+/// Errors: UsageError that lists the codecs, or the allowed values of the parameter.
 CodecChoicePtr find_codec(std::string_view name);
 /// The same codec with another value of a parameter that it has. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);

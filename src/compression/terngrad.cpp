@@ -33,7 +33,7 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
 }
 #else
 
-/// What is looked at twice while it is in the nearest cache [elements].
+/// A piece that is read twice while it is in the L1 cache [elements].
 inline constexpr std::size_t piece = 2048;
 
 float TernaryScale(std::span<const float> x, double clip) {

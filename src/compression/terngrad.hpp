@@ -1,4 +1,4 @@
-// TernGrad: one scale for a whole span, and -1, 0 or +1 of it.
+// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
 #pragma once
 #include <cstdint>
 #include <memory>

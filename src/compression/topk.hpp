@@ -1,4 +1,4 @@
-// The largest elements of a tensor, and nothing of the rest, which waits in the residual.
+// The largest elements of a tensor; the others are kept in the residual.
 #pragma once
 #include <memory>
 #include <vector>
@@ -19,7 +19,7 @@ namespace gradmeter::compression {
 /// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
 std::unique_ptr<Codec> make_topk(const core::ParsedName&);
 
-/// What arrived in one encoding by `make_topk`, to be read without decoding all of it.
+/// A received encoding by `make_topk`, to be read without decoding all of it.
 class TopK : public Codec {
  public:
   using Codec::Codec;

@@ -1,4 +1,4 @@
-// The element table: what a number on the wire or in memory can be. A precision is one row.
+// The element table: the types of numbers on the wire and in memory. A precision is one row.
 #pragma once
 #include <array>
 #include <cstddef>

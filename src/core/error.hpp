@@ -1,4 +1,4 @@
-// Every way gradmeter ends other than well, and the exit code each one has.
+// All errors that end gradmeter, and the exit code of each.
 #pragma once
 #include <source_location>
 #include <stdexcept>
@@ -28,7 +28,7 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
-/// A measured operation gave a wrong answer: its time means nothing.
+/// A measured operation gave a wrong answer, so its time is of no use.
 class WrongResult : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// The one door for fmt.
+// The only adapter for fmt.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-// Faults that a user injects on purpose, to see whether the measurement finds them: --inject.
+// Faults that a user injects to test whether the measurement finds them: --inject.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@ struct Injection {
   struct Slow {
     int rank;
     double factor;  ///< 1 to below 1000
-    /// What this rank's computations are to be stretched by; 1: not this rank.
+    /// The factor of this rank's computations; 1: not this rank.
     double of(int world_rank) const { return world_rank == rank ? factor : 1.0; }
   };
   /// From this rank's call number `call` on (the first is 0), one element of the result of every collective, and of
@@ -28,7 +28,7 @@ struct Injection {
     int rank;
     std::uint64_t call;
   };
-  /// This rank's clock alone runs fast by so many parts in a million (slow if negative), as if its host were another's.
+  /// This rank's clock runs fast by so many parts in a million (slow if negative), as if its host were another's.
   struct Drift {
     std::optional<int> rank;  ///< empty: the last
     double ppm;

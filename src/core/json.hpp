@@ -1,4 +1,4 @@
-// The one door for JSON. Include json_fwd where a declaration is enough.
+// The only adapter for JSON. Include json_fwd where a declaration is enough.
 #pragma once
 #include <nlohmann/json.hpp>
 

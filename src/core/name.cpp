@@ -134,7 +134,7 @@ std::vector<std::string> split_names(std::string_view list) {
 }
 
 std::string nearest(std::string_view given, std::span<const std::string> known) {
-  // One slip in three letters still reads as the word meant; more would be guessing.
+  // One error in three letters still suggests the intended word; more would be guessing.
   std::size_t best = std::max<std::size_t>(1, given.size() / 3) + 1;
   std::string found;
   const std::string wanted = lower(given);

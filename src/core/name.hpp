@@ -24,8 +24,8 @@ ParsedName parse_name(std::string_view text);
 /// parameter list open (has a colon).
 std::vector<std::string> split_names(std::string_view list);
 
-/// What was given, over a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every parameter is
-/// written out, and numbers in one way: 0.90 and 0.9 are one name.
+/// A user's parameters over a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every parameter
+/// is written out, and numbers in one form: 0.90 and 0.9 are one name.
 /// Errors: UsageError for a bare text, and for a parameter that the row does not have.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);

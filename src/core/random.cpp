@@ -46,7 +46,7 @@ std::uint64_t Random::bits(std::uint64_t i) const {
 double Random::uniform(std::uint64_t i) const { return unit_interval(bits(i)); }
 
 double Random::gaussian(std::uint64_t i) const {
-  // The upper halves of the blocks, which `bits` never uses: a stream apart from `uniform`'s.
+  // The upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
   double sum = 0;
   for (std::uint64_t k = 0; k < 12; ++k) {
     const PhiloxBlock b = block(seed_, stream_, 12 * i + k);
@@ -78,7 +78,7 @@ std::uint64_t Permutation::encrypt(std::uint64_t x) const {
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t i) const {
-  // A place outside could walk in a cycle that never comes back.
+  // From a place outside, the walk could be in a cycle that never comes back.
   if (i >= n_) throw std::out_of_range(fmt::format("place {} of a permutation of {}", i, n_));
   // The network permutes up to 4n places: walk on until the image lies inside. Below 4 steps on average.
   do {

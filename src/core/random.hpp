@@ -1,6 +1,5 @@
-// Counter-based random numbers: the draw depends on (key, counter) alone, never on the order of asking, so that any
-// rank or thread can draw any element. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11
-// (Philox4x32-10).
+// Counter-based random numbers: a draw depends on (key, counter) alone, never on earlier draws, so any rank or thread
+// can draw any element. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 (Philox4x32-10).
 #pragma once
 #include <array>
 #include <cstddef>

@@ -17,7 +17,7 @@ namespace gradmeter::core {
 /// monostate is null: does not apply (factor) or was not measured (metric).
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Summary>;
 inline bool is_null(const Value& v) { return std::holds_alternative<std::monostate>(v); }
-/// As the result file has it: null, true, 12, 0.5, text. A Summary shows its median.
+/// In the result file's format: null, true, 12, 0.5, text. A Summary shows its median.
 std::string to_text(const Value&);
 
 /// Which values a key takes, as the schema names them.

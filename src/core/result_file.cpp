@@ -15,8 +15,8 @@ namespace gradmeter::core {
 
 namespace {
 
-/// Only what gradmeter itself may have begun to write is a torn line; other text at the top of a file is somebody
-/// else's, and --resume must not cut it.
+/// A torn line must be something that gradmeter itself may have begun to write. Other text at the top of a file belongs
+/// to someone else, and --resume must not cut it.
 bool begins_as_ours(std::string_view line) {
   constexpr std::string_view head = R"({"kind":"run","schema":)";
   const std::size_t n = std::min(head.size(), line.size());

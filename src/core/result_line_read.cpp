@@ -161,7 +161,7 @@ void read_values(const Json& line, const std::vector<std::string>& nonfinite, Po
     for (std::size_t i = 0; i < factor_count; ++i) {
       const std::string key(name(static_cast<Factor>(i)));
       const Json* json = find(*factors, key.c_str());
-      // Of lines older than the key.
+      // For lines older than the key.
       if (!json && static_cast<Factor>(i) == Factor::ranks_as && find(*factors, "ranks"))
         point.factors[Factor::ranks_as] = std::string("processes");
       if (json) point.factors[static_cast<Factor>(i)] = read_value(key, *json, lost.contains("factors." + key));

@@ -16,7 +16,7 @@ namespace gradmeter::core {
 
 namespace {
 
-/// A device or a pipe (/dev/stdout, /dev/null) holds nothing that could be lost.
+/// A device or a pipe (/dev/stdout, /dev/null) has no contents to lose.
 bool is_stream(const std::filesystem::path& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);

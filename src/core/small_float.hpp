@@ -1,4 +1,4 @@
-// The 16-bit and 8-bit floats, one number at a time: the reference that every faster conversion is held against.
+// The 16-bit and 8-bit floats, one number at a time: the reference for every faster conversion.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -53,8 +53,8 @@ constexpr const SmallFormat& small_format(Element e) {
   }
 }
 
-/// What becomes of a number too large for the format. `honest`: infinity, or NaN where the format has none, so that
-/// training sees it (sums do this). `saturate`: the largest finite number, infinities as well (codecs with a scale).
+/// The result for a number too large for the format. `honest`: infinity, or NaN where the format has none, so that
+/// training sees it (sums do this). `saturate`: the largest finite number, for infinities too (codecs with a scale).
 enum class Overflow { honest, saturate };
 
 /// Exact. A NaN keeps its sign and nothing more.

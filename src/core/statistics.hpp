@@ -9,7 +9,7 @@
 
 namespace gradmeter::core {
 
-/// Why sampling ended; it stands on every row.
+/// Why sampling ended; every row has it.
 enum class Stop { none, interval, samples, budget, interrupted };
 std::string_view name(Stop);
 

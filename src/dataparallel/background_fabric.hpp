@@ -1,4 +1,4 @@
-// The fabric of a program beside a worker: computation and a clock; everything else is the worker's to call.
+// The fabric of a background task: computation and a clock. It refuses all other calls, which are the worker's.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// What is left to its heirs: rank, size, compute, log_to, now.
+/// Derived classes define rank, size, compute, log_to, now.
 class BackgroundFabric : public Fabric {
  public:
   Group split(int, int) override { refuse("split"); }

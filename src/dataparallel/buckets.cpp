@@ -5,7 +5,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// A convolution's weight [out, in, height, width] is the matrix [out, in · height · width]; a vector is none.
+/// A convolution's weight [out, in, height, width] is the matrix [out, in · height · width]; a vector is no matrix.
 allreduce::TensorPart part_of(const model::Tensor& t, std::size_t bucket_offset) {
   const bool matrix = t.shape.size() > 1 && t.shape.front() > 0;
   return {.offset = t.offset - bucket_offset,
@@ -24,7 +24,7 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::si
   std::size_t first = 0;
   auto close = [&](std::size_t end) {
     const std::size_t from = tensors[first].offset;
-    const std::size_t to = end == tensors.size() ? element_count : tensors[end].offset;  // padding goes along
+    const std::size_t to = end == tensors.size() ? element_count : tensors[end].offset;  // with the padding
     out.push_back({first, end - first, from, to - from});
     for (std::size_t i = first; i < end; ++i) out.back().parts.push_back(part_of(tensors[i], from));
     first = end;

@@ -1,4 +1,4 @@
-// Tensors in ready order, gathered into buckets that are worth a message.
+// Tensors in ready order, gathered into buckets that are long enough for a message.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -1,4 +1,4 @@
-// A step taken apart by interval arithmetic: what was computed, what communicated, what of that was exposed.
+// A step decomposed by interval arithmetic: computation, communication, and the part of it that was exposed.
 #pragma once
 #include <span>
 #include <string_view>
@@ -19,10 +19,10 @@ struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
-  ComputeLog waits = {};  ///< of the worker: for a call, or for mail, by what it waited for
+  ComputeLog waits = {};  ///< of the worker, for a call or a message: labelled by what it waited for
 };
 
-/// A step taken apart [s]. compute + exposed + idle = step, where idle is what is neither computation nor a call.
+/// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
 struct Decomposition {
   double step = 0, compute = 0;
   double communication = 0;  ///< the union of the calls, from start to finish
@@ -30,10 +30,10 @@ struct Decomposition {
   double overlap = 0;        ///< compute + communication − union
   double skew = 0;           ///< of the exposed part, waiting for peers that had not started the call yet
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
-  bool bytes_known = true;  ///< false: a vendor's call was among them
+  bool bytes_known = true;  ///< false: a vendor's call, whose bytes are not counted, was among them
   double encode = 0, decode = 0;
-  double waited = 0;   ///< the worker stood still
-  double handled = 0;  ///< of its exchanges, outside kernels and waits: posting, taking, copying
+  double waited = 0;   ///< the worker's waits
+  double handled = 0;  ///< its exchanges outside kernels and waits: posting, taking, copying
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).

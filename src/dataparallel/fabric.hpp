@@ -1,5 +1,5 @@
-// What a training strategy may use of the world: collectives, messages, computation and a clock. A strategy owns no
-// MPI call and no timer of its own, so the same code runs over ranks, over threads and in virtual time.
+// What a training strategy uses of the system: collectives, messages, computation and a clock. A strategy owns no MPI
+// call and no timer of its own, so the same code runs over ranks, over threads and in virtual time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,13 +19,13 @@ namespace gradmeter::dataparallel {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// A set of ranks. Group 0 is everybody; others come from `split`.
+/// A set of ranks. Group 0 is all of them; others come from `split`.
 struct Group {
   int id = 0;
 };
 inline constexpr Group everybody{};
 
-/// One computation of one rank, or a stretch of its own thread inside an exchange, which may hold computations and
+/// One computation of one rank, or a stretch of its own thread inside an exchange, which may contain computations and
 /// waits. The label is what `compute` or `exchange` was given: a literal.
 struct ComputeRecord {
   std::string_view label;
@@ -34,20 +34,20 @@ struct ComputeRecord {
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
-/// Memory that a fabric hands out begins on a page at the coarsest: what a piece may take beside its bytes.
+/// The coarsest alignment of a fabric's memory: what an allocation may take besides its bytes.
 inline constexpr std::size_t memory_page_bytes = 4096;
 
-/// Collective calls must be made by all ranks of the group in the same order. Buffers belong to the fabric from the
-/// call until `wait` returns. Errors: BackendError when the layer below fails.
+/// All ranks of a group must make its collective calls in the same order. Buffers belong to the fabric from the call
+/// until `wait` returns. Errors: BackendError when the layer below fails.
 class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual int rank(Group g = everybody) const = 0;
   virtual int size(Group g = everybody) const = 0;
-  /// Collective over everybody. Ranks of one colour form a group, ordered by key.
+  /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
-  /// In place. average: the sum divided by the group's size. `tensor_layout`: for codecs, whose business tensors are.
+  /// In place. average: the sum divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
   virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {},
                             const allreduce::TensorLayout& tensor_layout = {}) = 0;
   /// In place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value, what
@@ -63,19 +63,19 @@ class Fabric {
 
   /// Collective over the group. Before any call is under way.
   virtual Ports open(Group, const PortOptions&) = 0;
-  /// Starts a program beside this one. Its fabric has computation, a clock and the ports that were opened here; it must
-  /// make no other call. Give it nothing that ends before `join`.
+  /// Starts a background task. Its fabric has computation, a clock and the ports that were opened here; it must make no
+  /// other call. What it refers to must live until `join`.
   virtual std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) = 0;
-  /// Zeroed memory that all calls take, until the fabric ends. Errors: BackendError when there is none left.
+  /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual std::span<float> memory(std::size_t floats) = 0;
 
-  /// Behind all computation that this rank has asked for so far.
+  /// An event after all computation that this rank has asked for so far.
   virtual Ready record() = 0;
   virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
-  /// Work of this thread on messages: posting, taking, copying. Where nobody takes its time it takes none.
+  /// Work of this thread on messages: posting, taking, copying. A fabric that does not time it only runs it.
   virtual void exchange(std::string_view, const std::function<void()>& work) { work(); }
   /// From now on the interval of every computation and exchange goes to `log`, by the backend's own clock, at the
-  /// latest when `settle` returns. Null: nowhere.
+  /// latest when `settle` returns. Null: no log.
   virtual void log_to(ComputeLog* log) = 0;
   /// Waits until all computation asked for is done. On the host it always is.
   virtual void settle() {}

@@ -8,7 +8,7 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-/// As fabrics choose: other collectives than all-reduce go by the ring where the algorithm has no schedule for them.
+/// As fabrics select: collectives other than all-reduce use the ring where the algorithm has no schedule for them.
 allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::Shape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits =
@@ -51,7 +51,7 @@ std::uint64_t least_sent(allreduce::CollectiveKind collective_kind, std::uint64_
 
 namespace {
 
-/// A collective on so many bytes, as far as its algorithm does not matter. Ranks that lie in no order may be on one
+/// A collective on so many bytes, as far as its algorithm does not matter. Ranks in no regular order may be on one
 /// node.
 Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
   const allreduce::Shape shape = shape_of(s);
@@ -90,7 +90,7 @@ allreduce::ExecutorOptions calls_of(const ForecastInput& s) {
           .message_bytes = s.message_bytes ? s.message_bytes : runtime::longest_usual_message};
 }
 
-/// By the executor, cut as it cuts.
+/// By the executor, with its slices.
 Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
   const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;

@@ -1,4 +1,4 @@
-// What a strategy says that it will send, to be held against what the probe counted.
+// The bytes and messages that a strategy predicts, to compare with what the probe counted.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,15 +12,15 @@
 
 namespace gradmeter::dataparallel {
 
-/// Of all ranks of an axis together. Bytes are payload; what a rank gives itself is not counted.
+/// Of all ranks of an axis together. Bytes are payload; messages from a rank to itself are not counted.
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
   bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
-  bool most = false;   ///< where not known: bytes and messages are the most that there can be
-  /// What no algorithm for these calls can do without, with their codec [bytes]: of all ranks together; of the busiest
-  /// rank (the mean of all ranks, where it depends on the algorithm who is busy); and of all ranks over the borders of
-  /// nodes, where it is known who lies where. What depends on the data counts as nothing.
+  bool most = false;   ///< where not known: bytes and messages are upper bounds
+  /// Lower bounds for any algorithm for these calls, with their codec [bytes]: of all ranks together; of the busiest
+  /// rank (the mean of all ranks, where the algorithm decides which is busiest); and of all ranks across node borders,
+  /// where the nodes of ranks are known. Calls whose bytes depend on the data count as zero.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
@@ -38,8 +38,8 @@ struct ForecastInput {
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: none
   allreduce::LinkModel link = {};
-  /// Of calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all elements
-  /// at once.
+  /// For calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all
+  /// elements at once.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
   /// How many of the steps have a number that n divides.
@@ -47,15 +47,16 @@ struct ForecastInput {
 };
 
 allreduce::Shape shape_of(const ForecastInput&);
-/// What `parties` (ranks, or nodes as wholes) must send together so that all of them learn `bytes`, of which each has a
-/// part, or that sums over all of them are somewhere: (P-1)·bytes; for an all-reduce, which is both, twice that.
+/// The least that `parties` (ranks, or whole nodes) must send together so that each learns all of `bytes`, of which
+/// each has a part, or so that sums over all of them are complete somewhere: (P-1)·bytes. An all-reduce does both, so
+/// twice that.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
-/// One collective over all ranks of the scene's axis, by its algorithm's stated cost. Codecs do not apply.
+/// One collective over all ranks of the input's axis, by its algorithm's stated cost. Codecs do not apply.
 Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
-/// One all-reduce with the scene's codec, if there is one, by what it comes down to.
+/// One all-reduce with the input's codec, if there is one, as the sum of its inner calls.
 Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
-/// `messages` messages from each of so many ranks, of so many bytes together for a rank.
+/// So many ranks send `messages` messages each, of `bytes` bytes together for each rank.
 Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

@@ -1,4 +1,4 @@
-// A fabric that passes everything on to another: what decorators of fabrics start from.
+// A fabric that forwards every call to another: the base of fabric decorators.
 #pragma once
 #include <utility>
 

@@ -9,7 +9,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Spreads numbers that follow each other (Knuth's multiplicative hash).
+/// Spreads consecutive numbers (Knuth's multiplicative hash).
 std::size_t place_of(std::uint64_t number, std::size_t places) {
   return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
 }
@@ -52,7 +52,7 @@ class FaultyPort final : public Port {
   bool lossy() const override { return inner_->lossy(); }
 
  private:
-  /// Of what is encoded the last byte, which holds a value, or nothing, and never a length.
+  /// Of encoded data the last byte is changed, which holds a value, or nothing, and never a length.
   static void spoil_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
     if (payload.size() == h.count * sizeof(float)) {
       spoil(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);

@@ -1,4 +1,4 @@
-// Plays the faults that a user asked for: a rank that computes slowly, and results that are wrong.
+// Injects the faults that a user asked for: a rank that computes slowly, and results that are wrong.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The calls of one rank from a certain one on. Any thread.
+/// Which calls of one rank are faulty: those from a certain one on. Any thread.
 class FaultyCalls {
  public:
   /// Null: none is faulty.
@@ -26,19 +26,19 @@ class FaultyCalls {
   std::atomic<std::uint64_t> calls_{0};
 };
 
-/// A fabric with faults; it passes on everything else. Computations, of programs beside the worker too, last `slow`
-/// times as long: the thread spins on behind the work. Of a faulty call one element of the result is wrong on this
-/// rank, at a place that depends on the call's number: 1 is added to it, and where that changes nothing, or the type is
-/// not fp32, its lowest bit differs. Faulty are collectives (of a reduce-scatter the rank's own block), what `receive`
-/// brings, and mail with a payload that this rank posts, worker or server. Calls are counted from 0 in the order of
-/// posting, those without data left out. A sum (all-reduce, reduce-scatter) that is to be dropped is given zeros by
-/// this rank; sums are counted by themselves.
+/// A fabric with faults; it forwards everything else. Computations, of background tasks too, last `slow` times as long:
+/// the thread spins after the work. A faulty call has one wrong element in its result on this rank, at a place that
+/// depends on the call's number: 1 is added to it, and where that changes nothing, or the type is not fp32, its lowest
+/// bit is flipped. Faulty are collectives (of a reduce-scatter the rank's own block), received data, and messages with
+/// a payload that this rank posts, worker or server. Calls are counted from 0 in the order of posting, without those
+/// that have no data. To drop a sum (all-reduce, reduce-scatter), this rank contributes zeros; sums are counted by
+/// themselves.
 class Injecting final : public Forwarding {
  public:
   Injecting(Fabric& inner, double slow, std::shared_ptr<FaultyCalls> calls,
             std::optional<std::uint64_t> first_dropped = {})
       : Forwarding(inner), slow_(slow), calls_(std::move(calls)), dropped_(first_dropped) {}
-  /// What `injection` holds for this rank of the world.
+  /// With the faults that `injection` has for this rank of the world.
   Injecting(Fabric& inner, const core::Injection& injection, int rank);
 
   Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
@@ -60,7 +60,7 @@ class Injecting final : public Forwarding {
   };
   double slow_;
   std::shared_ptr<FaultyCalls> calls_;
-  FaultyCalls dropped_;                                 ///< sums that lack this rank's contribution; its own thread's
+  FaultyCalls dropped_;                                 ///< sums without this rank's contribution; its own thread's
   std::unordered_map<const Operation*, Fault> faults_;  ///< of calls under way
 };
 

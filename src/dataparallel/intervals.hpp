@@ -1,4 +1,4 @@
-// Interval arithmetic: what overlapped what. Not "first start to last end", which counts gaps as work.
+// Interval arithmetic: what overlapped what. "First start to last end" would count gaps as work.
 #pragma once
 #include <span>
 #include <vector>
@@ -15,7 +15,7 @@ struct Interval {
 std::vector<Interval> unite(std::span<const Interval>);
 /// Of united intervals.
 double total(std::span<const Interval> united);
-/// What of `a` is not in `b`; both united.
+/// The parts of `a` that are not in `b`; both united.
 std::vector<Interval> subtract(std::span<const Interval> a, std::span<const Interval> b);
 
 }  // namespace gradmeter::dataparallel

@@ -125,7 +125,7 @@ int Mesh::groups(const MeshShape& s) {
   return (s.replica_ranks() > 1 ? 1 : 0) + (s.tensor > 1 ? 1 : 0) + (s.pipeline > 1 ? 1 : 0);
 }
 
-// The decisions depend on the shape alone, so all ranks split equally often.
+// The decisions depend on the shape alone, so all ranks call split equally often.
 Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
     : shape_(shape.complete(fabric.size(everybody))), place_(shape_.place(fabric.rank(everybody))) {
   if (shape_.replica_ranks() > 1) data_ = fabric.split(place_.stage * shape_.tensor + place_.tensor, place_.data);

@@ -1,5 +1,5 @@
-// How ranks are arranged when several of them hold one copy of a model: a box of data × pipeline × tensor ranks, and
-// the groups along its axes. Strategies speak along the data axis only.
+// How ranks are arranged when several of them hold one replica of a model: a box of data × pipeline × tensor ranks, and
+// the groups along its axes. Strategies communicate along the data axis only.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,27 +14,27 @@
 
 namespace gradmeter::dataparallel {
 
-/// Where one rank stands. Tensor ranks are neighbours, since they speak most; then come stages, then data.
+/// One rank's coordinates. Tensor ranks are neighbours, since they communicate most; then come stages, then data.
 struct MeshPlace {
   int data = 0, stage = 0, tensor = 0;
   bool operator==(const MeshPlace&) const = default;
 };
 
 struct MeshShape {
-  int data = 0;  ///< copies of the model; 0: as many as the ranks make
+  int data = 0;  ///< replicas of the model; 0: as many as the ranks allow
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 
-  int replica_ranks() const { return tensor * pipeline; }  ///< that hold one copy together
+  int replica_ranks() const { return tensor * pipeline; }  ///< that hold one replica together
   int ranks() const { return data * replica_ranks(); }     ///< once complete
-  /// With `data` filled up. Errors: UsageError when so many ranks do not make the mesh.
+  /// With `data` filled in. Errors: UsageError when the number of ranks does not fit the mesh.
   MeshShape complete(int world) const;
   MeshPlace place(int rank) const;
   int rank(MeshPlace) const;
-  /// What a model is to be made of at that place; batch: samples of a copy in a step.
+  /// The part of a model at that place; batch: samples of a replica in a step.
   model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
-  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1 and every choice that is not the usual one; "data"
-  /// when that is none, or none but a data axis that is to be filled up.
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1 and every choice other than the usual one; "data"
+  /// when there is none, or only a data axis that is to be filled in.
   std::string text() const;
   bool operator==(const MeshShape&) const = default;
 };
@@ -42,22 +42,22 @@ struct MeshShape {
 /// pipeline's: 1f1b (usual) or gpipe. Errors: UsageError.
 MeshShape parse_mesh(std::string_view text);
 
-/// One rank's groups along a complete shape's axes. Collective over everybody.
+/// One rank's groups along the axes of a complete shape. Collective over all ranks.
 class Mesh {
  public:
-  /// Splits once for each axis, unless the data axis is everybody. Errors: UsageError of `complete`.
+  /// Splits once for each axis, unless the data axis is all ranks. Errors: UsageError of `complete`.
   Mesh(Fabric&, const MeshShape&);
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
   Group data() const { return data_; }
-  /// Asked for only where the axis has more than one rank.
+  /// To be called only where the axis has more than one rank.
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
-  /// Of the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its copy, which call together. By
-  /// messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
+  /// From the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which call
+  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
   /// Cost: each of the others gets one message.
   void send_to_replica(Fabric&, std::span<float> values) const;
-  /// How many groups besides everybody, so that a fabric can be given memory for them.
+  /// How many groups besides that of all ranks, to reserve a fabric's memory for them.
   static int groups(const MeshShape&);
 
  private:
@@ -67,8 +67,8 @@ class Mesh {
   std::optional<Group> tensor_, pipeline_;
 };
 
-/// A model's peers over a fabric. Its sums are all-reduces without contents, so no codec touches activations; messages
-/// go through the fabric, so a probe around it counts them. Both must outlive it.
+/// A model's peers over a fabric. Its sums are all-reduces without a tensor layout, so no codec touches activations;
+/// messages go through the fabric, so a probe around it counts them. Both must outlive it.
 class FabricPeers final : public model::Peers {
  public:
   FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}
@@ -87,19 +87,19 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// What the tensor ranks of one stage send together in one pass. The scene says algorithm and link; its ranks are
+/// What the tensor ranks of one stage send together in one pass. The input gives algorithm and link; its ranks are
 /// replaced by the tensor ranks.
 Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
-/// What a step asks of the ranks that hold one copy of the model together.
+/// What a step needs of the ranks that hold one replica of the model together.
 struct ReplicaWork {
   std::size_t passes = 1, forwards = 0;  ///< forward and backward; forward alone
-  std::size_t replica_floats = 0;        ///< floats that the rank with the loss tells the others
+  std::size_t replica_floats = 0;        ///< floats that the rank with the loss sends to the others
   std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
   bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
 };
-/// What the tensor ranks of one stage send together in one step; what is told is counted with the last stage. The model
-/// is a part of that stage's.
+/// What the tensor ranks of one stage send together in one step; `replica_floats` are counted with the last stage. The
+/// model is that stage's part.
 Forecast forecast_replica(const ForecastInput&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
                           const ReplicaWork&);
 

@@ -10,7 +10,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Never 0, which says that there is none.
+/// Never 0, which means that there is none.
 std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
   constexpr std::uint64_t header_seed = 1, payload_seed = 2;
   h.check = 0;
@@ -36,7 +36,7 @@ class MessageVerifier::Checked final : public Port {
   Ticket post(int to, const MessageHeader& given, const char* label) override {
     MessageHeader h = given;
     const bool verified = armed_ ? armed_() : verified_.contains(to);
-    // Who answers may begin with the header that it answers, and that one's check is not this one's.
+    // An answer may be made from the header that it answers, whose check is not this message's.
     h.check = verified ? hash_of(h, drafts_[to].first(h.bytes)) : 0;
     if (verified && armed_ && h.bytes > 0) ++owner_.posted_;
     return inner_->post(to, h, label);
@@ -62,8 +62,8 @@ class MessageVerifier::Checked final : public Port {
   MessageVerifier& owner_;
   std::unique_ptr<Port> inner_;
   std::function<bool()> armed_;
-  std::unordered_set<int> verified_;                      ///< a server's: who wrote so last
-  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
+  std::unordered_set<int> verified_;                      ///< a server's: workers whose last message had a check
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft to each rank
 };
 
 Ports MessageVerifier::wrap(Ports p, std::function<bool()> worker_is_armed) {

@@ -1,4 +1,4 @@
-// Mail whose bits are checked on arrival.
+// Messages whose bits are checked on arrival.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace gradmeter::dataparallel {
 
-/// Ports that write a hash of header and payload into the header, and look whether it holds where one comes. A worker's
-/// port does so while it is told to; a server's for those workers whose last message had one, so that answers to what
-/// is verified are as well. Any thread. It must outlive its ports.
+/// Ports that write a hash of header and payload into the header, and check it on arrival. A worker's port does so
+/// while it is armed. A server's does so for workers whose last message had a hash, so that answers to verified
+/// messages are verified too. Any thread. It must outlive its ports.
 class MessageVerifier {
  public:
   Ports wrap(Ports, std::function<bool()> worker_is_armed);
   /// Verified messages with a payload that the worker has posted and got so far.
   std::uint64_t posted() const { return posted_; }
   std::uint64_t received() const { return received_; }
-  /// The first message since the last time that is not what was sent, in a few words; empty: none.
+  /// The first message since the last call that is not what was sent, in a few words; empty: none.
   std::string take_fault();
 
  private:

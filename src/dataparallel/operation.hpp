@@ -1,4 +1,4 @@
-// A call under way, and what became of it.
+// A call under way, and its completion.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// From when on a call's data may be read: recorded behind the computation so far, as cudaEventRecord does it.
+/// When a call's data may be read: recorded after the computation so far, as by cudaEventRecord.
 class ReadyEvent {
  public:
   virtual ~ReadyEvent() = default;
@@ -15,12 +15,12 @@ class ReadyEvent {
 };
 using Ready = std::shared_ptr<const ReadyEvent>;  ///< null: at once
 
-/// What became of a call, in the fabric's own clock [s]: the host's, a stream's events, or virtual time.
+/// The times and bytes of a call, by the fabric's own clock [s]: the host's, a stream's events, or virtual time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
-  std::optional<std::uint64_t> bytes_due;                 ///< what the schedule's messages add up to; null: a vendor's
-  double encode_s = 0, decode_s = 0;                      ///< of the mover's time, with a codec
+  std::optional<std::uint64_t> bytes_due;                 ///< the sum of the schedule's messages; null: a vendor's
+  double encode_s = 0, decode_s = 0;                      ///< of the moving thread's time, with a codec
 };
 
 /// A call under way.

@@ -8,8 +8,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Each rank's numbers travel as the bits they are, two fp32 words each, in an all-gather, and every rank adds them in
-/// rank order: an all-reduce in fp32 would lose half of their digits, and with vendors' also the equal bits.
+/// An all-gather carries each rank's numbers as their bits, two fp32 words each, and every rank adds them in rank
+/// order. An all-reduce in fp32 would lose half of their digits, and a vendor's also the equal bits.
 /// Cost: one all-gather of 2·values floats from each rank. Errors: std::logic_error for more values than it was made
 /// for.
 class GroupSums final : public PartSums {
@@ -23,7 +23,7 @@ class GroupSums final : public PartSums {
   static std::size_t gathered_floats(int ranks, std::size_t values) {
     return 2 * values * static_cast<std::size_t>(ranks);
   }
-  /// Of the scene's ranks together.
+  /// For all ranks of the input together.
   static Forecast predict(const ForecastInput&, std::size_t values);
 
  private:
@@ -32,7 +32,7 @@ class GroupSums final : public PartSums {
   std::span<float> words_;  ///< of all ranks, rank by rank
 };
 
-/// How many values a rule with norms shares of tensors that are parts: of a range of a model, or all of it.
+/// How many values an optimizer with norms shares for each tensor that is a part.
 inline constexpr std::size_t sums_a_tensor = 2;
 
 }  // namespace gradmeter::dataparallel

@@ -12,7 +12,7 @@ class WatchedPort final : public Port {
   struct Watchers {
     Mark mark;
     std::function<void(const Ticket&)> keep;
-    std::function<double()> now;  ///< null: nobody wants to know of waits
+    std::function<double()> now;  ///< null: waits are not recorded
     std::function<void(std::string_view why, double begin)> waited;
   };
   WatchedPort(std::unique_ptr<Port> inner, Watchers w) : inner_(std::move(inner)), watchers_(std::move(w)) {}
@@ -25,7 +25,7 @@ class WatchedPort final : public Port {
     return t;
   }
   std::optional<Message> next(const char* why, double deadline, int of) override {
-    if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // a look in passing is no wait
+    if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // polling is no wait
     const double begin = watchers_.now();
     auto message = inner_->next(why, deadline, of);
     watchers_.waited(why, begin);
@@ -38,7 +38,7 @@ class WatchedPort final : public Port {
   Watchers watchers_;
 };
 
-/// The fabric of a program beside the worker, with everything it computes in the ledger.
+/// The fabric of a background task, with everything it computes in the log.
 class LoggedBackgroundFabric final : public Forwarding {
  public:
   LoggedBackgroundFabric(Fabric& inner, BackgroundLog& ledger) : Forwarding(inner), background_log_(ledger) {
@@ -123,7 +123,7 @@ void Probe::begin_step() {
 
 const StepRecord& Probe::end_step() {
   inner_.settle();
-  inner_.log_to(nullptr);  // what is computed between steps (a validation) is in none
+  inner_.log_to(nullptr);  // computation between steps (an evaluation) is in no step
   record_.step.end = inner_.now();
   in_step_ = false;
   const auto first_done =

@@ -1,5 +1,5 @@
-// Watches a strategy from outside: collects the intervals that the fabric itself took of every computation and call,
-// so that all strategies share one trace and one interval arithmetic, and none has a timer.
+// Records a strategy from outside: collects the intervals that the fabric itself took of every computation and call. So
+// all strategies share one trace and one interval arithmetic, and none has a timer.
 #pragma once
 #include <mutex>
 #include <vector>
@@ -9,24 +9,24 @@
 
 namespace gradmeter::dataparallel {
 
-/// Everything that a rank has sent in steps, its server's answers to steps among it; not what was beside any step:
-/// weights that are judged, goodbyes.
+/// Everything that a rank has sent in steps, with its server's answers to steps. Messages outside steps are not
+/// counted: evaluation weights, and the messages that end a connection.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
   void add(const Completion&);
 };
 
-/// What programs beside the worker did. Any thread.
+/// What background tasks did. Any thread.
 class BackgroundLog {
  public:
-  /// Records are kept until somebody takes them, if at all; totals always.
+  /// Whether to keep records until somebody takes them; totals are always kept.
   void keep(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
-  /// What is done since the last time.
+  /// What was completed since the last call.
   StepRecord take();
-  /// Of a call that a step's record has.
+  /// For a call that is already in a step's record.
   void add_done(const Completion&);
   Totals totals();
   bool idle();
@@ -41,7 +41,7 @@ class BackgroundLog {
   Totals totals_;
 };
 
-/// A fabric that passes everything on and remembers it. One at a time over a fabric.
+/// A fabric that forwards everything and records it. One at a time over a fabric.
 class Probe final : public Forwarding {
  public:
   explicit Probe(Fabric& inner) : Forwarding(inner) {}
@@ -49,17 +49,17 @@ class Probe final : public Forwarding {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  /// Calls that are posted between begin and end are the step's; those beside any step are nobody's.
+  /// Calls that are posted between begin and end belong to the step; those outside belong to none.
   void begin_step();
-  /// Calls that are not done yet will be part of the step in which they are. The record stays valid until the next
+  /// Calls that are not done yet will belong to the step in which they complete. The record stays valid until the next
   /// `begin_step`.
   const StepRecord& end_step();
-  /// What servers beside the worker did since the last time, if it is kept.
+  /// What background tasks did since the last call, if it is kept.
   StepRecord take_background() { return background_log_.take(); }
   void keep_background(bool yes) { background_log_.keep(yes); }
-  /// Of all steps so far, as far as it is done.
+  /// Of all steps so far, for calls that are done.
   Totals totals();
-  /// No call of any step is under way, here or beside.
+  /// No call of any step is under way, by the worker or a background task.
   bool idle();
 
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
@@ -89,7 +89,7 @@ class Probe final : public Forwarding {
   }
   StepRecord record_;
   std::vector<Ticket> tickets_;  ///< posted in a step, not done when it ended
-  std::vector<Ticket> kept_;     ///< of the record: it has their labels
+  std::vector<Ticket> kept_;     ///< of the record, which uses their labels
   bool in_step_ = false;
   BackgroundLog background_log_;
 };

@@ -1,4 +1,4 @@
-// Noise that any rank can draw again: what evolution strategies send instead of vectors is the knowledge of it.
+// Noise that any rank can draw again, so that evolution strategies need not send it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,10 @@ struct NoiseName {
   std::uint32_t member = 0;
 };
 
-/// values[i] += scale·ε[first + i], where ε are fair signs, +1 or -1 (Rademacher).
-/// Signs and not normal numbers: mean 0 and E[εεᵀ] = I are all that the estimates here ask of ε; their fourth moment is
-/// the smallest there is, so that the estimate of a gradient has the variance (d - 1)/n instead of (d + 1)/n; and one
-/// Philox block makes 128 of them where twelve make a single `core::Random::gaussian`. The same on every machine.
+/// values[i] += scale·ε[first + i], where ε are fair signs, +1 or -1 (Rademacher). The estimates here need only mean 0
+/// and E[εεᵀ] = I, so signs serve as well as normal numbers. Their fourth moment is the smallest there is: the estimate
+/// of a gradient has the variance (d - 1)/n instead of (d + 1)/n. One Philox block makes 128 of them, where twelve make
+/// a single `core::Random::gaussian`. The same on every machine.
 /// Cost: 8 bytes and about one addition an element.
 void add_signs(std::span<float> values, NoiseName, float scale, std::size_t first = 0);
 
@@ -26,7 +26,7 @@ void add_signs(std::span<float> values, NoiseName, float scale, std::size_t firs
 struct NoiseRun {
   std::size_t at, count, first;
 };
-/// The elements of these tensors by their places in the whole model, so that a part is disturbed as it is in the whole;
+/// These tensors' elements by their places in the whole model, so that a part gets the noise that it has in the whole;
 /// in runs of at most so many. Gaps between tensors have no noise.
 std::vector<NoiseRun> noise_runs(std::span<const model::Tensor>, std::size_t longest);
 /// Adds them to the runs. Short runs next to each other share draws.

@@ -12,51 +12,51 @@
 
 namespace gradmeter::dataparallel {
 
-/// What only the strategy knows of a run, of this rank so far.
+/// What only the strategy can count in a run, for this rank so far.
 struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
   /// Each server counts those of its own shard.
   std::vector<std::uint64_t> staleness = {};
   std::uint64_t staleness_under_way =
       0;                          ///< of the updates that had not come yet when the first worker finished, summed
-  std::uint64_t updates = 0;      ///< of this rank's worker, each once, however many servers take their part of it
-  std::uint64_t applied = 0;      ///< steps that the server here has taken: updates that it groups are one
-  std::uint64_t largest_gap = 0;  ///< clocks that the fastest worker was ahead of the slowest when it read, at most
-  double held_s = 0;              ///< reads that a bound held back
+  std::uint64_t updates = 0;      ///< of this rank's worker, each once, over however many servers it is spread
+  std::uint64_t applied = 0;      ///< steps of the server here: updates that it groups count as one
+  std::uint64_t largest_gap = 0;  ///< the most clocks that the fastest worker was ahead of the slowest when it read
+  double held_s = 0;              ///< time of reads that the staleness bound held back
 
-  /// With what was under way at the end, so that a cycle that was cut short counts as much as it lasted.
+  /// With the updates under way at the end, so that an incomplete cycle counts as far as it went.
   double mean_staleness() const;
 };
 
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Of so many ranks of an axis, how many train: the first so many. The others serve.
+  /// How many of an axis' ranks train: the first so many. The others serve.
   virtual int workers(int ranks) const { return ranks; }
   /// What `begin` will take from the fabric at most [bytes].
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// Why it cannot be had with this rule among so many ranks; empty: it can.
+  /// Why it cannot be used with this optimizer on so many ranks; empty: it can.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
-  /// Once, before the first step, on all ranks of the axis: they begin with rank 0's weights.
+  /// Once, before the first step, on all ranks of the axis: all take rank 0's weights.
   virtual void begin(Worker&);
-  /// Steps from one exchange to the next that is like it: their mean is what a step takes.
+  /// The number of steps after which exchanges repeat: a step's time is the mean over them.
   virtual std::size_t period() const { return 1; }
 
   /// One training step on this worker's part of the batch. Not on ranks that serve.
   virtual model::Outcome step(Worker&, const model::Batch&, UpdateStep) = 0;
-  /// Waits for what this worker has under way. When all have done it, nothing travels until the next step.
+  /// Waits until this worker has nothing under way. When all have returned, nothing travels until the next step.
   virtual void settle(Worker&) {}
-  /// The weights that the run would hand over now go to `to`: the servers', the mean, or this worker's own. All workers
-  /// must call it, all settled; it changes nothing.
+  /// Writes the evaluation weights, which the run would return now, to `to`: the servers', the mean, or this worker's
+  /// own. All workers must call it, all settled; it changes nothing.
   virtual void evaluation_weights(Worker&, Buffer to);
   /// After the last step, on all ranks: servers end.
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
-  /// Of an axis, along it.
+  /// For one axis, along it.
   virtual Forecast predict(const ForecastInput&) const = 0;
-  /// What a step asks of the ranks of one copy of the model; whose optimizer it is does not matter.
+  /// What a step needs of the ranks of one replica of the model; whose optimizer it is does not matter.
   virtual ReplicaWork replica_work(const ForecastInput& s) const {
     return {.updates = make_buckets(s.tensors, s.elements, 0)};
   }
@@ -65,14 +65,14 @@ class Strategy {
 /// What all strategies are made with; each takes what it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  bool overlap = true;                     ///< communicate under computation where the rule allows it
-  int servers = 0;                         ///< as the name has it: the last so many ranks of an axis only serve
+  bool overlap = true;                     ///< communicate during computation where the strategy allows it
+  int servers = 0;                         ///< as in the name: the last so many ranks of an axis only serve
   std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
-  compression::CodecChoicePtr codec = {};  ///< of mail, and what clips gradients; the fabric encodes all-reduces
+  compression::CodecChoicePtr codec = {};  ///< of messages, and clips gradients; the fabric encodes all-reduces
   std::uint64_t seed = 1;
 };
 
-/// What a strategy speaks by, and with that which factors mean something to it.
+/// How a strategy communicates, and so which factors apply to it.
 enum class CommunicationPattern : std::uint8_t {
   nothing,       ///< none of them
   all_reduce,    ///< algorithm, codec, transport, overlap, bucket
@@ -86,9 +86,9 @@ enum class CommunicationPattern : std::uint8_t {
 struct StrategyInfo {
   std::string_view name, parameters, rule, bytes_text, source;
   CommunicationPattern communication;
-  /// The optimizer's state is the strategy's own, made for a part of the weights: a worker needs none.
+  /// The strategy has the optimizer's state itself, for a part of the weights: a worker needs none.
   bool own_optimizer = false;
-  bool other_work = false;     ///< a step computes something else than the control's: they are not to be compared
+  bool other_work = false;     ///< a step computes something else than the control's: do not compare them
   bool keeps_equal;            ///< after every step all workers hold the same bits
   std::string_view optimizer;  ///< usual; empty: it takes none
   float step_size;             ///< that goes well with it on the built-in digits
@@ -96,7 +96,7 @@ struct StrategyInfo {
 };
 std::span<const StrategyInfo> strategies();
 
-/// A strategy as somebody named it, every parameter written out.
+/// A strategy as a user named it, every parameter written out.
 class StrategyChoice {
  public:
   StrategyChoice(const StrategyInfo& info, core::ParsedName parsed)
@@ -106,9 +106,9 @@ class StrategyChoice {
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
-  /// The same with other servers. Errors: UsageError where it has none.
+  /// The same with another number of servers. Errors: UsageError where it has none.
   std::shared_ptr<const StrategyChoice> with_servers(int) const;
-  /// As it is on one rank, which must train: without ranks that only serve.
+  /// In its form for one rank, which must train: without ranks that only serve.
   std::shared_ptr<const StrategyChoice> alone() const;
 
  private:
@@ -116,7 +116,7 @@ class StrategyChoice {
   core::ParsedName parsed_;
 };
 using StrategyPtr = std::shared_ptr<const StrategyChoice>;
-/// "sync", "model-averaging:every=8". Errors: UsageError that lists what there is, or the parameters that it takes.
+/// "sync", "model-averaging:every=8". Errors: UsageError that lists the strategies, or the parameters that it takes.
 StrategyPtr find_strategy(std::string_view name);
 
 }  // namespace gradmeter::dataparallel

@@ -17,9 +17,9 @@ namespace {
 
 constexpr double unit_roundoff = 0x1p-24;
 constexpr double deviations = 16;
-constexpr double coded_deviations = 2 * deviations;  ///< each encoding adds what is kept, and takes off what it sends
-constexpr double underflow = 1e-30;                  ///< what summands too small for fp32 may have been
-constexpr std::size_t halves = 2;                    ///< numbers that a hash is added up as
+constexpr double coded_deviations = 2 * deviations;  ///< each encoding adds what was kept, and subtracts what it sends
+constexpr double underflow = 1e-30;                  ///< summands too small for fp32 may have been this large
+constexpr std::size_t halves = 2;                    ///< a hash is summed as so many numbers
 constexpr std::size_t word_bytes = sizeof(std::uint32_t);
 
 /// As two whole numbers: their sums over 2^21 ranks are exact in fp64, and give the sum of the hashes modulo 2^64.
@@ -44,7 +44,7 @@ Block block_of(std::size_t count, int ranks, int rank) {
   return {allreduce::block_begin(count, p, r), allreduce::block_begin(count, p, r + 1)};
 }
 
-/// What is in no tensor is not exchanged with a codec.
+/// With a codec, elements outside all tensors are not exchanged.
 Projection project_tensors(std::span<const float> x, std::span<const allreduce::TensorPart> tensors,
                            std::uint64_t seed) {
   Projection sum;
@@ -58,36 +58,36 @@ Projection project_tensors(std::span<const float> x, std::span<const allreduce::
 
 }  // namespace
 
-/// Of a call with a codec.
+/// What is kept of a call with a codec.
 struct Coding {
   std::vector<float> values;
   allreduce::CodingDifference difference;
   allreduce::TensorLayout tensor_layout;
 };
 
-/// sum: within rounding; copy: the bits of what was given; coded: a sum with what encoding changes, and the bits that
+/// sum: within rounding; copy: the bits of the input; coded: a sum with the differences of encoding, and the bits that
 /// rank 0 got.
 enum class Relation : std::uint8_t { sum, copy, coded };
 
-/// A collective, or a message on its way in.
+/// A collective, or a message that is received.
 struct Verifier::Call {
   const char* name;
   Group group;
   Relation relation;
   Buffer result;                     ///< what this rank gets
-  std::size_t first = 0, count = 0;  ///< where it lies in all that the call is about
+  std::size_t first = 0, count = 0;  ///< where it lies in the whole call's data
   std::uint64_t number = 0, step = 0;
   std::optional<int> from = {};    ///< of a message
-  double share = 1;                ///< of the sum that the result is
+  double share = 1;                ///< the result's share of the sum
   std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
   std::unique_ptr<Coding> coding = {};
-  std::size_t own = 0;     ///< the projection that is this rank's to find
+  std::size_t own = 0;     ///< which projection this rank's result must have
   double product = 0;      ///< found
   std::uint64_t hash = 0;  ///< found
-  Ticket ticket = {};      ///< its address stays its own
+  Ticket ticket = {};      ///< keeps its address from being reused
 };
 
-/// Hashes of what this rank has sent to each, and of all that it has got.
+/// Hashes of the messages that this rank has sent to each peer, and of all that it has received.
 struct Verifier::Messages {
   std::vector<double> sent;
   std::uint64_t got = 0;
@@ -134,7 +134,7 @@ bool Verifier::takes(Group g) {
   const auto i = static_cast<std::size_t>(g.id);
   if (!in_step_ || !armed_[i]) return false;
   called_[i] = 1;
-  inner_.settle();  // the data that will be looked at is written
+  inner_.settle();  // the data to be checked is written
   return true;
 }
 
@@ -231,7 +231,7 @@ Ticket Verifier::broadcast(Group g, Buffer b, int root, Ready r) {
 
 namespace {
 
-/// Each message between two ranks has keys of its own, so that none passes for another.
+/// Each message between two ranks has keys of its own, so that none can be mistaken for another.
 std::uint64_t message_seed(int from, int to, std::uint64_t number) {
   return (static_cast<std::uint64_t>(from) << 40) ^ (static_cast<std::uint64_t>(to) << 20) ^ (number + 1);
 }
@@ -303,7 +303,7 @@ void Verifier::report_fault(std::string what) {
   if (fault_.empty()) fault_ = std::move(what);
 }
 
-/// Calls and messages of one group. All its ranks must have made the same.
+/// Checks the calls and messages of one group. All its ranks must have made the same.
 void Verifier::check_group(VerifiedGroup& c) {
   const runtime::Communicator& comm = c.communicator;
   std::vector<double> all;
@@ -347,7 +347,7 @@ void Verifier::check_call(const Call& c, std::span<const double> given) {
   }
 }
 
-/// norm: of all that was added up, rank by rank.
+/// norm: of all summands, rank by rank.
 void Verifier::check_sum(const Call& c, double right, double norm, double allowed_deviations) {
   if (!std::isfinite(norm))
     return report_fault(text_of(c) + " cannot be judged: it was given numbers that are not finite");

@@ -1,4 +1,4 @@
-// Holds the calls of single steps against what all ranks gave to them: the calls that are measured, on their own data.
+// Checks the calls of single steps against all ranks' inputs: the calls that are measured, on their own data.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,46 +11,46 @@
 
 namespace gradmeter::dataparallel {
 
-/// A fabric that passes everything on. Where it is armed, each rank takes a projection of what it gives to a call and
-/// of what it gets (see projection.hpp); nothing else travels in the step, and `verdict` adds up what ranks gave.
+/// A fabric that forwards everything. While it is armed, each rank takes a projection of each call's input and output
+/// (see projection.hpp); nothing else travels in the step, and `verdict` adds up the inputs' projections.
 ///
 /// All-reduce and reduce-scatter of fp32: with w the weights, |w·y − Σ w·x_r| must be within what rounding explains.
-/// Roundings of one element's P summands err by √P·u·Σ|x_r| with a probability of practically 1 (Higham & Mary, SISC
-/// 2019), and as weights do not know of them they add up as a random walk: 16·√P·u·Σ‖x_r‖ (over P for an average; u =
-/// 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure to be found
-/// from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
-/// All-gather, broadcast, messages and mail copy: their bits must be the same (linear_hash).
-/// All-reduces that a codec takes must have the same bits on all ranks, and be the sum of what ranks gave and of the
-/// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor says: that holds for all
-/// codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit where it
-/// is encoded. Allowed is twice as much as for sums, of what was given, kept and lost. That no more is lost than the
-/// codec may lose, known data must show.
+/// Rounding one element's P summands errs by √P·u·Σ|x_r| with a probability of practically 1 (Higham & Mary, SISC
+/// 2019). The weights are independent of these errors, so they add up as a random walk: 16·√P·u·Σ‖x_r‖ (over P for an
+/// average; u = 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure
+/// to be found from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
+/// All-gather, broadcast and all messages copy: their bits must be the same (linear_hash).
+/// All-reduces with a codec must have the same bits on all ranks, and be the sum of all ranks' inputs and of the
+/// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor reports them. That holds
+/// for all codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit
+/// where it is encoded. Allowed is twice as much as for sums, of what was given, kept and lost. Only known data can
+/// show that no more is lost than the codec may lose.
 ///
-/// Cost: nothing where it is not armed; else two passes over what is given and got. A rank keeps a few numbers for a
-/// call, and P for a reduce-scatter and for messages; with a codec as many as the call has, and where they are encoded
-/// hop by hop without feedback twice as many again.
+/// Cost: nothing unless armed; else two passes over inputs and outputs. A rank keeps a few numbers for a call, and P
+/// for a reduce-scatter and for messages; with a codec as many as the call has, and where they are encoded hop by hop
+/// without feedback twice as many again.
 class Verifier final : public Forwarding {
  public:
-  /// coded: all-reduces that say what they contain go through a codec. `world`: everybody; it must outlive this.
+  /// coded: all-reduces with a tensor layout go through a codec. `world`: all ranks; it must outlive this.
   Verifier(Fabric& inner, const runtime::Communicator& world, bool coded);
   ~Verifier() override;
   Verifier(const Verifier&) = delete;
   Verifier& operator=(const Verifier&) = delete;
 
-  /// The next step in which the ranks of a group call anything is verified, for each group. All ranks in the same step.
+  /// Verifies the next step in which the ranks of a group make calls, for each group. All ranks in the same step.
   void arm();
   void disarm();
-  /// number: as a fault will be named.
+  /// number: the step's name in the text of a fault.
   void begin_step(std::uint64_t number);
   void end_step();
   /// Was any call of the last step verified on this rank, so that its time is not that of a step?
   bool verified_last_step() const { return verified_last_; }
   /// Has this group made verified calls since `arm`?
   bool verified(Group g) const { return !armed_.at(static_cast<std::size_t>(g.id)); }
-  /// Has mail with a payload been verified on its way there and back, since the beginning?
+  /// Have messages with a payload been verified in both directions, since the beginning?
   bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }
-  /// Collective over everybody, while this rank may use MPI and has waited for all its calls: what was wrong in the
-  /// steps verified since the last time, in a line; empty: nothing.
+  /// Collective over all ranks, while this rank may use MPI and has waited for all its calls: what was wrong in the
+  /// steps verified since the last call, in a line; empty: nothing.
   std::string verdict();
 
   Group split(int color, int key) override;
@@ -83,7 +83,7 @@ class Verifier final : public Forwarding {
   bool coded_;
   bool in_step_ = false, verified_last_ = false;
   std::uint64_t step_ = 0, messages_before_ = 0;
-  std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has called
+  std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has made calls
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
   std::unordered_map<const Operation*, Call> under_way_;
   std::string fault_;  ///< the first on this rank

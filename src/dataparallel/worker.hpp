@@ -1,4 +1,4 @@
-// What a strategy works with on one rank: the fabric, this rank's axis of the mesh, a model, its buffers and its rule.
+// What a strategy works with on one rank: the fabric, its axis of the mesh, a model, its buffers and its optimizer.
 #pragma once
 #include <functional>
 
@@ -9,11 +9,11 @@
 
 namespace gradmeter::dataparallel {
 
-/// Also the model's way to ask for computation.
+/// Also the model's Computer.
 class Worker final : public model::Computer {
  public:
-  /// axis: the ranks that hold the same part of the model and differ in their data; strategies speak to no others.
-  /// copy: null where one rank holds a copy of the model; parts: see `parts`.
+  /// axis: the ranks with the same part of the model and other data; strategies communicate only with them.
+  /// copy: null where one rank holds a replica of the model; parts: see `parts`.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
          const Mesh* copy = nullptr, PartSums* parts = nullptr)
       : fabric_(fabric),
@@ -29,8 +29,8 @@ class Worker final : public model::Computer {
   int ranks() const { return fabric_.size(axis_); }
   model::Model& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
-  /// For rules that a strategy makes itself: over the ranks that hold the rest of this model's tensors. Null where
-  /// there are none, or the run's optimizer has no use for it.
+  /// For optimizers that a strategy makes itself: over the ranks that hold the rest of this model's tensors. Null where
+  /// there are none, or where the run's optimizer does not use it.
   PartSums* parts() const { return parts_; }
   model::Buffers buffers() const { return buffers_; }
   Buffer parameters() const { return buffers_.parameters; }
@@ -44,7 +44,7 @@ class Worker final : public model::Computer {
       const model::Batch& b, const model::Model::Ready& ready = [](std::size_t) {}) {
     return model_.pass(*this, buffers_, b, ready);
   }
-  /// What the rank knows that has the loss goes to all ranks of this copy of the model. Fabric's memory.
+  /// Sends values from the rank that has the loss to all ranks of this replica of the model. Fabric's memory.
   void tell_replica(std::span<float> values) {
     if (replica_) replica_->send_to_replica(fabric_, values);
   }

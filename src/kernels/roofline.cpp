@@ -116,8 +116,8 @@ double shortest(core::Seconds budget, int least, const Work& work) {
   }
 }
 
-/// Memory that nobody has touched yet, on huge pages where the kernel grants them: each thread's part will then lie
-/// near it, and address translation does not count as memory.
+/// Untouched memory, on huge pages where the kernel grants them. So each thread's part will be near it, and address
+/// translation does not count as memory.
 class Pages {
  public:
   explicit Pages(std::size_t floats) : data_(::operator new(floats * sizeof(float), align)) {

@@ -60,7 +60,7 @@ std::string why_not(const Point& p) {
 bool noisy(const Point& p) {
   constexpr double noticeable = 0.05;
   const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
-  // Threads that outnumber the cores wait for each other: that says nothing about others.
+  // Threads that outnumber the cores wait for each other: that is no sign of other load.
   const bool delayed = !oversubscribed(p) && share(Metric::noise_run_delay) > noticeable;
   return share(Metric::noise_steal) > noticeable || delayed ||
          2 * share(Metric::disturbed_blocks) > share(Metric::blocks);
@@ -81,7 +81,7 @@ Labels short_labels(std::span<const Point> points, Factor of) {
   for (const auto& [base, names] : by_base) {
     for (const auto& name : names) {
       core::ParsedName shorter = name;
-      // A parameter in which all agree tells nothing.
+      // A parameter that is the same in all of them is left out.
       std::erase_if(shorter.parameters, [&](const auto& p) {
         return std::ranges::all_of(names, [&](const auto& n) {
           const auto it = n.parameters.find(p.first);

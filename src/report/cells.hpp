@@ -1,4 +1,4 @@
-// What the tables share: how a value, a share of noise, an exchange stands in a cell, and which points stand together.
+// Shared by the tables: the text of a value, a share of noise, an exchange in a cell, and which points are grouped.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,7 +19,7 @@ std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
 /// 0 where it is no whole number.
 std::int64_t integer(const core::Value&);
-/// The codec's name as short as it can be, where the point has it; the file has every parameter.
+/// The codec's short name, where the point has one; the file has every parameter.
 const core::Value& codec_label(const core::Point&);
 /// Three digits, "0" for nothing at all, "-" where it is not finite.
 std::string error_text(double);
@@ -27,11 +27,11 @@ std::string error_text(double);
 std::string csv_cell(const core::Value&);
 /// "skipped: why", for a row's note; empty where the point was measured.
 std::string why_not(const core::Point&);
-/// Others had more than a twentieth of the time meanwhile, or most blocks were disturbed: marked "~".
+/// Other processes had more than a twentieth of the time, or most blocks were disturbed: marked "~".
 bool noisy(const core::Point&);
 /// More busy threads than cores: marked "*".
 bool oversubscribed(const core::Point&);
-/// Names as short as the points need to tell them apart: canonical ones to "qsgd4", "qsgd4:bucket=128".
+/// Names shortened as far as the points stay distinct: canonical ones to "qsgd4", "qsgd4:bucket=128".
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
 /// "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is exchanged.

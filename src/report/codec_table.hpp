@@ -1,4 +1,4 @@
-// A codec sweep as a person reads it.
+// Tables of a codec sweep for people.
 #pragma once
 #include <span>
 #include <string>

@@ -30,7 +30,7 @@ std::string algorithm_cell(const Point& p, const Labels& codecs) {
   return name;
 }
 
-/// Everything that a table's rows share.
+/// What all rows of a table share.
 std::string heading(const Point& p) {
   const auto& f = p.factors;
   std::string out = text(f[Factor::collective]);

@@ -1,4 +1,4 @@
-// A collective sweep as a person reads it: nccl-tests' columns, and what they leave out.
+// Tables of a collective sweep for people: nccl-tests' columns, and what they leave out.
 #pragma once
 #include <span>
 #include <string>

@@ -1,4 +1,4 @@
-// The kernel sweep as a person reads it.
+// Tables of the kernel sweep for people.
 #pragma once
 #include <span>
 #include <string>

@@ -59,7 +59,7 @@ std::string straggle_cell(const Point& p) {
          (core::is_null(rank) ? "" : fmt::format(" r{}", text(rank)));
 }
 
-/// What else a reader must know of it.
+/// What else a reader must know of the point.
 std::string note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
 
 std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels& strategies) {
@@ -94,13 +94,13 @@ std::vector<core::Column> columns() {
           {"bound by", "", left}};
 }
 
-/// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's batch in all.
+/// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's global batch.
 std::string curve_batch(const Point& p) {
   const bool strong = text(p.factors[Factor::scaling]) == "strong";
   return text(p.factors[strong ? Factor::batch_global : Factor::batch_per_rank]);
 }
 
-/// cadence: of points that have none of their own, since they do not keep step.
+/// cadence: for points without one of their own, since their ranks are not synchronised.
 std::string curve_name(const Point& p, const std::string& cadence) {
   std::string name =
       fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), curve_batch(p),
@@ -109,7 +109,7 @@ std::string curve_name(const Point& p, const std::string& cadence) {
   return name;
 }
 
-/// How steady the machine was, by the canary that stood in every turn of the curve.
+/// How steady the machine was, by the canary in every turn of the curve.
 std::string steadiness_line(const std::vector<const Point*>& curve) {
   for (const Point* p : curve) {
     const double steady = p->metrics.number(Metric::steadiness);
@@ -134,8 +134,8 @@ std::string baseline_line(const std::vector<const Point*>& curve) {
   return "no baseline was measured: no efficiency is shown\n";
 }
 
-/// Rows were measured in turn and come in the order in which they were done: a reader wants ranks to grow, and the
-/// control above what it controls.
+/// Sorts rows, which come in the order in which they were measured: by ranks, with the control above the points that
+/// are compared with it.
 bool comes_before(const Point* a, const Point* b) {
   const auto order = [](const Point& p) {
     const auto* ranks = std::get_if<std::int64_t>(&p.factors[Factor::ranks]);
@@ -169,14 +169,14 @@ std::string waits_cell(const Point& p) {
   return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::standstill_causes]));
 }
 
-/// There is more than one strategy beside the control, or what one learned.
+/// Is there a strategy besides the control, or is there accuracy to show?
 bool tells_strategies_apart(std::span<const Point> points, const Labels& strategies) {
   return strategies.size() > 2 || std::any_of(points.begin(), points.end(), [](const Point& p) {
            return !core::is_null(p.metrics[Metric::accuracy_at_samples]);
          });
 }
 
-/// What tells strategies apart beside speed.
+/// Columns that tell strategies apart besides speed.
 std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels, std::size_t width) {
   using enum core::Align;
   core::Table table({{"ranks", "", right},

@@ -1,4 +1,4 @@
-// A scaling sweep as a person reads it: one table a curve.
+// Tables of a scaling sweep for people: one a curve.
 #pragma once
 #include <span>
 #include <string>

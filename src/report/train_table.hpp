@@ -1,4 +1,4 @@
-// Training as a person follows it: a line for each epoch.
+// The progress of training for people: a line for each epoch.
 #pragma once
 #include <string>
 

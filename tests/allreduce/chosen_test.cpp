@@ -16,7 +16,7 @@ using test::ThreadGroup;
 
 constexpr int channels = 2;
 
-/// Adds up nothing and counts nothing, as a vendor's does.
+/// Adds up nothing and counts nothing, like a vendor's collective.
 class Uncounted final : public Collective {
  public:
   const std::string& name() const override { return name_; }

@@ -1,4 +1,4 @@
-// The executor with a codec: all ranks end with equal bits although what is encoded depends on the rank that does it.
+// The executor with a codec: all ranks end with equal bits although an encoding depends on the rank that makes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ using test::run_to_end;
 using test::ThreadGroup;
 using ::testing::HasSubstr;
 
-/// Changes every value by up to `error` of it, by a draw of its own for each rank, step, phase and place: whoever
-/// encodes something twice, or with another key than it should, ends with other bits than its peers.
+/// Changes every value by up to `error` of it, by a draw of its own for each rank, step, phase and place. A rank that
+/// encodes something twice, or with a wrong key, ends with other bits than its peers.
 class Noisy final : public compression::Codec {
  public:
   static constexpr double error = 1e-3;

@@ -124,7 +124,7 @@ TEST(Combinations, FindAnErrorMadeOnPurpose) {
         all.push_back(right);
         give(k, r, all.back());
       }
-      if (collective_kind != CollectiveKind::broadcast) continue;  // what the root gives is already everybody's answer
+      if (collective_kind != CollectiveKind::broadcast) continue;  // the root's input is already all ranks' answer
       EXPECT_EQ(check(k, 1, all[0]).wrong, 0u);
       inject_error(k, 1, all[0]);
       EXPECT_EQ(check(k, 1, all[0]).wrong, 1u);

@@ -24,7 +24,7 @@ using test::ThreadGroup;
 
 constexpr int channels = 3;
 
-/// Nodes of two or three ranks where the ranks fill them: where nodes matter, more than one tier is at work.
+/// Nodes of two or three ranks where these divide the ranks, so that hierarchical algorithms use more than one tier.
 Shape shape_of_ranks(int p) {
   const auto ranks = static_cast<std::uint32_t>(p);
   for (std::uint32_t g : {2u, 3u}) {
@@ -184,7 +184,7 @@ TEST(Executor, AlternatesBetweenCallsOfDifferentLengths) {
   });
 }
 
-/// Messages go and never come: what is posted is what is under way at once.
+/// Sends complete and receives never do: what is posted is all that may be under way at once.
 class Silent final : public runtime::Transport {
  public:
   Silent(int rank, int size) : rank_(rank), size_(size) {}

@@ -18,7 +18,7 @@ namespace {
 std::vector<std::uint32_t> rank_counts(const std::string& algorithm) {
   std::vector<std::uint32_t> counts{100};
   for (std::uint32_t p = 1; p <= (test::sanitized ? 33u : 64u); ++p) counts.push_back(p);
-  if (test::sanitized) return counts;  // of more ranks the time grows with the square, and the memory looks the same
+  if (test::sanitized) return counts;  // with more ranks the time grows with the square, the memory's use is the same
   counts.insert(counts.end(), {127, 128});
   if (algorithm.find(':') == std::string::npos) counts.insert(counts.end(), {1000, 1024});
   return counts;

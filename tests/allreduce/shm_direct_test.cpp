@@ -1,4 +1,4 @@
-// The meetings of shm-direct on ranks that are threads, where the thread sanitizer sees every byte they share.
+// The barriers of shm-direct on ranks that are threads, where the thread sanitizer sees every byte they share.
 #include "allreduce/native/shm_direct.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Round round_of(const KnownData& data, std::size_t count, Placement placement, bo
   return {{.known = {.data = data, .count = count, .root = 0}, .placement = placement}, in_arena};
 }
 
-/// Short and long calls by turns, so that each way follows each other one and itself.
+/// Short and long calls in turn, so that each copy path follows every other one and itself.
 std::vector<Round> rounds(std::size_t ranks) {
   std::vector<Round> out;
   for (const auto& [element, op] : test::types_and_ops()) {

@@ -38,7 +38,7 @@ TEST(Verifier, RejectsALostContribution) {
 TEST(Verifier, RejectsADoubledContribution) {
   EXPECT_THAT(fault_of(recursive_doubling(4),
                        [](std::uint32_t round, std::uint32_t rank, Steps& s) {
-                         // Every rank meets its first partner twice.
+                         // Every rank exchanges with its first partner twice.
                          if (round == 1) s[0].peer = s[1].peer = rank ^ 1u;
                        }),
               HasSubstr("summands"));
@@ -121,7 +121,7 @@ TEST(Verifier, RejectsABrokenAllToAll) {
   const auto direct = [] { return find_algorithm("direct")->make({5, 1}, CollectiveKind::all_to_all).front(); };
   ASSERT_EQ(verify(*swap()).fault, "");
   ASSERT_EQ(verify(*direct()).fault, "");
-  // Round 1: rank 2 meets rank 4.
+  // Round 1: ranks 2 and 4 exchange.
   auto lost = [](Steps& s) { s.pop_back(); };
   EXPECT_THAT(fault_of(swap(), at_round_1_rank_2(lost)), HasSubstr("does not receive"));
   auto silent = [](Steps& s) { s.erase(s.begin()); };

@@ -1,5 +1,5 @@
 """How much faster than MPI_Allreduce our own all-reduces are, and how close to a copy of the buffer. Every launch measures
-all contestants of a size in turn; ratios are taken within a launch, and their median and range over launches are printed.
+all algorithms of a size in turn; ratios are taken within a launch, and their median and range over launches are printed.
 
     allreduce_benchmark.py GRADMETER [--launches 5] [--ranks 2,4] [--out results.jsonl]
 

@@ -1,4 +1,4 @@
-// What the canary's times say of rounds, and of the blocks that points took in turn with it.
+// How the canary's times classify rounds, and the blocks that points took in turn with it.
 #include "bench/engine/canary.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(Turns, BlocksOfDisturbedTurnsAreLeftOutWhereEnoughOthersAreThere) {
   Turns turns;
   core::Blocks all;
   for (int turn = 0; turn < 9; ++turn) {
-    const std::vector<double> times(turn == 1 ? 0 : 3, turn);  // nobody met a window in turn 1
+    const std::vector<double> times(turn == 1 ? 0 : 3, turn);  // turn 1 missed all windows
     all.add(times);
     turns.note(all.count());
   }

@@ -1,4 +1,4 @@
-// Where lost time went, on blocks made by hand.
+// The causes of lost time, on blocks made by hand.
 #include "bench/scale/causes.hpp"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(Causes, EachPartIsWhatItIs) {
 
 // Of two ranks the lower median is the faster one: else a rank that is twice as slow would be called contention.
 TEST(Causes, ASlowRankOfTwoIsStraggle) {
-  for (const bool waits : {false, true}) {  // a blocking call or one's own: what the fast rank sees is no part
+  for (const bool waits : {false, true}) {  // a blocking call or one's own: the fast rank's waiting is no part
     const Three t{measured(one_rank(10e-3)), measured(lock_step(20e-3, {10e-3, 20e-3})),
                   measured(lock_step(21e-3, {10e-3, 20e-3}, 1e-3, waits ? 0.1e-3 : 0))};
     const auto c = t.causes();

@@ -1,4 +1,4 @@
-// What codecs cost on one core, beside memcpy in the same round.
+// What codecs cost on one core, compared with memcpy in the same round.
 //   build/release/tests/bench/bench_codecs [CODEC ...]
 // For each codec and operation: GB/s of fp32 (4 bytes an element whatever is moved; median and quartiles over rounds),
 // its ratio to memcpy's in the same round, the bytes an element that must move, and the share of the roofline: bytes
@@ -21,8 +21,8 @@ using namespace gradmeter;
 using compression::CodecPtr;
 
 constexpr std::size_t rounds = 7;
-/// What memcpy moves for each 4 that it copies, where no line is read only to be overwritten: large copies go past the
-/// caches.
+/// What memcpy moves for each 4 that it copies, where no line is read only to be overwritten: large copies use
+/// non-temporal stores.
 constexpr double copied_bytes = 8;
 constexpr double least_seconds = 0.004;  // of one measurement
 

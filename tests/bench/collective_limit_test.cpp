@@ -1,4 +1,4 @@
-// What bounds a collective on one node: the least that ranks must move.
+// The lower bound of a collective on one node: the least memory traffic of its ranks.
 #include "bench/collectives/traffic.hpp"
 
 #include <gtest/gtest.h>

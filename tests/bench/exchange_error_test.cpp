@@ -1,4 +1,4 @@
-// The published errors of encoded sums come out of the real executor.
+// The real executor gives the published errors of encoded sums.
 #include "bench/codecs/exchange_error.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What the executor costs beside moving and adding bytes: the time of one step (a message sent, or one received) of
-// messages so short that nothing else is left.
+// What the executor costs besides moving and adding bytes: the time of one step (a message sent, or one received) with
+// messages so short that other costs vanish.
 //   mpirun -np 2 build/release/tests/bench/bench_executor
 // Prints medians over repeats with their intervals: alone (a transport that has every message at once) and, on two or
 // more ranks, over shared memory and over MPI.

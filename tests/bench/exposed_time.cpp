@@ -1,6 +1,6 @@
-// Is what a step pays for its exchange what the exchange costs? The exposed time of `sync` (step less the step of
-// `independent`, as gradmeter scale takes it, no overlap) beside the same calls alone, begun by all ranks together on
-// gradients that a backward pass has just written, so that operands are as cold as training's.
+// Does a step's exchange cost as much exposed time as the exchange alone? Compares the exposed time of `sync` (step
+// less the step of `independent`, as gradmeter scale takes it, no overlap) with the same calls alone. All ranks begin
+// those together, on gradients that a backward pass has just written, so that operands are as cold as training's.
 //   mpirun -np 2 build/release/tests/bench/bench_exposed [BATCH ...]
 // The three take turns; prints medians of rounds and the ratio's 95 % interval. At most 1.2 is wanted.
 #include <cstdlib>
@@ -29,7 +29,7 @@ bench::TrainingConfig configuration(std::string_view strategy, std::size_t batch
   return c;
 }
 
-/// Seconds of a call, of the slowest rank each time: median of one turn. `prepare` comes before all ranks meet.
+/// Seconds of a call, of the slowest rank each time: median of one turn. `prepare` runs before all ranks synchronise.
 template <class Prepare, class Timed>
 double turn(const runtime::Communicator& world, Prepare prepare, Timed timed) {
   std::vector<double> seconds;

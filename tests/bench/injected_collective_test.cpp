@@ -1,4 +1,4 @@
-// Faults that are injected into collectives come when and where they are asked for.
+// Injected faults of collectives occur when and where they are asked for.
 #include "bench/collectives/injected_collective.hpp"
 
 #include <gtest/gtest.h>

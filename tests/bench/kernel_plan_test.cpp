@@ -1,4 +1,4 @@
-// Points, filters, operand sets and the sharing out of time: what is decided before a kernel runs.
+// Points, filters, operand sets and time shares: everything decided before a kernel runs.
 #include "bench/kernels/plan.hpp"
 
 #include <gmock/gmock.h>

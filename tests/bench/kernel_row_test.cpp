@@ -1,4 +1,4 @@
-// What a row says of ranks that differ, of wrong and of suspicious results, of the roofline.
+// Rows for ranks that differ, for wrong and suspicious results, and the roofline in them.
 #include "bench/kernels/row.hpp"
 
 #include <gmock/gmock.h>

@@ -1,10 +1,11 @@
-// Kernels beside what they are to be compared with, in the same program and in turn.
+// Kernels compared with baselines, in the same program and in turn.
 //   build/release/tests/bench/bench_kernels [THREADS]
-// 1. The roofs, and the share of one core's multipliers that a product of 1024 has (wanted: 80 %, packed 88 %).
-// 2. What a trial's run() costs beyond the same oneDNN primitive called bare (wanted: 3 %, or 2 us below 1 ms).
+// 1. The roofline's limits, and the share of one core's multipliers used by a product of 1024 (wanted: 80 %, packed 88
+// %).
+// 2. What a kernel case's run() costs beyond the same oneDNN primitive called bare (wanted: 3 %, or 2 us below 1 ms).
 // 3. Sparse products against the dense product of the same shape.
 // Times are medians of rounds, with the interval that holds the median with 95 % confidence, and the best round: on a
-// machine that does other work besides, that alone says something.
+// machine with other load, only the best is reliable.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -71,7 +72,7 @@ std::string microseconds(const Timing& t) {
   return fmt::format("{:.2f} [{:.2f}, {:.2f}] best {:.2f}", t.median * 1e6, t.low * 1e6, t.high * 1e6, t.best * 1e6);
 }
 
-/// A trial that lives as long as the call.
+/// A kernel case that lives as long as the call.
 Call run_of(const Problem& p) {
   const std::shared_ptr<KernelCase> kernel_case = make_kernel_case(p, {});
   return [kernel_case] { kernel_case->run(0); };
@@ -103,7 +104,7 @@ void print_roofs(int threads) {
              memory_rates());
 }
 
-/// The primitive and its operands, as a program without trials would have them.
+/// The primitive and its operands, as a program without kernel cases would have them.
 struct BareGemm {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -239,7 +240,7 @@ Call bare_lstm(const Problem& p) {
   return [made] { made->run(); };
 }
 
-/// Empty: nobody has written the bare side of this operation.
+/// Empty: there is no bare version of this operation.
 Call bare(const Problem& p) {
   if (p.operation() == KernelKind::conv) return bare_conv(p);
   if (p.operation() == KernelKind::rnn) return bare_lstm(p);

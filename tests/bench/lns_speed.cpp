@@ -1,8 +1,8 @@
-// What a matrix product in the logarithmic number system costs on one core, beside the fp32 library's of the same
-// shape.
+// What a matrix product in the logarithmic number system costs on one core, compared with the fp32 library's of the
+// same shape.
 //   build/release/tests/bench/bench_lns [SIZE ...]
-// For each size n (n × n × n; 512 and 1024 unless given): GMAC/s, median and quartiles over rounds in which every
-// contender takes its turn, and how many times slower than the fp32 library in the same round.
+// For each size n (n × n × n; 512 and 1024 unless given): GMAC/s, median and quartiles over rounds in which the
+// variants take turns, and how many times slower than the fp32 library in the same round.
 #include <hwy/targets.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ constexpr double least_seconds = 0.1;  // of one measurement
 struct Contender {
   std::string name;
   std::function<void()> work;
-  std::vector<double> speeds = {}, slower = {};  ///< GMAC/s; times, by the first contender
+  std::vector<double> speeds = {}, slower = {};  ///< GMAC/s; times, by the first variant
 };
 
 /// Highway's choice, held below AVX-512 while this lives.

@@ -108,7 +108,7 @@ TEST_P(ManyRanks, SetUpAndForecastOfOneAlgorithmStaySmall) {
                               .batch_per_rank = batch,
                               .strategy = dataparallel::find_strategy("sync"),
                               .algorithm = algorithm};
-  EXPECT_EQ(refusal(config, digits, map.node_of), "");
+  EXPECT_EQ(refusal(config, digits, map), "");
   EXPECT_GT(resident_bytes(config, digits, ranks), 0u);
 
   for (const CollectiveKind collective_kind :
@@ -219,7 +219,7 @@ TEST(ManyRanksCheck, BitsThatDifferAreLookedAtInBoundedSamples) {
       .collective_kind = CollectiveKind::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
   const std::vector<float> result(count, 0.25f);
   EXPECT_EQ(check_some(k, rank, std::as_bytes(std::span(result))).wrong, (std::size_t{1} << 26) / ranks);
-  k.count = 2'000;  // few enough to be looked at in full
+  k.count = 2'000;  // few enough to be checked in full
   EXPECT_EQ(check_some(k, rank, std::as_bytes(std::span(result).first(k.count))).wrong, k.count);
   k.count = count;
   k.data.pattern = allreduce::Pattern::random;

@@ -1,4 +1,4 @@
-// Which rank is slow.
+// Which rank is the slowest.
 #include "bench/engine/own_times.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Rounds by themselves: blocks, how they are spread, what ends them.
+// Rounds alone: blocks, how they are spread, what ends them.
 #include "bench/engine/rounds.hpp"
 
 #include <gtest/gtest.h>

@@ -111,7 +111,7 @@ TEST(CompareRow, OneRankHasNobodyToBeExposedTo) {
   EXPECT_NEAR(row.metrics.number(Metric::efficiency), 1, 1e-12);
 }
 
-// No rank can be faster than one that has the machine for itself: such a row contradicts itself.
+// No rank can be faster than one that has the machine to itself: such a row contradicts itself.
 TEST(CompareRow, FasterThanOneRankIsMistrusted) {
   const Timed base = timed(1, 0.010, 6400, 0.010), control = timed(2, 0.010, 12800, 0.010),
               fast = timed(2, 0.008, 16000, 0.008);

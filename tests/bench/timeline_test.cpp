@@ -157,7 +157,7 @@ TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
   EXPECT_EQ(overlaps(events), 0);
 }
 
-// A rank that only serves has no steps: nothing of it may pretend to have been at time zero.
+// A rank that only serves has no steps: none of its events may be at time zero.
 TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
   Timeline t(1, "a");
   t.add(0, {});

@@ -1,4 +1,4 @@
-// What every codec of the registry owes, whatever it is: a new row is tested without a new test.
+// The contract of every codec of the registry: a new row is tested without a new test.
 #include <algorithm>
 #include <array>
 #include <cstring>

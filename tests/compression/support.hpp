@@ -91,7 +91,7 @@ struct Moments {
   std::vector<double> mean, variance;
 };
 
-/// Encodes and decodes x in many steps, and holds the mean of ‖Q - x‖² and of Q against the moments: each element's by
+/// Encodes and decodes x in many steps, and compares the means of ‖Q - x‖² and of Q with the moments: each element's by
 /// its own error, and all together along x, where a wrong factor would show.
 inline void expect_moments(const Codec& codec, std::span<const float> x, const Moments& m, std::size_t trials = 400) {
   SCOPED_TRACE(codec.name());

@@ -100,7 +100,7 @@ Tally fuzz(const std::vector<std::string>& seeds, std::size_t rounds,
   return tally;
 }
 
-/// A run that only ever refuses, or only ever takes, has not looked far.
+/// A run that refuses or accepts everything has not tested enough.
 void expect_both(const Tally& tally) {
   EXPECT_GT(tally.taken, (tally.taken + tally.refused) / 50);
   EXPECT_GT(tally.refused, (tally.taken + tally.refused) / 50);

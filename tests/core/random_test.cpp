@@ -32,7 +32,7 @@ TEST(Random, SeedStreamAndPlaceAllMatterUpToTheirHighestBit) {
   EXPECT_EQ(Random(1, 2).bits(3), Random(1, 2).bits(3));
 }
 
-// Across a change of the counter's upper word, and for every rest of a vector.
+// Across a change of the counter's upper word, and for every remainder of a vector.
 TEST(Random, ManyDrawsAreTheSameOnEveryInstructionSet) {
   test::on_every_target([] {
     const Random random(0x243f6a8885a308d3, 0x13198a2e03707344);

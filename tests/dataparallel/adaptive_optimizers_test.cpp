@@ -52,7 +52,7 @@ double norm(const Doubles& x, const model::Tensor& t) {
   return std::sqrt(sum);
 }
 
-/// The papers' rules, as plainly as they stand there.
+/// The papers' optimizers, written as plainly as there.
 struct Reference {
   Doubles w, m, v;
   explicit Reference(const std::vector<float>& weights)
@@ -128,7 +128,7 @@ TEST(AdaptiveOptimizer, TheUpdatesAreThoseOfThePapers) {
   }
 }
 
-// The control: with another rule's formula, or the other place of epsilon, the same comparison fails.
+// The control: with another optimizer's formula, or the other place of epsilon, the same comparison fails.
 TEST(AdaptiveOptimizer, AnotherFormulaShows) {
   const Net net;
   for (const auto name : names) {
@@ -196,7 +196,7 @@ TEST(AdaptiveOptimizer, PartsOfATensorAreRefusedByRulesThatTakeNorms) {
   }
 }
 
-/// The sums of as many rules as there are parts, one after another: what ranks do at once.
+/// The sums of as many optimizers as there are parts, one after another: what ranks do at once.
 class Parts final : public PartSums {
  public:
   void sum(std::span<double> values) override {
@@ -213,7 +213,7 @@ class Parts final : public PartSums {
   int calls = 0;
 };
 
-/// A step of a rule whose tensors are cut in two: elements with an even number, and the others.
+/// A step of an optimizer whose tensors are cut in two: elements with an even number, and the others.
 std::vector<float> trained_in_parts(std::string_view name, const Net& net) {
   Parts sums;
   const auto halves = net.weights().size() / 2;

@@ -1,4 +1,4 @@
-// Strategies that average blocks of steps: what they equal, and what they must differ from.
+// Strategies that average blocks of steps: which results they must equal, and from which they must differ.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

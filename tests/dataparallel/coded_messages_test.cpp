@@ -277,7 +277,7 @@ TEST(CodedMessages, WhatAnAnswerLosesComesWithTheNextWhateverTheAdmission) {
       coding.decode(wire, got, draw_of_weights(7, 0, 1, 0));
       for (std::size_t r = 0; r < 3; ++r) {
         const double stale =
-            relative(plain[r].weights, plain[r].evaluation_weights.back());  // what it has not read yet
+            relative(plain[r].weights, plain[r].evaluation_weights.back());  // changes that it has not read yet
         EXPECT_LT(relative(seen[r].weights, weights), 5 * stale + 0.05 * relative(got, weights))
             << strategy << " " << codec;
       }

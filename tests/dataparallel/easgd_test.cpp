@@ -69,7 +69,7 @@ Elastic recurrence(const Served& s, int every, double alpha, std::size_t i, bool
 }
 
 TEST(Easgd, TakesTheGradientAndTheElasticTermAtTheSameWeights) {
-  // Visits are two steps apart and workers equally fast, so all of a visit see the same centre.
+  // Pulls are two steps apart and workers equally fast, so all pulls of one step see the same centre.
   for (const int workers : {1, 3}) {
     const Served s{.strategy = "easgd:every=2,beta=0.6",
                    .ranks = workers + 1,

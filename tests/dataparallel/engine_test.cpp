@@ -33,7 +33,7 @@ class Journal {
   std::vector<std::string> lines_;
 };
 
-/// A call that does as the test says.
+/// A call that behaves as the test says.
 struct Script {
   const char* name = "call";
   int order = 0;

@@ -130,7 +130,7 @@ TEST(Es, LowersTheLossOfANetwork) {
   EXPECT_LT(last, 0.95 * first);
 }
 
-/// Of the whole training set, by what the run would hand over.
+/// Of the whole training set, with the evaluation weights.
 double loss_of(const std::vector<float>& weights) {
   model::Mlp mlp({784, 16, 10});
   std::vector<float> p = weights, g(weights.size());

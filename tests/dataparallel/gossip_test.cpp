@@ -24,7 +24,7 @@ struct Mass {
   std::map<int, std::pair<std::vector<float>, float>> sent = {};  ///< by rank: x and its weight
 };
 
-/// Looks at every message, and can drop the weight that travels in it.
+/// Reads every message, and can drop the weight that travels in it.
 class Watch final : public Forwarding {
  public:
   Watch(Fabric& inner, std::map<int, Mass>& masses, bool weightless)

@@ -101,7 +101,7 @@ TEST(Injecting, SpoilsMailThatItsRankPosts) {
   });
 }
 
-/// Whose clock goes on by a second whenever somebody looks at it.
+/// Its clock advances by a second at every reading.
 class Ticking final : public Forwarding {
  public:
   using Forwarding::Forwarding;

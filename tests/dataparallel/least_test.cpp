@@ -1,5 +1,5 @@
-// What a strategy must send at least is held against what it forecasts, with every algorithm and codec: a limit that is
-// made of it may never be above the step.
+// Compares the least that a strategy must send with its forecast, for every algorithm and codec: a limit made from it
+// may never be above the step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ TEST(LeastSent, IsTheClosedForm) {
       {"model-averaging:every=4", 2 * (p - 1) * m * steps / 4},
       {"gossip", p * (m + 64) * steps},
       {"es:pairs=4", p * (p - 1) * sizeof(float) * steps},
-      // How many models travel depends on the losses; the ranking is told three times over.
+      // How many models travel depends on the losses; the ranking is sent three times over.
       {"population:size=8,survivors=2", (8 + 3 * 2) * (p - 1) * sizeof(float) * steps},
       {"ps-sync", 2 * (p - 1) * m * steps},
   };

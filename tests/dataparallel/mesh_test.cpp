@@ -198,7 +198,7 @@ TEST(Mesh, RulesOfWholeTensorsTakeTheNormsOfAllTheirParts) {
 TEST(Mesh, RulesOfWholeTensorsKeepEqualWhatAllTensorRanksHold) {
   for (const char* rule : norm_rules) {
     const auto traces = run(norm_training(rule, "tensor=4"));
-    // The last layer, which stands first, is everybody's: 10 x 16 weights and 10 biases, padded.
+    // The last layer, which comes first, is on all ranks: 10 x 16 weights and 10 biases, padded.
     constexpr std::size_t shared = 160 + 16;
     ASSERT_EQ(traces[0].names[1], "layer3.bias");
     for (std::size_t r = 1; r < 4; ++r) {
@@ -208,7 +208,7 @@ TEST(Mesh, RulesOfWholeTensorsKeepEqualWhatAllTensorRanksHold) {
   }
 }
 
-/// What the forecast of one step says of all ranks of a mesh together.
+/// The forecast of one step for all ranks of a mesh together.
 std::uint64_t forecast_of(const MeshTraining& t) {
   const MeshShape shape = parse_mesh(t.mesh).complete(ranks_of(t.mesh));
   const auto strategy =

@@ -1,5 +1,5 @@
-// The calls of a fabric over ranks on their engine, with ranks as threads: the whole way from a bucket to its sum but
-// for MPI, so that the thread sanitizer sees it.
+// The calls of a fabric over ranks on their engine, with ranks as threads: everything from a bucket to its sum except
+// MPI, so that the thread sanitizer sees it.
 #include "dataparallel/ranks/operations.hpp"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ class ThreadRank {
   HeapArena arena_;
   std::vector<int> world_ranks_;
   allreduce::Executor executor_;
-  Engine engine_;  // last: its thread ends before what it moves
+  Engine engine_;  // last: its thread ends before what it uses
 };
 
 class OperationsContract : public ::testing::TestWithParam<std::tuple<std::string, ProgressMode>> {

@@ -1,4 +1,4 @@
-// What goes wrong between workers and servers: lost and doubled messages, deaths, slow ones, ends in any order.
+// Faults between workers and servers: lost and duplicated messages, deaths, slow ones, ends in any order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -105,7 +105,7 @@ TEST(ParameterServer, TheBytesAreThoseOfTheForecastExactly) {
       if (sanitized && ranks > 3) continue;
       for (const char* codec : {"none", "qsgd8:bucket=64,min=1", "bf16:min=1", "onebit:bucket=64,min=1"}) {
         Served s{.strategy = strategy, .ranks = ranks, .servers = servers, .codec = codec, .elements = 1000};
-        s.judge = ranks == 3;  // beside the steps: it must not count
+        s.judge = ranks == 3;  // outside the steps: it must not count
         std::uint64_t bytes = 0, calls = 0;
         for (const Seen& seen : serve(s)) bytes += seen.totals.bytes_sent, calls += seen.totals.calls;
         const Forecast f = forecast(s);
@@ -257,7 +257,7 @@ TEST(ParameterServer, TheSumMovesAsManyTimesFurtherAsThereAreWorkers) {
                            .targets = Served::Targets::zero});
   const auto sum = serve(
       {.strategy = "ps-async:scale=sum", .ranks = 5, .servers = 1, .steps = each(1), .targets = Served::Targets::zero});
-  const auto all = [](const std::vector<Seen>& seen) {  // whoever came last has seen the updates of all
+  const auto all = [](const std::vector<Seen>& seen) {  // the last to come has seen the updates of all
     float least = 1;
     for (std::size_t r = 0; r < 4; ++r) least = std::min(least, seen[r].weights[0]);
     return 1 - least;

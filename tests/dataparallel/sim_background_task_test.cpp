@@ -136,7 +136,7 @@ struct Guest {
 };
 
 TEST(SimBackgroundTask, IsGoneBeforeWhatItUsesIs) {
-  // Rank 1 fails while programs sleep beside all; each uses something of its worker's.
+  // Rank 1 fails while every rank's background task sleeps; each uses something of its worker's.
   std::atomic<int> guests{0};
   EXPECT_THROW(SimWorld(4, slow_machine()).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});

@@ -26,7 +26,7 @@ SimMachine machine_with(const char* algorithm) {
   return m;
 }
 
-/// Runs `check` for algorithms with these goals and one without, on ranks and lengths of every kind.
+/// Runs `check` for algorithms that have these collective kinds and one without, on ranks and lengths of every kind.
 void everywhere(const std::function<void(Fabric&, std::vector<float>&, const std::string&)>& check) {
   for (const auto* algorithm : {"ring", "direct", "rabenseifner", "bcube", "recursive-doubling", "double-tree"}) {
     for (const int p : {1, 2, 3, 5, 8}) {

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// What one server gets of four messages of rank 1, with times: (sequence, when).
+/// What one server receives of four messages of rank 1, with times: (sequence, when).
 std::vector<std::pair<std::uint64_t, double>> deliveries(
     const std::function<DeliveryFault(const MessageRoute&)>& delivery_fault) {
   SimMachine m = slow_machine();
@@ -230,7 +230,7 @@ TEST(SimRankFailure, OfARankThatIsNotThereIsRefused) {
   EXPECT_THROW(SimWorld(2, machine_where({{.rank = 2}})), core::UsageError);
 }
 
-/// Mail with jitter, losses, doubles, delays and a death; who heard what and when.
+/// Messages with jitter, losses, duplicates, delays and a death; who received what and when.
 std::vector<std::tuple<int, int, std::uint64_t, double>> eventful_run(std::uint64_t seed) {
   SimMachine m;
   const core::Random jitter(seed, 0), chance(seed, 1);

@@ -238,7 +238,7 @@ TEST(SimMessenger, PlainMessagesShareTheReceiversPortToo) {
   });
 }
 
-/// Workers push to servers that answer, with jitter: end times and a digest of the order in which mail came.
+/// Workers push to servers that answer, with jitter: end times and a digest of the order in which messages arrived.
 std::pair<std::vector<double>, std::vector<std::uint64_t>> busy_run(int workers, int servers, int rounds,
                                                                     std::uint64_t seed) {
   SimMachine m;

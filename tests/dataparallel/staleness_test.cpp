@@ -1,4 +1,4 @@
-// How old gradients are when servers apply them: counted, bounded, and what it does to stability.
+// The staleness of gradients that servers apply: counted, bounded, and its effect on stability.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What every strategy says of itself is held against what it does: bytes, messages, equal bits, memory.
+// Compares what every strategy states with what it does: bytes, messages, equal bits, memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -56,7 +56,7 @@ TEST(PointwiseCase, WhatCannotBeHadIsRefusedWithTheReason) {
   EXPECT_NE(refusal(fused, Pass::forward, Precision::int8).find("int8"), std::string::npos);
 }
 
-// What the loops of trial_pointwise.cpp read and write: an array is counted once for each pass that it is in.
+// What the loops of cases/pointwise.cpp read and write: an array is counted once for each pass that it is in.
 TEST(PointwiseCase, BytesAreThoseOfItsPasses) {
   const auto arrays = [](PointwiseKind kind, bool fused) {
     return bytes({.shape = PointwiseShape{kind, 1000, fused}}) / 4000;

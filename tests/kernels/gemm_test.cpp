@@ -33,7 +33,7 @@ struct Operands {
         c(gaussians(p.m * p.n, 3)) {}
 };
 
-// Three loops and no thought of speed: what both backends are held against.
+// Three plain loops: the reference for both backends.
 std::vector<float> by_definition(const GemmProblem& p, const Operands& o) {
   std::vector<float> result(p.m * p.n);
   for (std::size_t i = 0; i < p.m; ++i)

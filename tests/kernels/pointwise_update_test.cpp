@@ -1,4 +1,4 @@
-// Adam, the LSTM cell, what is stored in bf16, and the operations of unfused rules. SGD and momentum in fp32:
+// Adam, the LSTM cell, what is stored in bf16, and the operations of unfused updates. SGD and momentum in fp32:
 // pointwise_test.cpp.
 #include <gtest/gtest.h>
 

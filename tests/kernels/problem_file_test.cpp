@@ -215,7 +215,7 @@ TEST(Published, KeepsPassesApart) {
 }
 
 TEST(Published, CoversTheListsThatItWasMeasuredOn) {
-  // The machines ran these with k = 1530, which the lists have as 1536: another problem, so nothing is held beside it.
+  // The machines ran these with k = 1530, which the lists have as 1536: another problem, so there is no comparison.
   const auto mistyped = [](const Problem& p) {
     const auto& s = std::get<GemmShape>(p.shape);
     return s.k == 1536 && (s.m == 512 || s.m == 1024);

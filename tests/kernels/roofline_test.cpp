@@ -12,8 +12,8 @@
 namespace gradmeter::kernels {
 namespace {
 
-// No product of a library outruns the multipliers it is made of. Both are maxima, so measuring again only helps them:
-// the roof gets a few more chances, since what else runs on the machine may have taken from it.
+// No product of a library is faster than the multipliers. Both are maxima, so measuring again only raises them. The
+// limit gets a few more tries, since other load on the machine may have lowered it.
 TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
   if (test::sanitized) GTEST_SKIP() << "our loop is instrumented and the library's is not: their rates do not compare";
   set_compute_threads(1);
@@ -22,7 +22,7 @@ TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
   for (int i = 0; i < 50 && 1.05 * roof < product; ++i)
     roof = std::max(roof, measure_fma_peak(core::Seconds{0.03}).value);
   EXPECT_LE(product, 1.05 * roof);
-  EXPECT_GT(product, 0.2 * roof);  // a roof far above what is done under it is no roof
+  EXPECT_GT(product, 0.2 * roof);  // a limit far above what products reach would be useless
 }
 
 TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {

@@ -1,4 +1,4 @@
-// What stands around the numbers: order of announcements, memory, first weights, repeated and wrong use.
+// Everything but the numbers: order of announcements, memory, first weights, repeated and wrong use.
 #include <gtest/gtest.h>
 
 #include <algorithm>

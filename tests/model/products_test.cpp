@@ -1,4 +1,4 @@
-// The matrix products that a model names are those that it runs: limits are made of them.
+// The matrix products that a model names are those that it runs, because limits are computed from them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

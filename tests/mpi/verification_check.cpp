@@ -142,7 +142,7 @@ class EveryCodec : public ::testing::TestWithParam<std::string> {
  protected:
   static std::vector<TrainingConfig> configs(const std::string& injection = {}) {
     std::vector<TrainingConfig> out;
-    const std::vector<int> nodes(static_cast<std::size_t>(session().world().size()));
+    const NodeMap nodes{.node_of = std::vector<int>(static_cast<std::size_t>(session().world().size()))};
     for (const char* algorithm : {"ring", "direct", "one-shot", "rabenseifner"}) {
       TrainingConfig c = config("sync", injection);
       c.model = "mlp:784-32-10";

@@ -1,4 +1,4 @@
-// Schedules broken on purpose: the negative controls of the verifiers.
+// Deliberately wrong schedules: the negative controls of the verifiers.
 #pragma once
 #include <functional>
 

@@ -22,13 +22,13 @@ inline std::string test_name(std::string text) {
   return text;
 }
 
-/// Lengths that have bitten: nothing, one, fewer than ranks, not divided by them, more slices than channels.
+/// Lengths that have caused errors: nothing, one, fewer than ranks, not divided by them, more slices than channels.
 inline std::vector<std::size_t> odd_counts(allreduce::CollectiveKind collective_kind, std::size_t ranks) {
   if (collective_kind == allreduce::CollectiveKind::all_to_all) return {0, ranks, 17 * ranks, 5003 * ranks};
   return {0, 1, ranks - 1, ranks + 1, 257, 20'011};
 }
 
-/// Ranks in pairs on nodes that one host plays; the last may be alone.
+/// Ranks in pairs on fake nodes of one host; the last may be alone.
 inline std::vector<int> pairs_on_nodes(int ranks) {
   std::vector<int> out;
   for (int r = 0; r < ranks; ++r) out.push_back(r / 2);
@@ -73,7 +73,7 @@ inline std::string describe(const CollectiveCase& c) {
 
 struct CollectiveOutcome {
   std::string fault;       ///< empty: right on this rank
-  std::uint64_t hash = 0;  ///< of the result, to hold beside the other ranks'
+  std::uint64_t hash = 0;  ///< of the result, to compare with the other ranks'
 };
 
 /// Gives known data, runs the call to its end, checks result and untouched input. `memory`: room for two buffers,

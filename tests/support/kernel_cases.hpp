@@ -1,4 +1,4 @@
-// What every trial must pass, whatever it computes: right on each shape, and not right once one element is made wrong.
+// What every kernel case must pass: right on each shape, and not right once one element is made wrong.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 namespace gradmeter::tests {
 
-/// How many shapes are drawn at random for each kind of trial.
+/// How many shapes are drawn at random for each kind of kernel case.
 inline constexpr std::uint64_t random_shapes = test::sanitized ? 8 : 24;
 
 inline void expect_right_and_error_found(const kernels::Problem& p, double flops_at_most = 1e9) {

@@ -1,4 +1,4 @@
-// A loss that is linear in the weights, the same on every batch: what it does under a method can be computed by hand.
+// A loss that is linear in the weights, the same on every batch, so that a method's result can be computed by hand.
 #pragma once
 #include <string>
 #include <vector>

@@ -21,11 +21,11 @@ struct MeshTraining {
   std::size_t accumulate = 1;
   Training training = {.batch_global = 24, .steps = 12, .own_start = false};
   bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
-  bool local_norms = false;                   ///< rules take the norms of parts for those of tensors
+  bool local_norms = false;                   ///< optimizers take the norms of parts for those of tensors
   std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
 };
 
-/// That a mesh is made of, one copy where it does not say how many.
+/// The ranks of the mesh; one replica where it does not say how many.
 inline int ranks_of(std::string_view mesh) {
   const auto shape = dataparallel::parse_mesh(mesh);
   return std::max(1, shape.data) * shape.replica_ranks();
@@ -37,13 +37,13 @@ struct MeshTrace {
   std::vector<model::Outcome> outcomes = {};       ///< by step
   std::vector<std::vector<float>> gradients = {};  ///< of the last step, by tensor
   std::vector<std::string> names = {};             ///< of the tensors
-  std::vector<float> weights = {};                 ///< that are judged at the end
+  std::vector<float> weights = {};                 ///< the evaluation weights at the end
   std::vector<double> step_times = {};             ///< [s]
   std::uint64_t bytes_sent = 0;                    ///< in the last step
   model::Outcome validation = {};
 };
 
-/// Passes everything on but one of a pass's sums.
+/// Forwards everything but one of a pass's sums.
 class ForgetfulPeers final : public model::Peers {
  public:
   ForgetfulPeers(model::Peers& inner, std::size_t sums, std::optional<std::size_t> forgotten)
@@ -107,7 +107,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
     trace.bytes_sent = decompose(record, {}).bytes_sent;
   }
   strategy->settle(worker);
-  const std::span<float> barrier_word = fabric.memory(1);  // weights are judged when all have settled
+  const std::span<float> barrier_word = fabric.memory(1);  // evaluation needs all ranks settled
   fabric.wait(fabric.all_reduce(dataparallel::everybody, barrier_word, allreduce::Op::sum));
   const std::span<float> evaluation_weights = fabric.memory(model->element_count());
   strategy->evaluation_weights(worker, evaluation_weights);

@@ -1,5 +1,5 @@
-// Is this build a sanitizer's? Those are ten times slower, and look at how memory and threads are used, not at numbers:
-// with them a test may take fewer sizes, where more of them show nothing more.
+// Is this a sanitizer's build? Those are ten times slower, and check how memory and threads are used, not numbers. With
+// them a test may take fewer sizes, where more of them show nothing more.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A run of any strategy on the quadratic in virtual time, with everything the tests ask of it.
+// A run of any strategy on the quadratic model in virtual time, with everything that the tests ask of it.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -27,7 +27,7 @@ struct Served {
   enum class Targets { moving, resting, zero } targets = Targets::moving;  ///< moving: with every step; apart by rank
   bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
   bool path = false;      ///< keep the weights of every step
-  bool judge = false;     ///< after every step; all workers must make equally many
+  bool judge = false;     ///< evaluates after every step; all workers must make equally many
   double flops = 1e6;
   dataparallel::SimMachine machine = {};
 };

@@ -1,4 +1,4 @@
-// What the tests of virtual time share.
+// Shared by the tests of virtual time.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -30,7 +30,7 @@ inline SimMachine slow_machine() {
   return m;
 }
 
-/// What a run fails with.
+/// The error that a run ends with.
 inline std::string failure(int workers, const SimMachine& m, const std::function<void(Fabric&)>& body) {
   try {
     SimWorld(workers, m).run(body);

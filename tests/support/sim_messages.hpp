@@ -1,4 +1,4 @@
-// Mail whose payload says who wrote it.
+// Messages whose payload names their sender.
 #pragma once
 #include <gtest/gtest.h>
 

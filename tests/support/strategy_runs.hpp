@@ -17,13 +17,13 @@
 namespace gradmeter::test {
 
 struct StrategyRun {
-  std::string strategy = "sync", optimizer = "momentum:mu=0.9", codec = "none";  ///< codec: of mail
+  std::string strategy = "sync", optimizer = "momentum:mu=0.9", codec = "none";  ///< codec: of messages
   int steps = 6;
   float step_size = 0.02f;
   std::function<float(int step)> step_sizes = {};  ///< null: always step_size
   std::size_t batch_per_rank = 4;
   std::size_t bucket_bytes = std::size_t{16} << 10;
-  bool judge_often = false;  ///< after each step, not only at the end
+  bool judge_often = false;  ///< evaluates after each step, not only at the end
   dataparallel::SimMachine machine = {};
   std::function<std::unique_ptr<model::Model>()> model = [] {
     return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});

@@ -1,14 +1,13 @@
 // Ranks as threads of this process: the in-process transport of the contract tests.
 #pragma once
-#include <exception>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "runtime/arena.hpp"
 #include "runtime/backoff.hpp"
 #include "runtime/shared_memory_transport.hpp"
+#include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::test {
 
@@ -30,21 +29,7 @@ class ThreadGroup {
 
 /// Runs body(rank) on `size` threads; rethrows the first exception.
 inline void run_ranks(int size, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r);
-      } catch (...) {
-        errors[static_cast<std::size_t>(r)] = std::current_exception();
-      }
-    });
-  }
-  for (auto& t : threads) t.join();
-  for (auto& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  runtime::run_thread_ranks(size, [&body](const runtime::Communicator& world) { body(world.rank()); });
 }
 
 /// Memory for tests that has no peers: as big as asked.

@@ -1,4 +1,4 @@
-// A short training run of one worker over any fabric, with all that the tests ask of it: the same code runs in virtual
+// A short training run of one worker over any fabric, with all that the tests ask of it. The same code runs in virtual
 // time and on real ranks.
 #pragma once
 #include <cstdint>

@@ -53,12 +53,12 @@ CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& fact
 
 void CodecBenchmark::measure_error() {
   CodecError& e = findings_.error;
-  // A million elements make chance small; a large gradient has them at once.
+  // A million elements make random errors small; a large gradient has as many in one encoding.
   constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
   e.draws = std::clamp<std::size_t>(enough / x_.size(), 1, most);
   e.squared_error = 0;
   for (std::size_t i = 0; i < e.draws; ++i) {
-    if (steps_) steps_->forget();  // of one encoding: what it keeps for the next does not count
+    if (steps_) steps_->forget();  // measures one encoding, without state kept for the next
     findings_.wire_bytes = codec_.encode(x_, wire_.data(), draw(i));
     codec_.decode(wire_.first(findings_.wire_bytes), y_);
     e.squared_error += compression::squared_error(y_, x_) / static_cast<double>(e.draws);
@@ -77,7 +77,7 @@ bool CodecBenchmark::sums_like_decode() {
   return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
 }
 
-/// Steps have no sum of encoded gradients: what they send is summed as numbers, or decoded one by one.
+/// Codecs with steps do not sum encoded gradients: what they send is summed as numbers, or decoded one by one.
 bool CodecBenchmark::has(CodecCall c) const {
   return !steps_ || (c != CodecCall::decode_add && c != CodecCall::reduce_encode);
 }

@@ -18,9 +18,9 @@ class CodecBenchmark {
  public:
   CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed);
 
-  /// Correctness before time. False: the row says what is wrong, and nothing is to be timed.
+  /// Checks results before anything is timed. False: the row says what is wrong, and nothing must be timed.
   bool check(core::Point& row);
-  /// Warm-up, rounds in turn until each call is known well enough, the row.
+  /// Warm-up, rounds in turn until each call's time is known well enough, then the row.
   void measure(const RoundPeers&, const RoundOptions&, core::Point& row);
 
  private:
@@ -32,14 +32,14 @@ class CodecBenchmark {
 
   const CodecPoint& point_;
   const CodecFactors& factors_;
-  std::unique_ptr<CodecSteps> steps_;  ///< of a codec that is made of collectives; null for others
+  std::unique_ptr<CodecSteps> steps_;  ///< of a codec that consists of collectives; null for others
   const compression::Codec& codec_;
   std::span<const float> x_;
   std::uint64_t seed_;
   runtime::PrivateArena memory_;
   std::span<float> y_;
   std::vector<std::span<std::byte>> memory_of_parts_;
-  std::vector<std::span<const std::byte>> parts_;  ///< as long as they are
+  std::vector<std::span<const std::byte>> parts_;  ///< with their actual lengths
   std::span<std::byte> wire_;
   compression::Reducer reducer_;
   CodecFindings findings_;

@@ -19,7 +19,7 @@ struct CodecOptions {
   std::size_t memory_bytes = 0;  ///< a point that needs more is skipped; 0: unknown, none is
 };
 
-/// What becomes of points.
+/// Receives the sweep's points.
 struct CodecListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again

@@ -1,8 +1,6 @@
 #include "bench/codecs/exchange_error.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <set>
 #include <thread>
 
@@ -12,6 +10,7 @@
 #include "core/format.hpp"
 #include "runtime/backoff.hpp"
 #include "runtime/shared_memory_transport.hpp"
+#include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -56,62 +55,27 @@ std::string refusal(const ExchangeErrorPoint& p) {
 /// Few, since up to 256 ranks have cells for each pair of them here: the order of sums is the same with any number.
 constexpr int channels = 4;
 
-/// The threads of one exchange, each a rank with the sum in place of what it gave.
-class ThreadRanks {
- public:
-  ThreadRanks(const ExchangeErrorPoint& p, int cores, std::uint64_t seed, std::vector<std::vector<float>>& values)
-      : point_(p),
-        cores_(cores),
-        seed_(seed),
-        values_(values),
-        cells_(runtime::shared_memory_cell_count(p.ranks, channels)) {}
-
-  /// Errors: those of the first rank that had one.
-  void run() {
-    std::vector<std::thread> threads;
-    for (int r = 0; r < point_.ranks; ++r) threads.emplace_back([this, r] { guarded(r); });
-    for (auto& t : threads) t.join();
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  void guarded(int rank) {
-    try {
-      exchange(rank);
-    } catch (...) {
-      if (!failed_.exchange(true)) error_ = std::current_exception();
-    }
-  }
-
-  void exchange(int rank) {
-    auto& mine = values_[static_cast<std::size_t>(rank)];
-    const allreduce::ExecutorOptions options{.max_bytes = mine.size() * sizeof(float), .codec = point_.codec->codec};
-    const allreduce::Algorithm algorithm{point_.algorithm->name, point_.algorithm->make(one_node(point_.ranks))};
-    runtime::SharedMemoryTransport transport("thread", rank, point_.ranks, channels, cells_, {});
-    runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, static_cast<std::uint32_t>(rank), options) +
-                                4096);
+/// Every rank is a thread and ends with the sum in place of its input.
+void exchange_on_threads(const ExchangeErrorPoint& p, std::uint64_t seed, std::vector<std::vector<float>>& values) {
+  std::vector<runtime::SharedMemoryCell> cells(runtime::shared_memory_cell_count(p.ranks, channels));
+  runtime::run_thread_ranks(p.ranks, [&](const runtime::Communicator& c) {
+    auto& mine = values[static_cast<std::size_t>(c.rank())];
+    const allreduce::ExecutorOptions options{.max_bytes = mine.size() * sizeof(float), .codec = p.codec->codec};
+    const allreduce::Algorithm algorithm{p.algorithm->name, p.algorithm->make(one_node(p.ranks))};
+    runtime::SharedMemoryTransport transport("thread", c.rank(), p.ranks, channels, cells, {});
+    const auto rank = static_cast<std::uint32_t>(c.rank());
+    runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, rank, options) + 4096);
     allreduce::Executor executor(algorithm, transport, arena, options);
     auto* bytes = reinterpret_cast<std::byte*>(mine.data());
-    executor.start({.in = bytes, .out = bytes, .count = mine.size(), .encoding = {.seed = seed_}});
-    runtime::Backoff backoff(runtime::spin_policy_for(point_.ranks, cores_));
+    executor.start({.in = bytes, .out = bytes, .count = mine.size(), .encoding = {.seed = seed}});
+    runtime::Backoff backoff(runtime::spin_policy_for(p.ranks, static_cast<int>(std::thread::hardware_concurrency())));
     while (!executor.advance()) {
-      if (failed_) return;  // a peer is gone
+      runtime::throw_if_abandoned(c);
       backoff.wait();
     }
-    // Peers may still read what this rank has sent.
-    ++done_;
-    while (done_ < point_.ranks && !failed_) backoff.wait();
-  }
-
-  const ExchangeErrorPoint& point_;
-  int cores_;
-  std::uint64_t seed_;
-  std::vector<std::vector<float>>& values_;
-  std::vector<runtime::SharedMemoryCell> cells_;
-  std::atomic<bool> failed_{false};
-  std::atomic<int> done_{0};
-  std::exception_ptr error_;
-};
+    c.barrier();  // peers may still read what this rank has sent
+  });
+}
 
 class Sweep {
  public:
@@ -145,7 +109,7 @@ class Sweep {
       row.status = Status::unsupported;
       return;
     }
-    // Everybody's gradient, kept for the exact sum, and everybody's buffer, which becomes the sum.
+    // All ranks' gradients, kept for the exact sum, and all ranks' buffers, which become the sum.
     const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
     if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
       row.status = Status::skipped;
@@ -162,7 +126,7 @@ class Sweep {
       draw_worker_gradient(options_.seed, static_cast<int>(r), gradients_.emplace_back(n));
     }
     std::vector<std::vector<float>> values(gradients_.begin(), gradients_.begin() + p.ranks);
-    ThreadRanks(p, options_.cores, options_.seed, values).run();
+    exchange_on_threads(p, options_.seed, values);
     row.metrics[Metric::error] = error_of(values.front(), ranks);
     const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values.front(); });
     if (same) return;
@@ -170,7 +134,7 @@ class Sweep {
     row.reason = "ranks hold different bits";
   }
 
-  /// Beside the exact sum, in double.
+  /// Against the exact sum, in double.
   double error_of(const std::vector<float>& sum, std::size_t ranks) const {
     double lost = 0, norm = 0;
     for (std::size_t i = 0; i < sum.size(); ++i) {

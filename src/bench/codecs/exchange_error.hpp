@@ -1,4 +1,4 @@
-// How the error of an encoded sum grows with the ranks, exchange by exchange: the real executor on threads.
+// How the error of an encoded sum grows with the ranks, by exchange: the real executor on threads.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ struct ExchangeErrorPoint {
   compression::CodecChoicePtr codec;
   allreduce::AlgorithmPtr algorithm;
   int ranks = 1;
-  std::string unsupported;  ///< why it cannot be had; empty: it can
+  std::string unsupported;  ///< why it cannot be measured; empty: it can
   core::Factors factors;
 };
 /// By codec, algorithm, ranks, in the order given; each once.

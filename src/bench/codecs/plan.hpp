@@ -12,7 +12,7 @@ namespace gradmeter::bench {
 
 using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
 
-/// What travels without the codec: bf16 is the honest baseline, since it costs next to nothing.
+/// What is sent without the codec: bf16 is the fair baseline, since it costs next to nothing.
 enum class WireBaseline : std::uint8_t { bf16, fp32 };
 std::string_view name(WireBaseline);
 double wire_bits(WireBaseline);
@@ -22,7 +22,7 @@ struct CodecFactors {
   std::vector<std::size_t> sizes;                   ///< bytes of fp32
   std::vector<TestGradientPtr> distributions;
   std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
-  int ranks = 8;          ///< of the exchange that the crossover is worked out for
+  int ranks = 8;          ///< of the exchange for which the crossover is computed
   WireBaseline baseline = WireBaseline::bf16;
 };
 
@@ -39,7 +39,7 @@ struct CodecPoint {
 /// Errors: UsageError for a size that is not a positive multiple of 4.
 std::vector<CodecPoint> plan_codecs(const CodecFactors&);
 
-/// Two sizes: one that fits into the caches with all that belongs to it, and one that no cache holds.
+/// Two sizes: one that fits into the caches with all its buffers, and one that no cache holds.
 std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
 
 /// Memory that a point needs at once: two gradients, the encoded parts and their sum [bytes].

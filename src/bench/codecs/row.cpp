@@ -29,7 +29,7 @@ double bits_of(const CodecFindings& f) {
   return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
 }
 
-/// By scatter-reduce and all-gather: as the row says, or as its name asks.
+/// Is the exchange scatter-reduce and all-gather? As the row says, or as its name asks.
 bool travels_in_chunks(const compression::CodecChoice& c) {
   const auto asked = c.parsed.parameters.find("exchange");
   return c.info->exchange == compression::Exchange::schedule ||

@@ -1,4 +1,4 @@
-// Turns what was measured of a codec into a row: times, wire bits, error beside what it must be, the crossover.
+// Turns what was measured of a codec into a row: times, wire bits, error and its expected value, the crossover.
 #pragma once
 #include <optional>
 #include <span>
@@ -20,7 +20,7 @@ struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
   std::optional<compression::ExpectedError> expected;
-  bool same_sum = true;  ///< decode_add is decode and a sum in fp32, bit for bit
+  bool same_sum = true;  ///< decode_add equals decode and a sum in fp32, bit for bit
 };
 
 struct CodecFindings {
@@ -28,14 +28,14 @@ struct CodecFindings {
   const compression::Codec& codec;  ///< the point's, or its steps
   std::size_t wire_bytes = 0;       ///< that the encoding took
   CodecError error;
-  std::array<core::Summary, codec_call_count> times{};  ///< of no samples: not a call of this codec
+  std::array<core::Summary, codec_call_count> times{};  ///< without samples: this codec lacks the call
   std::span<const double> encode_times;                 ///< kept raw
   Noise noise;
 };
 
-/// Error, wire, and status wrong where they are not what they must be: a wrong codec is not timed.
+/// Error, wire bits, and status wrong where they are not as required: a wrong codec is not timed.
 void fill_codec_check(const CodecFindings&, core::Point& row);
-/// Times, and the crossover where the codec travels by scatter-reduce and all-gather.
+/// Times, and the crossover where the codec is used in scatter-reduce and all-gather.
 void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
 
 }  // namespace gradmeter::bench

@@ -1,5 +1,5 @@
-// A codec that is made of collectives (dgc, powersgd, randomk) as the steps that one rank takes: what is timed of it
-// where a codec of spans is encoded and decoded.
+// A codec that consists of collectives (dgc, powersgd, randomk), as the steps of one rank. They are timed where other
+// codecs are encoded and decoded.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@
 
 namespace gradmeter::bench {
 
-/// The steps of the messages to servers, for one tensor of n elements, with all that its sender keeps of it (a
-/// residual, momentum, a basis), which grows from call to call as in training: not immutable as other codecs are.
+/// The steps of messages to servers, for one tensor of n elements, with all that its sender keeps of it (a residual,
+/// momentum, a basis). That state changes from call to call as in training: unlike other codecs it is not immutable.
 /// decode takes what was encoded with the draw of the last encode.
 class CodecSteps final : public compression::Codec {
  public:
@@ -21,7 +21,7 @@ class CodecSteps final : public compression::Codec {
   std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
-  /// As before the first call.
+  /// Returns to the state before the first call.
   void forget() { encoder_ = steps_->encoder(n_); }
 
  private:
@@ -31,7 +31,7 @@ class CodecSteps final : public compression::Codec {
   mutable compression::Draw draw_;
 };
 
-/// Why a tensor of n elements cannot be measured so; empty: it can.
+/// Why a tensor of n elements cannot be measured by steps; empty: it can.
 std::string codec_steps_refusal(const compression::CodecChoice&, std::size_t n, std::size_t senders);
 
 }  // namespace gradmeter::bench

@@ -47,7 +47,7 @@ void CollectiveBenchmark::end(core::Status status, std::string reason) {
   done_ = true;
 }
 
-/// As the timed ones are made, once there are such.
+/// By the task that makes the timed calls, once it exists.
 void CollectiveBenchmark::call_once() {
   if (task_) return task_->call_once();
   caller_.announce();
@@ -55,7 +55,7 @@ void CollectiveBenchmark::call_once() {
   caller_.retire();
 }
 
-/// Own code on shared memory judges its buffers when it is called.
+/// Algorithms on shared memory may refuse their buffers when they are called.
 bool CollectiveBenchmark::first_call() {
   fill();
   stage_.world().barrier();
@@ -83,15 +83,15 @@ void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed) 
   }
   c.barrier();
   call_once();
-  c.barrier();  // nobody refills what a peer may still read
+  c.barrier();  // no rank refills what a peer may still read
   const runtime::Computing note(session_.activity(), "check");
   auto found = check_known(known, c, buffers_.out);
-  // Whether a vendor's ranks agree on rounding is the vendor's business.
+  // A vendor's ranks may round differently.
   found.same_bits |= point_.algorithm->is_vendor();
   found_.add(found);
 }
 
-/// From a fresh start: what error feedback has kept would be in the sum.
+/// Without state from earlier calls, since error feedback would add what it has kept to the sum.
 void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
   const auto& c = stage_.world();
@@ -124,7 +124,7 @@ void CollectiveBenchmark::check_all() {
   check(allreduce::Pattern::random, options_.seed);
 }
 
-/// With other data each time: what came out before would not pass.
+/// With other data each time, so that an earlier result would not pass.
 void CollectiveBenchmark::check_within_block() {
   const std::uint64_t seed = options_.seed + ++blocks_;
   if (point_.codec) {
@@ -136,7 +136,7 @@ void CollectiveBenchmark::check_within_block() {
   fill();
 }
 
-/// How long encoding takes may depend on the numbers: they are a gradient's.
+/// With a codec, gradients: its encoding time may depend on the numbers.
 void CollectiveBenchmark::fill() {
   if (point_.codec) {
     const runtime::Computing note(session_.activity(), "gradients");
@@ -237,7 +237,7 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
                         .right = c.all(sent == due)};
 }
 
-/// One call's, judged by all calls together.
+/// The bytes of one call; right only if those of all calls are.
 std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   if (!one_call_) return std::nullopt;
   SentBytes s = *one_call_;
@@ -245,7 +245,7 @@ std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   return s;
 }
 
-/// The mean over the timed calls, of the rank that it took longest.
+/// The mean over the timed calls, of the slowest rank.
 std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() const {
   const auto now = bound_.collective->coding();
   if (!now || now->calls == coding_before_.calls) return std::nullopt;

@@ -1,4 +1,4 @@
-// One point of a collective sweep while it takes its turns with the others of its group.
+// The measurement of one point of a collective sweep, in turn with the others of its group.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@ struct BenchmarkOptions {
   RoundOptions rounds;
   bool check = true;
   std::uint64_t seed = 1;      ///< of the data that is checked
-  std::uint64_t run_seed = 0;  ///< of which calls are checked while timing; the same on every rank
+  std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
 
 /// Collective over the stage's world, all of it. Errors: Interrupted.
@@ -26,16 +26,16 @@ class CollectiveBenchmark {
   CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, const CollectivePoint&,
                       const BenchmarkOptions&, core::Point& row);
 
-  /// Correctness before time: one call with exact data, one with random data. A wrong one is not timed.
+  /// Checks before anything is timed: one call with exact data, one with random data. A wrong point is not timed.
   void prepare();
   void warm_up();
-  /// A block, with one call at a place drawn at random that gets known data, is checked and is no sample. A wrong one
-  /// ends the point.
-  /// Gives whether the point has enough; it may go on.
+  /// A block of timed calls. One more call, at a random place in it, gets known data and is checked; it is no sample,
+  /// and ends the point if it is wrong.
+  /// Returns whether the point has enough samples; it may continue.
   bool round();
   /// There is nothing to time: refused, or wrong.
   bool done() const { return done_; }
-  /// Checks again and fills the row. Blocks of disturbed turns are left out where the number of samples is free.
+  /// Checks again and fills the row. Blocks of disturbed turns are left out, unless the number of samples is exact.
   void finish(const MachineState&);
   /// Of calls; after `finish`, on rank 0. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }

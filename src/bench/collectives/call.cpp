@@ -50,7 +50,7 @@ std::vector<std::vector<double>> TimeTable::reduce() const {
   return out;
 }
 
-/// Element by element over the ranks: nobody holds the times of all.
+/// Element by element over the ranks, so that no rank stores the times of all.
 std::vector<double> TimeTable::reduced_times() const {
   const std::size_t n = begin_.size();
   std::vector<double> out(n), first(n);
@@ -72,7 +72,7 @@ std::vector<double> TimeTable::reduced_times() const {
       pace_.c.max(out);
       break;
     case Reduction::span:
-      // Across hosts only what the clocks agree on may be subtracted.
+      // Clock readings of different hosts may only be subtracted as far as the clocks agree.
       for (std::size_t i = 0; i < n; ++i) {
         out[i] = pace_.clock.model().reference(end_[i]);
         first[i] = -pace_.clock.model().reference(begin_[i]);

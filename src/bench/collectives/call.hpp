@@ -1,5 +1,5 @@
-// One iteration of a collective on this rank, as lean as it goes: what stands between the two clock readings is the
-// call and nothing else.
+// One iteration of a collective on this rank, with as little overhead as possible: nothing but the call is between the
+// two clock readings.
 #pragma once
 #include <functional>
 #include <vector>
@@ -25,7 +25,7 @@ class CollectiveCaller {
     if (!collective_.advance()) wait();
   }
   std::size_t calls() const { return calls_; }
-  /// The watchdog is told once a block that a vendor's call may be where this rank is stuck.
+  /// Tells the watchdog, once a block, that this rank may be stuck in a vendor's call.
   void announce() { activity_.waiting({.operation = label_}); }
   void retire() { activity_.wait_ended(); }
 
@@ -51,8 +51,8 @@ struct Pace {
   Reduction reduction;
 };
 
-/// Times of iterations on all ranks, reduced to one each; those that any rank began too late for its window are left
-/// out. What was timed in one iteration may have several parts (alone, together): `parts` of them, iteration-major.
+/// Times of iterations on all ranks, reduced to one each; iterations that any rank began too late for its window are
+/// left out. An iteration may have several timed parts (alone, together): `parts` of them, iteration-major.
 class TimeTable {
  public:
   TimeTable(const Pace& p, std::size_t parts) : pace_(p), parts_(parts) {}

@@ -66,13 +66,13 @@ CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Com
   }
   const auto rank = static_cast<std::size_t>(c.rank());
   const bool whole = k.collective_kind != allreduce::CollectiveKind::all_reduce;
-  // A sum over many ranks is slow to work out: where all hold the same bits each checks a share for all of them.
+  // A sum over many ranks is slow to compute. Where all hold the same bits, each checks a share for all of them.
   const auto mine = whole         ? allreduce::check(k, rank, result)
                     : f.same_bits ? allreduce::check_share(k, rank, result)
                                   : allreduce::check_some(k, rank, result);
   f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
   if (!whole && f.same_bits) f.wrong *= k.data.ranks;
-  // Of exact data there is one right answer, whether or not the element at which ranks differ was looked at.
+  // Exact data have one right answer, whether or not the element at which ranks differ was checked.
   if (!f.same_bits && k.data.pattern == allreduce::Pattern::exact) f.wrong = std::max<std::uint64_t>(f.wrong, 1);
   f.error = c.max(mine.error);
   return f;

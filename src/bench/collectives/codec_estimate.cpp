@@ -10,7 +10,7 @@
 namespace gradmeter::bench {
 namespace {
 
-// What the executor encodes at a time: a slice's block, which stays in cache.
+// What the executor encodes at once: a slice's block, which stays in cache.
 constexpr std::size_t chunk = std::size_t{64} << 10;
 constexpr int repeats = 15;
 

@@ -1,4 +1,4 @@
-// Where a codec should pay on this machine: its speed and the link's, measured in the run, in the literature's formula.
+// Predicts where a codec pays here: the literature's formula, with codec and link speeds measured in this run.
 #pragma once
 #include <map>
 #include <optional>

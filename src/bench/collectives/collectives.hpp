@@ -1,4 +1,4 @@
-// The collective sweep: every algorithm in turn with the vendor's, checked, timed, and held against the limit.
+// The collective sweep: every algorithm is checked, timed in turn with the vendor's, and compared with the limit.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,7 +20,7 @@ struct CollectiveOptions {
   std::uint64_t seed = 1;
 };
 
-/// What becomes of points. Called on rank 0 only.
+/// Receives the sweep's points. Called on rank 0 only.
 struct CollectiveListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again

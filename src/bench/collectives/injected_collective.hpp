@@ -1,4 +1,4 @@
-// A collective with faults injected on purpose: --inject of `allreduce`.
+// A collective with injected faults: --inject of `allreduce`.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,17 +15,17 @@ struct InjectedFaults {
   int rank = 0, ranks = 1;
   std::uint64_t calls = 0;
 
-  /// Is a call of this rank to be other than it is?
+  /// Must this rank's calls be altered?
   bool concerns_calls() const {
     const auto is_here = [this](const auto& fault) { return fault && fault->rank == rank; };
     return is_here(injection.slow) || is_here(injection.flip) || is_here(injection.drop);
   }
 };
 
-/// flip: from the call of that number on (the first is 0) one element of what this rank holds at the end of a call is
-/// wrong. drop: from that call on the rank gives zeros to all-reduces and reduce-scatters; its input is overwritten.
-/// slow: before a call the rank computes for factor - 1 times as long as its last call of so many bytes took, so
-/// that from its peers' sight the call takes `factor` times as long; the first call of a length is not slowed.
+/// flip: from the call of that number on (the first is 0) one element of this rank's result is wrong. drop: from that
+/// call on the rank gives zeros to all-reduces and reduce-scatters; its input is overwritten. slow: before a call the
+/// rank computes for factor - 1 times as long as its last call of so many bytes took. To its peers the call then takes
+/// `factor` times as long; the first call of a length is not slowed.
 /// All else is the collective's own.
 class InjectedCollective final : public allreduce::Collective {
  public:

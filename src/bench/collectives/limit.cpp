@@ -37,7 +37,7 @@ bool LimitBenchmark::round() {
   return stop != core::Stop::none;
 }
 
-/// What it leaves behind are other numbers than the contestants are timed on.
+/// Its work leaves other numbers in the buffers than the points are timed on.
 void LimitBenchmark::refill() {
   if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
 }

@@ -1,4 +1,4 @@
-// The limit of one node in its turns: the least that all ranks must do to their memory at once.
+// Measures the limit of one node in turn with the points: the least work of all ranks on memory at once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace gradmeter::bench {
 
-/// The same rounds as the contestants have.
+/// Has the same rounds as the points.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -28,7 +28,7 @@ class LimitBenchmark {
 
   CollectiveStage& stage_;
   const CollectivePoint& point_;
-  LeastTraffic most_;  ///< of the rank that has most to do
+  LeastTraffic most_;  ///< of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;

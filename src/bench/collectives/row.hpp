@@ -12,7 +12,7 @@ namespace gradmeter::bench {
 /// Of one iteration, over all ranks; the same on every rank.
 struct SentBytes {
   std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
-  bool right = true;  ///< every rank sent what its schedule's messages add up to
+  bool right = true;  ///< every rank sent the sum of its schedule's messages
 };
 
 /// Of overlap: medians.
@@ -22,7 +22,7 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: none is known
-  double low = 0;      ///< of its interval; 0: nothing is held against it
+  double low = 0;      ///< of its interval; 0: times are not compared with it
   std::string name;    ///< as `Traffic`, or "wire"
   core::BytesPerSecond link{};
 };

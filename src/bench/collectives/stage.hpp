@@ -18,7 +18,7 @@ struct CollectiveBuffers {
   std::span<std::byte> in, out;
 };
 
-/// An algorithm ready to be called. `link` is what its bytes go over; null for a vendor's.
+/// An algorithm ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
   runtime::Transport* link = nullptr;
@@ -52,12 +52,12 @@ class CollectiveStage {
   CollectiveBuffers buffers(const CollectivePoint&);
   /// All buffers of this kind, for the plain copy that is the limit of one node.
   CollectiveBuffers all_buffers(BufferKind);
-  /// Makes every point's algorithm ready; for each point why it cannot be had, empty when it can. The same on all
-  /// ranks. Bindings last over groups; when scratch runs out those of earlier groups are given up, and when that is not
-  /// enough the scratch grows.
+  /// Binds every point's algorithm; returns for each point why that is impossible, empty when it is not. The same on
+  /// all ranks. Bindings last over groups. When scratch runs out, those of earlier groups are given up; if that is not
+  /// enough, the scratch grows.
   std::vector<std::string> bind(std::span<const CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
-  /// Work of no collective, slowed where that is injected on this rank.
+  /// The work of a limit, slowed where that is injected on this rank.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
   const allreduce::Shape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }

@@ -57,7 +57,7 @@ class CallTask final : public CollectiveTask {
   TimeTable table_;
 };
 
-/// A matrix product repeated until it takes about as long as asked.
+/// A matrix product, repeated to take about a given time.
 class Work {
  public:
   explicit Work(double seconds) {
@@ -65,7 +65,7 @@ class Work {
     for (const std::size_t side : sides) {
       const double one = prepare(side);
       repeats_ = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(seconds / one)));
-      if (repeats_ < 40) break;  // long enough to be a training step's kernel, fine enough to hit the time
+      if (repeats_ < 40) break;  // as long as a training step's kernel, short enough to match the time
     }
   }
   void run() {
@@ -96,7 +96,7 @@ class Work {
 runtime::SpinPolicy spin_policy_of_thread(const Session& s, int ranks, int threads) {
   const int runnable = s.ranks_per_node(ranks) * (threads + 1);
   auto p = runtime::spin_policy_for(runnable, s.cores_per_node());
-  // A progress thread without a core of its own takes it from the computation it is meant to hide behind.
+  // A progress thread without a core of its own slows the computation that should hide the exchange.
   if (runnable > s.cores_per_node()) p.yields = 10;
   return p;
 }
@@ -173,7 +173,7 @@ class OverlapTask final : public CollectiveTask {
     work_->run();
   }
 
-  /// The same on all ranks, so that all compute alike. The shortest, as for the product: what else runs makes some
+  /// The same on all ranks, so that all compute alike. The shortest, as for the product: other processes make some
   /// exchanges a hundred times as long, and the product must not become that long.
   double exchange_time(const runtime::Communicator& c) {
     std::vector<double> times;
@@ -193,7 +193,7 @@ class OverlapTask final : public CollectiveTask {
   std::unique_ptr<Work> work_;
   std::vector<double> exchange_, compute_;
   double last_s_ = 0;            ///< of the last part on this rank
-  dataparallel::Engine engine_;  ///< last: its thread ends before what it moves
+  dataparallel::Engine engine_;  ///< last: its thread ends before what it uses
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What one contestant does in its turns: the call alone, or the call under a matrix product.
+// What one point runs in its turns: the call alone, or the call during a matrix product.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,8 +18,7 @@ class CollectiveTask {
   virtual ~CollectiveTask() = default;
   /// Times of the iterations that count, equal on all ranks. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
-  /// Of the iterations that were kept since this was last asked, for a call of this rank alone [s]: with what it waited
-  /// for the others.
+  /// This rank's own times of the iterations kept since the last call, for one call [s], with its waits for others.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// One call, made as the timed ones are. Collective.
   virtual void call_once() = 0;
@@ -30,13 +29,13 @@ class CollectiveTask {
   std::vector<double> own_times_;
 };
 
-/// Blocks of so many calls an iteration, for `Rounds`; a window holds an iteration half as long again as the last
-/// block's median.
+/// Blocks of so many calls an iteration, for `Rounds`; a window is 1.5 times as long as the last block's median
+/// iteration.
 RunBlock blocks_of(CollectiveTask&, std::size_t calls);
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
 
-/// What an overlapped exchange is made of. `threads`: of the matrix product.
+/// The parts of an overlapped exchange. `threads`: of the matrix product.
 struct OverlapSetup {
   Session& session;
   allreduce::Collective& collective;

@@ -1,4 +1,4 @@
-// The least that a rank must do to its memory in a collective, done by all ranks at once: what bounds one on one node.
+// The least memory traffic of a rank in a collective, made by all ranks at once: the lower bound on one node.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,8 +30,8 @@ struct LeastTraffic {
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
-/// Does that, with the call's buffers, type and operation, and nothing else. What `out` holds afterwards is of no use;
-/// floats are normal numbers. In place, a copy goes from one half to the other and back.
+/// Causes just that traffic, with the call's buffers, type and operation. `out` holds no useful result, but its floats
+/// are normal numbers. In place, a copy goes from one half to the other and back.
 class LeastWork final : public allreduce::Collective {
  public:
   LeastWork(LeastTraffic t, std::size_t ranks) : traffic_(t), name_(bench::name(t.kind)), sources_(ranks) {}

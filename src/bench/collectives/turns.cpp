@@ -5,15 +5,15 @@ namespace {
 
 using core::Status;
 
-/// The share of the time that the wire may take.
+/// The share of the time that measuring the wire may take.
 constexpr double wire_share = 0.1;
 
-/// Nodes that are played have clocks of their own too.
+/// Fake nodes have clocks of their own too.
 std::optional<int> clock_of(const Session& s, const NodeMap& map) {
   return map.fake ? std::optional(map.node_of[static_cast<std::size_t>(s.world().rank())]) : std::nullopt;
 }
 
-/// Those that cannot be had get their reason, and leave.
+/// Points that cannot be bound get their reason, and leave the group.
 void bind(CollectiveStage& stage, std::vector<CollectiveEntry*>& group) {
   std::vector<const CollectivePoint*> points;
   for (const auto* e : group) points.push_back(&e->point);
@@ -59,8 +59,8 @@ void CollectiveTurns::measure(CollectiveStage& stage, std::vector<CollectiveEntr
   session_.stop_if_interrupted(session_.world());
 }
 
-/// All stay until the last has enough; what is wrong leaves. The canary stands first in each turn: the calls that
-/// each point discards bring its caches back.
+/// All stay until the last has enough samples; wrong points leave. The canary is first in each turn, because the
+/// discarded calls of each point restore the caches.
 MachineState CollectiveTurns::take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits,
                                          const RoundOptions& o) {
   const double points = static_cast<double>(benchmarks.size());
@@ -91,7 +91,7 @@ void CollectiveTurns::add_limits(CollectiveStage& stage, std::span<CollectiveEnt
   }
 }
 
-/// What a node must move in its memory, and over several nodes what it must send: the longer of both.
+/// The longer of a node's memory traffic and, over several nodes, of what it must send.
 void CollectiveTurns::fill_limit(CollectiveEntry& e, const LimitBenchmark* memory) const {
   if (e.row.status != Status::ok) return;
   const auto rate = port_ ? port_->rate() : core::BytesPerSecond{};
@@ -100,11 +100,11 @@ void CollectiveTurns::fill_limit(CollectiveEntry& e, const LimitBenchmark* memor
   fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, e.row);
 }
 
-/// In a collective all wait for the slowest, so that times of calls may be alike on all ranks: then the rank that the
-/// limit's work takes longest by itself.
+/// In a collective all ranks wait for the slowest, so times of calls may be alike on all ranks. Then it is the rank
+/// that is slowest at the limit's work, in which no rank waits.
 void CollectiveTurns::name_slowest(CollectiveEntry& e, std::span<const OwnTime> calls,
                                    const LimitBenchmark* memory) const {
-  if (calls.empty()) return;  // on other ranks than the first too
+  if (calls.empty()) return;  // also on ranks other than the first
   const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
   auto slowest = straggler(calls);
   if (!slowest) slowest = straggler(alone);

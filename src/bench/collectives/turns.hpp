@@ -1,4 +1,4 @@
-// The points of one group of a collective sweep in turn, with the canary, their limits and the wire.
+// Measures the points of one group of a collective sweep in turn, with the canary, their limits and the wire.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,20 +15,20 @@
 
 namespace gradmeter::bench {
 
-/// A point and what becomes of it.
+/// A point and its row.
 struct CollectiveEntry {
   CollectivePoint point;
   core::Point row = {};
 };
 
-/// Of one point by rank: its calls, with what they waited for others, and the work of its limit, in which no rank waits
-/// for another (empty: it has none).
+/// One point's times by rank: of its calls, with their waits for others, and of its limit's work, in which no rank
+/// waits (empty: it has no limit).
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
 using RanksListener = std::function<void(const core::Point&, const PointRanks&)>;
 
-/// What stands in all turns of a sweep is made once. Collective over the session's world, as is `measure`.
+/// Objects that all turns of a sweep use are made once. Collective over the session's world, as is `measure`.
 class CollectiveTurns {
  public:
   /// ranks: called on rank 0, may be null. All outlive it.
@@ -37,7 +37,7 @@ class CollectiveTurns {
   void measure(CollectiveStage&, std::vector<CollectiveEntry*> group, const BenchmarkOptions&);
 
  private:
-  /// By buffers and place: in place there is less to do, and lines are written that have been read.
+  /// By buffers and placement: in place there is less work, and lines are written that have been read.
   using Limits = std::map<std::pair<BufferKind, bool>, LimitBenchmark>;
 
   MachineState take_turns(std::deque<CollectiveBenchmark>&, Limits&, const RoundOptions&);

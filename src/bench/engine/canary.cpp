@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t side = 128, copied = std::size_t{256} << 10;
 constexpr std::size_t repetitions = 5;
 
-/// One thread of this rank computes, whatever the points of the run compute with: the same work in all of them.
+/// One thread of this rank computes, however many threads the run's points use: the same work in all of them.
 class OneThread {
  public:
   OneThread() { kernels::set_compute_threads(1); }

@@ -23,7 +23,7 @@ cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
   cpu_set_t mine, all;
   CPU_ZERO(&mine);
   CPU_ZERO(&all);
-  ::sched_getaffinity(0, sizeof mine, &mine);  // refused, over 1024 CPUs: nobody's are named, and workers stay
+  ::sched_getaffinity(0, sizeof mine, &mine);  // fails beyond 1024 CPUs: then none are named, and workers stay
   for (const cpu_set_t& one : world.split_by_node().all_gather_value(mine)) CPU_OR(&all, &all, &one);
   return all;
 }
@@ -113,7 +113,7 @@ class Findings {
   }
 
   void binding() {
-    // Who shares cores shares a node.
+    // Ranks that share cores share a node.
     const auto bindings = s_.world().split_by_node().all_gather_text(s_.host().binding);
     const std::set<std::string> distinct(bindings.begin(), bindings.end());
     const bool narrow = static_cast<int>(s_.host().available_units) < s_.cores_per_node();
@@ -193,7 +193,7 @@ Checkup check_up(Session& s) {
     c.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
     c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }
-  // Findings talk between ranks: all of them look, the first one's are shown.
+  // Findings need communication: all ranks make them, the first one's are shown.
   if (!s.is_root()) c.crowding = {{1, 0, 1}};
   c.findings = Findings(s, c).all();
   return c;

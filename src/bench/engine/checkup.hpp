@@ -1,4 +1,4 @@
-// What is wrong or slow with this machine, measured and looked up.
+// What is wrong or slow with this machine, from measurements and settings.
 #pragma once
 #include <string>
 #include <vector>
@@ -36,8 +36,7 @@ struct Checkup {
 /// Collective. Takes about three seconds.
 Checkup check_up(Session&);
 
-/// What stands out in them: as many workers as cores that keep each other from computing; a machine whose state
-/// changes.
+/// What stands out in them: as many workers as cores that slow each other; a machine whose state changes.
 std::vector<Finding> crowding_findings(const std::vector<Crowding>&, int cores);
 std::vector<Finding> steadiness_findings(const Steadiness&);
 

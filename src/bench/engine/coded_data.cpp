@@ -44,7 +44,7 @@ void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out) {
 }
 
 bool keeps_signs(const compression::CodecChoice& codec) {
-  if (codec.parsed.parameters.contains("density")) return false;  // what is not chosen is lost
+  if (codec.parsed.parameters.contains("density")) return false;  // elements that are not chosen are lost
   // Neither a power of two nor the largest number of a format.
   constexpr std::array<float, 4> some{3, -3, -3, 3};
   const auto e = compression::expected_error(codec.parsed, some);

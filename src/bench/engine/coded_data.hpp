@@ -1,4 +1,4 @@
-// Known numbers on which exchanges with a codec are tried.
+// Known data for checks of exchanges with a codec.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,16 +8,16 @@
 
 namespace gradmeter::bench {
 
-/// A worker's gradient as exchanges are tried with: a Gaussian of its own, and half of one that all workers have in
-/// common. (The published figures of docs/measurement.md are of such workers; at equal shares of variance the sum is
-/// longer and its relative error smaller, by 0.53 on 8 ranks.)
+/// A worker's test gradient: a Gaussian of its own, and half of one that all workers share. (The published figures of
+/// docs/measurement.md are of such workers; at equal shares of variance the sum is longer and its relative error
+/// smaller, by 0.53 on 8 ranks.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
-/// Of it the part that no other worker has.
+/// The part of it that no other worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
-/// What workers give. gradient: `draw_worker_gradient`. signs: signs that all ranks have in common, at random by the
-/// seed, times a magnitude of the rank's own, from ranks to 2·ranks - 1; of one encoding `ranks`, since ranks may share
-/// its scale. Codecs that know a bucket by its largest or mean magnitude lose nothing of these, however often sums are
+/// What workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks share, times a
+/// magnitude of the rank's own, from ranks to 2·ranks - 1; `ranks` with one encoding, since ranks may share its scale.
+/// Codecs that represent a bucket by its largest or mean magnitude lose nothing of these, however often sums are
 /// encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
@@ -30,11 +30,11 @@ struct CodedTensor {
   CodedData data = CodedData::gradient;
 };
 
-/// Does this codec lose nothing of `CodedData::signs`? By its identity: dense tensors do not either.
+/// Does this codec lose nothing of `CodedData::signs`? By its identity; dense tensors lose nothing either.
 bool keeps_signs(const compression::CodecChoice&);
-/// What this rank gives.
+/// This rank's contribution.
 void draw_coded(const CodedTensor&, int rank, int ranks, std::span<float> out);
-/// Of signs: the magnitude of the sum of all ranks' numbers.
+/// For signs: the magnitude of the sum of all ranks' numbers.
 double magnitude_of_sum(const CodedTensor&, int ranks);
 
 }  // namespace gradmeter::bench

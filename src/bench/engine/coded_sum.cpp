@@ -20,14 +20,14 @@ namespace {
 using compression::Arrives;
 
 constexpr std::size_t piece = std::size_t{1} << 16;
-/// What fp32 loses of a sum of magnitude 1, a summand; four times, since averages and scales are rounded too.
+/// What fp32 loses of a sum of magnitude 1, for each summand; four times, since averages and scales are rounded too.
 constexpr double rounding = 4 * 0x1p-24;
 constexpr double deviations = 6;
 
 double as_double(float x) { return static_cast<double>(x); }
 double squared(double x) { return x * x; }
 
-/// What decodes of one encoding of x, of a rank that keeps nothing yet.
+/// Encodes and decodes x once, as a rank without kept state.
 std::vector<float> decoded(const compression::CodecChoice& codec, std::span<const float> x, std::size_t ranks) {
   std::vector<float> out(x.size());
   std::vector<std::byte> wire;
@@ -45,7 +45,7 @@ std::vector<float> decoded(const compression::CodecChoice& codec, std::span<cons
   return out;
 }
 
-/// Of one rank's contribution, then summed over ranks.
+/// For one rank's contribution, then summed over ranks.
 struct Expected {
   double mean = 0, variance = 0, root = 0, norm = 0;
   bool known = false, worst_case = false;
@@ -65,9 +65,9 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
           .worst_case = !drawn || (e && e->is_bound)};
 }
 
-/// The most that the sum may be off, squared. Every encoding on the way loses the same share of what it is given as
-/// the first does of the contributions: all that is encoded in one round is at most the longer of the sum and the
-/// contributions, and what was lost before. Errors that are drawn add up as variances, others at worst as lengths.
+/// The most that the sum may be off, squared. Every encoding on the way loses the same share of its input as the first
+/// does of the contributions. What is encoded in one round is at most the longer of the sum and the contributions, plus
+/// what was lost before. Random errors add up as variances, others at worst as lengths.
 double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, double n) {
   constexpr double margin = 1.25, kurtosis = 8;
   const double share = e.norm > 0 ? e.mean / e.norm : 0, given = std::max(sum_norm, e.norm);
@@ -80,7 +80,7 @@ double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, d
   return margin * off + deviations * std::sqrt(variance);
 }
 
-/// Sums over the elements, with the result multiplied up to a sum.
+/// Sums over the elements; where the result is an average, it is scaled to a sum.
 struct SumProducts {
   double lost = 0, exact = 0;                ///< (result - exact)^2, exact^2
   double result = 0, product = 0;            ///< result^2, result · exact

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::size_t, 4> read_sizes{32 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr std::size_t read_bytes = std::accumulate(read_sizes.begin(), read_sizes.end(), std::size_t{0});
 constexpr std::size_t shortest_message = 64, first_message = 64 << 10, longest_message = 4 << 20;
-constexpr double long_enough_s = 2.5e-3;  // of an exchange whose start is no great part of it
+constexpr double long_enough_s = 2.5e-3;  // long enough that the start of an exchange hardly counts
 constexpr std::size_t page = 4096;
 
 std::span<const float> floats_of(std::span<std::byte> memory) {
@@ -68,7 +68,7 @@ PortProbe::PortProbe(Session& session, const runtime::Communicator& c, std::span
 void PortProbe::round() {
   const runtime::Computing note(session_.activity(), "link");
   shortest_ = std::min(shortest_, exchange(shortest_message));
-  // Shorter messages may be faster where they stay in caches: on nodes that are played.
+  // Shorter messages may be faster where they stay in caches: on fake nodes.
   double took = 0;
   for (std::size_t bytes = first_message;; bytes *= 4) {
     took = exchange(bytes);
@@ -141,7 +141,7 @@ void LinkProbe::read_neighbour() {
       first += count;
     }
   }
-  c_.barrier();  // nobody writes what is still being read
+  c_.barrier();  // no rank writes what is still being read
 }
 
 LinkRates LinkProbe::rates() const {

@@ -1,5 +1,5 @@
-// How steady the machine was while points took turns: the canary stands in the turns, and what it says of one is said
-// of all points alike.
+// How steady the machine was while points took turns: the canary is in the turns, and its state of a turn counts for
+// all points alike.
 #pragma once
 #include <functional>
 #include <span>
@@ -15,11 +15,11 @@ struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< turns, in growing order
   std::size_t turns = 0;
   double steadiness = 1;
-  /// Of the first `n` turns: who needs an exact number of samples leaves before the others.
+  /// Of the first `n` turns: a point with an exact number of samples ends before the others.
   std::size_t disturbed_of(std::size_t n) const;
 };
 
-/// The blocks that a point's figures come from.
+/// Which blocks a point's figures come from.
 struct UsedBlocks {
   std::size_t used = 0;
   std::size_t disturbed = 0;  ///< of these, those of disturbed turns
@@ -30,17 +30,17 @@ struct UsedBlocks {
 };
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
-/// Of the turns that began with the canary's round `first`: each is as its last round of the canary (`round_of`, by
-/// turn) says.
+/// Of the turns that began with the canary's round `first`: each turn's state is that of its last canary round
+/// (`round_of`, by turn).
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
-/// In which turns the blocks of one contestant were taken: a turn may leave none.
+/// In which turns the blocks of one point were taken: a turn may have none.
 class Turns {
  public:
   /// After each turn: how many blocks there are now.
   void note(std::size_t blocks);
   std::size_t count() const { return turns_; }
-  /// Without those of disturbed turns where others are enough for an interval, else all.
+  /// Without the blocks of disturbed turns, if the others are enough for an interval; else all.
   core::Blocks undisturbed(const core::Blocks&, const MachineState&) const;
 
  private:
@@ -48,7 +48,7 @@ class Turns {
   std::size_t turns_ = 0;
 };
 
-/// Work beside the points: in the first turn, then as often as its share of the time allows.
+/// Work besides the points: in the first turn, then as often as its share of the time allows.
 class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
@@ -62,21 +62,21 @@ class PeriodicWork {
   bool begun_ = false;
 };
 
-/// The canary in the turns of some points. It takes a twentieth of the time, and at most one round more: where turns
-/// are shorter than that allows, several are as the round before them says.
+/// The canary in the turns of some points. It takes a twentieth of the time, and at most one round more. Where turns
+/// are too short for that, several share the round before them.
 class MachineMonitor {
  public:
-  /// Collective over the world, as are all calls but `state`. canary: null on ranks that sit out. budget: for all
-  /// points, after which disturbed turns are no reason to go on.
+  /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: for all
+  /// points; after it, disturbed turns are no reason to continue.
   MachineMonitor(Canary* canary, const runtime::Communicator& world, core::Seconds budget);
 
   /// Once a turn.
   void round();
   MachineState state() const;
-  /// The time of all points is over, what stands between their blocks included, and each has the blocks that an
-  /// interval needs.
+  /// Is the time of all points over, with what was between their blocks, and does each have the blocks that an interval
+  /// needs?
   bool is_over() const;
-  /// Are there undisturbed turns enough, or is it hopeless?
+  /// Are there enough undisturbed turns, or is there no time for more?
   bool has_enough(std::size_t blocks) const;
 
  private:

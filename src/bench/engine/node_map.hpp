@@ -17,7 +17,7 @@ enum class Placement : std::uint8_t { packed, spread };
 std::string_view name(Placement);
 std::span<const Placement> placements();
 
-/// Where the ranks are. Fake nodes let one host play several. Every function costs O(ranks).
+/// Where the ranks are. Fake nodes simulate several on one host. Every function costs O(ranks).
 struct NodeMap {
   std::vector<int> node_of;  ///< by rank
   bool fake = false;
@@ -26,8 +26,8 @@ struct NodeMap {
   int nodes() const;
   int ranks_per_node() const;   ///< on the fullest
   std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
-  /// So many of the ranks, node after node whatever the placement, nodes by their lowest rank: algorithms that go by
-  /// nodes want a node's ranks side by side. Rank 0 comes first.
+  /// So many of the ranks, node after node whatever the placement, nodes by their lowest rank: hierarchical algorithms
+  /// want a node's ranks consecutive. Rank 0 comes first.
   std::vector<int> ranks_for(int ranks, Placement) const;
   /// The map of some ranks, in the order given.
   NodeMap of(std::span<const int> ranks) const;
@@ -36,7 +36,7 @@ struct NodeMap {
 /// Sets the factors that say which ranks a point has: how many, on how many nodes, and what they are.
 void fill_ranks(const NodeMap&, core::Factors&);
 
-/// Which of all nodes one is, counted by their lowest ranks. Made in O(ranks), asked in O(log nodes).
+/// The index of a node among all nodes, in the order of their lowest ranks. Made in O(ranks), asked in O(log nodes).
 class NodePlaces {
  public:
   /// node_of: by rank; nodes are called by their lowest ranks.

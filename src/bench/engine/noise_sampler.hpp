@@ -1,4 +1,4 @@
-// What else ran while a point was measured, added up over its rounds.
+// What other processes did while a point was measured, summed over its rounds.
 #pragma once
 #include <optional>
 
@@ -8,11 +8,11 @@
 
 namespace gradmeter::bench {
 
-/// NaN where the system does not tell, and where less than 0.1 s were measured: ticks and turns of the scheduler are
-/// some milliseconds long.
+/// NaN where the system does not tell, and where less than 0.1 s were measured: clock ticks and time slices are some
+/// milliseconds long.
 struct Noise {
   double steal_share = 0;      ///< of (elapsed x cores) on the worst node, taken by the hypervisor
-  double run_delay_share = 0;  ///< of elapsed, that a thread of the worst rank was ready to run and did not
+  double run_delay_share = 0;  ///< of elapsed, that a thread of the worst rank was ready but not running
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
 };
@@ -23,7 +23,7 @@ class NoiseSampler {
  public:
   void begin() { gauge_.emplace(); }
   void end();
-  /// Of a process that measures by itself.
+  /// For a process that measures alone.
   Noise alone() const;
   /// Collective over `c`: the worst of what is known.
   Noise over(const runtime::Communicator& c) const;

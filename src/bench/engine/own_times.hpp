@@ -1,4 +1,4 @@
-// How long calls take by rank, and which rank is the slowest.
+// How long calls take on each rank, and which rank is the slowest.
 #pragma once
 #include <optional>
 #include <span>
@@ -20,7 +20,7 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
 /// The rank with the longest median, where it is more than 10 % longer than the median rank's (of two in the middle the
 /// shorter).
 std::optional<int> straggler(std::span<const double> medians);
-/// The same where its interval lies above the median rank's as well.
+/// The same, only where its interval is above the median rank's as well.
 std::optional<int> straggler(std::span<const OwnTime>);
 /// Names a rank that stands out in a row.
 void fill_slowest(int rank, const std::string& host, core::Metrics&);

@@ -43,7 +43,7 @@ void Rounds::warm_up() {
 
 core::Stop Rounds::round() {
   const double begin = runtime::host_clock();
-  // Where small messages fall within cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
+  // How small messages are aligned to cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
   // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
   if (++rounds_ == 1) first_begin_ = begin;
   if (rounds_ % 2 == 0) (void)peers_.agree(0);
@@ -51,7 +51,7 @@ core::Stop Rounds::round() {
   const auto times = run_(block_length(), true);
   blocks_.add(times);
   measured_s_ += runtime::host_clock() - begin;
-  if (!times.empty()) last_median_ = core::median(times);  // of all times would cost a sort of all in every round
+  if (!times.empty()) last_median_ = core::median(times);  // of all times it would need a sort in every round
   // One rank decides: the others' clocks may differ in the last digit.
   stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
   peers_.stop_if_interrupted();
@@ -60,7 +60,7 @@ core::Stop Rounds::round() {
 
 core::Stop Rounds::decide() const {
   const bool spent = measured_s_ > options_.rule.budget.value;
-  // A window that nobody meets would never end: its budget still does.
+  // Windows that every rank misses give no times; the budget still ends the rounds.
   if (times().empty()) return spent ? core::Stop::budget : core::Stop::none;
   if (options_.exact_samples) {
     return times().size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;

@@ -1,4 +1,5 @@
-// Rounds of one contestant: warm-up, blocks of iterations, the stopping rule. Knows times, not what takes them.
+// The rounds of one measurement: warm-up, blocks of iterations, the stopping rule. It handles times, whatever they are
+// of.
 #pragma once
 #include <functional>
 #include <span>
@@ -15,28 +16,28 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;  ///< not 0: so many samples, whatever rule and budget say
   std::size_t exact_warmup = 0;   ///< not 0: so many iterations of warm-up
-  std::size_t discarded = 2;      ///< at least, at the start of a block: others had the caches
+  std::size_t discarded = 2;      ///< at least, at the start of a block: others have used the caches
   core::Seconds settling{0};      ///< of what is discarded; spreads blocks of short calls over time
   core::Seconds block{0.1};  ///< its length; a small budget, which has to hold the blocks of an interval, makes it less
   std::size_t longest_block = 100;  ///< iterations
 };
 
-/// Runs iterations on all ranks and gives the times of those that count [s], equal on all ranks. `keep`: they are
+/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. `keep`: they are
 /// samples.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
-/// How the ranks that measure together stay together.
+/// How the ranks that measure together agree.
 struct RoundPeers {
   std::function<std::size_t(std::size_t)> agree;  ///< rank 0's value, on all of them
   std::function<void()> stop_if_interrupted;      ///< throws Interrupted
 };
-/// Collective over `c`; both must outlive what this returns.
+/// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
-/// Of a process that measures by itself.
+/// For a process that measures alone.
 RoundPeers no_peers(const runtime::SignalWatch&);
 
-/// Measures in rounds, so that several contestants can take turns: what the machine does to one of them for a while, it
-/// does to all. Collective over the peers. Errors: Interrupted when any rank has seen a signal.
+/// Measures in rounds, so that several measurements can take turns: a temporary state of the machine then affects all.
+/// Collective over the peers. Errors: Interrupted when any rank has seen a signal.
 class Rounds {
  public:
   Rounds(RoundPeers peers, const RoundOptions& o, RunBlock run)
@@ -48,8 +49,8 @@ class Rounds {
 
   /// Until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Discarded iterations, then a block. Stop::none: another round is wanted. It may be called after that: a contestant
-  /// that has enough stays in turn with those that have not, and `stop` is judged again each time.
+  /// Discarded iterations, then a block. Stop::none: another round is wanted. It may be called after that: a
+  /// measurement with enough samples continues with those that lack some, and `stop` is decided again each time.
   core::Stop round();
 
   std::span<const double> times() const { return blocks_.samples(); }

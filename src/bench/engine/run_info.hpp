@@ -1,4 +1,4 @@
-// What heads a run in the result file, as far as one process knows it.
+// The head line of a run in the result file, as far as one process knows it.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace gradmeter::bench {
 
-/// Complete for a process by itself: one rank on one node. Needs no MPI session.
+/// Complete for a process alone: one rank on one node. Needs no MPI session.
 core::RunInfo describe_process(const runtime::HostFacts&, std::string command);
 
 }  // namespace gradmeter::bench

@@ -1,4 +1,4 @@
-// Which gradmeter this is.
+// The version of this gradmeter.
 #pragma once
 #include <string>
 

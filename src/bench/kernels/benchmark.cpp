@@ -14,10 +14,10 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Below `short_call` the clock's own time would be seen: as many calls as fill `long_sample`.
+/// In calls below `short_call` the clock's own time would show, so a sample has as many calls as fill `long_sample`.
 constexpr double short_call = 2e-6, long_sample = 20e-6;
 
-/// Runs `work`; what a library or the memory refuses becomes a text, since other ranks may have succeeded.
+/// Runs `work`; a refusal by a library or of memory becomes a text, since other ranks may have succeeded.
 template <class Work>
 std::string refusal_of(Work work) {
   try {
@@ -94,7 +94,7 @@ double KernelBenchmark::sample() {
 
 double KernelBenchmark::probe(bool warm) {
   const runtime::Computing note(session_.activity(), "kernel");
-  if (!warm) sample();  // what the first call costs more is not to be judged by
+  if (!warm) sample();  // the first call costs more and would mislead
   c_.barrier();
   own_probe_s_ = sample();
   constexpr double soon_over = 1e-4;
@@ -108,7 +108,7 @@ double KernelBenchmark::probe(bool warm) {
 std::vector<double> KernelBenchmark::run_block(std::size_t samples, bool keep) {
   const runtime::Computing note(session_.activity(), "kernel");
   std::vector<double> mine(samples);
-  c_.barrier();  // the ranks' blocks begin together, so that they share what they share
+  c_.barrier();  // the ranks' blocks begin together, so that they contend as usual
   for (double& t : mine) t = sample();
   if (keep) times_.add(mine);
   c_.max(mine);
@@ -125,12 +125,12 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
                  .longest_block = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
-  if (one > o.block.value) {  // nothing is left of a call's start in a long one
+  if (one > o.block.value) {  // a long call's start does not matter
     o.warmup_min = 1;
     o.discarded = 0;
     o.settling = core::Seconds{0};
   }
-  // The rule asks for six samples whatever the budget; a call that is long against it has fewer.
+  // The rule asks for six samples whatever the budget; a call that is long for the budget gets fewer.
   constexpr double few = 8;
   if (bounded && seconds < few * one) {
     o.exact_warmup = 1;

@@ -1,4 +1,4 @@
-// One kernel on all ranks at once: made ready, checked, timed.
+// The measurement of one kernel on all ranks at once: prepared, checked, timed.
 #pragma once
 #include <memory>
 #include <string>
@@ -21,10 +21,10 @@ class KernelBenchmark {
   /// element is made wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
-  /// One timed call, the slowest rank's [s]; it says how many calls one sample is to have. `warm`: a check ran before.
+  /// One timed call, the slowest rank's [s]; it decides how many calls one sample has. `warm`: a check ran before.
   double probe(bool warm);
-  /// Samples until the rule or the budget ends them; the probe is the warm-up's first and, where the budget allows no
-  /// other, the only sample.
+  /// Samples until the rule or the budget ends them. The probe is the warm-up's first sample and, where the budget
+  /// allows no other, the only sample.
   void measure(const core::StoppingRule&, double seconds, bool bounded, KernelFindings&);
 
  private:

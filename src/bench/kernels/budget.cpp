@@ -10,7 +10,7 @@ TimeShare share_out(core::Seconds rest, std::span<const double> least) {
   if (least.empty() || !(rest.value > 0)) return {.skip = true};
   const double all = std::accumulate(least.begin(), least.end(), 0.0);
   const double fair = rest.value / static_cast<double>(least.size());
-  // What is foreseen of long ones errs by as much again: they may not starve the many short ones.
+  // Predictions of long ones may be wrong by as much again: they must leave time for the many short ones.
   const double room = least.front() > fair ? rest.value / 2 : rest.value;
   if (all <= room) return {.seconds = least.front() + (rest.value - all) / static_cast<double>(least.size())};
   std::vector<double> sorted(least.begin(), least.end());

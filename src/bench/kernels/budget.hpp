@@ -1,4 +1,4 @@
-// How a time budget is shared out among problems that differ by a factor of a million.
+// Divides a time budget among problems whose times differ by a factor of a million.
 #pragma once
 #include <map>
 #include <span>
@@ -8,19 +8,19 @@
 
 namespace gradmeter::bench {
 
-/// What a point may take of the time that is left. skip: even its least does not fit beside those of the others.
+/// What a point may take of the remaining time. skip: even its least does not fit beside that of the others.
 struct TimeShare {
   bool skip = false;
   double seconds = 0;
 };
 
-/// `least`: what the points that are still to come take at least [s], the next one first. When all of that fits, each
-/// gets its least and an equal share of what is over. When it does not, the longest are skipped until the rest fits;
-/// one that takes more than an equal part fits only into half of the time. Cost: O(n log n).
+/// `least`: the least times of the points still to come [s], the next one first. When all of that fits, each gets its
+/// least and an equal share of the rest. When it does not, the longest are skipped until the rest fits; one that takes
+/// more than an equal part fits only into half of the time. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
-/// How much longer than foreseen something of one kind takes here: a moving mean that starts from a guess, since the
-/// first of a kind pays what is paid once.
+/// How much longer than predicted one kind of work takes here: a moving mean that starts from a guess, since the first
+/// of a kind has one-time costs.
 class Slowness {
  public:
   explicit Slowness(double guess) : guess_(guess) {}

@@ -20,7 +20,7 @@ using core::Status;
 using kernels::Precision;
 
 constexpr double usual_point_budget = 1;
-/// Of the reference's work for one check: 0.2 s of it, at 1 GFLOP/s.
+/// The reference's work for one check: 0.2 s of it, at 1 GFLOP/s.
 constexpr double usual_check_s = 0.2, reference_flops_per_s = 1e9;
 
 /// What is known of a point before it is measured.
@@ -50,7 +50,7 @@ class Sweep {
     limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
     plan();
     report_limits();
-    begin_ = runtime::host_clock();  // the budget is the points'
+    begin_ = runtime::host_clock();  // the budget is for the points
     for (done_ = 0; done_ < entries_.size(); ++done_) {
       session_.stop_if_interrupted(c_);
       Entry& e = entries_[done_];
@@ -94,7 +94,7 @@ class Sweep {
     return out;
   }
 
-  /// Memory and time, as far as they can be known.
+  /// Memory and time, as far as they can be predicted.
   void foresee(Entry& e) {
     const std::size_t needs =
         kernel_memory(e.point, limits_->last_cache_bytes()) * static_cast<std::size_t>(at_.ranks_per_node);
@@ -193,7 +193,7 @@ class Sweep {
     return e.row.status == Status::ok;
   }
 
-  /// From the first calls: the next points of this kind are foreseen better.
+  /// Improves predictions for the next points of this kind.
   void learn(const Entry& e, double call, double setup) {
     if (e.call_s > 0) slow_.learn(kind_of(e.point), call / e.call_s);
     const double foreseen = e.setup_s + check_s();

@@ -1,4 +1,4 @@
-// The kernel sweep: each problem checked and timed on all ranks at once, and held against the roofline of the same run.
+// The kernel sweep: each problem checked, timed on all ranks at once, and compared with the roofline of the same run.
 #pragma once
 #include <functional>
 #include <map>
@@ -25,7 +25,7 @@ struct KernelOptions {
   std::shared_ptr<const kernels::PublishedTimes> against;  ///< null: nothing
 };
 
-/// What becomes of points. Called on rank 0 of the ranks that measure.
+/// Receives the sweep's points. Called on rank 0 of the ranks that measure.
 struct KernelListener {
   std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;  ///< before any point
   std::function<void(const core::Point&)> measured;                                   ///< to keep: a new row

@@ -16,7 +16,7 @@ using kernels::Problem;
 
 constexpr core::Seconds budget{0.15};
 
-/// The best rate of one square product, run until the budget ends, twice at least: the first call costs more.
+/// The best rate of one square product, run until the budget ends, at least twice, as the first call costs more.
 double best_rate(const Problem& p) {
   const auto kernel_case = kernels::make_kernel_case(p, {});
   double best = 0;
@@ -104,7 +104,7 @@ double KernelLimits::measure_memory() {
   return slowest(kernels::measure_memory(budget, array).best().value);
 }
 
-/// What lies nearer is no slower: where it seems so, the machine has less of that cache than it says.
+/// A nearer level is no slower: where it seems so, the machine has less of that cache than it says.
 void KernelLimits::raise_nearer_levels() {
   for (std::size_t i = levels_.size() - 1; i-- > 0;) {
     levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);

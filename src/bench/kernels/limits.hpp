@@ -1,4 +1,4 @@
-// The roofline of a kernel sweep: what arithmetic and memory do at best, measured in the same run, on all ranks at
+// The roofline of a kernel sweep: the best rates of arithmetic and memory, measured in the same run, on all ranks at
 // once.
 #pragma once
 #include <map>
@@ -10,24 +10,24 @@
 
 namespace gradmeter::bench {
 
-/// No call can take less: all arithmetic at the peak, or all operands once at the rate of where they are.
+/// A lower bound for a call: all arithmetic at the peak, or all operands once at the rate of their memory level.
 struct KernelBound {
   double seconds = 0;           ///< 0: no peak is known
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< of one rank in the point's precision; 0: unknown
-  core::BytesPerSecond rate{};  ///< of one rank, at the place where the operands are
-  /// Not where caches may hold more of the operands than was supposed, or padding is part of the count.
+  core::BytesPerSecond rate{};  ///< of one rank, at the operands' memory level
+  /// False where caches may hold more of the operands than assumed, or padding is counted.
   bool certain = false;
 };
 
-/// Where operands may be, and the bytes that one rank reads and writes there in a second while all ranks do.
+/// A level of memory, and the bytes that one rank reads and writes there in a second while all ranks do.
 struct MemoryLevel {
   std::string_view name;  ///< "L2", "L3", "memory"
-  std::size_t bytes = 0;  ///< that it holds for one rank
+  std::size_t bytes = 0;  ///< capacity for one rank
   core::BytesPerSecond rate{};
 };
 
-/// Pure: the bound of so much work where the peak and the levels are known.
+/// The bound of this work for a known peak and level; a pure function.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
 /// Collective over `c`, as are `peak` and `measure_again`. Costs about half a second, and half a second for each
@@ -37,13 +37,13 @@ class KernelLimits {
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
   /// The slowest rank's best rate while all compute: of products in that precision, in fp32 of bare multiply-adds where
-  /// these are faster; 0 where no product can be had.
+  /// these are faster; 0 where there is no such product.
   core::FlopsPerSecond peak(kernels::Precision);
-  /// For a call that was faster than they allow: what set its bound, in the state that the machine is in now. The
-  /// better of two measurements counts from then on.
+  /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
+  /// The better of both measurements counts from then on.
   void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
-  /// The smallest level that holds so much. Cold operands are in memory.
+  /// The smallest level with that capacity. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
 

@@ -5,6 +5,7 @@
 
 #include "core/result.hpp"
 #include "kernels/problems/problem.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 
@@ -12,8 +13,8 @@ namespace gradmeter::bench {
 enum class CacheState : std::uint8_t { hot, cold };
 std::string_view name(CacheState);
 
-/// Conditions on a problem's text, all of which must hold: "m=1760,n=16". What has no '=' is looked for anywhere in
-/// "gemm:m=1760,… forward DeepSpeech". Empty: everything.
+/// Conditions on a problem's text, all of which must hold: "m=1760,n=16". A condition without '=' may match anywhere in
+/// "gemm:m=1760,… forward DeepSpeech". Empty: everything matches.
 class ProblemFilter {
  public:
   ProblemFilter() = default;
@@ -24,7 +25,7 @@ class ProblemFilter {
   std::vector<std::string> conditions_;
 };
 
-/// `training`: from a list for training, so that it is held against published results of training.
+/// `training`: from a list for training, so that it is compared with published results of training.
 struct ChosenProblem {
   kernels::Problem problem;
   bool training = true;

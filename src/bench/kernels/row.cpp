@@ -20,7 +20,7 @@ void refuse(Point& row, core::Status status, std::string why) {
   row.reason = std::move(why);
 }
 
-/// Beyond its interval.
+/// Is the whole interval below the bound?
 bool is_under_bound(const KernelFindings& f) {
   return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
 }
@@ -34,7 +34,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
   if (!(f.bound.seconds > 0)) return;
   m[Metric::peak_flops_per_s] = f.bound.peak.value;
-  if (!f.bound.certain && is_under_bound(f)) return;  // it was no limit
+  if (!f.bound.certain && is_under_bound(f)) return;  // then it was no limit
   m[Metric::limit_s] = f.bound.seconds;
   m[Metric::limit] = std::string(f.bound.name);
   m[Metric::roofline] = f.bound.seconds / seconds;

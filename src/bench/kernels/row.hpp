@@ -39,11 +39,11 @@ struct KernelFindings {
   KernelBound bound = {};
 };
 
-/// A result with more zeros than that is not what its data give: products and sums of random numbers have none, a
-/// rectified result half of them, and integers of eight bits a few.
+/// A larger share of zeros does not fit the data: products and sums of random numbers have none, a rectified result
+/// half of them, and integers of eight bits a few.
 inline constexpr double most_zeros = 0.6;
 
-/// Error, and status wrong or mistrusted: neither is timed.
+/// Error, and status wrong or mistrusted, in which case it is not timed.
 void fill_kernel_check(const KernelFindings&, core::Point& row);
 /// Is its interval wholly below a bound that is certain?
 bool beats_bound(const KernelFindings&);

@@ -9,7 +9,7 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Of the ranks that train: those that serve compute nothing.
+/// For the ranks that train: those that serve compute nothing.
 std::vector<double> sorted_workers(const StepBlock& control, const StepBlock& point) {
   std::vector<double> out;
   for (std::size_t r = 0; r < control.compute.size(); ++r) {
@@ -19,7 +19,7 @@ std::vector<double> sorted_workers(const StepBlock& control, const StepBlock& po
   return out;
 }
 
-/// The lower one of two middle ranks: of two ranks the faster, so that a slow one is straggle and no contention.
+/// The lower one of two middle ranks: of two ranks the faster, so that a slow one counts as straggle, not contention.
 double lower_median(std::span<const double> sorted) { return sorted.empty() ? 0 : sorted[(sorted.size() - 1) / 2]; }
 
 double mean(std::span<const double> values) {
@@ -34,7 +34,7 @@ Parts parts_of(const ComparedBlocks& b, std::size_t i) {
   const StepBlock &base = *b.base[i], &control = *b.control[i], &point = *b.point[i];
   const auto workers = sorted_workers(control, point);
   const double middle = lower_median(workers);
-  // Without lock step there is no one rank that all wait for: the workers' mean stands for it.
+  // Without lock step there is no one rank that all wait for: the workers' mean takes its place.
   const double own = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest)) : mean(workers);
   const double wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling;
   return {
@@ -46,7 +46,7 @@ Parts parts_of(const ComparedBlocks& b, std::size_t i) {
       .other = point.step - point.parts.compute - point.parts.wait - wire - (base.step - base.parts.compute) / b.ideal};
 }
 
-/// Medians do not add up as the blocks do. Least squares with the parts' variances: who is sure of itself stays.
+/// Medians do not add up as the blocks do. Least squares by the parts' variances: narrow intervals hardly change.
 void make_add_up(std::span<Estimate* const> parts, double sum) {
   double rest = sum, widths = 0;
   const auto square_of_width = [](const Estimate& e) {
@@ -124,7 +124,7 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
   make_add_up(std::array{&c.contention, &c.straggle, &c.interference, &c.wait, &c.wire, &c.other}, c.lost);
   c.exposed.value = step_s - control_s;
   c.speed.value = base_s / b.ideal / step_s;
-  // Ratios and differences of medians are not medians of ratios and differences: the interval holds both.
+  // Ratios and differences of medians are not medians of ratios and differences, so the interval includes both.
   for (Estimate* e : {&c.exposed, &c.speed}) {
     e->low = std::min(e->low, e->value);
     e->high = std::max(e->high, e->value);
@@ -135,7 +135,7 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
 
 std::string bound_by(const Causes& c, double step_s, bool oversubscribed, double unsteady) {
   constexpr double little = 0.05;
-  // How far the loss may be from what it seems: the efficiency's interval, as time.
+  // How uncertain the loss is: the efficiency's interval, as time.
   const double doubt = (c.speed.high - c.speed.low) / 2 * step_s;
   if (c.lost < little * step_s && !(doubt > little * step_s)) return "compute";
   const double unsure = unsteady * step_s;

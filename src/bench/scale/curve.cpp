@@ -27,13 +27,13 @@ StepLimits& RankGroups::limits(RankGroup& c, int threads) {
 
 namespace {
 
-/// Without the blocks of disturbed turns, where others are enough: of all points alike, so that none is favoured.
+/// Without the blocks of disturbed turns, where the others are enough: for all points alike, so that none is favoured.
 Measurement undisturbed(const Measurement& m, const MachineState& s) {
   Measurement out = m.without(s.disturbed);
   return out.blocks.size() < core::fewest_blocks ? m : out;
 }
 
-/// One point while it takes its turns. On ranks that sit out it only keeps step with the others.
+/// One point and its turns. On ranks that take no part it only synchronises with the others.
 class StepBenchmark {
  public:
   StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
@@ -55,7 +55,7 @@ class StepBenchmark {
 
   bool is_wrong() const { return point_.row.status == core::Status::wrong; }
 
-  /// Collective over the world. True: it has enough.
+  /// Collective over the world. True: it has enough samples.
   bool round() {
     int stop = 0;
     take_turn([&] {
@@ -69,8 +69,8 @@ class StepBenchmark {
     return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
   }
 
-  /// Collective over the world: ends the training and fills the row, if it has blocks enough. cut: why it ended if it
-  /// had not enough.
+  /// Collective over the world: ends the training and fills the row, if it has enough blocks. cut: why it ended if it
+  /// has not.
   void finish(const MachineState& state, core::Stop cut) {
     take_turn([&] { finish_active(state, cut); }, false);
     share_status();
@@ -79,7 +79,7 @@ class StepBenchmark {
  private:
   bool active() const { return !rank_group_.active.is_null(); }
 
-  /// Between blocks nobody's mail is looked at, so that other points are measured undisturbed.
+  /// Between blocks no messages are handled, so that other points are measured undisturbed.
   StepMeter::Source source() {
     return {.prepare = [this] { training_->prepare(step_ % training_->steps_per_epoch()); },
             .step = [this]() -> const dataparallel::StepRecord& {
@@ -102,7 +102,7 @@ class StepBenchmark {
     for (const auto& w : training_->record().waits) steps_.waits[std::string(w.label)] += w.when.length();
   }
 
-  /// Ranks that sit out sleep until the turn is over.
+  /// Ranks that take no part sleep until the turn is over.
   template <class Work>
   void take_turn(Work work, bool heeds_signals = true) {
     std::optional<runtime::Pause> sitting_out;
@@ -115,7 +115,7 @@ class StepBenchmark {
     if (heeds_signals) session_.stop_if_interrupted(session_.world());
   }
 
-  /// The first reason stays: what comes after may be its consequence.
+  /// Keeps the first reason: later ones may be its consequences.
   void wrong(std::string reason) {
     if (is_wrong()) return;
     point_.row.status = core::Status::wrong;
@@ -150,10 +150,10 @@ class StepBenchmark {
     }
     if (!agree) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();
-    training_.reset();  // its memory is for those still measuring
+    training_.reset();  // frees its memory for the points still measuring
   }
 
-  /// Who sends what to whom is fixed where no algorithm chooses it: then what crossed the nodes had to.
+  /// Where no algorithm chooses who sends to whom, the bytes sent between nodes are the least possible.
   void count_between_nodes(const TrainingTotals& totals) {
     const auto communication = point_.point.strategy->info().communication;
     const bool is_fixed = communication == dataparallel::CommunicationPattern::client_server ||

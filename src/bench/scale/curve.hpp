@@ -1,6 +1,5 @@
-// Measures the points of one curve in turn: baseline, control and contestants alternate in rounds of about 100 ms, and
-// all of them until the last has enough, so that a machine that changes its state for seconds changes it for all of
-// them.
+// Measures the points of one curve in turn. Baseline, control and other points alternate in rounds of about 100 ms,
+// until the last has enough samples. So a state of the machine that lasts for seconds affects all of them.
 #pragma once
 #include <deque>
 #include <map>
@@ -12,12 +11,12 @@
 
 namespace gradmeter::bench {
 
-/// The ranks of the world that a point takes, with what is known of them. Made once a sweep.
+/// The ranks of the world that a point takes, with their clock, limits and canary. Made once a sweep.
 struct RankGroup {
-  runtime::Communicator active;                    ///< null on ranks that sit out
+  runtime::Communicator active;                    ///< null on ranks that take no part
   std::optional<runtime::SharedClock> clock = {};  ///< of the active ranks
   std::map<int, StepLimits> limits;                ///< by threads
-  std::unique_ptr<Canary> canary = {};             ///< null until it is first asked
+  std::unique_ptr<Canary> canary = {};             ///< null until its first use
 };
 
 class RankGroups {
@@ -25,7 +24,7 @@ class RankGroups {
   explicit RankGroups(Session& s) : session_(s) {}
   /// Collective over the world.
   RankGroup& of(const ScalePoint&);
-  /// On the circle's active ranks.
+  /// On the group's active ranks.
   StepLimits& limits(RankGroup&, int threads);
 
  private:
@@ -36,12 +35,12 @@ class RankGroups {
 struct CurvePoint {
   ScalePoint point;
   TrainingConfig config;
-  core::Point row;         ///< experiment and factors set; filled when the curve is measured
-  bool reference = false;  ///< only there for others to be compared with: an earlier run has its row
+  core::Point row;         ///< experiment and factors are set; the rest is filled by measuring
+  bool reference = false;  ///< only measured for comparison: an earlier run has its row
   Measurement measured;
 };
 
-/// Collective over the world. Afterwards rank 0 has all rows' own figures; what they are compared with is the caller's.
+/// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.
 /// Errors: Interrupted, with the rows of points that had an interval by then filled all the same.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&);
 

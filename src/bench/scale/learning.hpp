@@ -1,4 +1,4 @@
-// What a point learns: its accuracy after as many samples as all others, and after as much time.
+// How well a point learns: its accuracy after as many samples as all others, and after as much time.
 #pragma once
 #include "bench/scale/curve.hpp"
 

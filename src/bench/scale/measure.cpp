@@ -63,7 +63,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
 
 }  // namespace
 
-/// What this rank did in a block: `period` steps for each sample, in order.
+/// This rank's block: `period` steps for each sample, in order.
 struct StepMeter::Taken {
   std::vector<StepRecord> steps;
   std::vector<double> late;  ///< of each sample: not 0 where this rank missed its window
@@ -75,7 +75,7 @@ StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::
       clock_(clock),
       source_(std::move(source)),
       pacer_(o.cadence, c, clock),
-      // Who takes turns hears signals between them, on all ranks of the world: also on those that sit out.
+      // Signals are handled between turns, on all ranks of the world: also on those that take no part.
       rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
               {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
               [this](std::size_t samples, bool keep) { return run_block(samples, keep); }) {}
@@ -96,7 +96,7 @@ core::Stop StepMeter::round() {
 }
 
 std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
-  // A check costs a step's time: it is worth one where blocks are kept, and stands where nobody can foresee it.
+  // A check costs a step's time, so only kept blocks have one; its place is random, so that it cannot be predicted.
   std::optional<std::size_t> verified;
   if (keep) verified = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
@@ -158,9 +158,9 @@ void StepMeter::take_sample(Taken& t, bool kept) {
 }
 
 /// When the last rank started each call, in this rank's clock; calls of a step are aligned by their number. Some
-/// strategies communicate every so many steps, and not all ranks alike: what a step has not, never starts.
+/// strategies communicate every so many steps, and not all ranks alike: a call that a step lacks never starts.
 std::vector<double> StepMeter::last_starts(const Taken& t) const {
-  if (!source_.lock_step) return {};  // where ranks go their own pace, a call has no last starter
+  if (!source_.lock_step) return {};  // without lock step, a call has no last starter
   std::size_t calls = 0;
   for (const auto& r : t.steps) calls = std::max(calls, r.calls.size());
   calls = static_cast<std::size_t>(c_.max(static_cast<double>(calls)));
@@ -189,7 +189,7 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
   return samples;
 }
 
-/// What the first rank knows of each.
+/// Gathers each rank's own figures on the first.
 void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
   struct Mine {
     double compute, wait;

@@ -1,4 +1,4 @@
-// Repeats a step on all ranks until its time is known well enough. Knows samples, not topics.
+// Repeats a step on all ranks until its time is known well enough. It handles samples, whatever the experiment.
 #pragma once
 #include <functional>
 #include <string>
@@ -17,8 +17,8 @@ struct MeasureOptions {
   core::Seconds warmup_budget{1};
 };
 
-/// Where the time of a step went [s]. In lock step: of the rank that computed longest in the block. Elsewhere: of all
-/// workers, each weighted by its steps per second, so that the parts and the harmonic mean of the steps are one figure.
+/// The parts of a step's time [s]. In lock step: of the rank that computed longest in the block. Elsewhere: of all
+/// workers, each weighted by its steps per second, so that the parts add up to the harmonic mean of the steps.
 struct StepParts {
   double compute = 0, communication = 0, exposed = 0, overlap = 0;
   double wait =
@@ -27,14 +27,14 @@ struct StepParts {
   double encode = 0, decode = 0;
 };
 
-/// One block of samples. The ranks' own figures are known to the first rank only.
+/// One block of samples. Only the first rank knows the single ranks' figures.
 struct StepBlock {
   std::size_t round = 0;  ///< kept blocks and those without samples, counted
   double step = 0;  ///< median over the samples of the slowest rank's time; without lock step the harmonic mean [s]
   StepParts parts = {};
   int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
-  std::vector<double> wait = {};  ///< by rank, likewise: what the others wait for a slow one, and no part of the step
+  std::vector<double> wait = {};     ///< by rank, likewise: the others' waits for a slow rank, no part of the step
 };
 
 struct Measurement {
@@ -45,32 +45,32 @@ struct Measurement {
   std::size_t warmup_samples = 0;
   std::size_t dropped = 0;   ///< samples that missed their window
   std::size_t verified = 0;  ///< steps whose exchange was checked, and which are no samples
-  bool wait_known = true;    ///< false: clocks are less sure of each other than the wait is long
-  bool bytes_right = true;   ///< every rank sent what its schedule's messages add up to
+  bool wait_known = true;    ///< false: the clocks' uncertainty exceeds the wait
+  bool bytes_right = true;   ///< every rank sent the sum of its schedule's messages
   std::string fault;         ///< what a check found wrong; empty: nothing
 
   /// Without the blocks of these rounds, in growing order.
   Measurement without(std::span<const std::size_t> rounds) const;
 };
 
-/// Measures one kind of step in rounds, so that several kinds can take turns: what the machine does to one of them for
-/// a while, it does to all. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is
-/// reduced in O(log ranks). Errors: Interrupted when any rank has seen a signal.
+/// Measures one kind of step in rounds, so that several kinds can take turns: a temporary state of the machine then
+/// affects all. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is reduced in
+/// O(log ranks). Errors: Interrupted when any rank has seen a signal.
 class StepMeter {
  public:
   /// What is measured on this rank.
   struct Source {
-    std::function<void()> prepare;  ///< loads the next batch: before the ranks meet and the clock is read
+    std::function<void()> prepare;  ///< loads the next batch: before the ranks synchronise and the clock is read
     std::function<const dataparallel::StepRecord&()> step;
     std::function<void()> begin_block = [] {},
                           end_block = [] {};  ///< between them no rank may call MPI, unless in lock step
-    /// The exchange of the next step that has one is to be checked; what the checks since the last call found, empty:
-    /// nothing wrong. Collective; `verdict` after `end_block`.
+    /// verify_next: the next step with an exchange is to be checked. verdict: what the checks since the last call
+    /// found; empty: nothing wrong. Collective; `verdict` after `end_block`.
     std::function<void()> verify_next = [] {};
     std::function<std::string()> verdict = [] { return std::string(); };
-    /// Steps between two like ones: a strategy that exchanges every 16th step takes 16 for a sample, their mean.
+    /// Steps after which exchanges repeat: with an exchange every 16th step, a sample is the mean of 16 steps.
     std::size_t period = 1;
-    /// All ranks do the same step at the same time; else a sample is the harmonic mean of the ranks' times of their
+    /// All ranks do the same step at the same time. Else a sample is the harmonic mean of the ranks' times of their
     /// i-th steps (a rank that only serves has none): the rate at which all together take samples.
     bool lock_step = true;
     std::uint64_t seed = 1;  ///< of the place in each block where a step is checked

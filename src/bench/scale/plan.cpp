@@ -36,7 +36,7 @@ std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::
   return out;
 }
 
-/// Does it make a difference which ranks are taken?
+/// Does the placement change which ranks are taken?
 bool matters(const NodeMap& map, int ranks) {
   if (ranks == 1 || ranks >= map.ranks()) return false;
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
@@ -99,7 +99,7 @@ class Planner {
   }
 
   void each_strategy(ScalePoint p) {
-    std::set<std::string> had;  // without servers two may be one
+    std::set<std::string> had;  // without servers two may be the same
     for (const auto& s : strategies_) {
       p.strategy = p.ranks == 1 ? s->alone() : s;
       if (!had.insert(p.strategy->name).second) continue;
@@ -113,7 +113,7 @@ class Planner {
     if (!fits(p)) return {p};
     const auto communication = p.strategy->info().communication;
     if (communication == dataparallel::CommunicationPattern::client_server)
-      p.cadence = runtime::Cadence::none;  // a barrier would make them keep step
+      p.cadence = runtime::Cadence::none;  // a barrier would synchronise their steps
     if (!exchanges(config_of(p), layout_of(config_of(p), p.ranks, 0))) return {p};
     const Applies applies = factors_of(communication);
     std::vector<ScalePoint> all{p};
@@ -124,7 +124,7 @@ class Planner {
     return with_transports(all);
   }
 
-  /// Automatic ones as what they come to, each once.
+  /// Automatic overlap is resolved; each value once.
   std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
     const bool known = p.ranks <= f_.map.ranks();
     const auto placement = p.placement.value_or(Placement::packed);
@@ -140,7 +140,7 @@ class Planner {
   std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
     std::vector<ScalePoint> out;
     for (const auto& p : points) {
-      // A vendor chooses its own way.
+      // A vendor's library chooses its own transport.
       const bool free = !p.algorithm || !p.algorithm->is_vendor();
       const auto more =
           free ? cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; }) : std::vector<ScalePoint>{p};
@@ -211,7 +211,7 @@ ScalePoint control_of(ScalePoint p) {
 }
 
 Applies factors_of(const ScalePoint& p) {
-  const bool codec = p.overlap && factors_of(p.strategy->info().communication).codec;  // who has codecs has overlap
+  const bool codec = p.overlap && factors_of(p.strategy->info().communication).codec;  // a codec implies overlap
   return {.algorithm = p.algorithm != nullptr,
           .codec = codec,
           .transport = p.transport.has_value(),
@@ -238,7 +238,7 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   f[Factor::precision] = std::string("fp32");
   f[Factor::strategy] = p.strategy->name;
   f[Factor::device] = std::string("cpu");
-  // A barrier before each step would make them keep step.
+  // A barrier before each step would synchronise their steps.
   if (p.strategy->info().communication != dataparallel::CommunicationPattern::client_server)
     f[Factor::cadence] = std::string(name(p.cadence));
   f[Factor::reduction] = std::string(

@@ -1,4 +1,4 @@
-// Which points a scaling sweep has: the factors that were asked for, their controls, and nothing twice.
+// Which points a scaling sweep has: the requested factors, their controls, and no point twice.
 #pragma once
 #include <optional>
 #include <string>
@@ -32,9 +32,9 @@ struct ScaleFactors {
   std::vector<Scaling> scalings;
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
-  std::string interconnect;  ///< a label for what the ranks are joined by; may be empty
+  std::string interconnect;  ///< a label of the network between ranks; may be empty
   NodeMap map = {};          ///< of the world: where placements differ; empty: all ranks are on one node
-  int cores_per_node = 1;    ///< what automatic overlap goes by
+  int cores_per_node = 1;    ///< for automatic overlap
 };
 
 /// One point. A factor that does not apply is empty.
@@ -48,7 +48,7 @@ struct ScalePoint {
   dataparallel::MeshShape mesh = {};  ///< as asked for; at one rank: data
   int threads = 1;
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for: a strategy may refuse to keep step
+  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for; a strategy may run without it
   dataparallel::StrategyPtr strategy = {};
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   allreduce::AlgorithmPtr algorithm = {};
@@ -60,7 +60,7 @@ struct ScalePoint {
   std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
 };
 
-/// Which factors mean something at this point; the others' values are null in its row.
+/// Which factors apply to this point; the others are null in its row.
 Applies factors_of(const ScalePoint&);
 
 /// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
@@ -72,11 +72,11 @@ ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
 /// `independent` at the same factors.
 ScalePoint control_of(ScalePoint);
 
-/// Baselines first: 1 rank before more, `independent` before what is compared with it. Control points that were not
-/// asked for are added: 1 rank, and `independent` at every rank count.
+/// Baselines first: 1 rank before more, `independent` before the points that are compared with it. Controls that were
+/// not asked for are added: 1 rank, and `independent` at every rank count.
 std::vector<ScalePoint> plan_scale(const ScaleFactors&);
 
-/// What the row says of the point: automatic choices are resolved, factors that do not apply are null.
+/// The point's factors in its row: automatic choices are resolved, factors that do not apply are null.
 core::Factors to_factors(const ScalePoint&, const Session&, const std::string& interconnect);
 
 }  // namespace gradmeter::bench

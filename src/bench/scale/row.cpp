@@ -12,7 +12,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// Are there ranks to speak with, and does the strategy?
+/// Are there other ranks, and does the strategy communicate?
 bool communicates(const ScalePoint& p) { return p.strategy->communicates() && p.ranks > 1; }
 
 /// Median over the blocks.
@@ -91,12 +91,12 @@ void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Po
   auto& m = row.metrics;
   const double efficiency = rate_of_a_rank(row) / rate_of_a_rank(base);
   m[Metric::efficiency] = efficiency;
-  if (p.ranks == 1 && !p.strategy->communicates()) return;  // it is the base
+  if (p.ranks == 1 && !p.strategy->communicates()) return;  // it is the base itself
   // The speeds' ratio is the efficiency, but for ranks that serve and take no samples.
   const double share = efficiency / c.speed.value;
   m[Metric::efficiency_ci95_low] = c.speed.low * share;
   m[Metric::efficiency_ci95_high] = c.speed.high * share;
-  // On one rank nothing is exchanged: only the order of the updates differs, and may well be the faster one.
+  // On one rank nothing is exchanged: only the order of the updates differs, and may well be faster.
   const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
   if (!comparable || !(c.speed.low * share > 1)) return;
   if (p.scaling == Scaling::strong) {
@@ -108,7 +108,7 @@ void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Po
                            100 * efficiency);
 }
 
-/// Waiting and wire time cannot be told apart where clocks are less sure than the wait: then wire has both.
+/// Where clocks are less certain than the wait, wait and wire time cannot be told apart: then wire has both.
 void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& m) {
   m[Metric::interference_s] = c.interference.value;
   if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
@@ -124,7 +124,7 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
     m[Metric::exposed_ci95_low] = c.exposed.low;
     m[Metric::exposed_ci95_high] = c.exposed.high;
   }
-  // The ranks that share a model send each other something in any strategy.
+  // The ranks of one replica send each other something with any strategy.
   if (p.strategy->communicates() || p.mesh.replica_ranks() > 1) fill_exchange(measured, c, m);
   m[Metric::other_s] = c.other.value;
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
@@ -135,11 +135,11 @@ bool is_crowded(const core::Metrics& m) {
   return crowded && *crowded;
 }
 
-/// How much of a step the machine's state may explain: 0 where nothing noticeable went on beside the run.
+/// How much of a step the machine's state may explain: 0 where nothing else noticeable ran.
 double unsteadiness(const core::Metrics& m) {
   constexpr double noticeable = 0.05;
   const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
-  // Threads that outnumber the cores wait for each other: that is the point's own doing.
+  // Threads that outnumber the cores wait for each other: the point itself causes that.
   const double delay = is_crowded(m) ? 0 : known(Metric::noise_run_delay);
   const double kept = std::max(known(Metric::noise_steal), delay);
   const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);

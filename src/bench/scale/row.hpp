@@ -10,7 +10,7 @@
 
 namespace gradmeter::bench {
 
-/// What a finished contestant hands over.
+/// What a finished point hands over.
 struct ScaleFindings {
   const ScalePoint& point;
   const Training& training;
@@ -27,12 +27,12 @@ struct ScaleFindings {
 /// Times, parts, bytes, limit, noise. Status wrong when bytes sent differ from the schedule's messages.
 void fill_row(const ScaleFindings&, core::Point&);
 
-/// A point that others are compared with: its row and the blocks that it was made from.
+/// A point that others are compared with: its row and its blocks.
 struct Reference {
   const core::Point& row;
   const Measurement& measured;
 };
-/// Null: not measured in this turn, so the figures stay out.
+/// Null: not measured in this turn, so its figures stay empty.
 struct References {
   const Reference* base = nullptr;     ///< one rank's `independent`: equal batch per rank (weak) or in all (strong)
   const Reference* control = nullptr;  ///< `independent` at the same factors

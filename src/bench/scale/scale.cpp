@@ -16,9 +16,9 @@ using core::Status;
 
 constexpr double setup_seconds = 0.5;  // data, windows, check, limits: what a point costs before its first sample
 constexpr double usual_point_budget = 5;
-// Enough that a sweep's largest global batch is a real one, few enough to be drawn in a moment.
+// Enough for a sweep's largest global batch, few enough to be drawn in a moment.
 constexpr std::size_t least_samples = 4096;
-// To learn from, and to be judged by.
+// Samples to train on, and to evaluate on.
 constexpr std::size_t most_samples = 60'000, validation_samples = 2'000;
 
 std::size_t samples_needed(const std::vector<ScalePoint>& points) {
@@ -110,7 +110,7 @@ class Sweep {
     measure(group);
   }
 
-  /// A point that is asked for takes the place of the reference that it was until now.
+  /// A point that is asked for replaces the reference that it was until now.
   void add(std::deque<CurvePoint>& group, CurvePoint c) {
     const auto same =
         std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(c.point); });
@@ -128,7 +128,7 @@ class Sweep {
     return c;
   }
 
-  /// What a point is compared with.
+  /// The points that a point is compared with.
   struct ReferencePoints {
     ScalePoint base, control, alone;
     std::optional<ScalePoint> node;
@@ -140,7 +140,7 @@ class Sweep {
     return r;
   }
 
-  /// They are measured in turn with what is compared with them, also where an earlier run has their rows.
+  /// References are measured in turn with the points compared with them, even if an earlier run has their rows.
   std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group) {
     std::deque<CurvePoint> out;
     const auto r = references_of(p);
@@ -313,7 +313,7 @@ class Sweep {
     return m;
   }
 
-  /// As large as there is use for.
+  /// No larger than is of use.
   std::size_t learning_set() const { return std::min(options_.learn_samples, most_samples); }
 
   DataFacts facts() { return {data().train->features(), data().train->classes()}; }

@@ -1,4 +1,4 @@
-// The main job: scaling curves of real training steps, with their controls and their explanation.
+// The main experiment: scaling curves of real training steps, with their controls and the causes of lost time.
 #pragma once
 #include <functional>
 #include <optional>
@@ -18,9 +18,9 @@ struct ScaleOptions {
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
-  core::Injection injection = {};  ///< played in every point, and in its factors
+  core::Injection injection = {};  ///< in every point, and in its factors
   std::string data_directory;      ///< empty: the built-in digits
-  std::size_t learn_samples = 0;   ///< after so many, and in the time the control takes for them, accuracy is taken
+  std::size_t learn_samples = 0;   ///< accuracy is taken after so many, and after the control's time for them
 };
 
 /// One rank of a point: medians over the blocks [s].
@@ -28,10 +28,10 @@ struct RankTimes {
   int rank = 0;
   std::string host = {};
   double compute = 0, control_compute = 0;
-  double wait = 0;  ///< for ranks that had not begun a call: the straggle of another, seen from this side
+  double wait = 0;  ///< for ranks that had not begun a call: the straggle of another rank
 };
 
-/// What becomes of points. Called on rank 0 only.
+/// Receives the sweep's points. Called on rank 0 only.
 struct ScaleListener {
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again

@@ -9,7 +9,7 @@
 namespace gradmeter::bench {
 namespace {
 
-// Two visits each, so that a machine that changes for a while does not change one candidate alone.
+// Each candidate has two turns, so that a temporary state of the machine does not change only one.
 constexpr int visits = 2;
 constexpr std::size_t steps_of_visit = 3;
 
@@ -62,8 +62,8 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   config.bucket_bytes = TrainingConfig{}.bucket_bytes;
   const DataFacts facts{data.train->features(), data.train->classes()};
   const NodeMap map{.node_of = runtime::Network::nodes_of(c, {}), .fake = false, .ranks_as = c.ranks_as()};
-  if (!refusal(config, facts, map).empty()) return config;  // said by who trains it
-  // Of the first rank's part, whichever part is mine: all must try the same.
+  if (!refusal(config, facts, map).empty()) return config;  // the training reports it
+  // By the first rank's part, whichever part is mine: all ranks must try the same sizes.
   const Layout layout = layout_of(config, c.size(), 0);
   if (!factors_of(config, layout).bucket) return config;
   const auto model = sized_model(config, layout, facts);

@@ -1,4 +1,4 @@
-// `--bucket auto`: the bucket size that is fastest here, found by steps of the very training.
+// `--bucket auto`: the bucket size that is fastest here, measured by steps of the same training.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace gradmeter::bench {
 
-/// Sizes worth a trial, each with buckets that no other has: one bucket for all (0), then 256 KiB to 25 MiB.
+/// Candidate sizes, each with other buckets: one bucket for all (0), then 256 KiB to 25 MiB.
 std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
 
-/// The place of the smallest median. times: by candidate, steps that are as long as on the slowest rank [s].
+/// The index of the smallest median. times: by candidate, of steps, each as long as on the slowest rank [s].
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
-/// The configuration with a bucket size of its own: where it is automatic and matters, the fastest of a few steps of
-/// each candidate on trainings that are thrown away; else as it is, or as usual.
+/// The configuration with a bucket size of its own. Where the size is automatic and matters, it is the fastest in a few
+/// steps of each candidate, in trainings that are dropped; else as given, or as usual.
 /// Collective over the communicator; all ranks choose alike.
 /// Cost:   twice, for every candidate, a training set up and four steps of it.
 /// Errors: UsageError where the configuration cannot be trained; Interrupted.

@@ -1,6 +1,6 @@
-// How noisy gradients are, and so how large a batch is worth its samples. Two batch sizes tell: a rank's and all
-// ranks'. Source: McCandlish, Kaplan & Amodei, "An empirical model of large-batch training", arXiv:1812.06162, appendix
-// A.1.
+// The noise of gradients, which shows how large a batch can usefully be. Estimated from two batch sizes: a rank's and
+// all ranks'. Source: McCandlish, Kaplan & Amodei, "An empirical model of large-batch training", arXiv:1812.06162,
+// appendix A.1.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -24,7 +24,7 @@ GradientNorms gradient_norms(const runtime::Communicator&, std::span<const float
 /// Averages over steps before it divides: a quotient of two noisy numbers would be biased.
 class NoiseScale {
  public:
-  /// Samples behind part_square and behind mean_square. Errors: std::invalid_argument unless part < whole.
+  /// The samples of part_square and of mean_square. Errors: std::invalid_argument unless part < whole.
   NoiseScale(std::size_t part_batch, std::size_t whole_batch);
   void add(const GradientNorms&);
   std::size_t steps() const { return steps_; }

@@ -17,7 +17,7 @@ namespace {
 using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
-constexpr std::size_t slack = 4096;  ///< what aligning one piece of the arena may take
+constexpr std::size_t slack = 4096;  ///< what aligning one allocation of the arena may take
 
 /// What a codec does in training before it encodes.
 std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
@@ -67,7 +67,7 @@ std::string_view name(Overlap o) {
 
 Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
   if (o != Overlap::automatic) return o;
-  // A thread without a core takes one from a computation, and all ranks wait for the rank that lost it.
+  // A thread without a core takes one from a computation, and all ranks wait for that rank.
   return s == CommunicationPattern::client_server || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
 }
 
@@ -151,7 +151,7 @@ std::string refusal(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
 
 namespace {
 
-/// Of the parts of one copy of the model, the most of each [bytes].
+/// The largest of each over the parts of one replica of the model [bytes].
 struct LargestPart {
   std::size_t parameters = 0, strategy = 0, norms = 0, largest_norms = 0;
   model::PeerNeeds peers = {};
@@ -185,7 +185,7 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
                        ? compression::without_clip(c.codec)
                        : nullptr,
           .transport = c.transport,
-          // Parameters, gradients, what is judged, and a word to meet by.
+          // Parameters, gradients, evaluation weights, and a word for barriers.
           .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
           .scatters = communication == CommunicationPattern::collectives ||
                       communication == CommunicationPattern::blocks || shares_norms(c, l),

@@ -1,4 +1,4 @@
-// Which part each rank plays in one training configuration: whose part of the model, which worker, or a server.
+// The role of each rank in one training configuration: which part of the model, which worker, or a server.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace gradmeter::bench {
 
-/// Overlap of communication with computation. bucketed: a progress thread moves what has been posted meanwhile.
-/// automatic: bucketed where each rank has a core for that thread besides those that compute.
+/// Overlap of communication with computation. bucketed: a progress thread moves messages during computation. automatic:
+/// bucketed where each rank has a core for that thread besides its compute threads.
 enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
 
@@ -22,20 +22,20 @@ struct Occupancy {
   int threads = 1, ranks_per_node = 1, cores_per_node = 1;
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
-/// What automatic comes to; the others stay. Strategies with mail have that thread in any case.
+/// Resolves automatic; the others stay. Strategies with client-server messages have that thread in any case.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
-/// A bucket size: the fastest of some, found by trial when a training is made.
+/// A bucket size: the fastest of some, measured when a training is made.
 inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {
   std::string model = "mlp";
-  std::size_t batch_per_rank = 64;  ///< mini-batch of one worker: of all ranks together that hold one copy of the model
+  std::size_t batch_per_rank = 64;  ///< mini-batch of one worker: of all ranks of one replica together
   std::size_t accumulate = 1;       ///< micro-batches of a step
   int threads = 1;
   dataparallel::MeshShape mesh = {};
   dataparallel::StrategyPtr strategy = {};
-  allreduce::AlgorithmPtr algorithm = {};  ///< null where nothing is exchanged by one
+  allreduce::AlgorithmPtr algorithm = {};  ///< null where no all-reduce is used
   compression::CodecChoicePtr codec = {};  ///< null: none
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
@@ -43,12 +43,12 @@ struct TrainingConfig {
   std::string optimizer = "sgd";
   std::uint64_t seed = 1;
   float step_size = 0.05f;
-  core::Injection injection = {};  ///< played on purpose, to see whether it is found
+  core::Injection injection = {};  ///< faults to test whether they are found
 
   dataparallel::StrategyOptions strategy_options() const;
 };
 
-/// Samples that a validation takes at once, if a batch is not longer: a split model takes its memory but once.
+/// Samples of an evaluation at once, unless a batch is longer: a split model allocates its memory once.
 inline constexpr std::size_t validation_piece = 250;
 
 /// Features and classes of the data.
@@ -72,21 +72,21 @@ Layout layout_of(const TrainingConfig&, int ranks, int rank);
 /// A model that knows its sizes but cannot be run: one rank's part.
 std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, DataFacts);
 
-/// How the ranks of this one's data axis lie. node_of: of each rank.
+/// How the ranks of this rank's data axis lie on nodes. node_of: of each rank.
 allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
 
-/// Why these ranks cannot train so; empty: they can. node_of: of each rank.
+/// Why these ranks cannot train with it; empty: they can. node_of: of each rank.
 std::string refusal(const TrainingConfig&, DataFacts, const NodeMap&);
-/// Bytes that one rank will have resident, the data set apart. The configuration must not be refused.
+/// Bytes that one rank will have resident, without the data set. The configuration must not be refused.
 std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
 
-/// Which factors mean something to who speaks so.
+/// Which factors apply to a communication pattern.
 struct Applies {
   bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
   Applies& operator|=(const Applies&);
 };
 Applies factors_of(dataparallel::CommunicationPattern);
-/// None where nothing is exchanged; no transport for a vendor's algorithm, unless parts of a model send by it.
+/// None where nothing is exchanged; no transport for a vendor's algorithm, unless a split model sends by it.
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// As a factor: the bytes, or "auto".
 core::Value bucket_factor(std::size_t bucket_bytes);
@@ -94,9 +94,9 @@ core::Value bucket_factor(std::size_t bucket_bytes);
 bool shares_norms(const TrainingConfig&, const Layout&);
 /// Does the strategy exchange anything among so many workers?
 bool exchanges(const TrainingConfig&, const Layout&);
-/// Needs a thread that moves what comes unasked, or that hides what is exchanged.
+/// Is a thread needed that handles messages from servers, or hides exchanges?
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
-/// The same on all ranks, whatever parts they hold.
+/// The same on all ranks, whatever their parts.
 dataparallel::RankFabricOptions fabric_options(const TrainingConfig&, const Layout&, DataFacts);
 
 }  // namespace gradmeter::bench

@@ -12,7 +12,7 @@ using core::Metric;
 
 constexpr core::Seconds products_budget{3e-3};
 
-/// Of what each rank takes at least: what all together take.
+/// The least of all ranks together, from that of each.
 double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
   if (lock_step) return c.max(mine);
   const double workers = c.sum(mine > 0 ? 1 : 0), rate = c.sum(mine > 0 ? 1 / mine : 0);

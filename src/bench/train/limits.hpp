@@ -1,4 +1,4 @@
-// The physical limits that steps are held against, measured in turn with them, on the same ranks at once.
+// The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
 #pragma once
 #include <optional>
 #include <span>
@@ -9,10 +9,11 @@
 
 namespace gradmeter::bench {
 
-/// No implementation can take less than the longer of its products and its exchange: perfect overlap hides the other.
+/// A lower bound for any implementation: the longer of its products and its exchange, since perfect overlap hides the
+/// other.
 struct StepBound {
   core::Seconds compute{};   ///< the step's products at the library's best
-  core::Seconds roofline{};  ///< and at the machine's: never more than `compute`
+  core::Seconds roofline{};  ///< at the hardware's best: never more than `compute`
   core::Seconds exchange{};
   core::FlopsPerSecond peak{};  ///< of one rank: the slowest rank's best
   LinkRates link{};
@@ -23,24 +24,24 @@ struct StepBound {
 /// Limits, roofline and rates. Status mistrusted where the row's time and its whole interval are below its limit.
 void fill_bound(const StepBound&, core::Point&);
 
-/// What a point asks of the machine: of this rank.
+/// What a point needs of the machine, for this rank.
 struct StepDemand {
   std::vector<model::RepeatedProduct> products = {};  ///< empty on ranks that only serve
-  LeastSent least = {};                               ///< alike on all ranks; nothing where nothing is exchanged
+  LeastSent least = {};                               ///< the same on all ranks; zero where nothing is exchanged
   bool lock_step = true;  ///< a step lasts as long as its slowest rank's; else: as the harmonic mean of the ranks'
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };
 
-/// All limits on one circle of ranks with so many threads each.
+/// All limits on one group of ranks with so many threads each.
 class StepLimits {
  public:
   /// Collective over `c`, which must outlive it, as are all calls.
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
       : session_(s), c_(c), threads_(threads), products_(threads) {}
-  /// A few milliseconds, but for products that were never run or take longer: all ranks compute, then all use the link.
+  /// Takes a few milliseconds, more for new or long products: all ranks compute, then all use the link.
   /// While no other thread uses MPI.
   void round(const StepDemand&);
-  /// From all rounds so far, of which the demand must have been in one.
+  /// From all rounds so far, one of which must have had this demand.
   StepBound bound(const StepDemand&) const;
 
  private:
@@ -48,7 +49,7 @@ class StepLimits {
   const runtime::Communicator& c_;
   int threads_;
   ProductProbe products_;
-  std::optional<LinkProbe> link_;  ///< once somebody exchanges something
+  std::optional<LinkProbe> link_;  ///< made when a demand first exchanges anything
 };
 
 }  // namespace gradmeter::bench

@@ -54,7 +54,7 @@ void copy(const Dataset& from, std::span<std::byte> to) {
   }
 }
 
-/// By the first rank of the node; others have none. All of them hear what is wrong with the files.
+/// From the first rank of the node; others have none. All of them get its error text for the files.
 model::DataSplit read_once(const runtime::Communicator& node, const model::DataOptions& o) {
   model::DataSplit read;
   std::string fault;

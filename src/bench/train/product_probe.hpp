@@ -1,4 +1,4 @@
-// How long a step's matrix products take at best, at their own shapes: measured over and over beside the steps.
+// The best times of a step's matrix products, at their own shapes: measured repeatedly in turn with the steps.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,20 +12,20 @@
 
 namespace gradmeter::bench {
 
-/// All that is computed in a step: each product so many times [s].
+/// The times of all products of a step, each so many times [s].
 struct ProductTimes {
   double library = 0;   ///< the fastest run of each
-  double roofline = 0;  ///< its FLOP at the peak, or a load of each operand: whichever is longer
+  double roofline = 0;  ///< its FLOP at the peak, or a load of each operand, whichever is longer
 };
 
-/// Of the calling rank, with `threads` threads. Times are the fastest of all rounds and of operands that stand in the
-/// caches as far as these hold them: training's are colder, and a bound may not be above any step. Products of one
-/// shape are one, whoever asks for them.
+/// For the calling rank, with `threads` threads. Times are the fastest of all rounds, with operands in the caches as
+/// far as they fit: training's are colder, but a bound may not be above any step. Products of one shape share one
+/// entry.
 class ProductProbe {
  public:
   explicit ProductProbe(int threads) : threads_(threads) {}
-  /// Those of these products that were run least come first, until `budget` is over; what has never been run is run
-  /// whatever it takes. Errors: BackendError of the library.
+  /// Runs the least often measured of these products first, until `budget` is over; new ones run however long they
+  /// take. Errors: BackendError of the library.
   void round(std::span<const model::RepeatedProduct>, core::Seconds budget);
   /// They must have been in a round.
   ProductTimes times(std::span<const model::RepeatedProduct>) const;

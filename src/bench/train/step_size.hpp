@@ -8,7 +8,7 @@
 
 namespace gradmeter::bench {
 
-/// Where a run stands. All steps are alike: the last of an epoch may not be shorter.
+/// Where a run is. All steps of an epoch are equally long.
 struct TrainingMoment {
   std::size_t step = 0;         ///< from 0
   std::size_t epoch_steps = 1;  ///< of an epoch
@@ -22,17 +22,17 @@ struct StepSizeRuleInfo {
 };
 std::span<const StepSizeRuleInfo> step_size_rules();
 
-/// Rules as somebody named them: one that scales, one over the run, or both: "linear:batch=64+cosine".
+/// Rules as a user named them: one that scales, one over the run, or both: "linear:batch=64+cosine".
 class StepSizeRule {
  public:
   /// Errors: UsageError for an unknown name or parameter, or two rules of one kind.
   explicit StepSizeRule(std::string_view text = "constant");
   const std::string& name() const { return name_; }  ///< canonical
-  /// `base` times what the batch gives it.
+  /// `base` scaled for the batch.
   double scaled(double base, std::size_t batch) const;
   /// The step's size. During the first `warmup_epochs` it grows linearly to the scaled size: from `base` where a rule
-  /// scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. What falls over the run falls from
-  /// there to 0 behind the last step.
+  /// scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. A rule over the run lowers it from
+  /// there to 0 after the last step.
   float at(const TrainingMoment&, double base, double warmup_epochs) const;
 
  private:

@@ -18,7 +18,7 @@ void fill_waits(const StepSamples& t, core::Metrics& m) {
     all += seconds;
     causes.emplace_back(seconds, cause);
   }
-  // As a share of all steps, so that a few long ones count as what they were; of the median step, which the row shows.
+  // As a share of all steps' time, so that a few long steps count fully; then of the median step, which the row shows.
   m[Metric::standstill_s] = all / worked * m.number(Metric::time_s);
   if (all <= 0) return;
   std::sort(causes.rbegin(), causes.rend());

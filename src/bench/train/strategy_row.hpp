@@ -1,4 +1,4 @@
-// What only some strategies have, in a row: staleness, waits by cause, bytes against the forecast.
+// Metrics that only some strategies have: staleness, waits by cause, bytes against the forecast.
 #pragma once
 #include <map>
 #include <string>
@@ -24,7 +24,7 @@ struct StalenessSummary {
 };
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 
-/// seconds: of training so far. Nothing where no server applied anything.
+/// seconds: of training so far. Fills nothing where no server applied updates.
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
 /// Bytes of a step on average over all steps, and their forecast; status wrong when the totals differ.
 void fill_totals(const TrainingTotals&, core::Point&);

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using core::Json;
 
-/// Whole nanoseconds, as viewers keep them: what touches in one clock does not overlap by a rounding in the other.
+/// Whole nanoseconds, as viewers use: intervals that touch must not overlap by a rounding in the other clock.
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000; }
 

@@ -1,4 +1,4 @@
-// What every rank did when, as a file that trace viewers open: Perfetto (ui.perfetto.dev), chrome://tracing.
+// What every rank did when, as a file for trace viewers: Perfetto (ui.perfetto.dev), chrome://tracing.
 // Format: "Trace Event Format", Google, complete events; times in microseconds of rank 0's clock from the first event.
 #pragma once
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace gradmeter::bench {
 
-/// One rank's events. A rank is a process of the trace, a lane a thread of it: lane 0 has the steps with the
-/// computations and waits in them, the lanes behind it the calls, as many as were under way at once; server lanes the
-/// same of what a server beside the worker did.
+/// One rank's events. A rank is a process of the trace, a lane a thread of it. Lane 0 has the steps with the
+/// computations and waits in them; the lanes after it have the calls, as many as overlapped. Server lanes have the same
+/// of the rank's server task.
 class Timeline {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
@@ -26,7 +26,7 @@ class Timeline {
 
   /// What the worker did in a step.
   void add(std::size_t step, const dataparallel::StepRecord&);
-  /// What a server beside it did until that step ended; its `step` interval is left aside.
+  /// What the rank's server task did until that step ended; its `step` interval is not used.
   void add_background(std::size_t step, const dataparallel::StepRecord&);
 
   bool empty() const { return events_.empty(); }
@@ -57,7 +57,7 @@ class Timeline {
 
 /// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
 void check_trace_path(const std::string& path, bool replace);
-/// A file of every rank's events, whole or not at all: written beside, and renamed by `close`.
+/// A file of every rank's events, complete or absent: written under another name, and renamed by `close`.
 /// Errors: those of check_trace_path; BackendError.
 class TraceFile {
  public:
@@ -75,7 +75,7 @@ class TraceFile {
   const char* separator_ = "";
 };
 
-/// Collective: everybody's events to one file, by rank 0, which holds one rank's at a time.
+/// Collective: rank 0 writes all ranks' events to one file, with one rank's in memory at a time.
 void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace);
 

@@ -1,4 +1,4 @@
-// Which steps of a training run are traced, and what of them.
+// Which steps of a training run are traced, and what is recorded.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -19,12 +19,12 @@ struct TraceRequest {
 
 class Trace {
  public:
-  /// Errors: UsageError when the run of so many steps has not the first.
+  /// Errors: UsageError when the run of so many steps does not reach the first.
   Trace(TraceRequest, std::size_t steps, Timeline);
   /// Around each step of the run.
   void before(std::size_t step, dataparallel::Probe&) const;
   void after(std::size_t step, const dataparallel::StepRecord&, dataparallel::Probe&);
-  /// Collective. False: no rank has seen any of its steps, and there is no file.
+  /// Collective. False: no rank has made any of these steps, and there is no file.
   bool write(const runtime::Communicator&, const runtime::DriftModel& clock) const;
 
  private:

@@ -87,7 +87,7 @@ class Run {
                                     static_cast<double>(steps));
   }
 
-  /// The row stays, so that a sweep of step sizes knows where it ended.
+  /// Keeps the row, so that a sweep of step sizes shows where it ended.
   [[noreturn]] void diverged(std::size_t step, double loss) {
     const std::string why = fmt::format("the loss is {} after step {}: the step size {} is too large", loss, step,
                                         options_.config.step_size);
@@ -100,10 +100,10 @@ class Run {
     throw core::WrongResult(why);
   }
 
-  /// Workers that may be at different steps are not to be stopped often.
+  /// Workers that may be at different steps must not be stopped often.
   std::size_t steps_between_syncs() const { return training_.is_client_server() ? 128 : 16; }
 
-  /// Collective: what was logged goes out, and signals are heard.
+  /// Collective: writes what was logged, and handles signals.
   void synchronise() {
     const auto progress_pause = training_.pause_progress();
     if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
@@ -138,7 +138,7 @@ class Run {
   }
 
   void measure_noise_scale(std::size_t step) {
-    const runtime::Timed timed(of_epoch_.outside_training);  // looking on is not training
+    const runtime::Timed timed(of_epoch_.outside_training);  // measuring is not training
     const auto mine = training_.local_gradient(step);
     const auto progress_pause = training_.pause_progress();
     noise_->add(gradient_norms(session_.world(), mine));

@@ -24,10 +24,10 @@ struct TrainOptions {
   std::size_t epochs = 20;
   StepSizeRule step_rule = StepSizeRule("constant");
   double warmup_epochs = 1;      ///< the step size grows over these
-  std::optional<double> target;  ///< stop once validation accuracy is here [0, 1]
+  std::optional<double> target;  ///< stop at this validation accuracy [0, 1]
   std::optional<std::size_t> max_steps;
   std::optional<GradientDump> dump;        ///< rank 0's
-  std::optional<std::size_t> noise_every;  ///< steps between looks at the gradient's noise; empty: none
+  std::optional<std::size_t> noise_every;  ///< steps between samples of the gradient's noise; empty: none
   std::optional<TraceRequest> trace;
   std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
 };
@@ -39,7 +39,7 @@ struct TrainListener {
 
 struct TrainResult {
   double accuracy = 0;  ///< of the last validation
-  double seconds = 0;   ///< training time, validation apart
+  double seconds = 0;   ///< training time, without evaluation
   std::size_t steps = 0;
   bool traced = false;                ///< any step, if that was asked for
   bool dumped = false;                ///< the gradient, if one was asked for
@@ -49,13 +49,13 @@ struct TrainResult {
   TrainingTotals totals = {};
 };
 
-/// Errors: UsageError where the noise of gradients is asked for and cannot be seen.
+/// Errors: UsageError where the noise of gradients is asked for and cannot be measured.
 void check_noise_scale(const TrainOptions&, int ranks);
 
 /// Collective over the session's world. A row for each epoch (loss: mean over the epoch's samples), and for each
 /// logged step (loss: mean over that step's global batch, before its update).
 /// Errors: UsageError for data or a model that do not fit, and for a noise scale where there is none; WrongResult for a
-/// loss that is no number; Interrupted.
+/// loss that is NaN or infinite; Interrupted.
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
 
 }  // namespace gradmeter::bench

@@ -32,7 +32,7 @@ runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& c
   const int helpers = helper_threads(c, l);
   const int runnable = s.ranks_per_node(comm.size()) * (c.threads + helpers);
   auto p = runtime::spin_policy_for(runnable, s.cores_per_node());
-  // A progress thread without a core of its own takes it from the computation it is meant to hide behind.
+  // A progress thread without a core of its own slows the computation that should hide the exchange.
   if (helpers > 0 && runnable > s.cores_per_node()) p.yields = 10;
   return p;
 }
@@ -177,7 +177,7 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   return buffers_.gradients.values<float>();
 }
 
-/// Everybody has come, with nothing of its own under way.
+/// All ranks have called, with nothing of their own under way.
 void Training::quiesce() {
   if (layout_.trains() && !finished_) strategy_->settle(worker_);
   if (is_client_server() && communicator_.size() > 1) {
@@ -250,7 +250,7 @@ dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, s
           .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
 }
 
-/// What this rank has to say of the whole: of its axis, as the first on it, and of the traffic within its copy's stage.
+/// This rank's share of the total: its axis' forecast, on the axis' first rank, and its replica stage's traffic.
 Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) const {
   Forecast mine;
   if (layout_.place.data == 0) mine += strategy_->predict(forecast_input);
@@ -260,14 +260,14 @@ Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) c
     const std::size_t batch = config_.batch_per_rank;
     Forecast copy =
         dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage, *model_, batch, work);
-    copy.least_of_one = 0;  // the busiest of a copy need not be that of an axis
+    copy.least_of_one = 0;  // a replica's busiest rank need not be an axis' busiest
     mine += copy.times(forecast_input.steps);
   }
   return mine;
 }
 
 StepDemand Training::demand() const {
-  // Far behind what some strategies do otherwise in the beginning.
+  // Far beyond the first steps, which some strategies make differently.
   const std::uint64_t period = strategy_->period(), first = period * (std::uint64_t{1} << 30) + 1;
   const dataparallel::ForecastInput like_all = forecast_input(first, period);
   StepDemand d{.products = {}, .least = {}, .lock_step = !is_client_server()};
@@ -296,7 +296,7 @@ Observations Training::observed() {
   counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
   communicator_.sum(counts);
   all.staleness.assign(counts.begin(), counts.end());
-  const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // whose updates are one
+  const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // one update a replica
   all.updates = static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(all.updates) : 0.0));
   all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
   all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
@@ -332,7 +332,7 @@ TrainingTotals Training::finish() {
   return t;
 }
 
-/// A message has left when its receiver has read it; all have, or soon will have.
+/// A message has left when its receiver has read it, which all will have done soon.
 void Training::await_departures() {
   if (!is_client_server()) return;
   constexpr double long_enough = 5;

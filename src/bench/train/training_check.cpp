@@ -1,4 +1,4 @@
-// Trials of the exchange before anything is measured, with known data and with training's own, on every rank.
+// Checks of the exchange before anything is measured, with known data and with training's own, on every rank.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -88,20 +88,20 @@ bool Training::sums_are_exact() {
   return communicator_.all(right);
 }
 
-/// Encoded gradients lose some: how much is the answer, and held to what the codec may lose; all ranks must hold the
-/// same.
+/// Encoding loses part of gradients: how much is the result, and is compared with what the codec may lose; all ranks
+/// must hold the same.
 ExchangeCheck Training::check_coded_exchange() {
   ExchangeCheck found = try_coded_exchange(CodedData::gradient);
   if (found.fault.empty() && keeps_signs(*config_.codec)) found.fault = try_coded_exchange(CodedData::signs).fault;
   return found;
 }
 
-/// From a fresh start, and without a trace: what feedback keeps of one trial would be in the next sum.
+/// Without state before or after: what error feedback keeps of one check would be in the next sum.
 ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const auto g = buffers_.gradients.values<float>();
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
-  // The first step's density; and who holds the whole gradient clips it, so all-reduces do not.
+  // The first step's density. Only the whole gradient can be clipped, so all-reduces do not clip.
   const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
   const allreduce::CodedRequest request{
       .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
@@ -137,7 +137,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   return found;
 }
 
-/// Where nobody exchanges but the ranks of one copy of the model, a step has all there is.
+/// Where only the ranks of one replica exchange, one step has all exchanges.
 bool Training::has_verified() const {
   if (is_client_server()) return verifier_.messages_verified();
   return !exchanges(config_, layout_) || verifier_.verified(worker_.axis());

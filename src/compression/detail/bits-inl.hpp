@@ -1,5 +1,5 @@
-// Codes of 1, 2, 4 or 8 bits between lanes of 32 bits and the wire; the draws; how decoded numbers are put down.
-// Included once for each instruction set: no include guard of the usual kind.
+// Codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire; random draws; stores of decoded numbers. Included once
+// for each instruction set, so the include guard is unusual.
 #if defined(GRADMETER_BITS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BITS_INL
 #undef GRADMETER_BITS_INL
@@ -31,10 +31,10 @@ using CodeBytes = hn::Vec<U8>;
 HWY_INLINE std::uint8_t* bytes_at(std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); }
 HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
 
-/// What is read in order is fetched this much ahead [elements].
+/// How far ahead sequential reads are prefetched [elements].
 inline constexpr std::size_t fetched_ahead = 1024;
 
-/// How decoded numbers are put down: through the caches, or past them, which needs whole aligned vectors.
+/// How decoded numbers are stored: through the caches, or by non-temporal stores, which need whole aligned vectors.
 enum class Put { store, stream };
 
 template <Put put>
@@ -46,7 +46,8 @@ HWY_INLINE void put_down(Floats v, float* to) {
   }
 }
 
-/// Outputs from this size on could not stay in the caches: past them, no line is read only to be overwritten [bytes].
+/// Outputs of this size or more would not stay in the caches; non-temporal stores then save reading their lines
+/// [bytes].
 inline constexpr std::size_t streamed_from = std::size_t{32} << 20;
 
 HWY_INLINE Put put_for(const detail::DecodeJob& job) {

@@ -1,4 +1,4 @@
-// The walk over buckets with vectors. Included once for each instruction set: no include guard of the usual kind.
+// The loop over buckets with vectors. Included once for each instruction set, so the include guard is unusual.
 // A codec specialises two templates for its rule (see bucketed_plain.hpp):
 //   VectorEncoder<Rule>(const Rule::Encoder&).code(Floats x, Words draw), in the low bits, lanes in [-128, 255]
 //   VectorDecoder<Rule>(const Rule::Decoder&).value(Words code), the code at the top of its lane.
@@ -23,21 +23,21 @@ HWY_BEFORE_NAMESPACE();
 namespace gradmeter::compression::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
-template <class Optimizer>
+template <class Rule>
 void encode_buckets(const detail::EncodeJob& job) {
-  detail::encode_plain<Optimizer>(job);
+  detail::encode_plain<Rule>(job);
 }
-template <class Optimizer>
+template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
-  detail::decode_plain<Optimizer>(job);
+  detail::decode_plain<Rule>(job);
 }
 #else
 
 using detail::bucket_unit;
 
-template <class Optimizer>
+template <class Rule>
 struct VectorEncoder;
-template <class Optimizer>
+template <class Rule>
 struct VectorDecoder;
 
 /// max_norm. As integers: there NaN and infinity are larger than any number.
@@ -87,10 +87,10 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
 }
 
 /// Codes of one element after the other, a vector of bytes at a time.
-template <class Optimizer>
+template <class Rule>
 class Coder {
  public:
-  HWY_INLINE Coder(const VectorEncoder<Optimizer>& encoder, detail::DrawKeys keys, std::uint32_t low)
+  HWY_INLINE Coder(const VectorEncoder<Rule>& encoder, detail::DrawKeys keys, std::uint32_t low)
       : encoder_(encoder),
         second_(hn::Set(U32(), keys.second)),
         number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
@@ -104,58 +104,58 @@ class Coder {
  private:
   HWY_INLINE Words next(const float* x) {
     const U32 d;
-    const Words draw = Optimizer::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw);
+    const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw);
     number_ = hn::Add(number_, hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d))));
     return encoder_.code(hn::LoadU(F32(), x), draw);
   }
-  const VectorEncoder<Optimizer>& encoder_;
+  const VectorEncoder<Rule>& encoder_;
   Words second_, number_;
 };
 
 /// Codes of n elements, whole units.
-template <class Optimizer>
-HWY_INLINE void encode_units(const VectorEncoder<Optimizer>& encoder, const float* x, std::size_t n,
+template <class Rule>
+HWY_INLINE void encode_units(const VectorEncoder<Rule>& encoder, const float* x, std::size_t n,
                              detail::DrawKeys keys, std::uint32_t low, std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
-  Coder<Optimizer> coder(encoder, keys, low);
+  Coder<Rule> coder(encoder, keys, low);
   for (std::size_t i = 0; i < n; i += step)
-    store_codes<Optimizer::bits>(coder.next_bytes(x + i), to + i / 8 * Optimizer::bits);
+    store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
 /// The last elements of a span, less than a unit: padded with zeros to one. `to` is zero beforehand.
-template <class Optimizer>
-HWY_INLINE void encode_tail(const VectorEncoder<Optimizer>& encoder, std::span<const float> x, detail::DrawKeys keys,
+template <class Rule>
+HWY_INLINE void encode_tail(const VectorEncoder<Rule>& encoder, std::span<const float> x, detail::DrawKeys keys,
                             std::uint32_t low, std::byte* to) {
   alignas(64) std::array<float, bucket_unit> padded_x{};
   alignas(64) std::array<std::byte, bucket_unit> codes{};
   std::copy(x.begin(), x.end(), padded_x.begin());
-  encode_units<Optimizer>(encoder, padded_x.data(), bucket_unit, keys, low, codes.data());
-  const std::size_t bits = x.size() * Optimizer::bits;
+  encode_units<Rule>(encoder, padded_x.data(), bucket_unit, keys, low, codes.data());
+  const std::size_t bits = x.size() * Rule::bits;
   if (bits % 8 != 0) codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
   std::memcpy(to, codes.data(), (bits + 7) / 8);
 }
 
-template <class Optimizer>
-void encode_bucket(const typename Optimizer::Encoder& rule, std::span<const float> x, const detail::Draws& draws,
+template <class Rule>
+void encode_bucket(const typename Rule::Encoder& rule, std::span<const float> x, const detail::Draws& draws,
                    std::size_t at, std::byte* to) {
-  if (Optimizer::random && draws.crosses(at, x.size())) {  // once in 2^32 elements
-    std::memset(to, 0, (x.size() * Optimizer::bits + 7) / 8);
-    return detail::encode_plain_codes<Optimizer>(rule, x, draws, at, to);
+  if (Rule::random && draws.crosses(at, x.size())) {  // once in 2^32 elements
+    std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
+    return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
   }
-  const VectorEncoder<Optimizer> encoder(rule);
+  const VectorEncoder<Rule> encoder(rule);
   const detail::DrawKeys keys = draws.keys(at);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
   const std::size_t whole = x.size() / bucket_unit * bucket_unit;
-  encode_units<Optimizer>(encoder, x.data(), whole, keys, low, to);
+  encode_units<Rule>(encoder, x.data(), whole, keys, low, to);
   if (whole < x.size()) {
-    encode_tail<Optimizer>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
-                           to + whole / 8 * Optimizer::bits);
+    encode_tail<Rule>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
+                           to + whole / 8 * Rule::bits);
   }
 }
 
-template <class Optimizer>
+template <class Rule>
 void encode_buckets(const detail::EncodeJob& job) {
-  using Scale = typename Optimizer::Scale;
+  using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size(), scales = layout.scales(n), buckets = layout.buckets(n);
   std::byte* codes = job.wire + scales;
@@ -163,52 +163,52 @@ void encode_buckets(const detail::EncodeJob& job) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
     const float norm = job.norm == detail::Norm::max ? max_norm(x.data(), x.size()) : l2_norm(x.data(), x.size());
-    const Scale scale = Optimizer::scale(norm);
+    const Scale scale = Rule::scale(norm);
     std::memcpy(job.wire + b * sizeof(Scale), &scale, sizeof(Scale));
-    std::byte* to = codes + at / 8 * Optimizer::bits;
+    std::byte* to = codes + at / 8 * Rule::bits;
     if (norm > 0) {
-      encode_bucket<Optimizer>(typename Optimizer::Encoder(norm), x, job.draws, at, to);
+      encode_bucket<Rule>(typename Rule::Encoder(norm), x, job.draws, at, to);
     } else {
-      std::memset(to, 0, (x.size() * Optimizer::bits + 7) / 8);
+      std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     }
   }
   std::memset(job.wire + buckets * sizeof(Scale), 0, scales - buckets * sizeof(Scale));
-  const std::size_t used = n / 8 * Optimizer::bits + (n % 8 * Optimizer::bits + 7) / 8;
+  const std::size_t used = n / 8 * Rule::bits + (n % 8 * Rule::bits + 7) / 8;
   std::memset(codes + used, 0, layout.wire(n) - scales - used);
 }
 
-template <class Optimizer, bool add, Put put>
-HWY_INLINE void decode_units(const VectorDecoder<Optimizer>& decoder, const std::byte* codes, std::size_t n,
+template <class Rule, bool add, Put put>
+HWY_INLINE void decode_units(const VectorDecoder<Rule>& decoder, const std::byte* codes, std::size_t n,
                              const float* addend, float* out) {
   const F32 d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < n; i += bucket_unit) {
-    const std::byte* from = codes + i / 8 * Optimizer::bits;
+    const std::byte* from = codes + i / 8 * Rule::bits;
     for (std::size_t v = 0; v * lanes < bucket_unit; ++v) {
-      Floats value = decoder.value(codes_at_top<Optimizer::bits>(from, v));
+      Floats value = decoder.value(codes_at_top<Rule::bits>(from, v));
       if constexpr (add) value = hn::Add(hn::LoadU(d, addend + i + v * lanes), value);
       put_down<put>(value, out + i + v * lanes);
     }
   }
 }
 
-template <class Optimizer, bool add, Put put>
-HWY_INLINE void decode_bucket(const VectorDecoder<Optimizer>& decoder, const std::byte* codes, std::size_t n,
+template <class Rule, bool add, Put put>
+HWY_INLINE void decode_bucket(const VectorDecoder<Rule>& decoder, const std::byte* codes, std::size_t n,
                               const float* addend, float* out) {
   const std::size_t whole = n / bucket_unit * bucket_unit, rest = n - whole;
-  decode_units<Optimizer, add, put>(decoder, codes, whole, addend, out);
+  decode_units<Rule, add, put>(decoder, codes, whole, addend, out);
   if (rest == 0) return;
   alignas(64) std::array<std::byte, bucket_unit> last{};
   alignas(64) std::array<float, bucket_unit> values{};
-  std::memcpy(last.data(), codes + whole / 8 * Optimizer::bits, (rest * Optimizer::bits + 7) / 8);
+  std::memcpy(last.data(), codes + whole / 8 * Rule::bits, (rest * Rule::bits + 7) / 8);
   if (add) std::copy(addend + whole, addend + n, values.begin());
-  decode_units<Optimizer, add, Put::store>(decoder, last.data(), bucket_unit, values.data(), values.data());
+  decode_units<Rule, add, Put::store>(decoder, last.data(), bucket_unit, values.data(), values.data());
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
-template <class Optimizer, bool add, Put put>
+template <class Rule, bool add, Put put>
 void decode_all(const detail::DecodeJob& job) {
-  using Scale = typename Optimizer::Scale;
+  using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
   const std::byte* codes = job.wire.data() + layout.scales(n);
@@ -216,19 +216,19 @@ void decode_all(const detail::DecodeJob& job) {
     const std::size_t at = b * layout.bucket;
     Scale scale;
     std::memcpy(&scale, job.wire.data() + b * sizeof(Scale), sizeof(Scale));
-    const VectorDecoder<Optimizer> decoder{typename Optimizer::Decoder(scale)};
-    decode_bucket<Optimizer, add, put>(decoder, codes + at / 8 * Optimizer::bits, std::min(layout.bucket, n - at),
+    const VectorDecoder<Rule> decoder{typename Rule::Decoder(scale)};
+    decode_bucket<Rule, add, put>(decoder, codes + at / 8 * Rule::bits, std::min(layout.bucket, n - at),
                                        add ? job.addend + at : nullptr, job.out.data() + at);
   }
   if (put == Put::stream) hwy::FlushStream();
 }
 
-template <class Optimizer>
+template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
   const bool streams = put_for(job) == Put::stream;
   if (job.addend)
-    return streams ? decode_all<Optimizer, true, Put::stream>(job) : decode_all<Optimizer, true, Put::store>(job);
-  return streams ? decode_all<Optimizer, false, Put::stream>(job) : decode_all<Optimizer, false, Put::store>(job);
+    return streams ? decode_all<Rule, true, Put::stream>(job) : decode_all<Rule, true, Put::store>(job);
+  return streams ? decode_all<Rule, false, Put::stream>(job) : decode_all<Rule, false, Put::store>(job);
 }
 
 #endif

@@ -1,4 +1,4 @@
-// What the bucketed codecs share: where scales and codes lie, the norm of a bucket, the walk over buckets. A codec adds
+// Shared by the bucketed codecs: where scales and codes are, the norm of a bucket, the loop over buckets. A codec adds
 // a rule: how one number becomes a code and back.
 #pragma once
 #include <memory>

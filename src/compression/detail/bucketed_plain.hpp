@@ -1,4 +1,4 @@
-// The walk over buckets with no vectors: the reference. A rule names
+// The loop over buckets without vectors: the reference. A rule names
 //   bits, Scale (on the wire), random (whether it draws);
 //   static Scale scale(float norm); the norm of an unfit bucket is NaN
 //   Encoder(norm).code(x, draw), for a norm that is neither 0 nor NaN; other buckets have codes of 0
@@ -12,16 +12,16 @@
 namespace gradmeter::compression::detail {
 
 /// Codes [0, x.size()) of elements from `at` on; `codes` is zero beforehand and begins at a whole byte.
-template <class Optimizer>
-void encode_plain_codes(const typename Optimizer::Encoder& encoder, std::span<const float> x, const Draws& draws,
+template <class Rule>
+void encode_plain_codes(const typename Rule::Encoder& encoder, std::span<const float> x, const Draws& draws,
                         std::size_t at, std::byte* codes) {
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::uint32_t code = encoder.code(x[i], Optimizer::random ? draws.draw(at + i) : half_draw);
-    codes[i * Optimizer::bits / 8] |= static_cast<std::byte>(code << i * Optimizer::bits % 8);
+    const std::uint32_t code = encoder.code(x[i], Rule::random ? draws.draw(at + i) : half_draw);
+    codes[i * Rule::bits / 8] |= static_cast<std::byte>(code << i * Rule::bits % 8);
   }
 }
 
-template <class Optimizer>
+template <class Rule>
 void encode_plain(const EncodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size();
@@ -31,34 +31,34 @@ void encode_plain(const EncodeJob& job) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
     const float norm = job.norm == Norm::max ? max_norm(x) : l2_norm(x);
-    const typename Optimizer::Scale scale = Optimizer::scale(norm);
+    const typename Rule::Scale scale = Rule::scale(norm);
     std::memcpy(job.wire + b * sizeof(scale), &scale, sizeof(scale));
     if (norm > 0) {
-      encode_plain_codes<Optimizer>(typename Optimizer::Encoder(norm), x, job.draws, at,
-                                    codes + at / 8 * Optimizer::bits);
+      encode_plain_codes<Rule>(typename Rule::Encoder(norm), x, job.draws, at,
+                                    codes + at / 8 * Rule::bits);
     }
   }
 }
 
-template <class Optimizer>
+template <class Rule>
 void decode_plain(const DecodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
   const std::byte* codes = job.wire.data() + layout.scales(n);
   for (std::size_t b = 0; b < layout.buckets(n); ++b) {
-    typename Optimizer::Scale scale;
+    typename Rule::Scale scale;
     std::memcpy(&scale, job.wire.data() + b * sizeof(scale), sizeof(scale));
-    const typename Optimizer::Decoder decoder(scale);
+    const typename Rule::Decoder decoder(scale);
     const std::size_t end = std::min(n, (b + 1) * layout.bucket);
     for (std::size_t i = b * layout.bucket; i < end; ++i) {
-      const auto byte = std::to_integer<std::uint32_t>(codes[i / 8 * Optimizer::bits + i % 8 * Optimizer::bits / 8]);
-      const float value = decoder.value(byte >> i * Optimizer::bits % 8 & ((1u << Optimizer::bits) - 1));
+      const auto byte = std::to_integer<std::uint32_t>(codes[i / 8 * Rule::bits + i % 8 * Rule::bits / 8]);
+      const float value = decoder.value(byte >> i * Rule::bits % 8 & ((1u << Rule::bits) - 1));
       job.out[i] = job.addend ? job.addend[i] + value : value;
     }
   }
 }
 
-template <class Optimizer>
-constexpr Loops plain_loops{encode_plain<Optimizer>, decode_plain<Optimizer>};
+template <class Rule>
+constexpr Loops plain_loops{encode_plain<Rule>, decode_plain<Rule>};
 
 }  // namespace gradmeter::compression::detail

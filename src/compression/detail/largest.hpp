@@ -1,4 +1,4 @@
-// The k numbers of largest magnitude, in linear time: where the k-th lies, found by its bits and not by sorting.
+// The k numbers of largest magnitude, in linear time: the k-th is found by its bits, without sorting.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +13,12 @@ struct Threshold {
   bool finite = true;  ///< every x; otherwise the rest means nothing
 };
 
-/// 1 <= k <= x.size(). Cost: three reads of x, no memory in proportion to it. A guess from a sample lets the first
-/// read pass over most elements; a wrong guess costs one more read and changes nothing.
+/// 1 <= k <= x.size(). Cost: three reads of x, no memory in proportion to it. A guess from a sample lets the first read
+/// skip most elements; a wrong guess costs one more read and changes nothing.
 Threshold find_threshold(std::span<const float> x, std::size_t k);
 
-/// Where places and values go: as indices or to a bitmap (zero beforehand), the other is
-/// null. They need no alignment.
+/// Where places and values go. Places are indices or a bitmap (zero beforehand); the other is null. They need no
+/// alignment.
 struct Picked {
   std::byte* indices = nullptr;
   std::byte* bitmap = nullptr;

@@ -8,8 +8,9 @@
 
 namespace gradmeter::compression::detail {
 
-/// |x|/N as a number whose bits from 23 on are the level and whose lower ones are the way to the next: from 2^-6 on a
-/// float's own bits are that, with the exponent re-based; below, |x|/N·2^6 in units of 2^-23. 23 random bits carry.
+/// |x|/N as a number whose bits from 23 on are the level, and whose lower bits are the position between levels. From
+/// 2^-6 on those are a float's own bits, with the exponent re-based; below, |x|/N·2^6 in units of 2^-23. 23 random bits
+/// carry.
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;

@@ -8,8 +8,8 @@
 
 namespace gradmeter::compression::detail {
 
-/// Scaled by 2^-E, c is a float's own exponent, and 23 random bits added to the mantissa carry into it with just the
-/// right probability: the mantissa's. Below the lowest power the scaled numbers are subnormal, and that holds as well.
+/// Scaled by 2^-E, c is a float's own exponent. 23 random bits added to the mantissa carry into it with the mantissa as
+/// probability, which is the right one. Below the lowest power the scaled numbers are subnormal, and the same holds.
 struct NaturalRule {
   static constexpr std::size_t bits = 8;
   static constexpr bool random = true;

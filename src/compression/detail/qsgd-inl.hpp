@@ -1,4 +1,4 @@
-// QSGD's arithmetic for a vector. Included once for each instruction set: no include guard of the usual kind.
+// QSGD's arithmetic for a vector. Included once for each instruction set, so the include guard is unusual.
 #if defined(GRADMETER_QSGD_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_QSGD_INL
 #undef GRADMETER_QSGD_INL

@@ -1,4 +1,4 @@
-// A codec with two sets of loops: those that run, and the plain ones that say what they must do.
+// A codec with two sets of loops: the fast ones, and plain ones that define their results.
 #pragma once
 #include <utility>
 

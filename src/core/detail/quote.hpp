@@ -1,4 +1,4 @@
-// What a user gave, fit to stand in a message of one line.
+// A user's input, made fit for a message of one line.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,4 @@
-// One line of a result file, read. What belongs to the file as a whole (order, line numbers, torn ends) is in
-// result_file.cpp.
+// Parses one line of a result file. result_file.cpp handles the file as a whole (order, line numbers, torn ends).
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,7 +16,7 @@ struct PointLine {
 struct NoteLine {};
 using Line = std::variant<RunInfo, PointLine, NoteLine>;
 
-/// The text is not one whole JSON value: at the end of a file, the trace of a killed run.
+/// The text is not one whole JSON value; at the end of a file that is left by a killed run.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;

@@ -14,7 +14,7 @@ class Outer final : public Optimizer {
         parameters_{.step = -o.step, .mu = o.mu, .nesterov = o.nesterov},
         velocity_(elements, 0.0f) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep) override {
-    // A change is followed where a gradient is opposed: hence the step below zero.
+    // A change is added where a gradient is subtracted: hence the step below zero.
     kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), change.values<float>(),
                       parameters_);
   }

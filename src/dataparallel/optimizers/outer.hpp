@@ -1,4 +1,4 @@
-// What becomes of a block's mean change when workers that trained apart come together.
+// The outer optimizer, which applies a block's mean change when workers that trained apart synchronise.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace gradmeter::dataparallel {
 
-/// step: what the change is worth (bmuf's zeta, diloco's outer step size).
+/// step: the factor of the change (bmuf's zeta, diloco's outer step size).
 struct OuterMomentum {
   float step = 1, mu = 0;
   bool nesterov = false;
 };
 
-/// v = mu·v + Δ; w += step·(nesterov ? Δ + mu·v : v), where Δ is the mean of the workers' weights less what they began
-/// the block with, and w becomes what they begin the next one with. UpdateStep's size means nothing here.
+/// v = mu·v + Δ; w += step·(nesterov ? Δ + mu·v : v). Δ is the mean of the workers' weights less their weights at the
+/// block's beginning, and w is what they begin the next one with. UpdateStep's size is not used.
 ///
 /// BMUF's paper scales first, v = mu·v + zeta·Δ, which is the same with its v in units of step. Its Nesterov variant
 /// keeps W(t) = W(t-1) + v(t) and begins blocks at W(t) + mu·v(t); written for where blocks begin, as here, that is

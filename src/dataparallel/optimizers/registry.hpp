@@ -1,4 +1,4 @@
-// Every optimizer there is. A new one is a file of its own and one row in registry.cpp.
+// The registry of optimizers. A new one is a file of its own and one row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace gradmeter::dataparallel {
 
-/// What a rule is made for: the flat buffer's length, and the tensors in it (offsets within it).
+/// What an optimizer is made for: the flat buffer's length, and the tensors in it (offsets within it).
 struct OptimizerScope {
   std::size_t elements = 0;
-  std::span<const model::Tensor> tensors = {};  ///< must last as long as the rule's making
-  /// Over the ranks that hold the rest of the tensors that are parts; null: all tensors are whole. Must outlive the
-  /// rule.
+  std::span<const model::Tensor> tensors = {};  ///< must last until the optimizer is made
+  /// Over the ranks that hold the rest of tensors that are parts; null: all tensors are whole. Must outlive the
+  /// optimizer.
   PartSums* parts = nullptr;
 };
 
@@ -31,7 +31,7 @@ std::span<const OptimizerInfo> optimizers();
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimizerScope&);
 
 /// Why gradients that travel by this codec cannot be given to that optimizer; empty: they can. A codec that corrects
-/// momentum sends what momentum SGD would step by: another optimizer's momentum would apply it twice.
+/// momentum sends the steps of momentum SGD, and another optimizer's momentum would apply it twice.
 std::string codec_refusal(const compression::CodecChoicePtr&, std::string_view optimizer);
 
 /// A parameter's value in [least, below). Errors: UsageError that says so.

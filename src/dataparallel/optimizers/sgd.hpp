@@ -1,4 +1,4 @@
-// Plain, heavy-ball and Nesterov gradient steps.
+// Gradient steps: plain, with Polyak's and with Nesterov's momentum.
 #pragma once
 #include <memory>
 

@@ -1,4 +1,4 @@
-// What rules need that scale each tensor's step by its size.
+// For optimizers that scale each tensor's step by its size.
 #pragma once
 #include <array>
 #include <functional>
@@ -40,17 +40,17 @@ TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
   return s;
 }
 
-/// The tensors of a rule, found again in the ranges that it is given.
+/// The tensors of an optimizer, found again in the ranges that it is given.
 class TensorRanges {
  public:
-  /// No tensors: all elements are one.
+  /// No tensors: all elements are one tensor.
   explicit TensorRanges(const OptimizerScope&);
   struct Range {
     std::size_t offset, count;
     bool is_part = false;
   };
-  /// The tensors of [offset, offset + count), ascending; what lies between tensors belongs to none. Parts may be empty:
-  /// then others hold all of the tensor.
+  /// The tensors of [offset, offset + count), ascending; elements between tensors belong to none. Parts may be empty:
+  /// then other ranks hold all of the tensor.
   /// Errors: std::logic_error when one of them is only partly in it.
   std::vector<Range> in(const std::string& rule, std::size_t offset, std::size_t count) const;
 
@@ -58,8 +58,8 @@ class TensorRanges {
   std::vector<Range> tensors_;  ///< ascending
 };
 
-/// A rule that takes two norms of each tensor before it moves its weights. Where tensors are parts, their norms are
-/// made of those of all parts.
+/// An optimizer that takes two norms of each tensor before it changes its weights. Where tensors are parts, their norms
+/// are combined from all parts.
 class NormOptimizer : public Optimizer {
  public:
   NormOptimizer(std::string name, const OptimizerScope&);
@@ -71,7 +71,7 @@ class NormOptimizer : public Optimizer {
   void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
 
  protected:
-  /// One tensor, or what is here of it. offset: in the rule's state.
+  /// One tensor, or the part of it that is here. offset: in the optimizer's state.
   struct Piece {
     float* w;
     const float* g;

@@ -46,7 +46,7 @@ class ThreadTask final : public BackgroundTask {
 
   ~ThreadTask() override {
     if (!thread_.joinable()) return;
-    // Nobody will tell the program to end: an error is on its way through its owner.
+    // The task will not be told to end, because an error is unwinding its owner.
     engine_.report(
         std::make_exception_ptr(core::BackendError("dataparallel", "companion", "its worker ended before it")));
     thread_.join();

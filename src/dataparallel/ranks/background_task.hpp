@@ -1,4 +1,4 @@
-// A program beside the worker on a real rank: a thread, with a fabric that can compute and tell the time.
+// A background task on a real rank: a thread, with a fabric that has computation and a clock.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,9 +8,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// `owner` answers who and how many; `engine` hears of the program's errors, and of its end before its time: whoever
-/// destroys a companion that was not joined ends everything that is under way. Both must outlive it.
-/// threads: that its kernels use.
+/// `owner` answers rank and size. `engine` is told of the task's errors, and when the task is destroyed without join,
+/// which fails everything under way. Both must outlive it. threads: of its kernels.
 std::unique_ptr<BackgroundTask> start_background_task(Fabric& owner, Engine& engine, int threads,
                                                       std::function<void(Fabric&)> program);
 

@@ -89,7 +89,7 @@ void Engine::hold(bool yes) {
 bool Engine::poll() {
   bool moved = false;
   for (Pollable* p : pollables_) moved |= p->poll();
-  std::vector<int> held;  // orders of which a call is in the way of those behind it
+  std::vector<int> held;  // orders with a call that those after it must wait for
   for (std::size_t i = 0; i < active_.size();) {
     EngineOperation& op = *active_[i];
     const bool behind = !op.started_ && std::find(held.begin(), held.end(), op.order_) != held.end();
@@ -133,7 +133,7 @@ void Engine::wait(EngineOperation& op) {
 }
 
 void Engine::fail(std::exception_ptr e) {
-  // The first error alone: it is the cause, and the computing thread may be reading it by now.
+  // Only the first error is kept: it is the cause, and the computing thread may be reading it already.
   if (!failed_.load(std::memory_order_relaxed)) error_ = std::move(e);
   failed_.store(true, std::memory_order_release);
   for (Pollable* p : pollables_) p->fail(error_);
@@ -144,7 +144,7 @@ void Engine::fail(std::exception_ptr e) {
   active_.clear();
 }
 
-/// Sleeps while there is nothing to move, or while the owner wants MPI for itself. False: the end.
+/// Sleeps while there is nothing to move, or while the owner uses MPI itself. False: the end.
 bool Engine::await_work() {
   std::unique_lock lock(mutex_);
   const auto has_work = [this] {
@@ -159,7 +159,7 @@ bool Engine::await_work() {
   }
   take_submitted();
   if (reported_) fail(std::exchange(reported_, nullptr));
-  return !stop_;  // what is still under way then was abandoned by an error
+  return !stop_;  // calls still under way then were abandoned by an error
 }
 
 void Engine::run() {

@@ -1,5 +1,4 @@
-// Moves the calls of one rank forward: in the waiting thread, or in a progress thread of its own while the rank
-// computes.
+// Makes progress on the calls of one rank: in the waiting thread, or in a progress thread while the rank computes.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,8 +16,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Who moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress thread,
-/// which is then the only one to call MPI until nothing is under way.
+/// Which thread moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress
+/// thread, which is then the only one to call MPI until nothing is under way.
 enum class ProgressMode { on_wait, thread };
 
 /// A call as the engine sees it: something to start and to advance.
@@ -40,27 +39,27 @@ class EngineOperation : public Operation {
  private:
   friend class Engine;
   const char* label_;
-  int order_;  ///< calls of one order run one after another; of a negative one they start in order, side by side
+  int order_;  ///< calls of one order run one after another; with a negative one they start in order and overlap
   Ready ready_;
   bool started_ = false;
   std::atomic<bool> done_{false};
 };
 using EngineTicket = std::shared_ptr<EngineOperation>;
 
-/// What wants a look at every pass, for as long as it is attached: mail, which comes unasked.
+/// Polled in every pass for as long as it is attached: messages, which arrive at any time.
 class Pollable {
  public:
   virtual ~Pollable() = default;
   /// One pass; true when anything moved.
   virtual bool poll() = 0;
-  /// Nothing waits to leave.
+  /// No message waits to leave.
   virtual bool idle() const = 0;
-  /// The engine has failed, or ends: nothing will move any more.
+  /// The engine has failed, or ends: nothing will make progress any more.
   virtual void fail(std::exception_ptr) = 0;
 };
 
-/// The first error met by the progress thread is thrown from every `wait` after it. The destructor gives up what is
-/// still under way, but lets mail leave first: a last word is the usual way to end.
+/// The first error of the progress thread is thrown from every `wait` after it. The destructor gives up calls that are
+/// under way, but lets messages leave first, because tasks usually end with one.
 class Engine {
  public:
   Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
@@ -74,9 +73,9 @@ class Engine {
 
   /// Only with a progress thread, and before anything is under way. It must outlive the engine.
   void attach(Pollable&);
-  /// An error that a program beside met: all who wait on this engine get it. Any thread.
+  /// An error of a background task: every wait on this engine throws it. Any thread.
   void report(std::exception_ptr);
-  /// While it lives the progress thread calls nothing, so that the owner may use MPI itself.
+  /// While it lives the progress thread makes no calls, so that the owner may use MPI itself.
   class ProgressPause {
    public:
     explicit ProgressPause(Engine& e) : engine_(e) { engine_.hold(true); }
@@ -99,16 +98,16 @@ class Engine {
   void run();  ///< the progress thread
 
   ProgressMode mode_;
-  runtime::Backoff backoff_;  ///< the moving thread's own
+  runtime::Backoff backoff_;  ///< used by the moving thread alone
   runtime::Activity& activity_;
   std::mutex mutex_;
   std::condition_variable work_;
-  std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet seen by the moving one
-  std::deque<EngineTicket> active_;      ///< the moving thread's own
+  std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet taken by the moving one
+  std::deque<EngineTicket> active_;      ///< used by the moving thread alone
   std::vector<Pollable*> pollables_;
   std::exception_ptr reported_;
   int holds_ = 0;
-  bool parked_ = false;  ///< the progress thread sleeps until it is told otherwise
+  bool parked_ = false;  ///< the progress thread sleeps until it is notified
   std::condition_variable parking_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};

@@ -38,14 +38,14 @@ allreduce::CodedRequest coded_request(const RankFabricOptions& o, allreduce::Sha
   return {.codec = *o.codec, .algorithm = *o.algorithm, .shape = shape, .options = executor_options(o)};
 }
 
-/// The one that was chosen where it has the goal; the ring has all.
+/// The chosen algorithm where it has this collective kind; the ring has all.
 allreduce::AlgorithmPtr algorithm_for(const RankFabricOptions& o, allreduce::Shape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits = o.algorithm && o.algorithm->has_schedule() && o.algorithm->refusal(shape, collective_kind).empty();
   return fits ? o.algorithm : allreduce::find_algorithm("ring");
 }
 
-/// Of the collectives of all groups, as if each were everybody; broadcasts need no memory that peers read.
+/// For the collectives of all groups, each as large as all ranks; broadcasts need no memory that peers read.
 std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::Shape shape, int rank) {
   const auto r = static_cast<std::uint32_t>(rank);
   std::size_t all = 0;
@@ -78,7 +78,7 @@ RankFabric::~RankFabric() = default;
 
 std::size_t RankFabric::resident_bytes(const RankFabricOptions& o, int ranks) {
   const auto p = static_cast<std::uint32_t>(ranks);
-  // Ranks beyond the first few play the same parts again.
+  // Further ranks have the same roles as the first few.
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
   return o.memory_bytes + most;
@@ -129,7 +129,7 @@ Ticket RankFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready,
                              .element = b.element(),
                              .op = op,
                              .tensor_layout = tensor_layout};
-  // A codec is for gradients, which say what they are; words and activations go plain.
+  // A codec is for gradients, which have a tensor layout; words and activations are sent plain.
   if (!c.all_reduce || (options_.codec && tensor_layout.tensors.empty())) {
     return collective(g, allreduce::CollectiveKind::all_reduce, call, std::move(ready));
   }
@@ -159,7 +159,7 @@ Ticket RankFabric::collective(Group g, allreduce::CollectiveKind collective_kind
                               Ready ready) {
   CommGroup& c = comm_group(g);
   auto& bound = c.others[collective_kind];
-  if (!bound) {  // a schedule's binding calls no MPI
+  if (!bound) {  // binding a schedule calls no MPI
     const allreduce::Site site{c.communicator, network_, *c.collectives};
     const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
     bound = algorithm_for(options_, shape, collective_kind)->bind(site, executor_options(options_), collective_kind);

@@ -15,16 +15,16 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct RankFabricOptions {
-  allreduce::AlgorithmPtr algorithm = {};  ///< null, and for what it cannot do: ring
-  compression::CodecChoicePtr codec = {};  ///< of all-reduces that say what they contain; null: none
+  allreduce::AlgorithmPtr algorithm = {};  ///< null, and where it does not apply: ring
+  compression::CodecChoicePtr codec = {};  ///< of all-reduces with a tensor layout; null: none
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};
-  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and mail
+  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and messages
   bool scatters = false;           ///< reduce_scatter and all_gather will be called
-  int background_threads = 1;      ///< that a program beside computes with
-  std::size_t max_call_bytes = 0;  ///< the longest buffer that a collective will be given
-  int groups = 3;                  ///< that collectives are called in, everybody among them: each has memory
+  int background_threads = 1;      ///< of a background task's kernels
+  std::size_t max_call_bytes = 0;  ///< the longest buffer of a collective
+  int groups = 3;                  ///< that make collectives, with that of all ranks: each has memory
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.
@@ -53,15 +53,15 @@ class RankFabric final : public Fabric {
   void log_to(ComputeLog* log) override { log_ = log; }
   double now() const override { return runtime::host_clock(); }
 
-  /// Memory that the transport moves best, and the only one that shm can: models keep their gradients here.
+  /// Memory that the transport moves best, and the only kind that shm can: models keep their gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
-  /// What the group's collectives cut buffers at.
+  /// The length at which the group's collectives cut buffers.
   std::size_t message_bytes(Group g) const;
-  /// While it lives no thread but the caller's touches MPI, so that it may. What is under way stands still: all ranks
-  /// must be done with what they wait for.
+  /// While it lives only the caller's thread uses MPI. Calls under way make no progress, so all ranks must have
+  /// completed what they wait for.
   std::unique_ptr<Engine::ProgressPause> pause_progress() { return std::make_unique<Engine::ProgressPause>(*engine_); }
-  /// Drops what the codec keeps from call to call.
+  /// Drops the codec's state from earlier calls.
   void forget();
 
   /// What will be resident on this rank for these options [bytes]: for --dry-run.
@@ -78,7 +78,7 @@ class RankFabric final : public Fabric {
   runtime::Activity& activity_;
   ComputeLog* log_ = nullptr;
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
-  std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it moves
+  std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it uses
 };
 
 }  // namespace gradmeter::dataparallel

@@ -14,7 +14,7 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::size_t header_bytes = sizeof(MessageHeader);
-/// One lands while the one before it is looked at.
+/// One message can land while the one before it is read.
 constexpr int landings_each = 2;
 
 }  // namespace
@@ -109,8 +109,8 @@ class Messenger::MessengerPort final : public Port {
   template <class Something>
   void wait(std::unique_lock<std::mutex>& lock, ReceiveQueue& in, const runtime::WaitInfo& note, double deadline,
             Something something) {
-    // Again and again: whoever moves bytes takes notes off the board. A server waits most of the time, for nobody in
-    // particular: no news for whoever explains a hang.
+    // Noted again and again, because whichever thread moves bytes clears notes. A server waits most of the time, for no
+    // particular rank, which would explain no hang.
     constexpr double renewal_s = 0.1;
     double left;
     do {
@@ -170,7 +170,7 @@ void Messenger::deliver_to_self(const std::shared_ptr<OutgoingMessage>& ticket, 
   receive_queue(place->to).changed.notify_one();
 }
 
-/// What the reader has looked at: its own rank's slot is free at once, another's landing when the engine comes by.
+/// After a message was read: the own rank's slot is free at once, another's landing buffer at the engine's next poll.
 void Messenger::give_back(ReceiveQueue& in) {
   Landing* l = std::exchange(in.reading, nullptr);
   if (!l) return;
@@ -197,7 +197,7 @@ void Messenger::depart(Departure& d) {
   const auto sent = link_->traffic() - before;
   if (sent.bytes_between_nodes > 0) d.ticket->stamps.bytes_between_nodes = d.bytes - header_bytes;
   d.started = true;
-  if (link_->zero_copy_from(d.to)) --unsent_;  // the receiver does the rest
+  if (link_->zero_copy_from(d.to)) --unsent_;  // the receiver reads it by itself
 }
 
 bool Messenger::move_departures() {

@@ -1,4 +1,4 @@
-// Mail over real ranks: both ports of a rank, their slots and landings, and the round that moves mail.
+// Messages over real ranks: both ports of a rank, their slots and landing buffers, and the polling that moves messages.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,26 +14,26 @@
 
 namespace gradmeter::dataparallel {
 
-/// Two parties: programs write and read through ports under a mutex; the engine's thread moves bytes by `poll`. So MPI
-/// is called by one thread only, and a program never waits for a receiver that is busy computing.
+/// Tasks write and read through ports under a mutex; the engine's thread moves bytes by `poll`. So only one thread
+/// calls MPI, and a sender never waits for a receiver that is busy computing.
 class Messenger final : public Pollable {
  public:
-  /// The transport has a channel for each role. Slots (what waits to leave) are taken from the arena
-  /// (`port_memory_bytes`), landings are private. `activity`: where workers note what they wait for, with the member's
-  /// rank in the world.
+  /// The transport has a channel for each role. Slots (messages that wait to leave) are taken from the arena
+  /// (`port_memory_bytes`), landing buffers are private. `activity`: where workers note what they wait for, with the
+  /// member's rank in the world.
   Messenger(runtime::OwnedTransport, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks);
 
   bool poll() override;
   bool idle() const override { return unsent_.load(std::memory_order_acquire) == 0; }
-  /// Everybody who waits for mail gets this error.
+  /// Every task that waits for a message gets this error.
   void fail(std::exception_ptr) override;
   std::unique_ptr<Port> port(Role);
 
  private:
   class MessengerPort;
   class OutgoingMessage;
-  /// One message that is written, waits to leave, or travels.
+  /// The memory of one message that is written, waits to leave, or travels.
   struct Slot {
     std::span<std::byte> memory;
     bool taken = false;
@@ -52,13 +52,13 @@ class Messenger final : public Pollable {
     runtime::MessageHandle sent = {};
     bool started = false;
   };
-  /// Where one message lands; it stays there until the port's owner has looked at it.
+  /// Where one message lands; it stays there until its reader is done with it.
   struct Landing {
     int from = 0;
     Role to = Role::worker;
     std::vector<std::byte> memory;
     runtime::MessageHandle ticket = {};
-    const std::byte* at = nullptr;                ///< not null: in the inbox
+    const std::byte* at = nullptr;                ///< not null: the received message
     Slot* own = nullptr;                          ///< of a message to the own rank: the sender's slot
     std::shared_ptr<OutgoingMessage> own_ticket;  ///< of the same
   };
@@ -94,7 +94,7 @@ class Messenger final : public Pollable {
 
   std::mutex mutex_;
   std::array<ReceiveQueue, 2> receive_queues_;  ///< by role of the reader
-  std::atomic<int> unsent_{0};                  ///< posted, and still in need of this process' help to leave
+  std::atomic<int> unsent_{0};                  ///< posted, and still needing this process to leave
   std::vector<Departure> departing_;            ///< posted, not yet seen by the engine
   std::exception_ptr error_;
   std::deque<Departure> travelling_;  ///< the engine's own

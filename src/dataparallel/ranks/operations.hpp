@@ -1,4 +1,4 @@
-// The calls that a fabric over ranks gives its engine: a collective, a message out, a message in.
+// The operations that a fabric over ranks submits to its engine: a collective, a send, a receive.
 #pragma once
 #include <optional>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// Runs one call of a collective that others use as well, one after another (`order`: its group).
+/// Runs one call of a collective that other operations share, one after another (`order`: its group).
 class CollectiveOperation final : public EngineOperation {
  public:
   /// `label` and `world_ranks` (of the group's members) must outlive it.
@@ -30,7 +30,7 @@ class CollectiveOperation final : public EngineOperation {
   std::optional<allreduce::CodingTime> coding_before_;
 };
 
-/// Messages do not wait for collectives, nor for each other: their transport is theirs alone.
+/// Messages do not wait for collectives, nor for each other: they have a transport of their own.
 class SendOperation final : public EngineOperation {
  public:
   SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,

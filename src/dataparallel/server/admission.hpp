@@ -6,9 +6,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// A worker's clock is the number of its updates that are here. A read at clock c needs, of every worker that still
-/// trains, c - staleness updates. staleness 0 is bulk synchronous (BSP), `unbounded` asynchronous (ASP), all between is
-/// stale synchronous parallel (SSP).
+/// A worker's clock is the number of its updates that the server has. A read at clock c needs, from every worker that
+/// still trains, c - staleness updates. staleness 0 is bulk synchronous (BSP), `unbounded` asynchronous (ASP), all
+/// between is stale synchronous parallel (SSP).
 /// Cost: a query O(1), a change O(workers).
 /// Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 class Admission {
@@ -20,9 +20,9 @@ class Admission {
   /// With staleness 0 the updates of one clock wait for each other and are applied as one.
   bool grouped() const { return staleness_ == 0; }
 
-  /// One more update of that worker is here.
+  /// The server has one more update of that worker.
   void pushed(int worker);
-  /// It has finished or died: nobody waits for it any more, its clock is infinite.
+  /// The worker has finished or died: reads wait for it no more, since its clock is infinite.
   void gone(int worker);
 
   std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)].updates; }
@@ -50,12 +50,11 @@ class Admission {
 };
 
 /// How many updates came between a worker's read and its own update, over all workers. Counts while all train.
-///
-/// When every worker reads right after its own update, what they count adds up to workers - 1 for each update, whatever
-/// the speeds: each update is one that all others wait through. So over any n updates
+/// When every worker reads right after its own update, the counts add up to workers - 1 for each update, whatever the
+/// speeds: each update is waited through once by every other worker. So over any n updates
 ///   sum + outstanding() = (workers - 1)·n
-/// where `outstanding` is what the updates under way have waited through so far, and the mean is workers - 1 over any
-/// cycle after which that is the same again.
+/// where `outstanding` is what the updates under way have waited through so far. The mean is workers - 1 over any cycle
+/// after which `outstanding` has the same value again.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}

@@ -1,4 +1,4 @@
-// What a server takes in: changes of its shard, chunk by chunk.
+// A server's received changes of its shard, chunk by chunk.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// One worker's change of the shard, as far as it is here.
+/// One worker's change of the shard, as far as it has been received.
 struct Change {
   std::uint64_t base = 0;   ///< version of the weights that it was computed from
   float size = 0;           ///< of its step
@@ -19,14 +19,14 @@ struct Change {
   std::vector<float> values = {};
 };
 
-/// Memory: the shard for every worker whose change is on its way or waits for its clock.
+/// Memory: one shard for every worker whose change is on its way or waits for its clock.
 class ChangeQueue {
  public:
   ChangeQueue(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed, int workers)
       : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), workers_(static_cast<std::size_t>(workers)) {}
 
-  /// A chunk of the worker's update number `clock`, the one after those that are complete. A chunk that is here already
-  /// changes nothing. Returns whether the update is complete now, by this chunk.
+  /// Takes a chunk of the worker's update number `clock`, the one after the complete ones. A chunk that was received
+  /// before changes nothing. Returns whether this chunk completes the update.
   bool take(Fabric&, int worker, const MessageHeader&, std::span<const std::byte> payload);
   /// Has the worker a complete change here?
   bool has(int worker) const { return !of(worker).changes.empty() && of(worker).changes.front().missing == 0; }
@@ -34,13 +34,13 @@ class ChangeQueue {
   Change pop(int worker);
   /// Its memory may be used again.
   void recycle(Change c) { spare_.push_back(std::move(c.values)); }
-  /// What is incomplete of that worker will stay so.
+  /// Drops that worker's incomplete changes, which will not be completed.
   void drop_incomplete(int worker);
 
  private:
   struct Client {
     std::deque<Change> changes = {};  ///< the last one may be incomplete
-    std::uint64_t begun = 0;          ///< updates of which a chunk has come
+    std::uint64_t begun = 0;          ///< updates with at least one received chunk
   };
   Client& of(int worker) { return workers_[static_cast<std::size_t>(worker)]; }
   const Client& of(int worker) const { return workers_[static_cast<std::size_t>(worker)]; }

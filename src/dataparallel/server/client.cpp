@@ -11,10 +11,10 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t credits = 4;  ///< chunks that a server has not acknowledged, at most
+constexpr std::size_t credits = 4;  ///< most chunks that a server has not acknowledged
 
-/// When an unanswered message is sent again [s], only where messages get lost. Twice as long after every try, since a
-/// server may hold a read back for long; a goodbye is given up in the end: the server that heard it may be gone.
+/// When an unanswered message is sent again [s], only where messages get lost. The wait doubles with every try, since a
+/// server may hold a read back for long. A disconnect is given up in the end, because its server may have ended.
 constexpr double first_wait_s = 1e-3;
 constexpr int longest_wait_doublings = 6, disconnect_tries = 24;
 double wait_after(int tries) {
@@ -275,7 +275,7 @@ void ServerClient::send_again(ServerConnection& connection) {
   std::erase_if(connection.unacknowledged, [](const UnansweredMessage& p) {
     return p.header.operation == number(Opcode::disconnect) && p.tries == disconnect_tries;
   });
-  // A request that goes along with an update is heard with its last chunk.
+  // A request that is sent with an update takes effect with the update's last chunk.
   if (connection.missing > 0 && connection.unacknowledged.empty())
     post_again(connection, connection.request, "once more");
 }

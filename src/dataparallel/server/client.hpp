@@ -1,4 +1,4 @@
-// The worker's side of the servers: sends changes chunk by chunk while they are being computed, and fetches weights.
+// The worker's side of the servers: pushes changes chunk by chunk while they are being computed, and pulls weights.
 #pragma once
 #include <deque>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// What a courier is told of its errand.
+/// What a ServerClient is made for.
 struct ServerClientPlan {
   int rank = 0;          ///< the worker's
   int first_server = 0;  ///< rank of the first server; the others follow it
@@ -18,15 +18,15 @@ struct ServerClientPlan {
   std::uint64_t seed = 1;
 };
 
-/// One thread: the worker's. Memory: the weights as servers know that it has them, once, and what the codec keeps of
-/// each chunk (feedback: once more).
+/// One thread: the worker's. Memory: the weights as the servers know this worker to have them, once, and what the codec
+/// keeps of each chunk (error feedback: once more).
 class ServerClient {
  public:
   /// first: the weights, equal on all workers.
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, std::span<const float> first);
 
-  /// Begins to push the next update. Its first `ready` elements may be sent as far as `ready` was called; they must
-  /// stay as they are until `finish_push`. fetch: the servers send weights as soon as they have applied it.
+  /// Begins to push the next update. Elements up to the last `ready` may be sent; they must not change until
+  /// `finish_push`. fetch: the servers send weights as soon as they have applied it.
   void begin_push(ConstBuffer change, float size, bool fetch);
   /// Posts what may be posted, without waiting.
   void ready(std::size_t elements);
@@ -36,15 +36,15 @@ class ServerClient {
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
-  /// The servers' weights of now. Waits until all workers look, settled; changes nothing.
+  /// The servers' current weights. Waits until all workers, settled, have called it; changes nothing.
   void fetch_for_evaluation(Buffer to);
-  /// Waits until servers have taken everything.
+  /// Waits until the servers have acknowledged all changes.
   void settle();
-  /// No more of this worker. Everything must be settled.
+  /// Tells the servers that this worker has finished. Everything must be settled.
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
-  /// So many updates of every worker are in the weights that were fetched last, in every shard.
+  /// The weights that were fetched last have so many updates of every worker, in every shard.
   std::uint64_t reached() const;
 
  private:
@@ -60,15 +60,15 @@ class ServerClient {
     int rank = 0;
     std::size_t chunks = 0;
     std::size_t next = 0;                               ///< chunk of the push under way
-    std::deque<UnansweredMessage> unacknowledged = {};  ///< chunks, or the goodbye
+    std::deque<UnansweredMessage> unacknowledged = {};  ///< chunks, or the disconnect
     std::uint64_t base = 0;                             ///< version of the weights that pushes are computed from
-    bool asks = false;                                  ///< a request is due
+    bool asks = false;                                  ///< a request must be sent
     std::size_t missing = 0;                            ///< chunks of the weights that have not come yet
     std::vector<bool> here = {};
     std::uint64_t incoming = 0;          ///< their version
     std::uint64_t incoming_reached = 0;  ///< updates of every worker in them
     std::uint64_t reached = 0;           ///< of those that were fetched last
-    UnansweredMessage request = {};      ///< as it would be sent once more
+    UnansweredMessage request = {};      ///< kept to be sent once more
   };
 
   template <class Done>
@@ -100,9 +100,9 @@ class ServerClient {
   float size_ = 0;
   bool fetch_ = false, leaving_ = false;
   std::size_t ready_ = 0;
-  std::vector<float> weights_;          ///< as the answers so far make them
+  std::vector<float> weights_;          ///< with the answers received so far
   std::vector<float> decoded_;          ///< of a chunk
-  std::span<float> evaluation_target_;  ///< where a look's answer goes
+  std::span<float> evaluation_target_;  ///< where `fetch_for_evaluation` writes
 };
 
 }  // namespace gradmeter::dataparallel

@@ -1,24 +1,24 @@
-// What workers and servers say to each other, who holds which part of the weights, and how numbers travel.
+// The messages between workers and servers, who holds which part of the weights, and how numbers are encoded.
 //
-// A worker sends the change of a shard in chunks (`push`); the server acknowledges each when it has taken it (`ack`).
-// A worker has few unacknowledged chunks at a server: one that sends what it likes exhausts the server's memory, as in
-// ps-lite. Weights are asked for with the change (its `sequence`: answer when this is applied) or alone (`pull`), and
-// come in chunks of one version (`weights`): what changed since the worker's last answer where the codec encodes it,
-// otherwise, and for whoever looks, the weights as they are. A worker that has finished says `bye`. Between steps all
-// workers may `evaluate` at the weights: a pull that is answered when all have asked, so that all see the same.
+// A worker sends the change of a shard in chunks (`push`); the server acknowledges each when it has taken it (`ack`). A
+// worker has few unacknowledged chunks at a server: without a limit senders exhaust the server's memory, as in ps-lite.
+// Weights are requested with the change (its `sequence`: answer when this is applied) or alone (`pull`), and come in
+// chunks of one version (`weights`). They are changes since the worker's last answer where the codec encodes these;
+// otherwise, and for evaluation, the weights as they are. A worker that has finished sends `disconnect`. Between steps
+// all workers may ask to `evaluate`: a pull that is answered when all have asked, so that all get the same weights.
 //
 // The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
 //
-// | operation | clock             | version            | sequence               | first, count | value         |
-// | push      | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
-// | ack       | as pushed         | -                  | -                      | as pushed    | -             |
-// | pull      | of the read       | own updates needed | of the request, from 1 | -            | -             |
-// | look      | -                 | own updates needed | of the request, from 1 | -            | -             |
-// | weights   | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
-// | bye       | -                 | -                  | -                      | -            | -             |
+// | operation  | clock             | version            | sequence               | first, count | value         |
+// | push       | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
+// | ack        | as pushed         | -                  | -                      | as pushed    | -             |
+// | pull       | of the read       | own updates needed | of the request, from 1 | -            | -             |
+// | evaluate   | -                 | own updates needed | of the request, from 1 | -            | -             |
+// | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
+// | disconnect | -                 | -                  | -                      | -            | -             |
 //
-// Where messages get lost (Port::lossy), whoever waits for an answer asks again and gets the same. All messages may
-// come twice: a chunk is known by its clock and place, a request by its sequence.
+// Where messages get lost (Port::lossy), a task that waits for an answer asks again and gets the same. Any message may
+// be duplicated: a chunk is known by its clock and place, a request by its sequence.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -52,11 +52,11 @@ class Sharding {
   Range shard(std::uint32_t server) const;
   std::size_t chunks(std::uint32_t server) const;
   Range chunk(std::uint32_t server, std::size_t i) const;
-  /// Where the chunk lies that begins there.
+  /// The index of the chunk that begins there.
   std::size_t chunk_of(std::uint32_t server, std::size_t first) const {
     return (first - shard(server).first) / chunk_elements_;
   }
-  /// Of a chunk that travels dense, at most.
+  /// Of a dense chunk, at most.
   std::size_t payload_bytes() const;
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;
 
@@ -65,8 +65,8 @@ class Sharding {
   std::uint32_t servers_;
 };
 
-/// How a chunk of n numbers travels: encoded when it is long enough for the codec and gets shorter by it, dense
-/// otherwise; a pure function of n, so both sides know.
+/// How a chunk of n numbers is sent: encoded when it is long enough for the codec and gets shorter by it, else dense.
+/// It depends on n alone, so both sides know.
 class Coding {
  public:
   /// Null: all dense.
@@ -74,12 +74,12 @@ class Coding {
       : codec_(std::move(codec)), min_elements_(min_elements) {}
   /// senders: how many send changes of the same chunk.
   static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
-  /// Of changes of the weights, from a server to a worker. What one of them loses comes with the next, whatever the
-  /// codec's `ef` says, since a server takes the next from what the worker has.
+  /// For changes of the weights, from a server to a worker. What one loses is part of the next, whatever the codec's
+  /// `ef` says, since a server computes the next from what the worker has.
   static Coding of_weights(const compression::CodecChoicePtr&);
   /// Why weights go dense, from a server to a worker, where changes do not; empty: they do not.
   static std::string why_dense_weights(const compression::CodecChoice&);
-  /// Why chunks cannot travel so; empty: they can.
+  /// Why chunks cannot be sent so; empty: they can.
   static std::string refusal(const compression::CodecChoicePtr&);
 
   bool encodes(std::size_t n) const;
@@ -89,14 +89,14 @@ class Coding {
   /// Exact, or where `variable` the most.
   std::size_t wire_bytes(std::size_t n) const { return encodes(n) ? codec_->wire_bytes(n) : n * sizeof(float); }
   std::size_t wire_bytes(const Sharding&, std::uint32_t server) const;
-  /// What chunks should be multiples of; a bucket that is longer than a chunk may be ends with it.
+  /// The grain of chunks; a bucket longer than the longest chunk ends at its multiple.
   std::size_t grain() const;
   /// For chunks of n numbers, dense ones too. This must outlive it.
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const;
   /// Errors: logic_error for a message that cannot be one of so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
-  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire: a kernel where the codec has something to do, and
-  /// otherwise a copy, which is part of the exchange.
+  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire. That is a kernel where the codec has work to do,
+  /// else a copy, which is part of the exchange.
   void work(Fabric&, std::string_view label, std::size_t n, std::size_t bytes, const std::function<void()>&) const;
 
  private:
@@ -104,10 +104,10 @@ class Coding {
   std::size_t min_elements_;
 };
 
-/// What a chunk's randomness is drawn from. Both sides know all of it.
+/// The key of a chunk's random draws. Both sides know all of it.
 /// clock: how many updates the worker began before this one.
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
-/// By the version: whoever reads it, and reads it again, gets the same bits.
+/// By the version: every reader, and every repetition, gets the same bits.
 compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t shard, std::uint64_t version, std::size_t first);
 
 }  // namespace gradmeter::dataparallel

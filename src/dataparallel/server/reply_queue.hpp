@@ -1,4 +1,4 @@
-// What a server gives out: acknowledgements, and weights of one version, as fast as each worker's link takes them.
+// A server's replies: acknowledgements, and weights of one version, as fast as each worker's link takes them.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,19 +12,19 @@
 
 namespace gradmeter::dataparallel {
 
-/// A read, as a worker asked for it.
+/// A read that a worker asked for.
 struct ReadRequest {
   std::uint64_t sequence = 0, clock = 0, own = 0;
-  bool for_evaluation = false;  ///< waits until all look
+  bool for_evaluation = false;  ///< waits until all workers evaluate
   std::uint16_t outside_step = 0;
   double since = 0;  ///< when it came [s]
 };
 
-/// Never waits: what has no room stays here, so that a slow worker holds up nobody.
-/// With a codec weights travel as changes of what the worker has, and what encoding one loses is part of the next
-/// (DoubleSqueeze). A server knows what each worker has: the same as all others whose reads were of the same versions,
-/// as in `ps-sync`, so that each change is encoded once for all of them; its own where workers read at different ones.
-/// Memory: a copy of the shard for every version that somebody still reads; with a codec, one for every difference in
+/// Never waits: replies without room stay here, so that a slow worker delays no other.
+/// With a codec weights are sent as changes of what the worker has, and what encoding one loses is part of the next
+/// (DoubleSqueeze). A server knows what each worker has. Workers that have read the same versions have the same, as in
+/// `ps-sync`, so each change is encoded once for all of them; otherwise each has its own.
+/// Memory: a copy of the shard for every version that is still being read; with a codec, one for every difference in
 /// what workers have (1 with BSP, up to the workers with SSP and ASP).
 /// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1, with the server's residual kept as weights - copy.
 class ReplyQueue {
@@ -37,21 +37,21 @@ class ReplyQueue {
   /// slowest: so many updates of every worker are in the weights. held: how long the request had to wait [s].
   void answer(Fabric&, int worker, const ReadRequest&, std::span<const float> weights, std::uint64_t version,
               std::uint64_t slowest, double held);
-  /// The last answer once more, if it may have got lost and has left altogether.
+  /// Sends the last answer again, if it may have got lost and no part of it waits here.
   void repeat(int worker);
   /// No more weights to that worker, or nothing at all.
   void drop_reply(int worker) { connection(worker).reply.reset(); }
   void drop_all(int worker) { connection(worker) = {}; }
   bool all_acknowledged() const;
-  /// Posts what there is room for.
+  /// Posts messages as far as there is room.
   void send(Fabric&, Port&);
 
  private:
-  /// base: what it is encoded as a change of, until it is; base_id 0: of nothing.
+  /// base: the version that it is encoded as a change of, kept until it is; base_id 0: none.
   struct Version {
     std::uint64_t number = 0, id = 0, base_id = 0;
     std::shared_ptr<const Version> base = {};
-    std::vector<float> values = {};  ///< the server's; of chunks that are encoded, those of who has decoded them
+    std::vector<float> values = {};                 ///< the server's; of encoded chunks, as the workers decode them
     std::vector<std::vector<std::byte>> wire = {};  ///< by chunk; empty: not encoded
   };
   struct Reply {
@@ -64,7 +64,7 @@ class ReplyQueue {
   struct WorkerConnection {
     std::deque<MessageHeader> acknowledgements = {};
     std::optional<Reply> reply = {};
-    std::shared_ptr<const Version> has = {};  ///< what the worker has when all that was sent is there
+    std::shared_ptr<const Version> has = {};  ///< what the worker has once all that was sent has arrived
   };
   WorkerConnection& connection(int worker) { return connections_[static_cast<std::size_t>(worker)]; }
   std::shared_ptr<Version> snapshot(Fabric&, std::span<const float> weights, std::uint64_t version,

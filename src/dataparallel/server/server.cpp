@@ -30,7 +30,7 @@ std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range
   return out;
 }
 
-/// How long a server stays where its last acknowledgement may have got lost, counted from the last message [s].
+/// How long a server stays, since the last message, because its last acknowledgement may have got lost [s].
 constexpr double linger_s = 0.25;
 
 }  // namespace
@@ -60,7 +60,7 @@ void Server::run(Fabric& f) {
     if (admission_.training() == 0 && reply_queue_.all_acknowledged()) break;
     if (const auto message = port_->next("mail from workers")) take(*message);
   }
-  // A worker whose goodbye was heard may not know it.
+  // A worker may not know that its disconnect was received.
   while (port_->lossy()) {
     reply_queue_.send(f, *port_);
     const double until = f.now() + linger_s;
@@ -100,7 +100,7 @@ void Server::take(const Message& message) {
 void Server::take_push(int from, const MessageHeader& h, std::span<const std::byte> payload) {
   if (admission_.is_gone(from)) return;
   reply_queue_.acknowledge(from, h);
-  if (h.clock < admission_.clock(from)) return;  // it came before: only its acknowledgement got lost
+  if (h.clock < admission_.clock(from)) return;  // a duplicate: only its acknowledgement got lost
   if (h.clock > admission_.clock(from)) {
     throw std::logic_error(fmt::format("rank {} pushed an update before its last one was taken", from));
   }

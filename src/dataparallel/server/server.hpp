@@ -1,5 +1,5 @@
-// A server: holds one shard of the weights, takes in changes, applies them by a rule and hands out weights. A program
-// beside the workers; it waits for mail only, never for one of them.
+// A server: holds one shard of the weights, takes changes, applies them by an optimizer and sends weights. It is a
+// background task, or the only task of its rank; it waits for any message, never for one worker.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -16,7 +16,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The rule that adds changes as they are: w += d. Cost: 12 bytes an element.
+/// Adds changes to the weights: w += d. Cost: 12 bytes an element.
 std::unique_ptr<Optimizer> make_add();
 
 /// What all servers of an axis agree on.
@@ -24,19 +24,19 @@ struct ServerPlan {
   int workers = 1;
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";  ///< an optimizer, or "add"
-  bool divide = true;  ///< the step of a single worker's update is divided by `workers`; of a clock's, the sum
+  bool divide = true;             ///< a single worker's update is divided by `workers`; of a clock's updates, their sum
   Coding changes = Coding(), weights = Coding();
   std::uint64_t seed = 1;
 };
 
-/// Memory: with n workers and a shard of m bytes m + what the rule keeps; up to n·m of changes that are on their way,
+/// Memory: with n workers and a shard of m bytes m + the optimizer's state; up to n·m of changes that are on their way,
 /// and as much of replies, where workers read at different versions; with a codec as much again of what workers have.
 class Server {
  public:
   /// weights: the whole flat buffer, of which it copies its shard.
   Server(const ServerPlan&, const Sharding&, std::uint32_t shard, std::span<const float> weights,
          std::span<const model::Tensor> tensors, std::unique_ptr<Port>);
-  /// Until all workers have said goodbye or have died.
+  /// Until all workers have disconnected or died.
   void run(Fabric&);
   /// Any thread.
   Observations observed() const;
@@ -45,7 +45,7 @@ class Server {
   /// What the server knows of a worker.
   struct Client {
     std::uint64_t last_request = 0;        ///< sequence of the newest
-    std::optional<ReadRequest> held = {};  ///< a read that is not let through yet
+    std::optional<ReadRequest> held = {};  ///< a read that must still wait
   };
   Client& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
@@ -67,7 +67,7 @@ class Server {
   const ServerPlan plan_;
   std::unique_ptr<Port> port_;
   std::vector<float> weights_;
-  std::vector<model::Tensor> tensors_;  ///< of the shard, for the rule
+  std::vector<model::Tensor> tensors_;  ///< of the shard, for the optimizer
   std::unique_ptr<Optimizer> optimizer_;
   Fabric* fabric_ = nullptr;  ///< while it runs
   ChangeQueue change_queue_;

@@ -34,7 +34,7 @@ std::string Service::refusal(int ranks) const {
 }
 
 Coding Service::changes(int ranks) const {
-  // Who has the whole gradient has clipped it.
+  // The worker has clipped its whole gradient.
   return Coding::of_changes(compression::without_clip(options_.codec),
                             static_cast<std::size_t>(std::max(1, workers(ranks))));
 }
@@ -83,7 +83,7 @@ void Service::end(Worker&) {
     server_client_->settle();
     server_client_->disconnect();
     pushed_ = server_client_->pushed();
-    server_client_.reset();  // what it has read last is its sender's again
+    server_client_.reset();  // returns the memory of the last message to its sender
   }
   if (background_task_) background_task_->join();
   background_task_.reset();
@@ -120,7 +120,7 @@ Forecast Service::forecast(const ForecastInput& s, const RequestCounts& v) const
     if (!weights.variable(cut, i)) out.least += clients * down.back();
   }
   out.bytes = clients * (all_up + all_down);
-  for (std::size_t i = 0; i < up.size(); ++i) {  // what a rank sends; what it receives is the same the other way round
+  for (std::size_t i = 0; i < up.size(); ++i) {  // what a rank sends; what it receives is symmetric
     const std::uint64_t sent = clients * down[i] + (dedicated ? 0 : all_up - up[i]);
     const std::uint64_t received = clients * up[i] + (dedicated ? 0 : all_down - down[i]);
     most = std::max({most, sent, received});

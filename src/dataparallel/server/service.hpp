@@ -1,4 +1,4 @@
-// What strategies with servers have in common: who serves, from the first message to the last, and what it costs.
+// What strategies with servers share: who serves, from the first message to the last, and what it costs.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,17 +19,17 @@ struct ServiceOptions {
   std::uint64_t seed = 1;
 };
 
-/// How often one worker speaks to all servers.
+/// How often one worker sends requests to all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
-  std::uint64_t requests = 0;  ///< of the pulls, those that do not ride on a push
+  std::uint64_t requests = 0;  ///< pulls that are not sent with a push
 };
 
 class Service {
  public:
   explicit Service(ServiceOptions o) : options_(std::move(o)) {}
   int workers(int ranks) const { return ranks - options_.servers; }
-  /// As Strategy's; the workers' own rule does not matter.
+  /// As Strategy's; the workers' own optimizer does not matter.
   std::string refusal(int ranks) const;
   /// As Strategy's.
   std::size_t memory_bytes(std::size_t elements, int ranks) const;
@@ -45,7 +45,7 @@ class Service {
   }
   std::uint64_t staleness() const { return options_.staleness; }
   Observations observed() const;
-  /// Bytes of all ranks but what a rank gives itself; with a codec of variable length the most. seconds: what the
+  /// Bytes of all ranks, without messages to the own rank; with a codec of variable length the most. seconds: what the
   /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
   /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
@@ -58,8 +58,8 @@ class Service {
   ServiceOptions options_;
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
-  std::uint64_t pushed_ = 0;                         ///< by the courier, which has gone
-  std::unique_ptr<BackgroundTask> background_task_;  ///< goes first: it ends its program
+  std::uint64_t pushed_ = 0;                         ///< by the client, which is gone
+  std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task
 };
 
 }  // namespace gradmeter::dataparallel

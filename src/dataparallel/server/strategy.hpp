@@ -1,4 +1,4 @@
-// What all strategies with servers do alike; how they train is their own.
+// The base of all strategies with servers; how they train is their own.
 #pragma once
 #include <utility>
 

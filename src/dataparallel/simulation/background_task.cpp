@@ -43,7 +43,7 @@ class SimBackgroundTask final : public BackgroundTask {
     try {
       SimBackgroundFabric fabric(g_, worker, thread_, g_.machine.background_slowdown, count);
       program(fabric);
-      // What it wrote is read until it has left: then its memory is free, and all its calls are done.
+      // Its last message's memory is read until it has left: then the memory is free, and all its calls are done.
       const double left = messenger.take_last_send_end(thread_);
       if (left > g_.scheduler.now(thread_)) g_.scheduler.block(thread_, "its last message to leave", left);
     } catch (const EventScheduler::Stopped&) {

@@ -1,4 +1,4 @@
-// A program beside a worker, with a clock of its own.
+// A background task in virtual time, with a clock of its own.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// How many computations the program beside each worker has made.
+/// How many computations each worker's background task has made.
 using Counts = std::vector<std::uint64_t>;
 
-/// Starts the program at the holder's now.
+/// Starts the task at the running thread's time.
 std::unique_ptr<BackgroundTask> launch(SimContext&, SimMessenger&, Counts&, int worker,
                                        std::function<void(Fabric&)> program);
 

@@ -32,8 +32,8 @@ std::string_view noun(CollectiveKind g) {
   }
 }
 
-/// Slices as the executor cuts them. Where a rank owns a block, one slice gives the same bits: each element has the
-/// same way through the only schedule, whichever slice takes it along.
+/// Slices as the executor cuts them. Where a rank owns a block, one slice gives the same bits: each element takes the
+/// same way through the only schedule, whichever slice it is in.
 allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
                       std::span<const allreduce::SchedulePtr> schedules, std::size_t message_bytes) {
   const auto how = allreduce::cut_for(collective_kind);
@@ -41,7 +41,7 @@ allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
   return {how, elements, sizeof(float), schedules.front()->blocks(), bytes, how == allreduce::Cut::of_each_block};
 }
 
-/// What the others' blocks hold after a reduce-scatter is undefined: whoever reads it shall notice.
+/// Other ranks' blocks are undefined after a reduce-scatter: NaN makes any use of them visible.
 void spoil_others(std::span<const std::span<float>> buffers) {
   const auto p = static_cast<std::uint32_t>(buffers.size());
   for (std::uint32_t r = 0; r < p; ++r) {

@@ -1,4 +1,4 @@
-// Collectives in virtual time: they begin when their last member has come, and run the schedules that real ranks run.
+// Collectives in virtual time: they begin when the last member has called, and run the schedules of real ranks.
 #pragma once
 #include <map>
 #include <span>
@@ -40,7 +40,7 @@ class SimCollectives {
   };
   const Method& method(std::uint32_t ranks, const CallSignature&);
   void complete(Rendezvous&);
-  /// Does a member die before it has done its part? Then nobody's part is ever complete.
+  /// Does a member die before it has done its part? Then no member's call ever completes.
   bool is_cut_short(const Rendezvous&, const std::vector<double>& end) const;
 
   SimContext& g_;

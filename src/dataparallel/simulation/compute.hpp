@@ -1,4 +1,4 @@
-// Computation in virtual time: what a worker's fabric and that of a program beside it have in common.
+// Computation in virtual time, for the fabrics of workers and of background tasks.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -11,7 +11,7 @@ template <class Base>
 class SimCompute : public Base {
  public:
   using Slowdown = std::function<double(int rank, std::uint64_t n)>;
-  /// count: of the rank's computations so far, here.
+  /// count: of the rank's computations so far, by this kind of task.
   SimCompute(SimContext& g, int worker, int thread, const Slowdown& slowdown, std::uint64_t& count)
       : g_(g), worker_(worker), thread_(thread), slowdown_(slowdown), count_(count) {}
 

@@ -1,5 +1,5 @@
-// What all parts of the virtual world stand on: the machine, the baton, the wire, the groups, and who dies when.
-// Touched only by the thread that holds the baton.
+// What all parts of the simulation share: the machine, the scheduler, the network, the groups, and which ranks die
+// when. Only the running thread touches it.
 #pragma once
 #include <map>
 #include <tuple>
@@ -19,9 +19,9 @@ class Groups {
   int size(Group g) const { return static_cast<int>(members(g).size()); }
   /// Rank of a worker in a group. Errors: std::logic_error when it is not in it.
   int position(Group, int worker) const;
-  /// Rank of everybody that has this rank in the group. Errors: std::logic_error when there is none.
+  /// The world rank of this rank of the group. Errors: std::logic_error when there is none.
   int worker(Group, int rank) const;
-  /// One worker's part; returns when all have asked.
+  /// One worker's call; returns when all have called.
   Group split(int worker, int color, int key);
 
  private:
@@ -38,7 +38,7 @@ class Groups {
 
 struct SimContext {
   SimContext(int workers, SimMachine);
-  /// When that rank of everybody dies; for most `EventScheduler::forever`.
+  /// When that rank of the world dies; for most `EventScheduler::forever`.
   double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
   double now() const { return scheduler.now(scheduler.running_thread()); }
 

@@ -25,7 +25,7 @@ void EventScheduler::run(const std::function<void(int)>& body) {
     for (int r = 0; r < static_cast<int>(ranks_); ++r) start(r, [&body, r] { body(r); });
     pass();
   }
-  // Whoever spawns has not ended yet, so the list is whole once its last has been joined.
+  // A thread that spawns has not ended yet, so the list is complete once its last thread has been joined.
   for (std::size_t i = 0;; ++i) {
     std::thread next;
     {
@@ -46,7 +46,7 @@ void EventScheduler::start(int thread, std::function<void()> body) {
         wait_for_turn(lock, thread);
       }
       body();
-      body = nullptr;  // what it holds goes while it still has its turn
+      body = nullptr;  // destroyed while it is still the running thread
     } catch (const Stopped&) {
     } catch (...) {
       const std::lock_guard lock(mutex_);

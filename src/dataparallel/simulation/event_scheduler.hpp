@@ -1,5 +1,5 @@
-// Threads that take turns in virtual time: one runs at a time, always the one whose clock is earliest, so a run is a
-// pure function of its inputs.
+// Cooperative scheduling of threads in virtual time. One thread runs at a time, always the one with the earliest clock,
+// so a run depends on its inputs alone.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -15,13 +15,13 @@
 
 namespace gradmeter::dataparallel {
 
-/// Times in virtual seconds. Threads are numbered: the ranks first, then those that were spawned, in that order. All
-/// calls but `run` come from the thread that holds the baton; `advance` and `block` for itself.
-/// Cost: a turn is O(log threads) and a wake-up of the operating system's.
+/// Times in virtual seconds. Threads are numbered: the ranks first, then those that were spawned, in that order. Only
+/// the running thread makes calls, except `run`; `advance` and `block` are for itself.
+/// Cost: a switch is O(log threads) and a wake-up by the operating system.
 class EventScheduler {
  public:
   static constexpr double forever = std::numeric_limits<double>::infinity();
-  /// Ends a thread whose time has come, or whose run has failed. Whoever catches everything lets this through.
+  /// Ends a thread whose stop time has come, or whose run has failed. Code that catches all exceptions must rethrow it.
   struct Stopped {};
 
   explicit EventScheduler(int threads);
@@ -30,14 +30,14 @@ class EventScheduler {
   /// exception thrown by a body is rethrown; the others then end with `Stopped`. Errors: std::logic_error on a
   /// deadlock, with who waits, and who was stopped before.
   void run(const std::function<void(int rank)>& body);
-  /// Another thread, from the holder's now on. It stops when the holder is to stop. Returns its number.
-  /// `name`: for whoever reads that it waits.
+  /// Starts another thread, at the caller's time. It stops when the caller is to stop. Returns its number. `name`: for
+  /// the text of a deadlock.
   int spawn(std::string name, std::function<void()> body);
 
   double now(int thread) const { return threads_[static_cast<std::size_t>(thread)].clock; }
-  /// Whoever runs.
+  /// The thread that runs.
   int running_thread() const { return running_thread_; }
-  /// Time passes for this thread; others whose clocks are earlier run before it goes on.
+  /// Adds time to this thread's clock; threads with earlier clocks run before it continues.
   void advance(int thread, double seconds);
   /// Sleeps until `wake` is called for this thread, at most until a time; `why` names what it waits for.
   void block(int thread, std::string why, double until = forever);
@@ -45,14 +45,14 @@ class EventScheduler {
   /// Has no effect on one that does not sleep.
   void wake(int thread, double time);
 
-  /// The thread gets no further than this time: there it ends, by `Stopped`. For a thread that has not begun or sleeps,
+  /// The thread runs no further than this time: there it ends, by `Stopped`. For a thread that has not begun or sleeps,
   /// or for the caller.
   void stop_at(int thread, double time);
-  /// Ends a spawned thread where it sleeps and waits until it is gone, at once where the run has failed: before what it
-  /// uses is gone. Does nothing when it has ended.
+  /// Ends a spawned thread where it sleeps and waits until it has ended, at once where the run has failed: so it ends
+  /// before what it uses is destroyed. Does nothing when it has ended.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Thrown instead of the next deadlock: its likely reason, an exception that nobody has taken yet.
+  /// Thrown instead of the next deadlock, as its likely cause: an exception that no thread has taken yet.
   void suspect(std::exception_ptr e);
 
  private:
@@ -62,8 +62,8 @@ class EventScheduler {
     State state = State::runnable;
     double clock = 0;
     double wakes = 0;       ///< when it runs next, unless woken earlier
-    double stop = forever;  ///< where it ends
-    bool stopped = false;   ///< it ended there
+    double stop = forever;  ///< its stop time
+    bool stopped = false;   ///< it ended at its stop time
     std::string name, why;
     std::vector<int> awaited_by;  ///< threads in `stop`
     std::thread thread;
@@ -71,7 +71,7 @@ class EventScheduler {
   Thread& at(int thread) { return threads_[static_cast<std::size_t>(thread)]; }
   void start(int thread, std::function<void()> body);
   void queue(int thread, double time);  ///< mutex held, as for all below
-  void pass();                          ///< picks the next holder
+  void pass();                          ///< picks the next running thread
   void finish(int thread);
   void wait_for_turn(std::unique_lock<std::mutex>&, int thread);
   void sleep(std::unique_lock<std::mutex>&, int thread, double until);
@@ -80,8 +80,8 @@ class EventScheduler {
 
   std::mutex mutex_;
   const std::size_t ranks_;
-  std::deque<Thread> threads_;              ///< by number; a deque because they do not move
-  std::set<std::pair<double, int>> queue_;  ///< who runs next, but those who sleep for ever
+  std::deque<Thread> threads_;              ///< by number; a deque keeps their addresses
+  std::set<std::pair<double, int>> queue_;  ///< the next to run first; without those that sleep for ever
   int running_thread_ = 0;
   std::exception_ptr error_, suspect_;
 };

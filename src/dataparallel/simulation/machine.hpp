@@ -1,5 +1,5 @@
-// What the virtual machine is like, and what goes wrong on it. Functions must depend on their arguments alone: then a
-// run is a pure function of its inputs.
+// The simulated machine, and the faults on it. Functions must depend on their arguments alone, so that a run depends on
+// its inputs alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,39 +12,39 @@
 
 namespace gradmeter::dataparallel {
 
-/// A message between the ports of two ranks, for whoever decides what becomes of it.
+/// A message between the ports of two ranks, for the function that injects delivery faults.
 struct MessageRoute {
-  int from = 0, to = 0;         ///< ranks of everybody
+  int from = 0, to = 0;         ///< ranks in the world
   Role to_role = Role::server;  ///< whose port it goes to
   std::uint64_t number = 0;     ///< of this port's messages to that rank, from 0
 };
 
-/// What becomes of a message: so many copies come, each so much later than it would have.
+/// How a message is delivered: so many copies, each with so much delay.
 struct DeliveryFault {
   int copies = 1;                          ///< 0: lost; 2: doubled
   std::array<double, 2> delay_s = {0, 0};  ///< messages may overtake each other
 };
 
-/// From this time on the rank is gone: its programs end in the midst of what they do, and a message that has not left
-/// by then never comes.
+/// From this time on the rank is dead: its tasks end wherever they are, and messages that have not left by then are
+/// lost.
 struct RankFailure {
-  int rank = 0;  ///< of everybody
+  int rank = 0;  ///< in the world
   double at_s = 0;
 };
 
-/// A computation takes max(flops / flops_per_s, bytes / bytes_per_s) · slowdown. A program beside a worker has
-/// arithmetic units of its own; the link it shares: a rank sends one message at a time, and takes in one at a time.
+/// A computation takes max(flops / flops_per_s, bytes / bytes_per_s) · slowdown. A background task has arithmetic units
+/// of its own, but shares the link: a rank sends one message at a time, and receives one at a time.
 struct SimMachine {
   double flops_per_s = 1e11, bytes_per_s = 1e10;
   allreduce::LinkModel link{.latency_s = 2e-6, .bytes_per_s = 1e10, .reduce_bytes_per_s = 2e10};
-  allreduce::AlgorithmPtr algorithm = {};  ///< of all collectives that it has; null, or it has not: ring
-  /// What collectives are cut into, as transports inside a node do it [bytes].
+  allreduce::AlgorithmPtr algorithm = {};  ///< of collectives that it has; null, or for others: ring
+  /// The length at which collectives cut buffers, as transports inside a node do [bytes].
   std::size_t message_bytes = std::size_t{256} << 10;
   /// Of a rank's n-th computation (from 0): stragglers and jitter. Null: 1.
   std::function<double(int rank, std::uint64_t n)> slowdown = {};
-  /// The same for the programs beside the workers: slow servers.
+  /// The same for background tasks: slow servers.
   std::function<double(int rank, std::uint64_t n)> background_slowdown = {};
-  /// Of mail alone: collectives, sends and what a rank writes to itself are reliable. Null: every message comes once.
+  /// For messages between ports: collectives, sends and messages to the own rank are reliable. Null: each arrives once.
   std::function<DeliveryFault(const MessageRoute&)> delivery_fault = {};
   std::vector<RankFailure> failures = {};
 };

@@ -8,7 +8,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// Nothing is undone when it ends: after a failure that may be at any time.
+/// The destructor undoes nothing, because after a failure it may run at any time.
 class SimMessenger::SimPort final : public Port {
  public:
   SimPort(SimMessenger& messenger, std::shared_ptr<PortSet> e, Role role, int rank)
@@ -83,12 +83,12 @@ class SimMessenger::SimPort final : public Port {
   bool lossy() const override { return g_.machine.delivery_fault != nullptr; }
 
  private:
-  /// What this port keeps of one receiver.
+  /// This port's state for one receiver.
   struct Peer {
     std::shared_ptr<std::vector<std::byte>> draft = {};
     std::deque<double> leaving = {};  ///< when its messages are out [s], in order
     std::uint64_t posted = 0;
-    bool is_refused = false;  ///< a draft was, and nobody has heard since that there is room
+    bool is_refused = false;  ///< a draft was refused, and `next` has not reported room since
   };
   Peer& peer(int to) {
     if (to < 0 || to >= static_cast<int>(peers_.size())) {
@@ -136,7 +136,7 @@ class SimMessenger::SimPort final : public Port {
   int worker_;
   MessageQueue& box_;
   std::vector<Peer> peers_;
-  Packet last_;  ///< whose payload somebody may be reading
+  Packet last_;  ///< its payload may still be read
 };
 
 std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& options) {

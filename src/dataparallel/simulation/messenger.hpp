@@ -9,7 +9,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The letterboxes of one `open`.
+/// The message queues of one `open`.
 struct PortSet {
   PortOptions options = {};
   std::vector<int> members = {};                        ///< workers in rank order
@@ -20,9 +20,9 @@ struct PortSet {
 class SimMessenger {
  public:
   explicit SimMessenger(SimContext& g) : g_(g) {}
-  /// One worker's part of an `open`. It does not wait for the others: mail may come before they look.
+  /// One worker's part of an `open`. It does not wait for the others: messages may arrive before a receiver opens.
   Ports open(Group, int worker, const PortOptions&);
-  /// When the last message that this thread has posted leaves [s]; forgets it, since threads' numbers come again.
+  /// When the last message that this thread has posted leaves [s]; forgets it, since threads' numbers are reused.
   double take_last_send_end(int thread);
 
  private:

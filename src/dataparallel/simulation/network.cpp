@@ -5,7 +5,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Added to a parcel's number: it is last among those of its time and sender.
+/// Added to a packet's number: the packet is last among those of its time and sender.
 constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
 
 }  // namespace

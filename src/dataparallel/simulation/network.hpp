@@ -1,5 +1,5 @@
-// The ports of the ranks onto the link. A rank sends one message at a time, in the order of posting, and takes in one
-// at a time, in the order in which their first bytes come. Collectives have transports of their own and share neither.
+// The ranks' network ports. A rank sends one message at a time, in the order of posting, and receives one at a time, in
+// the order in which their first bytes arrive. Collectives have transports of their own and share neither port.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,27 +15,27 @@
 
 namespace gradmeter::dataparallel {
 
-/// What travels.
+/// A message on the network.
 struct Packet {
-  int from = 0;               ///< rank of everybody
-  std::uint64_t number = 0;   ///< of all that were ever posted: breaks ties, so that runs repeat
-  double head = 0, tail = 0;  ///< when its first and its last byte are there, if the port is free
-  double port_time_s = 0;     ///< what it takes the port
+  int from = 0;               ///< rank in the world
+  std::uint64_t number = 0;   ///< of all packets so far: breaks ties, so that runs repeat
+  double head = 0, tail = 0;  ///< when its first and its last byte arrive, if the port is free
+  double port_time_s = 0;     ///< how long it occupies the port
   bool is_failure_notice = false;
   MessageHeader header = {};
   std::shared_ptr<const std::vector<std::byte>> payload = {};
 };
 
-/// Where parcels for one reader end.
+/// Where packets for one reader arrive.
 struct MessageQueue {
   explicit MessageQueue(int rank) : owner(rank) {}
-  const int owner;  ///< rank of everybody
-  /// By the time at which they are there: known for good, though it may lie ahead.
+  const int owner;  ///< rank in the world
+  /// By arrival time: final, though it may be in the future.
   std::map<std::tuple<double, int, std::uint64_t>, Packet> arrivals;
-  int reader = -1;  ///< thread that sleeps until something comes; -1: none
+  int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
 };
 
-/// Only the holder of the baton may call. Source of the cost: Hockney, with both ports of a rank serialised.
+/// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised.
 class SimNetwork {
  public:
   SimNetwork(int ranks, allreduce::LinkModel link, EventScheduler& scheduler)
@@ -45,20 +45,20 @@ class SimNetwork {
         incoming_(outgoing_free_.size()) {}
 
   struct Sending {
-    double begin = 0, left = 0;  ///< when the sender's port took it, and when it is free again [s]
+    double begin = 0, left = 0;  ///< when the sender's port begins it, and when the port is free again [s]
   };
   /// The sender's part.
   Sending send(int from, std::size_t bytes);
-  /// A message that was sent so comes to this box, `delay` later than it could.
+  /// Delivers a message that was sent so to this queue, `delay` later than without a fault.
   void deliver(MessageQueue&, Packet, Sending, double delay = 0);
-  /// Something that comes by itself at a time, behind what came before it.
+  /// Delivers a packet at a given time, without the link, after all others of that time.
   void deliver_at(MessageQueue&, Packet, double time);
-  /// Without the link: is there now.
+  /// Delivers a packet now, without the link.
   void put(MessageQueue&, Packet);
 
-  /// The arrival times of all whose first byte is there are known for good: nothing can come before them any more.
+  /// Makes final the arrival times of packets whose first byte has arrived: no other can come before them any more.
   void settle(MessageQueue&);
-  /// When the box's first parcel will be there, as far as it is known today [s]; `forever`: none is on its way.
+  /// When the queue's first packet will arrive, as far as it is known now [s]; `forever`: none is on its way.
   double expected(const MessageQueue&) const;
 
  private:

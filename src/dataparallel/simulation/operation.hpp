@@ -11,12 +11,12 @@ namespace gradmeter::dataparallel {
 
 class SimOperation : public Operation {
  public:
-  /// Posted now by the thread that holds the baton.
+  /// Posted now by the running thread.
   SimOperation(EventScheduler& scheduler, std::string label)
       : scheduler_(scheduler), thread_(scheduler.running_thread()), label_(std::move(label)) {
     completion_.posted = scheduler.now(thread_);
   }
-  /// As whoever asks sees it: a program beside the worker may have posted it, and ended since.
+  /// At the asking thread's time: a background task may have posted it, and ended since.
   bool done() const override {
     return complete_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
   }
@@ -29,7 +29,7 @@ class SimOperation : public Operation {
   double posted() const { return completion_.posted; }
   int thread() const { return thread_; }
 
-  /// Known to become done at that time. Wakes the thread if it waits for this.
+  /// Completes at that time, which may be in the future. Wakes the thread if it waits for this.
   void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
     completion_.started = started;
     completion_.finished = finished;
@@ -40,7 +40,7 @@ class SimOperation : public Operation {
   }
   virtual void wait() {
     while (!complete_) sleep(EventScheduler::forever);
-    // Not by a difference of times, which would round: afterwards it must be done.
+    // Not by a difference of times, which would round: it must be done when this returns.
     while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
   }
 

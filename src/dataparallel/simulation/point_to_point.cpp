@@ -8,7 +8,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// Completes when the message of its turn is there, which may change until that message's first byte comes.
+/// Completes when its message arrives; that time may change until the message's first byte is there.
 class PointToPoint::Receiving final : public SimOperation {
  public:
   Receiving(PointToPoint& all, Channel& post, std::string label)

@@ -10,7 +10,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// Shared by all workers; touched only by the one that holds the baton.
+/// Shared by all workers; only the running thread touches it.
 class SimState {
  public:
   SimState(int workers, SimMachine m)

@@ -1,5 +1,5 @@
-// Hundreds of workers in one process, in virtual time: every strategy is proven here. Data moves for real, by the same
-// schedules in the same order as over ranks; only time is modelled.
+// Simulates hundreds of workers in one process, in virtual time: the tests run every strategy here. Data is really
+// moved, by the same schedules in the same order as over ranks; only time is modelled.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,8 +18,9 @@ class SimWorld {
   ~SimWorld();
   SimWorld(const SimWorld&) = delete;
   SimWorld& operator=(const SimWorld&) = delete;
-  /// Runs body(fabric) for every worker under one deterministic baton; returns each worker's end time [s].
-  /// Equal inputs give equal runs, whatever the machine does. Threads: one runs at a time.
+  /// Runs body(fabric) for every worker, one thread at a time in a deterministic order; returns each worker's end time
+  /// [s].
+  /// Equal inputs give equal runs, however busy the real machine is.
   /// Errors: what a body throws; std::logic_error when all wait, naming who waits for what, and who died.
   std::vector<double> run(const std::function<void(Fabric&)>& body);
 

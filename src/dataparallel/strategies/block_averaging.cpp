@@ -10,10 +10,10 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// When workers come together. Steps are counted from 1.
+/// When workers average. Steps are counted from 1.
 struct Blocks {
   std::uint64_t every = 1, start = 0;
-  /// How many blocks have ended when step n has.
+  /// How many blocks have ended after step n.
   std::uint64_t ended(std::uint64_t n) const { return std::min(n, start) + (n > start ? (n - start) / every : 0); }
   bool ends(std::uint64_t n) const { return ended(n) != ended(n - 1); }
 };
@@ -23,7 +23,7 @@ using Outer = std::optional<OuterMomentum>;
 
 class BlockAveraging final : public Strategy {
  public:
-  /// Without an outer rule the mean is what the next block begins with: no state, no further pass over memory.
+  /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory.
   BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer)
       : bucket_bytes_(o.bucket_bytes), blocks_(blocks), outer_(outer) {}
 
@@ -41,7 +41,7 @@ class BlockAveraging final : public Strategy {
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
-    // In the buckets of the control, so that the exchange alone makes the difference.
+    // By the buckets of the control, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
       w.update(b.offset, b.count, step);
     }
@@ -52,7 +52,7 @@ class BlockAveraging final : public Strategy {
 
   void evaluation_weights(Worker& w, Buffer to) override {
     Strategy::evaluation_weights(w, to);
-    // Equal weights stay as they are: their sum, divided again, would round.
+    // Not where weights are equal: their sum, divided again, would round.
     if (apart_ && w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 

@@ -1,20 +1,21 @@
-// Workers train apart for a block of steps, then come together: three strategies that differ in what they make of the
-// mean of their weights.
+// Workers train apart for a block of steps, then average: three strategies that differ in how they use the mean of
+// their weights.
 #pragma once
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 
 /// After every `every` local steps, w = mean(w). The first `start` steps are each a block of their own, as in
-/// post-local SGD: for rules that are linear in the gradient that is `sync`.
+/// post-local SGD: for optimizers that are linear in the gradient that is `sync`.
 /// Bytes, all three: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every for the ring.
-/// What the run hands over, all three: the mean of the workers' weights of now, also within a block.
+/// The evaluation weights, all three: the mean of the workers' current weights, also within a block.
 /// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
 std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName&, const StrategyOptions&);
 
-/// Block-wise model update filtering: Δ = mean(w) - w0; v = mu·v + zeta·Δ; w = w0 + v, where w0 is what the block began
-/// with; nesterov=1: w = w0 + zeta·Δ + mu·v, see rules/outer.hpp. mu=auto: 1 - 1/P, the paper's choice.
+/// Block-wise model update filtering: Δ = mean(w) - w0; v = mu·v + zeta·Δ; w = w0 + v, where w0 are the weights at the
+/// block's beginning; nesterov=1: w = w0 + zeta·Δ + mu·v, see optimizers/outer.hpp. mu=auto: 1 - 1/P, the paper's
+/// choice.
 /// Memory: 2M. Source: Chen & Huo, ICASSP 2016.
 std::unique_ptr<Strategy> make_bmuf(const core::ParsedName&, const StrategyOptions&);
 

@@ -23,7 +23,7 @@ class Easgd final : public ServerStrategy {
     const bool visits = step.number % every_ == 0;
     ServerClient& server_client = service_.server_client();
     if (visits)
-      server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels under the pass
+      server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels during the pass
     const auto outcome = w.pass(batch);
     if (visits) draw(w);
     w.update(step);
@@ -37,7 +37,7 @@ class Easgd final : public ServerStrategy {
   }
 
  private:
-  /// x -= d. The gradient is there already and is applied after it: both are of the same x.
+  /// x -= d. The gradient, already computed at the same x, is applied after it.
   void draw(Worker& w) {
     service_.server_client().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
@@ -58,7 +58,7 @@ class Easgd final : public ServerStrategy {
 
   std::uint64_t every_;
   float beta_;
-  std::vector<float> pull_;  ///< the centre, then how far it draws
+  std::vector<float> pull_;  ///< the centre, then d
 };
 
 }  // namespace

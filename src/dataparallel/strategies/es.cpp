@@ -10,7 +10,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Weights to which all pairs are added while they are in the cache.
+/// A block of weights that stays in the cache while all pairs are added to it.
 constexpr std::size_t stretch = 8192;
 
 class EvolutionStrategy final : public Strategy {
@@ -96,7 +96,7 @@ class EvolutionStrategy final : public Strategy {
   float sigma_;
   std::uint64_t seed_;
   std::span<float> gains_;                ///< F+ - F- by pair, rank by rank
-  kernels::AlignedVector<float> center_;  ///< the weights that are disturbed
+  kernels::AlignedVector<float> center_;  ///< the weights that are perturbed
   std::vector<NoiseRun> runs_;            ///< and their places in the whole model, by which noise is drawn
 };
 

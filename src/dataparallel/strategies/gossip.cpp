@@ -19,10 +19,10 @@ Graph graph_of(const core::ParsedName& n) {
   throw core::UsageError(fmt::format("gossip: graph is '{}'; it must be exponential, ring or random", text));
 }
 
-/// Behind x in every message: its weight, and room up to a whole cache line.
+/// Follows x in every message: its weight, padded to a cache line.
 constexpr std::size_t tail = 16;
 
-/// Whom the ranks send to in step `number`, from 1.
+/// The peers that ranks send to in step `number`, from 1.
 class Peers {
  public:
   Peers(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
@@ -79,7 +79,7 @@ class Gossip final : public Strategy {
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
-    take_in(w);  // before x changes: it may still be on its way to the peer
+    take_in(w);  // before x changes: the peer may not have received it yet
     w.optimizer().update(w, mine_.first(elements_), w.gradients(), 0, step);
     push(w, step.number);
     if (!overlap_) take_in(w);
@@ -88,7 +88,7 @@ class Gossip final : public Strategy {
     return outcome;
   }
 
-  /// What it takes in is added in the next step, whether or not somebody asked to settle.
+  /// What it receives is added in the next step, whether or not `settle` was called.
   void settle(Worker& w) override {
     if (!leaving_) return;
     if (arriving_) w.fabric().wait(arriving_);
@@ -97,7 +97,7 @@ class Gossip final : public Strategy {
       add(w, next_, theirs_);
     }
     more_.clear();
-    w.fabric().wait(leaving_);  // last: who receives it may be waiting for others first
+    w.fabric().wait(leaving_);  // last: its receiver may be waiting for others first
   }
   void end(Worker& w) override { settle(w); }
 

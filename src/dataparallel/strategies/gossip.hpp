@@ -12,8 +12,8 @@ namespace gradmeter::dataparallel {
 /// its computation (the paper's OSGP with a delay of 1).
 /// Bytes: M + 64 sent by each rank in each step. Memory: 2M, with graph=random 3M. Time: with graph=random O(P) a step
 /// to draw everybody's peers.
-/// What the run hands over: the mean of all x, each with what was on its way to it, to which all z come. (Weights are 1
-/// on average; the mean of z is another where they differ.)
+/// The evaluation weights: the mean of all x, each with the messages on their way to it, to which all z converge.
+/// (Weights are 1 on average; where they differ, the mean of z is another.)
 /// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1; random:
 /// Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FOCS 2003.
 std::unique_ptr<Strategy> make_gossip(const core::ParsedName&, const StrategyOptions&);

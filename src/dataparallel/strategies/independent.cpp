@@ -11,7 +11,7 @@ class Independent final : public Strategy {
   void begin(Worker&) override {}
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
-    // Bucket by bucket, as `sync` does it: the control differs in the exchange alone.
+    // Bucket by bucket, as `sync` does, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
       w.update(b.offset, b.count, step);
     }

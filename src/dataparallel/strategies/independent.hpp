@@ -1,4 +1,4 @@
-// Every rank trains alone: the control that shows what communication costs, and what contention costs without it.
+// Every rank trains alone: the control, which shows the cost of communication, and contention without communication.
 #pragma once
 #include "dataparallel/strategy.hpp"
 

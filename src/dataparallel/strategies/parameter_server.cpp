@@ -36,7 +36,7 @@ class ParameterServer final : public ServerStrategy {
     const bool pulls = step.number % periods_.fetch == 0 || service_.too_old(next_clock);
     const bool pulls_after_push = pulls && pushes && !periods_.prefetch;
     if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
-    // The norm that clips is of all tensors: nothing can leave before the last.
+    // The norm that clips is of all tensors: nothing can be sent before the last.
     const bool early = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
     if (early) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();

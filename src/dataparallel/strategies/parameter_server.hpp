@@ -4,12 +4,12 @@
 // (StrategyOptions.overlap).
 //   ps-sync    a pull waits for the pushes of all; they are applied as one step of their mean, summed in rank order
 //   ps-ssp     a pull waits until the slowest worker is at most `staleness` updates behind
-//   ps-async   a pull waits for nobody
+//   ps-async   a pull never waits
 // push=n: n gradients are summed before they are pushed; in between, and where no pull follows, the worker applies its
-// own. fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves those that the
-// worker has too old for its next step, as in the paper's cache. scale=mean: a worker's push steps size/P, so that P
+// own. fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves the worker's
+// weights too old for its next step, as in the paper's cache. scale=mean: a worker's push steps size/P, so that P
 // pushes move as far as one step of `sync`; scale=sum: the whole size, as in Downpour. prefetch=1: weights for the next
-// step are asked for before this one is computed, so they travel under it and lack its gradient.
+// step are requested before this one is computed, so they travel meanwhile and lack its gradient.
 #pragma once
 #include "dataparallel/strategy.hpp"
 

@@ -22,7 +22,7 @@ struct Search {
   std::uint64_t seed = 1;
 };
 
-/// Places among the survivors, best first. Without breeding both are one.
+/// Places among the survivors, best first. Without breeding both are the same.
 struct Parents {
   std::size_t first, second;
 };
@@ -98,7 +98,7 @@ class Population final : public Strategy {
              .most = true};
     return step.times(s.steps);
   }
-  /// With the yardstick, which the rank that owns it judges but once.
+  /// With the shared model, which the rank that owns it evaluates only once.
   ReplicaWork replica_work(const ForecastInput& s) const override {
     const std::size_t own = per_rank(static_cast<int>(s.ranks));
     return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + words()};
@@ -129,7 +129,7 @@ class Population final : public Strategy {
     ranking_.resize(losses_.size());
     std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
     const auto fitter = [&](std::size_t a, std::size_t b) {
-      // A loss that is no number must not break the order.
+      // A NaN must not break the order.
       const float x = std::isnan(losses_[a]) ? INFINITY : losses_[a],
                   y = std::isnan(losses_[b]) ? INFINITY : losses_[b];
       return x < y || (x == y && a < b);
@@ -138,9 +138,9 @@ class Population final : public Strategy {
     ranking_.resize(s_.survivors);
   }
 
-  /// Rank 0's ranking is everybody's. All ranks hold the same losses unless something is wrong: ranks that drew
-  /// different conclusions from them would wait for different peers for ever, and nobody would hear what was wrong. For
-  /// the same reason the ranking travels three times over, so that one wrong number is outvoted.
+  /// Rank 0's ranking is used by all ranks. All have the same losses unless something is wrong. Ranks with different
+  /// rankings would wait for different peers for ever, and the fault would not be reported. For the same reason the
+  /// ranking is sent three times over, so that a majority corrects one wrong number.
   void agree(Worker& w) {
     write_ranking();
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0, w.fabric().record()));
@@ -169,9 +169,9 @@ class Population final : public Strategy {
     return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
   }
 
-  /// Has that rank a use for this survivor: a child of it, to begin with?
+  /// Does that rank need this survivor, to make a child of it?
   bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
-    if (survivor == 0) return true;  // the next step's yardstick
+    if (survivor == 0) return true;  // the next step's shared model
     const std::size_t own = members_.size();
     for (std::size_t slot = rank * own; slot < (rank + 1) * own; ++slot) {
       if (survives(slot)) continue;
@@ -181,7 +181,7 @@ class Population final : public Strategy {
     return false;
   }
 
-  /// Survivors travel, once to each rank that wants them. They do not change meanwhile.
+  /// Survivors are sent once to each rank that wants them. They do not change meanwhile.
   void fetch(Worker& w, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
     std::vector<Ticket> tickets;
@@ -224,7 +224,7 @@ class Population final : public Strategy {
   std::vector<std::span<float>> remote_survivors_;  ///< by place among the survivors: those of other ranks
   std::vector<NoiseRun> runs_;                      ///< the weights' places in the whole model, by which noise is drawn
   std::span<float> words_;                          ///< the ranking on its way
-  std::span<float> losses_;           ///< of all slots in the last step, less the yardstick's on the same samples
+  std::span<float> losses_;           ///< of all slots in the last step, less the shared model's on the same samples
   std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 

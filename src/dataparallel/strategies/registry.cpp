@@ -160,7 +160,7 @@ StrategyPtr find_strategy(std::string_view text) {
   for (const auto& s : table) {
     if (s.name == given.base) {
       auto choice = std::make_shared<StrategyChoice>(s, core::with_defaults("strategy", s.name, s.parameters, given));
-      (void)choice->make({});  // a parameter's value is wrong whatever the rest: say so now
+      (void)choice->make({});  // a wrong value is wrong whatever the rest: report it now
       return choice;
     }
     known.emplace_back(s.name);

@@ -106,8 +106,8 @@ class Sharded final : public Strategy {
   }
 
  private:
-  /// Of a bucket's tensors, what lies in this rank's share. All ranks have all of them, if only as empty parts, so that
-  /// their norms meet.
+  /// Of a bucket's tensors, the parts in this rank's share. All ranks list all of them, some as empty parts, so that
+  /// their norms can be summed.
   std::unique_ptr<Optimizer> make_rule(Worker& w, const Bucket& b, const Share& own) {
     const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());

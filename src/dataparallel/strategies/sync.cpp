@@ -16,7 +16,7 @@ class Sync final : public Strategy {
     std::vector<Ticket> tickets;
     const bool clips = clip_ > 0 && w.ranks() > 1;
     const auto outcome = w.pass(batch, [&](std::size_t tensor) {
-      if (clips) return;  // the norm is of all tensors: nothing can leave before the last
+      if (clips) return;  // the norm is of all tensors: nothing can be sent before the last
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;
@@ -29,7 +29,7 @@ class Sync final : public Strategy {
       });
       for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
     }
-    // A bucket is applied as soon as it is here, under the exchange of those behind it.
+    // A bucket is applied as soon as it is here, during the exchange of those after it.
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (tickets[i]) w.fabric().wait(tickets[i]);
       w.update(buckets_[i].offset, buckets_[i].count, step);

@@ -73,7 +73,7 @@ struct Problem {
 std::string text(const ProblemShape&);
 /// Multiply and add are two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
 /// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: those of the dense
-/// product times the density; pointwise: the arithmetic of the rule.
+/// product times the density; pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
 /// rnn: with the products of the inputs, which DeepBench does not count; others as `flops`.
 double full_flops(const Problem&);

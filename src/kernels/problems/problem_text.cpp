@@ -48,7 +48,7 @@ const Keys& keys_of(std::string_view operation) {
   core::refuse_unknown("operation", std::string(operation), names);
 }
 
-/// "m=1,n=2" as names of columns and values, beside the batch where it is left out.
+/// "m=1,n=2" as names of columns and values, with a batch of 1 where it is left out.
 void split_shape(std::string_view shape, const Keys& known, std::vector<std::string>& names,
                  std::vector<CsvCell>& values) {
   const auto add = [&](const std::string& key, std::string value) {

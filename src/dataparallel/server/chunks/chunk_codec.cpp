@@ -29,7 +29,7 @@ class PlainEncoder final : public ChunkEncoder {
   const compression::Codec& codec_;
 };
 
-/// What encoding a chunk loses goes into the next.
+/// What encoding a chunk loses is added to the next (error feedback).
 class FeedbackEncoder final : public ChunkEncoder {
  public:
   FeedbackEncoder(const compression::Codec& codec, std::size_t n) : codec_(codec), residual_(n, 0.0f) {}
@@ -43,7 +43,7 @@ class FeedbackEncoder final : public ChunkEncoder {
   std::vector<float> residual_;
 };
 
-/// A codec as it is, chunk by chunk.
+/// A codec unchanged, applied chunk by chunk.
 class Plain final : public ChunkCodec {
  public:
   Plain(compression::CodecPtr codec, bool feedback) : codec_(std::move(codec)), feedback_(feedback) {}

@@ -1,5 +1,5 @@
-// How a chunk of numbers gets into a message and out of it. A chunk stands for the tensor, whatever tensors it is of,
-// as BytePS compresses its partitions: codecs that look at whole tensors look at whole chunks.
+// How a chunk of numbers is encoded in a message. The codec takes a chunk as its tensor, whatever tensors it overlaps,
+// as BytePS compresses its partitions. So codecs of whole tensors work on whole chunks.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// A sender's way from one chunk to bytes, with all that it keeps of this chunk from one message to the next.
+/// A sender's encoder of one chunk, with all that it keeps of this chunk from one message to the next.
 class ChunkEncoder {
  public:
   virtual ~ChunkEncoder() = default;
@@ -29,12 +29,12 @@ class ChunkCodec {
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
   virtual bool variable() const { return false; }
   virtual std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const = 0;
-  /// The draw is the one that the chunk was encoded with: a codec whose places are drawn does not send them.
+  /// The draw must be that of the encoder: a codec that draws places does not send them.
   virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const = 0;
 };
 using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;
 
-/// A codec that is made of collectives, as it is between two. One row each in chunk_codec.cpp.
+/// A codec that consists of collectives, in its form for one sender and one receiver. One row each in chunk_codec.cpp.
 struct ChunkCodecInfo {
   std::string_view codec;
   /// senders: how many send changes of the same chunk.
@@ -42,7 +42,7 @@ struct ChunkCodecInfo {
 };
 std::span<const ChunkCodecInfo> chunk_codecs();
 
-/// Why chunks cannot travel so; empty: they can.
+/// Why chunks cannot be sent by this codec; empty: they can.
 std::string chunk_codec_refusal(const compression::CodecChoice&);
 /// It must not be refused.
 ChunkCodecPtr make_chunk_codec(const compression::CodecChoice&, std::size_t senders);

@@ -13,7 +13,7 @@ using compression::RandomK;
 
 std::vector<std::uint32_t> places_of(const RandomK& chosen, std::size_t n, const Draw& d) {
   std::vector<std::uint32_t> places(chosen.kept(n));
-  // By where the chunk lies, so that not all chunks draw alike; a place in a draw does not count for random-k.
+  // Drawn by the chunk's first element, so that chunks draw differently; random-k ignores a place in a draw.
   chosen.draw_places({.seed = d.seed, .step = d.step, .tensor = static_cast<std::uint32_t>(d.first)}, n, places);
   return places;
 }

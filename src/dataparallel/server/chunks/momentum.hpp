@@ -1,4 +1,4 @@
-// Deep gradient compression between two: momentum is corrected at the sender, the largest elements travel.
+// Deep gradient compression between a worker and a server: the sender corrects momentum, the largest elements travel.
 #pragma once
 #include "dataparallel/server/chunks/chunk_codec.hpp"
 

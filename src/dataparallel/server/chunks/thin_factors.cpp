@@ -50,7 +50,7 @@ class ThinFactorEncoder final : public ChunkEncoder {
     const std::size_t bytes = factor_bytes(matrix_, rank_);
     std::fill(wire, wire + bytes, std::byte{0});
     factors_.write(wire);
-    // A basis of numbers that are not would never be one again, nor such a residual.
+    // A basis with an infinity or a NaN would never become finite again, nor would such a residual.
     warm_ = std::ranges::all_of(factors_.q, [](float v) { return std::isfinite(v); });
     keep_what_is_missing();
     return bytes;

@@ -1,4 +1,4 @@
-// PowerSGD between two: the sender makes both thin factors of its own change, since there is no sum to take in between.
+// PowerSGD between a worker and a server: the sender makes both thin factors of its own change, as there is no sum.
 #pragma once
 #include "dataparallel/server/chunks/chunk_codec.hpp"
 
