@@ -2,9 +2,15 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
-# The C bindings from C++: mpi.h must not bring the withdrawn C++ ones.
-target_compile_definitions(MPI::MPI_C INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+if(GRADMETER_MPI)
+  find_package(MPI COMPONENTS C)
+endif()
+if(TARGET MPI::MPI_C)
+  # The C bindings from C++: mpi.h must not bring the withdrawn C++ ones.
+  target_compile_definitions(MPI::MPI_C INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+else()
+  message(STATUS "no MPI: ranks are threads of one process, --thread-ranks (Debian: libopenmpi-dev openmpi-bin)")
+endif()
 find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
 # Debian's dnnl-config asks for OpenCL, which the CPU build never touches: take the library itself.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)

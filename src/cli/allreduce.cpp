@@ -31,7 +31,7 @@ bench::NodeMap planned_nodes(const std::vector<int>& fake, int world) {
 }
 
 int dry_run(const Flags& f) {
-  const auto launcher = runtime::read_launcher();
+  const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
   read_format(f);

@@ -7,6 +7,7 @@
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "runtime/cuda_adapter.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -25,6 +26,7 @@ void print_machine(const bench::Session& s) {
   fmt::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
              bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
   fmt::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
+  if (i.mpi == "none") fmt::print("            {}\n", runtime::mpi_refusal());
   for (const auto& [name, version] : i.libraries) fmt::print("{:11} {}\n", name, version);
   fmt::print("CUDA        {}\n", !cuda.built            ? "not built in"
                                  : cuda.problem.empty() ? runtime::accelerator_names(cuda)

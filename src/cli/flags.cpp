@@ -85,6 +85,19 @@ void add_rank_flags(options::options_description& d) {
   add_text(d, "thread-ranks", "", thread_ranks_help);
 }
 
+ThreadRanks parse_thread_ranks(const std::string& text) {
+  constexpr std::string_view bind = ":bind";
+  constexpr std::uint64_t most = 1024;
+  const bool bound = text.ends_with(bind);
+  const std::string count = bound ? text.substr(0, text.size() - bind.size()) : text;
+  return {static_cast<int>(parse_count("--thread-ranks", count, 1, most)), bound};
+}
+
+runtime::Launcher planned_launcher(const Flags& f) {
+  if (!f.has("thread-ranks")) return runtime::read_launcher();
+  return {.name = "--thread-ranks", .rank = 0, .size = parse_thread_ranks(f.text("thread-ranks")).ranks};
+}
+
 void add_injection(options::options_description& d) {
   add_text(
       d, "inject", "",

@@ -14,6 +14,7 @@
 #include "core/name.hpp"
 #include "core/units.hpp"
 #include "runtime/cadence.hpp"
+#include "runtime/launcher.hpp"
 
 namespace gradmeter::cli {
 
@@ -40,7 +41,17 @@ void add_switch(options::options_description&, const char* name, const char* hel
 
 /// --timeout and --thread-ranks, for every command that measures over ranks.
 void add_rank_flags(options::options_description&);
-inline constexpr const char* thread_ranks_help = "so many ranks as threads of one process, without mpirun";
+inline constexpr const char* thread_ranks_help =
+    "so many ranks as threads of one process, without mpirun; 4:bind binds each to its share of the cores";
+/// `--thread-ranks 4` or `4:bind`; no ranks: not given. bind: a rank's compute threads share its cores, so `--threads`
+/// must fit them.
+struct ThreadRanks {
+  int ranks = 0;
+  bool bind = false;
+};
+ThreadRanks parse_thread_ranks(const std::string& text);
+/// Who would start the ranks: `--thread-ranks`, or what started this process. For `--dry-run`.
+runtime::Launcher planned_launcher(const Flags&);
 
 /// --inject, for every command that measures over ranks.
 void add_injection(options::options_description&);

@@ -27,7 +27,7 @@ void complain(const std::vector<std::string>& faults) {
 }
 
 int dry_run(const Flags& f) {
-  const auto launcher = runtime::read_launcher();
+  const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
   read_format(f);

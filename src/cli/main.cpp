@@ -122,29 +122,25 @@ int run_with_mpi(const cli::Command& command, const cli::Invocation& invocation,
   return code;
 }
 
-/// `--thread-ranks 4` or `--thread-ranks=4`, before the command reads its flags; 0: not given.
-int thread_ranks(const std::vector<std::string>& arguments) {
-  constexpr std::string_view flag = "--thread-ranks";
-  constexpr std::uint64_t most = 1024;
+/// Looked for before the command reads its flags, which has the final word on them.
+cli::ThreadRanks thread_ranks(const std::vector<std::string>& arguments) {
+  const std::string flag = "--thread-ranks";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view a = arguments[i];
-    if (!a.starts_with(flag)) continue;
-    if (a == flag && i + 1 < arguments.size())
-      return static_cast<int>(cli::parse_count(std::string(flag), arguments[i + 1], 1, most));
-    if (a.substr(flag.size()).starts_with("="))
-      return static_cast<int>(cli::parse_count(std::string(flag), std::string(a.substr(flag.size() + 1)), 1, most));
+    if (arguments[i] == flag && i + 1 < arguments.size()) return cli::parse_thread_ranks(arguments[i + 1]);
+    if (arguments[i].starts_with(flag + "=")) return cli::parse_thread_ranks(arguments[i].substr(flag.size() + 1));
   }
-  return 0;
+  return {};
 }
 
-int run_with_threads(int ranks, const cli::Command& command, const cli::Invocation& invocation) {
+int run_with_threads(cli::ThreadRanks how, const cli::Command& command, const cli::Invocation& invocation) {
   if (runtime::read_launcher().size > 1) {
     throw core::UsageError(
         "--thread-ranks makes ranks of one process, and mpirun has started several; use one of the two");
   }
   std::atomic<int> code{0};
-  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
+  runtime::run_thread_ranks(how.ranks, [&](const runtime::Communicator& world) {
     runtime::flush_subnormals();
+    if (how.bind) runtime::bind_to_share(world);
     cli::Invocation mine = invocation;
     mine.rank = world.rank();
     mine.world = &world;
@@ -160,7 +156,9 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation,
   const bool ranks = command.with_ranks && !asks_for(invocation.arguments, "--help") &&
                      !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
   if (!ranks) return run_guarded(command, invocation);
-  if (const int n = thread_ranks(invocation.arguments)) return run_with_threads(n, command, invocation);
+  if (const auto how = thread_ranks(invocation.arguments); how.ranks > 0) {
+    return run_with_threads(how, command, invocation);
+  }
   return run_with_mpi(command, invocation, signals, argc, argv);
 }
 

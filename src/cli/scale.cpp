@@ -166,7 +166,7 @@ int planned_world(const Flags& f, const runtime::Launcher& launcher) {
 }
 
 int dry_run(const Flags& f) {
-  const auto launcher = runtime::read_launcher();
+  const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
   const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));

@@ -41,6 +41,8 @@ class Outcome:
 class Test:
     """One script: the program under test, a temporary folder, and a count of what failed."""
 
+    threads = False  # ranks are threads, which start sooner, where a test is not about processes
+
     def __init__(self, description):
         if len(sys.argv) != 4:
             print(f"{description.strip()}\n\nusage: {sys.argv[0]} GRADMETER MPIEXEC SOURCE_DIR", file=sys.stderr)
@@ -91,7 +93,9 @@ class Test:
 
     def command(self, arguments, ranks=None, wrapper=()):
         own = [*wrapper, self.gradmeter, *map(str, arguments)]
-        return own if ranks is None else [self.mpiexec, "-np", str(ranks), *own]
+        if ranks is None:
+            return own
+        return [*own, "--thread-ranks", str(ranks)] if self.threads else [self.mpiexec, "-np", str(ranks), *own]
 
     @staticmethod
     def environment(extra=None):
@@ -125,9 +129,10 @@ class Test:
                               check=False)
 
 
-def main(description, body):
+def main(description, body, threads=False):
     """Runs body(test), tidies up whatever happens, and ends the script: 0 when every check was good, else 1."""
     test = Test(description)
+    test.threads = threads
     try:
         body(test)
     except Exception:  # a check that could not even be made is a failed one

@@ -33,7 +33,8 @@ def same_as_processes(test):
 def differences_are_found(test):
     """The control: a sweep with another seed on one side differs."""
     other = test.path("other")
-    other.write_text(f"#!/bin/sh\nexec '{test.gradmeter}' \"$@\" --lr 0.07\n", encoding="utf-8")
+    other.write_text(f"#!/bin/sh\n[ $1 = list ] || set -- \"$@\" --lr 0.07\nexec '{test.gradmeter}' \"$@\"\n",
+                     encoding="utf-8")
     other.chmod(0o755)
     done = compare(test, f"{other}@threads", "--only", "optimizers", "--ranks", "2")
     test.check(done.returncode == 1 and "DIFFERS" in done.stdout, "another step size is found to differ",
@@ -52,7 +53,10 @@ def rows_and_refusals(test):
     test.check(refused and all(r["factors"]["algorithm"] == "mpi" and "mpirun" in r["reason"] for r in refused),
                "rows of mpi are unsupported, with what to do", json.dumps(refused))
     test.check(any(r["status"] == "ok" for r in rows), "rows of ring are measured")
-    for arguments in (["scale", "--thread-ranks", "0"], ["scale", "--thread-ranks", "few"],
+    plan = test.run("scale", "--dry-run", "--thread-ranks", "3", "--batch", "8")
+    test.check(plan.code == 0 and "3" in {line.split()[0] for line in plan.out.splitlines() if line.strip()},
+               "a plan is for the threads that are asked for", plan)
+    for arguments in (["scale", "--thread-ranks", "0"], ["scale", "--thread-ranks", "2:tight"], ["scale", "--thread-ranks", "few"],
                       ["train", "--thread-ranks", "2", "--transport", "mpi", "--steps", "1"],
                       ["allreduce", "--thread-ranks", "2", "--inject", "drift:ppm=100"]):
         done = test.run(*arguments)

@@ -109,4 +109,4 @@ def body(test):
 
 
 if __name__ == "__main__":
-    support.main(__doc__, body)
+    support.main(__doc__, body, threads=True)

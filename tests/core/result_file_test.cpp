@@ -105,7 +105,7 @@ TEST(ResultFile, UnknownKeysNotesAndAbsentFactorsAreFine) {
       "\n",
       "r.jsonl");
   EXPECT_EQ(file.runs.at(0).info.ranks, 2);
-  EXPECT_EQ(only_point(file).factors.key(), "ranks=2");
+  EXPECT_EQ(only_point(file).factors.key(), "ranks=2 ranks_as=processes");  // from before the key
 }
 
 TEST(ResultFile, SeveralRunsKeepTheirPointsApart) {

@@ -1,11 +1,14 @@
 #include "runtime/threads/thread_group.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include "core/error.hpp"
 #include "runtime/agreement.hpp"
@@ -141,6 +144,31 @@ TEST(ThreadRanks, AnErrorOfOneEndsTheWaitsOfTheOthersAndIsTheOneThatIsTold) {
   run([](const Communicator& c) { c.sleeping_barrier(); });
   run([](const Communicator& c) { c.receive_value<int>(2); });
   run([](const Communicator& c) { c.split(0, 0); });
+}
+
+TEST(ThreadRanks, AreBoundToDisjointSharesOfTheCoresWhereThereAreEnough) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  const int cores = CPU_COUNT(&all);
+  for (const int ranks : {1, cores, cores + 1}) {
+    std::mutex mutex;
+    cpu_set_t used;
+    CPU_ZERO(&used);
+    int bound = 0;
+    run_thread_ranks(ranks, [&](const Communicator& c) {
+      bind_to_share(c);
+      cpu_set_t mine, made;
+      EXPECT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+      // A thread that the rank makes is bound as it is.
+      std::thread([&] { EXPECT_EQ(sched_getaffinity(0, sizeof made, &made), 0); }).join();
+      EXPECT_TRUE(CPU_EQUAL(&mine, &made));
+      const std::lock_guard lock(mutex);
+      bound += CPU_COUNT(&mine);
+      CPU_OR(&used, &used, &mine);
+    });
+    EXPECT_TRUE(CPU_EQUAL(&used, &all));
+    EXPECT_EQ(bound, ranks > cores ? ranks * cores : cores) << ranks << " ranks";
+  }
 }
 
 TEST(ThreadRanks, WhatOnlyProcessesHaveIsRefusedInALine) {

@@ -1,6 +1,6 @@
 #include "allreduce/native/gloo.hpp"
 
-#include "allreduce/native/mpi_reduction.hpp"
+#include "allreduce/native/combine.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 

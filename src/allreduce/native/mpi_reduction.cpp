@@ -2,22 +2,9 @@
 
 #include <array>
 
-namespace gradmeter::allreduce {
+#include "allreduce/native/combine.hpp"
 
-runtime::Combine combine_of(Op op) {
-  switch (op) {
-    case Op::min:
-      return runtime::Combine::min;
-    case Op::max:
-      return runtime::Combine::max;
-    case Op::product:
-      return runtime::Combine::product;
-    case Op::sum:
-    case Op::average:
-      break;
-  }
-  return runtime::Combine::sum;
-}
+namespace gradmeter::allreduce {
 
 namespace {
 

@@ -5,9 +5,6 @@
 
 namespace gradmeter::allreduce {
 
-/// `average` is a sum.
-runtime::Combine combine_of(Op);
-
 /// What MPI is to be told for this type and operation; `average` is a sum.
 /// Errors: UsageError where check_supported throws it.
 runtime::Reduction mpi_reduction(core::Element, Op);

@@ -1,6 +1,7 @@
 #include "runtime/threads/thread_group.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -267,6 +268,21 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body) 
   for (auto& t : threads) t.join();
   --running_worlds;
   if (first) std::rethrow_exception(first);
+}
+
+void bind_to_share(const Communicator& world) {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;  // over 1024 CPUs
+  std::vector<std::size_t> cpus;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &usable)) cpus.push_back(cpu);
+  }
+  const auto rank = static_cast<std::size_t>(world.rank()), ranks = static_cast<std::size_t>(world.size());
+  if (cpus.size() < ranks) return;
+  cpu_set_t share;
+  CPU_ZERO(&share);
+  for (std::size_t i = cpus.size() * rank / ranks; i < cpus.size() * (rank + 1) / ranks; ++i) CPU_SET(cpus[i], &share);
+  (void)sched_setaffinity(0, sizeof share, &share);
 }
 
 bool thread_ranks_running() { return running_worlds > 0; }

@@ -18,6 +18,10 @@ class PeerFailed : public std::runtime_error {
 /// Errors: of the first rank that threw; waits of the others throw PeerFailed then. UsageError for less than one rank.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
+/// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, side by
+/// side, as launchers bind processes. With fewer cores than ranks, and where the kernel refuses, nothing is bound.
+void bind_to_share(const Communicator& world);
+
 /// Are there ranks of `run_thread_ranks` in this process now? MPI knows nothing of them.
 bool thread_ranks_running();
 

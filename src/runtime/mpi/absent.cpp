@@ -1,0 +1,22 @@
+// Of a build without MPI: ranks are threads.
+#include <cstdlib>
+
+#include "core/error.hpp"
+#include "runtime/mpi/session.hpp"
+
+namespace gradmeter::runtime {
+
+std::string mpi_refusal() {
+  return "built without MPI: use --thread-ranks, or install MPI (Debian: libopenmpi-dev openmpi-bin) and configure "
+         "again";
+}
+
+MpiSession::MpiSession(int&, char**&, MpiThreads) : serialized_(false) { throw core::UsageError(mpi_refusal()); }
+MpiSession::~MpiSession() = default;
+Communicator MpiSession::world() { throw core::UsageError(mpi_refusal()); }
+int MpiSession::world_size() { return 1; }
+void MpiSession::abort(int code) { std::_Exit(code); }
+bool MpiSession::running() { return false; }
+std::string MpiSession::library_version() { return "none"; }
+
+}  // namespace gradmeter::runtime
