@@ -9,7 +9,7 @@
 
 #include "allreduce/reduce.hpp"
 #include "core/element.hpp"
-#include "runtime/transport.hpp"
+#include "runtime/transport/transport.hpp"
 
 namespace gradmeter::allreduce {
 

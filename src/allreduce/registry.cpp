@@ -197,7 +197,7 @@ constexpr std::array table{
                   .cost = ring_cost},
     AlgorithmInfo{.name = "shm-direct",
                   .parameters = "",
-                  .cost_text = "2 meetings, p·n read and p·n written by all together",
+                  .cost_text = "2 barriers, p·n read and p·n written by all together",
                   .source = "own: one pass over all ranks' buffers in shared memory",
                   .backend = Backend::shared,
                   .adds_all_at_once = true,

@@ -9,7 +9,7 @@
 #include "allreduce/request.hpp"
 #include "allreduce/schedule/schedule.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "allreduce/request.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {
 

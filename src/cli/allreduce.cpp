@@ -16,10 +16,10 @@
 #include "report/cells.hpp"
 #include "report/codec_comparison.hpp"
 #include "report/collective_table.hpp"
-#include "runtime/clock.hpp"
-#include "runtime/launcher.hpp"
+#include "runtime/host/launcher.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/progress.hpp"
+#include "runtime/process/progress.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::cli {
 namespace {

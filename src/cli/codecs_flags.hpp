@@ -3,7 +3,7 @@
 #include "bench/codecs/codecs.hpp"
 #include "bench/codecs/exchange_error.hpp"
 #include "cli/flags.hpp"
-#include "runtime/host.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::cli {
 

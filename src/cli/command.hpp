@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/communicator.hpp"
-#include "runtime/signals.hpp"
+#include "runtime/process/signals.hpp"
 
 namespace gradmeter::cli {
 

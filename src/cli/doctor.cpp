@@ -6,7 +6,7 @@
 #include "cli/flags.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
-#include "runtime/cuda_adapter.hpp"
+#include "runtime/host/cuda_adapter.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::cli {

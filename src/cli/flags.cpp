@@ -9,7 +9,7 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "model/registry.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -282,8 +282,9 @@ std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text) {
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
   using enum dataparallel::TransportKind;
   if (text == "all") return {mpi, shm};  // automatic and hybrid are made of these
-  return choose("--transport", "transport", text, std::vector{automatic, mpi, shm, hybrid},
-                [](auto t) { return std::string(runtime::name(t)); });
+  std::vector<runtime::TransportKind> all;
+  for (const auto& t : runtime::transport_table()) all.push_back(t.kind);
+  return choose("--transport", "transport", text, all, [](auto t) { return std::string(runtime::name(t)); });
 }
 
 std::vector<bench::Overlap> parse_overlaps(const std::string& text) {

@@ -13,8 +13,8 @@
 #include "core/injection.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
-#include "runtime/cadence.hpp"
-#include "runtime/launcher.hpp"
+#include "runtime/host/launcher.hpp"
+#include "runtime/time/cadence.hpp"
 
 namespace gradmeter::cli {
 

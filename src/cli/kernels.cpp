@@ -16,8 +16,8 @@
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/problems/problem_text.hpp"
 #include "report/kernel_table.hpp"
-#include "runtime/launcher.hpp"
-#include "runtime/progress.hpp"
+#include "runtime/host/launcher.hpp"
+#include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
 namespace {

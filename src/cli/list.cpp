@@ -20,6 +20,7 @@
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/gemm.hpp"
 #include "model/registry.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -89,10 +90,11 @@ std::vector<Member> kernels() {
   return out;
 }
 std::vector<Member> transports() {
-  return {{"auto", "shm where all ranks share a node, else hybrid", ""},
-          {"mpi", "MPI point to point", "MPI 3.1, chapter 3"},
-          {"shm", "peers' buffers are read in a shared window", "MPI 3.1, section 11.2.3"},
-          {"hybrid", "shm inside a node, mpi between nodes", ""}};
+  std::vector<Member> out;
+  for (const auto& t : runtime::transport_table()) {
+    out.push_back({std::string(t.name), std::string(t.about), std::string(t.source)});
+  }
+  return out;
 }
 std::vector<Member> codecs() {
   std::vector<Member> out{{"none", "fp32 on the wire", "", "32"}};
@@ -109,11 +111,11 @@ std::vector<Member> codecs() {
   return out;
 }
 std::vector<Member> precisions() {
-  return {{"fp32", "computed and accumulated in fp32", "IEEE 754 binary32"},
-          {"bf16", "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
-          {"int8", "of kernels: accumulated in int32", "Jacob et al. 2018"},
-          {"lns16", "of kernels: 16-bit logarithms, accumulated in them", "Miyashita et al. 2016"},
-          {"lns16-linear", "of kernels: 16-bit logarithms, accumulated in fp32", "Miyashita et al. 2016"}};
+  std::vector<Member> out;
+  for (const auto& p : kernels::precision_table()) {
+    out.push_back({std::string(p.name), std::string(p.about), std::string(p.source)});
+  }
+  return out;
 }
 std::vector<Member> keys(std::span<const core::KeyInfo> table) {
   std::vector<Member> out;

@@ -13,9 +13,9 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/launcher.hpp"
+#include "runtime/host/launcher.hpp"
+#include "runtime/host/subnormals.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/subnormals.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/flags.hpp"
 #include "core/result_file.hpp"
-#include "runtime/progress.hpp"
+#include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
 

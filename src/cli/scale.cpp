@@ -18,9 +18,9 @@
 #include "core/table.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "report/scale_table.hpp"
-#include "runtime/host.hpp"
-#include "runtime/launcher.hpp"
-#include "runtime/progress.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/host/launcher.hpp"
+#include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -42,7 +42,7 @@ options::options_description describe() {
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
   add_text(d, "overlap", "auto",
            "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
-  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all; auto: by trial");
+  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all; auto: by timing");
   add_text(d, "scaling", "weak", "weak, strong");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");

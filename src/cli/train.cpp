@@ -17,7 +17,7 @@
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "report/train_table.hpp"
-#include "runtime/progress.hpp"
+#include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -36,7 +36,7 @@ options::options_description describe() {
   add_text(d, "transport", "auto", "auto, mpi, shm");
   add_text(d, "overlap", "auto",
            "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
-  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, by trial");
+  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, found by timing");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
   add_text(d, "precision", "fp32", "fp32");
   add_text(d, "update", "fp32", "fp32");

@@ -4,8 +4,8 @@
 #include <memory>
 #include <span>
 
+#include "compression/codecs/topk.hpp"
 #include "compression/registry.hpp"
-#include "compression/topk.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::compression {

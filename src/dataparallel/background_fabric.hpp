@@ -27,7 +27,7 @@ class BackgroundFabric : public Fabric {
 
  private:
   [[noreturn]] static void refuse(const char* call) {
-    throw std::logic_error(std::string("a program beside a worker called ") + call);
+    throw std::logic_error(std::string("a background task called ") + call);
   }
 };
 

@@ -350,7 +350,7 @@ void Verifier::check_call(const Call& c, std::span<const double> given) {
 /// norm: of all summands, rank by rank.
 void Verifier::check_sum(const Call& c, double right, double norm, double allowed_deviations) {
   if (!std::isfinite(norm))
-    return report_fault(text_of(c) + " cannot be judged: it was given numbers that are not finite");
+    return report_fault(text_of(c) + " cannot be checked: it was given numbers that are not finite");
   const double off = std::fabs(c.product - right), ranks = size(c.group);
   const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
   if (off <= allowed) return;

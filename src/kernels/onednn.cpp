@@ -23,7 +23,7 @@ core::Element element_of(Type t) {
     case Type::s8:
       return core::Element::i8;
     default:
-      throw core::BackendError("oneDNN", "data type", "a type that no trial uses");
+      throw core::BackendError("oneDNN", "data type", "a type that no kernel case uses");
   }
 }
 

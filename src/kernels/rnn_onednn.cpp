@@ -1,6 +1,6 @@
 #include "kernels/rnn_onednn.hpp"
 
-#include "kernels/rnn_reference.hpp"
+#include "kernels/reference/rnn.hpp"
 
 namespace gradmeter::kernels::onednn {
 namespace {

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/transport.hpp"
+#include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
 

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "allreduce/registry.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/network.hpp"
 #include "runtime/threads/thread_group.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

@@ -8,10 +8,10 @@
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/time/clock.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace {
 

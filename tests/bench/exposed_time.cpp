@@ -9,9 +9,9 @@
 #include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "model/data.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/mpi/session.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

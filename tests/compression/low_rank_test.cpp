@@ -1,4 +1,4 @@
-#include "compression/low_rank.hpp"
+#include "compression/codecs/low_rank.hpp"
 
 #include "compression/support.hpp"
 #include "core/error.hpp"

@@ -1,4 +1,4 @@
-#include "compression/onebit.hpp"
+#include "compression/codecs/onebit.hpp"
 
 #include "compression/support.hpp"
 

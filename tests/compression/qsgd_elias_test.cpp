@@ -1,4 +1,4 @@
-#include "compression/qsgd_elias.hpp"
+#include "compression/codecs/qsgd_elias.hpp"
 
 #include <cstring>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "compression/qsgd.hpp"
+#include "compression/codecs/qsgd.hpp"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "compression/randomk.hpp"
+#include "compression/codecs/randomk.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "compression/terngrad.hpp"
+#include "compression/codecs/terngrad.hpp"
 
 #include <cstring>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "compression/topk.hpp"
+#include "compression/codecs/topk.hpp"
 
 #include <algorithm>
 #include <cstring>

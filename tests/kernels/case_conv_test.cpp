@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/conv_reference.hpp"
+#include "kernels/reference/conv.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/rnn_reference.hpp"
+#include "kernels/reference/rnn.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "runtime/subnormals.hpp"
+#include "runtime/host/subnormals.hpp"
 
 namespace gradmeter::kernels {
 namespace {

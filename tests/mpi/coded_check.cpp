@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 
 namespace gradmeter::allreduce {

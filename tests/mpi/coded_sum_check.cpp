@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
 namespace {

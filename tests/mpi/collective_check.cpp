@@ -6,7 +6,7 @@
 
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 #include "support/schedule_shapes.hpp"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "mpi/ranks.hpp"
-#include "runtime/host.hpp"
+#include "runtime/host/host.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 
 namespace gradmeter::allreduce {

@@ -8,7 +8,7 @@
 
 #include "bench/engine/machine_monitor.hpp"
 #include "model/mlp.hpp"
-#include "runtime/signals.hpp"
+#include "runtime/process/signals.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -15,7 +15,7 @@
 #include "runtime/mpi/collectives.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/tuning.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace {
 int plain_calls = 0, vector_calls = 0;

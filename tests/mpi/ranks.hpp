@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "core/format.hpp"
-#include "runtime/activity.hpp"
-#include "runtime/backoff.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/process/activity.hpp"
+#include "runtime/time/backoff.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {

@@ -1,4 +1,4 @@
-#include "runtime/activity.hpp"
+#include "runtime/process/activity.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/arena.hpp"
+#include "runtime/transport/arena.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/backoff.hpp"
+#include "runtime/time/backoff.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

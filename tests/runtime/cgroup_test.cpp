@@ -1,4 +1,4 @@
-#include "runtime/cgroup.hpp"
+#include "runtime/host/cgroup.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/cuda_adapter.hpp"
+#include "runtime/host/cuda_adapter.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/drift_model.hpp"
+#include "runtime/time/drift_model.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/environment.hpp"
+#include "runtime/host/environment.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

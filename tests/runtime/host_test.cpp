@@ -1,4 +1,4 @@
-#include "runtime/host.hpp"
+#include "runtime/host/host.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

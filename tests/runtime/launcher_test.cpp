@@ -1,4 +1,4 @@
-#include "runtime/launcher.hpp"
+#include "runtime/host/launcher.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/noise.hpp"
+#include "runtime/host/noise.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

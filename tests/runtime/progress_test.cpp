@@ -1,4 +1,4 @@
-#include "runtime/progress.hpp"
+#include "runtime/process/progress.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

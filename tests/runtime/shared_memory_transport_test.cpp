@@ -1,4 +1,4 @@
-#include "runtime/shared_memory_transport.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "runtime/backoff.hpp"
+#include "runtime/time/backoff.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace gradmeter::runtime {

@@ -1,4 +1,4 @@
-#include "runtime/signals.hpp"
+#include "runtime/process/signals.hpp"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "runtime/subnormals.hpp"
+#include "runtime/host/subnormals.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/time_slices.hpp"
+#include "runtime/time/time_slices.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

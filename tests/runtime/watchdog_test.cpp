@@ -1,4 +1,4 @@
-#include "runtime/watchdog.hpp"
+#include "runtime/process/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include "allreduce/known_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
-#include "runtime/backoff.hpp"
+#include "runtime/time/backoff.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/arena.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/shared_memory_transport.hpp"
 #include "runtime/threads/thread_group.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/transport/arena.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::test {
 

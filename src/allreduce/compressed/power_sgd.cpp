@@ -7,7 +7,7 @@
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
-#include "compression/low_rank.hpp"
+#include "compression/codecs/low_rank.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::allreduce {

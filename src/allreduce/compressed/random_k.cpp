@@ -4,7 +4,7 @@
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
-#include "compression/randomk.hpp"
+#include "compression/codecs/randomk.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
-#include "compression/terngrad.hpp"
+#include "compression/codecs/terngrad.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::allreduce {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "allreduce/collective.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::allreduce {
 

@@ -7,7 +7,7 @@
 #include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/slices.hpp"
 #include "compression/registry.hpp"
-#include "runtime/arena.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::allreduce {
 

@@ -10,7 +10,7 @@
 #include "allreduce/mover/coded_slice.hpp"
 #include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/slices.hpp"
-#include "runtime/transport.hpp"
+#include "runtime/transport/transport.hpp"
 
 namespace gradmeter::allreduce {
 

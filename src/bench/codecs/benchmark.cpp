@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "compression/error.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

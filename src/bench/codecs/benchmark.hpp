@@ -9,7 +9,7 @@
 #include "bench/codecs/steps.hpp"
 #include "bench/engine/rounds.hpp"
 #include "compression/reducer.hpp"
-#include "runtime/arena.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::bench {
 

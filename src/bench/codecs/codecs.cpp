@@ -4,7 +4,7 @@
 
 #include "bench/codecs/benchmark.hpp"
 #include "core/format.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

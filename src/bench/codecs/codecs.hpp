@@ -7,7 +7,7 @@
 
 #include "bench/codecs/plan.hpp"
 #include "core/statistics.hpp"
-#include "runtime/signals.hpp"
+#include "runtime/process/signals.hpp"
 
 namespace gradmeter::bench {
 

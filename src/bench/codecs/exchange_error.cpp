@@ -8,9 +8,9 @@
 #include "bench/engine/coded_data.hpp"
 #include "bench/engine/rounds.hpp"
 #include "core/format.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/shared_memory_transport.hpp"
 #include "runtime/threads/thread_group.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "bench/collectives/stage.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/cadence.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/time/cadence.hpp"
 
 namespace gradmeter::bench {
 

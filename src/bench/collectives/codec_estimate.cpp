@@ -5,7 +5,7 @@
 #include "bench/engine/coded_data.hpp"
 #include "core/statistics.hpp"
 #include "dataparallel/ranks/fabric.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

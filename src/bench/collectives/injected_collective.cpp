@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "allreduce/known_collective.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 

@@ -8,8 +8,8 @@
 #include "allreduce/compressed/compressed.hpp"
 #include "bench/engine/node_map.hpp"
 #include "core/result.hpp"
-#include "runtime/cadence.hpp"
-#include "runtime/network.hpp"
+#include "runtime/time/cadence.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
 

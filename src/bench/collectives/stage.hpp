@@ -9,7 +9,7 @@
 #include "bench/collectives/injected_collective.hpp"
 #include "bench/collectives/plan.hpp"
 #include "bench/engine/session.hpp"
-#include "runtime/arena.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::bench {
 

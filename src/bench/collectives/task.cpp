@@ -9,7 +9,7 @@
 #include "kernels/aligned.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/statistics.hpp"
 #include "hwy/cache_control.h"
 #include "kernels/threads.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

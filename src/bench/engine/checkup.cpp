@@ -10,8 +10,8 @@
 #include "core/format.hpp"
 #include "kernels/peak.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/clock.hpp"
-#include "runtime/cuda_adapter.hpp"
+#include "runtime/host/cuda_adapter.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "allreduce/known_data.hpp"
+#include "compression/codecs/randomk.hpp"
 #include "compression/error.hpp"
 #include "compression/identities.hpp"
 #include "compression/momentum_correction.hpp"
-#include "compression/randomk.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
 

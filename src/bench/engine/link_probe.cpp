@@ -7,8 +7,8 @@
 
 #include "kernels/roofline.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/engine/session.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 

@@ -4,7 +4,7 @@
 
 #include "core/result.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/noise.hpp"
+#include "runtime/host/noise.hpp"
 
 namespace gradmeter::bench {
 

@@ -10,8 +10,8 @@
 #include "core/format.hpp"
 #include "kernels/library.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/cuda_adapter.hpp"
-#include "runtime/environment.hpp"
+#include "runtime/host/cuda_adapter.hpp"
+#include "runtime/host/environment.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/result.hpp"
-#include "runtime/host.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::bench {
 

@@ -9,11 +9,11 @@
 #include "bench/engine/node_map.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
-#include "runtime/activity.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/host.hpp"
-#include "runtime/signals.hpp"
-#include "runtime/watchdog.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/process/activity.hpp"
+#include "runtime/process/signals.hpp"
+#include "runtime/process/watchdog.hpp"
 
 namespace gradmeter::bench {
 

@@ -9,7 +9,7 @@
 #include "core/format.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/problems/problem_text.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

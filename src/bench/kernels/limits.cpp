@@ -6,7 +6,7 @@
 #include "kernels/peak.hpp"
 #include "kernels/roofline.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "bench/engine/rounds.hpp"
 #include "dataparallel/probe.hpp"
-#include "runtime/cadence.hpp"
+#include "runtime/time/cadence.hpp"
 
 namespace gradmeter::bench {
 

@@ -7,7 +7,7 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/layout.hpp"
 #include "core/result.hpp"
-#include "runtime/cadence.hpp"
+#include "runtime/time/cadence.hpp"
 
 namespace gradmeter::bench {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "runtime/arena.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::bench {
 namespace {

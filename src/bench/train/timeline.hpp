@@ -11,7 +11,7 @@
 #include "core/json.hpp"
 #include "dataparallel/decomposition.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/drift_model.hpp"
+#include "runtime/time/drift_model.hpp"
 
 namespace gradmeter::bench {
 

@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include "dataparallel/part_sums.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/agreement.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

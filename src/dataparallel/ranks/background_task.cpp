@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "dataparallel/background_fabric.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -48,7 +48,7 @@ class ThreadTask final : public BackgroundTask {
     if (!thread_.joinable()) return;
     // The task will not be told to end, because an error is unwinding its owner.
     engine_.report(
-        std::make_exception_ptr(core::BackendError("dataparallel", "companion", "its worker ended before it")));
+        std::make_exception_ptr(core::BackendError("dataparallel", "background task", "its worker ended before it")));
     thread_.join();
   }
 

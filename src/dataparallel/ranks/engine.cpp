@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/communicator.hpp"
-#include "runtime/time_slices.hpp"
+#include "runtime/time/time_slices.hpp"
 
 namespace gradmeter::dataparallel {
 

@@ -10,9 +10,9 @@
 
 #include "allreduce/collective.hpp"
 #include "dataparallel/fabric.hpp"
-#include "runtime/activity.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/process/activity.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::dataparallel {
 

@@ -8,7 +8,7 @@
 #include "dataparallel/fabric.hpp"
 #include "dataparallel/ranks/engine.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::dataparallel {
 

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/clock.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "dataparallel/message.hpp"
 #include "dataparallel/ranks/engine.hpp"
-#include "runtime/network.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::dataparallel {
 

@@ -145,8 +145,7 @@ void ServerClient::settle() {
 void ServerClient::disconnect() {
   leaving_ = true;
   for (ServerConnection& connection : connections_) connection.asks = true;
-  wait_for("servers to hear the goodbye",
-           [](const ServerConnection& l) { return !l.asks && l.unacknowledged.empty(); });
+  wait_for("servers to hear of the end", [](const ServerConnection& l) { return !l.asks && l.unacknowledged.empty(); });
 }
 
 void ServerClient::take(const Message& message) {
@@ -216,7 +215,7 @@ bool ServerClient::send_request(ServerConnection& connection) {
 bool ServerClient::send_disconnect(ServerConnection& connection) {
   if (!port_->draft(connection.rank, 0)) return false;
   const MessageHeader h{.operation = number(Opcode::disconnect), .shard = connection.shard, .clock = clock_ + 1};
-  port_->post(connection.rank, h, "goodbye");
+  port_->post(connection.rank, h, "disconnect");
   if (port_->lossy()) connection.unacknowledged.push_back({.header = h, .again = fabric_.now() + wait_after(0)});
   return true;
 }

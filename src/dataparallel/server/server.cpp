@@ -58,13 +58,13 @@ void Server::run(Fabric& f) {
   for (;;) {
     reply_queue_.send(f, *port_);
     if (admission_.training() == 0 && reply_queue_.all_acknowledged()) break;
-    if (const auto message = port_->next("mail from workers")) take(*message);
+    if (const auto message = port_->next("messages from workers")) take(*message);
   }
   // A worker may not know that its disconnect was received.
   while (port_->lossy()) {
     reply_queue_.send(f, *port_);
     const double until = f.now() + linger_s;
-    const auto message = port_->next("late goodbyes", until);
+    const auto message = port_->next("late disconnects", until);
     if (message) take(*message);
     if (!message && f.now() >= until) break;
   }

@@ -17,7 +17,7 @@ class SimBackgroundTask final : public BackgroundTask {
   SimBackgroundTask(SimContext& g, SimMessenger& messenger, Counts& counts, int worker,
                     std::function<void(Fabric&)> program)
       : g_(g), launcher_(g.scheduler.running_thread()) {
-    thread_ = g.scheduler.spawn(fmt::format("the program beside rank {}", worker),
+    thread_ = g.scheduler.spawn(fmt::format("the background task of rank {}", worker),
                                 [this, &messenger, &counts, worker, program = std::move(program)] {
                                   run(messenger, counts[static_cast<std::size_t>(worker)], worker, program);
                                 });
@@ -29,11 +29,11 @@ class SimBackgroundTask final : public BackgroundTask {
   void join() override {
     while (!has_returned_) {
       is_awaited_ = true;
-      g_.scheduler.block(launcher_, "the end of the program beside it");
+      g_.scheduler.block(launcher_, "the end of its background task");
       is_awaited_ = false;
     }
     if (const double end = g_.scheduler.now(thread_); end > g_.scheduler.now(launcher_)) {
-      g_.scheduler.block(launcher_, "the end of the program beside it", end);
+      g_.scheduler.block(launcher_, "the end of its background task", end);
     }
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }

@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "kernels/cases/makers.hpp"
-#include "kernels/conv_reference.hpp"
 #include "kernels/onednn.hpp"
+#include "kernels/reference/conv.hpp"
 
 namespace gradmeter::kernels {
 namespace {

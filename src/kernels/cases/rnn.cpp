@@ -7,8 +7,8 @@
 #include "core/small_float.hpp"
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/rnn_check.hpp"
+#include "kernels/reference/rnn.hpp"
 #include "kernels/rnn_onednn.hpp"
-#include "kernels/rnn_reference.hpp"
 
 namespace gradmeter::kernels {
 namespace {

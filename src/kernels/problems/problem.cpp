@@ -48,13 +48,26 @@ std::string_view name(Pass p) {
   constexpr std::array<std::string_view, 3> names{"forward", "backward-data", "backward-weights"};
   return names[static_cast<std::size_t>(p)];
 }
-std::string_view name(Precision p) {
-  constexpr std::array<std::string_view, 5> names{"fp32", "bf16", "int8", "lns16", "lns16-linear"};
-  return names[static_cast<std::size_t>(p)];
+std::span<const PrecisionInfo> precision_table() {
+  static constexpr std::array table{
+      PrecisionInfo{Precision::fp32, "fp32", 4, "computed and accumulated in fp32", "IEEE 754 binary32"},
+      PrecisionInfo{Precision::bf16, "bf16", 2, "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
+      PrecisionInfo{Precision::int8, "int8", 1, "of kernels: accumulated in int32", "Jacob et al. 2018"},
+      PrecisionInfo{Precision::lns16, "lns16", 2, "of kernels: 16-bit logarithms, accumulated in them",
+                    "Miyashita et al. 2016"},
+      PrecisionInfo{Precision::lns16_linear, "lns16-linear", 2, "of kernels: 16-bit logarithms, accumulated in fp32",
+                    "Miyashita et al. 2016"},
+  };
+  return table;
 }
+
 std::vector<Precision> precisions() {
-  return {Precision::fp32, Precision::bf16, Precision::int8, Precision::lns16, Precision::lns16_linear};
+  std::vector<Precision> all;
+  for (const auto& p : precision_table()) all.push_back(p.precision);
+  return all;
 }
+
+const PrecisionInfo& info(Precision p) { return precision_table()[static_cast<std::size_t>(p)]; }
 std::string_view name(Cell c) {
   constexpr std::array<std::string_view, 3> names{"vanilla", "lstm", "gru"};
   return names[static_cast<std::size_t>(c)];
@@ -64,8 +77,6 @@ std::string_view name(PointwiseKind k) {
   constexpr std::array<std::string_view, 4> names{"sgd", "momentum", "adam", "lstm-cell"};
   return names[static_cast<std::size_t>(k)];
 }
-
-std::size_t storage_bytes(Precision p) { return p == Precision::fp32 ? 4 : p == Precision::int8 ? 1 : 2; }
 
 std::string text(const ProblemShape& shape) {
   return std::visit(

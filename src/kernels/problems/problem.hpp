@@ -2,6 +2,7 @@
 // lists are lists of these.
 #pragma once
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,8 +20,18 @@ enum class Precision : std::uint8_t { fp32, bf16, int8, lns16, lns16_linear };
 
 std::string_view name(KernelKind);
 std::string_view name(Pass);
-std::string_view name(Precision);  ///< "fp32", "bf16", "int8", "lns16", "lns16-linear"
-std::vector<Precision> precisions();
+/// One row: a new precision is one more, and its kernels.
+struct PrecisionInfo {
+  Precision precision;
+  std::string_view name;
+  std::size_t storage_bytes;  ///< of an operand's element
+  std::string_view about, source;
+};
+std::span<const PrecisionInfo> precision_table();
+const PrecisionInfo& info(Precision);
+std::vector<Precision> precisions();  ///< all of the table
+inline std::string_view name(Precision p) { return info(p).name; }
+inline std::size_t storage_bytes(Precision p) { return info(p).storage_bytes; }
 
 /// C [m x n] = op(A) · op(B), op(A) [m x k]. packed: B has been brought into the backend's own layout beforehand, as
 /// weights are for inference.
@@ -79,7 +90,5 @@ double flops(const Problem&);
 double full_flops(const Problem&);
 /// Memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
-/// Of one element of an operand [bytes].
-std::size_t storage_bytes(Precision);
 
 }  // namespace gradmeter::kernels

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "runtime/mpi/mpi.hpp"
-#include "runtime/transport.hpp"
+#include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
 

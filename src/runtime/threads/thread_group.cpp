@@ -16,9 +16,9 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/arena.hpp"
-#include "runtime/backoff.hpp"
-#include "runtime/host.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::runtime {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "compression/randomk.hpp"
+#include "compression/codecs/randomk.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

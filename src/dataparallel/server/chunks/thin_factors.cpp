@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "compression/low_rank.hpp"
+#include "compression/codecs/low_rank.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

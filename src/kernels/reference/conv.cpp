@@ -1,0 +1,97 @@
+#include "kernels/reference/conv.hpp"
+
+#include <algorithm>
+
+namespace gradmeter::kernels {
+namespace {
+
+/// A place in a dense tensor of four dimensions.
+struct Place {
+  std::size_t outer, inner, y, x;
+};
+Place place(std::size_t index, std::size_t inner, std::size_t height, std::size_t width) {
+  const std::size_t x = index % width, row = index / width, y = row % height, plane = row / height;
+  return {plane / inner, plane % inner, y, x};
+}
+std::size_t index(Place p, std::size_t inner, std::size_t height, std::size_t width) {
+  return ((p.outer * inner + p.inner) * height + p.y) * width + p.x;
+}
+
+/// [first, last) of the steps i for which first_at + i·stride, counted from the pad's beginning, is inside the input.
+struct Range {
+  std::size_t first, last;
+};
+Range inside(std::size_t first_at, std::size_t stride, std::size_t steps, std::size_t pad, std::size_t extent) {
+  const std::size_t end = pad + extent;
+  const std::size_t first = first_at >= pad ? 0 : (pad - first_at + stride - 1) / stride;
+  const std::size_t last = first_at >= end ? 0 : std::min(steps, (end - first_at + stride - 1) / stride);
+  return {std::min(first, last), last};
+}
+/// The output whose tap `tap` is on padded place `at`, if any.
+bool seen(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outputs) {
+  return at >= tap && (at - tap) % stride == 0 && (at - tap) / stride < outputs;
+}
+
+}  // namespace
+
+std::size_t input_elements(const ConvShape& s) { return s.batch * s.channels * s.height * s.width; }
+std::size_t filter_elements(const ConvShape& s) { return s.filters * s.channels * s.filter_height * s.filter_width; }
+std::size_t output_elements(const ConvShape& s) { return s.batch * s.filters * s.out_height() * s.out_width(); }
+
+ReferenceSum conv_forward_at(const ConvShape& s, std::span<const float> input, std::span<const float> filters,
+                             std::size_t at) {
+  const Place o = place(at, s.filters, s.out_height(), s.out_width());
+  const std::size_t y = o.y * s.stride_height, x = o.x * s.stride_width;
+  const Range rows = inside(y, 1, s.filter_height, s.pad_height, s.height);
+  const Range columns = inside(x, 1, s.filter_width, s.pad_width, s.width);
+  ReferenceSum sum;
+  if (columns.first == columns.last) return sum;
+  for (std::size_t c = 0; c < s.channels; ++c)
+    for (std::size_t fy = rows.first; fy < rows.last; ++fy) {
+      const float* in = &input[index({o.outer, c, y + fy - s.pad_height, x + columns.first - s.pad_width}, s.channels,
+                                     s.height, s.width)];
+      const float* taps = &filters[index({o.inner, c, fy, columns.first}, s.channels, s.filter_height, s.filter_width)];
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i], taps[i]);
+    }
+  return sum;
+}
+
+ReferenceSum conv_backward_data_at(const ConvShape& s, std::span<const float> output, std::span<const float> filters,
+                                   std::size_t at) {
+  const Place i = place(at, s.channels, s.height, s.width);
+  const std::size_t y = i.y + s.pad_height, x = i.x + s.pad_width;
+  const std::size_t plane = s.out_height() * s.out_width(), bank = s.channels * s.filter_height * s.filter_width;
+  ReferenceSum sum;
+  for (std::size_t fy = 0; fy < s.filter_height; ++fy) {
+    if (!seen(y, fy, s.stride_height, s.out_height())) continue;
+    for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
+      if (!seen(x, fx, s.stride_width, s.out_width())) continue;
+      const float* out = &output[index({i.outer, 0, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
+                                       s.out_height(), s.out_width())];
+      const float* tap = &filters[index({0, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width)];
+      for (std::size_t k = 0; k < s.filters; ++k) sum.add(out[k * plane], tap[k * bank]);
+    }
+  }
+  return sum;
+}
+
+ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float> input, std::span<const float> output,
+                                      std::size_t at) {
+  const Place f = place(at, s.channels, s.filter_height, s.filter_width);
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  const Range rows = inside(f.y, s.stride_height, out_height, s.pad_height, s.height);
+  const Range columns = inside(f.x, s.stride_width, out_width, s.pad_width, s.width);
+  ReferenceSum sum;
+  if (columns.first == columns.last) return sum;
+  for (std::size_t n = 0; n < s.batch; ++n)
+    for (std::size_t oy = rows.first; oy < rows.last; ++oy) {
+      const std::size_t y = oy * s.stride_height + f.y - s.pad_height;
+      const std::size_t x = columns.first * s.stride_width + f.x - s.pad_width;
+      const float* in = &input[index({n, f.inner, y, x}, s.channels, s.height, s.width)];
+      const float* out = &output[index({n, f.outer, oy, columns.first}, s.filters, out_height, out_width)];
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i * s.stride_width], out[i]);
+    }
+  return sum;
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,77 @@
+#include "runtime/host/cuda_adapter.hpp"
+
+#include <algorithm>
+
+#include "core/format.hpp"
+
+#ifdef GRADMETER_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace gradmeter::runtime {
+
+#ifdef GRADMETER_HAS_CUDA
+namespace {
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string error_text(const char* call, cudaError_t error) {
+  cudaGetLastError();  // the runtime remembers: the next checked call must not report this one
+  return fmt::format("{}: {}", call, cudaGetErrorString(error));
+}
+
+/// The driver's own version tells a missing driver from one that is too old.
+std::string no_devices_text(cudaError_t error, const std::string& runtime_version) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  const std::string reason = error_text("cudaGetDeviceCount", error);
+  if (driver == 0) return fmt::format("no CUDA driver on this machine ({}): use --device cpu", reason);
+  return fmt::format("the CUDA driver is for {} and the program for {} ({}): update the driver or use --device cpu",
+                     version_text(driver), runtime_version, reason);
+}
+}  // namespace
+
+CudaFacts read_cuda() {
+  CudaFacts facts;
+  facts.built = true;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version) == cudaSuccess) facts.version = version_text(version);
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    facts.problem = error == cudaErrorInsufficientDriver
+                        ? no_devices_text(error, facts.version)
+                        : error_text("cudaGetDeviceCount", error) + ": use --device cpu";
+    return facts;
+  }
+  for (int device = 0; device < devices; ++device) {
+    cudaDeviceProp properties{};
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess) {
+      facts.problem = fmt::format("GPU {}: {}", device, error_text("cudaGetDeviceProperties", error));
+      continue;
+    }
+    facts.gpus.push_back({properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+  }
+  if (facts.gpus.empty() && facts.problem.empty()) facts.problem = "CUDA shows no GPU: use --device cpu";
+  return facts;
+}
+#else
+CudaFacts read_cuda() {
+  CudaFacts facts;
+  facts.problem = "built without CUDA: configure with -DGRADMETER_CUDA=ON, or use --device cpu";
+  return facts;
+}
+#endif
+
+std::string accelerator_names(const CudaFacts& cuda) {
+  std::vector<std::string> names;
+  for (const GpuFacts& gpu : cuda.gpus) names.push_back(gpu.name);
+  std::ranges::sort(names);
+  std::string text;
+  for (auto first = names.begin(); first != names.end();) {
+    const auto end = std::upper_bound(first, names.end(), *first);
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", end - first, *first);
+    first = end;
+  }
+  return text;
+}
+
+}  // namespace gradmeter::runtime

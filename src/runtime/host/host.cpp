@@ -1,0 +1,219 @@
+#include "runtime/host/host.hpp"
+
+#include <hwloc.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/handle.hpp"
+#include "runtime/host/cgroup.hpp"
+#include "runtime/host/proc_files.hpp"
+
+namespace gradmeter::runtime {
+
+namespace {
+
+struct TopologyTraits {
+  using type = hwloc_topology_t;
+  static type null() noexcept { return nullptr; }
+  static void free(type topology) noexcept { hwloc_topology_destroy(topology); }
+};
+using Topology = Handle<TopologyTraits>;
+
+struct BitmapTraits {
+  using type = hwloc_bitmap_t;
+  static type null() noexcept { return nullptr; }
+  static void free(type bitmap) noexcept { hwloc_bitmap_free(bitmap); }
+};
+using Bitmap = Handle<BitmapTraits>;
+
+void check_hwloc(int result, const char* call) {
+  if (result < 0) throw core::BackendError("hwloc", call, std::strerror(errno));
+}
+
+Topology load_topology() {
+  Topology topology;
+  check_hwloc(hwloc_topology_init(topology.receive()), "hwloc_topology_init");
+  // The whole machine: a job's share is stated apart, and must not change the fingerprint.
+  check_hwloc(hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),
+              "hwloc_topology_set_flags");
+  check_hwloc(hwloc_topology_load(topology.get()), "hwloc_topology_load");
+  return topology;
+}
+
+std::size_t count(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  return static_cast<std::size_t>(std::max(0, hwloc_get_nbobjs_by_type(topology, type)));
+}
+
+std::size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
+  return cache ? cache->attr->cache.size : 0;
+}
+
+std::string cpu_model(hwloc_topology_t topology) {
+  const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+  if (!package) return {};
+  const auto info = [&](const char* name) {
+    const char* value = hwloc_obj_get_info_by_name(package, name);
+    return std::string(value ? value : "");
+  };
+  const std::string family = info("CPUFamilyNumber"), model = info("CPUModelNumber");
+  std::string name = info("CPUModel");
+  if (family.empty() || model.empty()) return name;
+  return fmt::format("{}{}family {} model {}", name, name.empty() ? "" : ", ", family, model);
+}
+
+struct Affinity {
+  std::size_t units = 0;
+  std::string list;
+  int first = 0;
+};
+
+Affinity read_affinity(hwloc_topology_t topology) {
+  const Bitmap set(hwloc_bitmap_alloc());
+  if (!set) throw core::BackendError("hwloc", "hwloc_bitmap_alloc", "out of memory");
+  // The union over all threads: a bound main thread says nothing of its OpenMP team.
+  if (hwloc_get_cpubind(topology, set.get(), HWLOC_CPUBIND_PROCESS) != 0) {
+    check_hwloc(hwloc_bitmap_copy(set.get(), hwloc_topology_get_allowed_cpuset(topology)), "hwloc_bitmap_copy");
+  }
+  char* text = nullptr;
+  check_hwloc(hwloc_bitmap_list_asprintf(&text, set.get()), "hwloc_bitmap_list_asprintf");
+  Affinity affinity{.list = text, .first = std::max(0, hwloc_bitmap_first(set.get()))};
+  std::free(text);
+  affinity.units = static_cast<std::size_t>(std::max(1, hwloc_bitmap_weight(set.get())));
+  return affinity;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+std::string kernel_release() {
+  utsname names{};
+  return ::uname(&names) == 0 ? std::string(names.release) : std::string();
+}
+
+std::size_t shm_free_bytes() {
+  struct statvfs shm {};
+  return ::statvfs("/dev/shm", &shm) == 0 ? shm.f_bavail * shm.f_frsize : 0;
+}
+
+std::size_t kib_in(std::string_view meminfo, std::string_view key) {
+  const auto value = value_of(meminfo, key);
+  return value ? leading_number<std::size_t>(*value).value_or(0) * 1024 : 0;
+}
+
+std::string trimmed_file(const std::filesystem::path& path) {
+  const auto text = read_small_file(path);
+  return text ? std::string(trimmed(*text)) : std::string();
+}
+
+/// "always [madvise] never": the kernel marks its choice.
+std::string hugepage_mode() {
+  const auto text = read_small_file("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (!text) return {};
+  const std::size_t open = text->find('['), close = text->find(']');
+  return open < close && close != std::string::npos ? text->substr(open + 1, close - open - 1) : std::string();
+}
+
+std::string virtualisation() {
+  const auto cpuinfo = read_small_file("/proc/cpuinfo");
+  const auto flags = cpuinfo ? value_of(*cpuinfo, "flags") : std::nullopt;
+  if (!flags) return {};
+  const auto names = words(*flags);
+  return std::ranges::find(names, std::string_view("hypervisor")) == names.end() ? "none" : "vm";
+}
+
+void read_memory(HostFacts& host, const CgroupLimits& limits) {
+  const auto meminfo = read_small_file("/proc/meminfo").value_or(std::string());
+  host.memory_bytes = kib_in(meminfo, "MemTotal:");
+  host.available_memory_bytes = kib_in(meminfo, "MemAvailable:");
+  if (limits.memory_bytes) host.available_memory_bytes = std::min(host.available_memory_bytes, *limits.memory_bytes);
+  host.shm_free_bytes = shm_free_bytes();
+}
+
+/// Source: Fowler, Noll, Vo: FNV-1a, 64 bits.
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Docker names a container by 12 hexadecimal digits of its identity: another one at every start.
+bool looks_random(std::string_view name) {
+  return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+}  // namespace
+
+HostFacts read_host() {
+  const Topology topology = load_topology();
+  const Affinity affinity = read_affinity(topology.get());
+  const CgroupLimits limits = read_cgroup_limits();
+  HostFacts host;
+  host.hostname = host_name();
+  host.cpu_model = cpu_model(topology.get());
+  host.packages = count(topology.get(), HWLOC_OBJ_PACKAGE);
+  host.processing_units = count(topology.get(), HWLOC_OBJ_PU);
+  host.cores = count(topology.get(), HWLOC_OBJ_CORE);
+  if (host.cores == 0) host.cores = host.processing_units;  // some virtual machines show no cores
+  host.numa_nodes = count(topology.get(), HWLOC_OBJ_NUMANODE);
+  host.l2_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L2CACHE);
+  host.l3_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L3CACHE);
+  host.available_units = affinity.units;
+  if (limits.cpus) {
+    const auto whole = static_cast<std::size_t>(*limits.cpus);
+    host.available_units = std::clamp<std::size_t>(whole, 1, affinity.units);
+  }
+  read_memory(host, limits);
+  host.kernel = kernel_release();
+  host.governor = trimmed_file(fmt::format("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", affinity.first));
+  host.transparent_hugepages = hugepage_mode();
+  host.virtualisation = virtualisation();
+  host.binding = affinity.list;
+  return host;
+}
+
+std::string host_stem(std::string_view hostname) {
+  const std::size_t dot = std::min(hostname.find('.'), hostname.size());
+  std::string_view label = hostname.substr(0, dot);
+  const std::string_view domain = hostname.substr(dot);
+  if (looks_random(label)) return std::string(domain);
+  const auto without_number = [](std::string_view name) {
+    while (!name.empty() && is_digit(name.back())) name.remove_suffix(1);
+    return name;
+  };
+  // "-12" at the end is a node's number and may repeat; digits that touch a letter may be a product ("a100-12").
+  bool grouped = false;
+  for (;;) {
+    const std::string_view shorter = without_number(label);
+    if (shorter.size() == label.size() || !(shorter.ends_with('-') || shorter.ends_with('_'))) break;
+    label = shorter.substr(0, shorter.size() - 1);
+    grouped = true;
+  }
+  if (!grouped) label = without_number(label);
+  return std::string(label) + std::string(domain);
+}
+
+std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_version, std::string_view accelerators) {
+  constexpr std::size_t gib = std::size_t{1} << 30;
+  const std::string text = fmt::format(
+      "{}\n{} {} {} {}\n{} {}\n{}\n{}\n{}\n{}\n{}", host.cpu_model, host.packages, host.cores, host.processing_units,
+      host.numa_nodes, host.l2_bytes, host.l3_bytes, (host.memory_bytes + gib / 2) / gib, host.virtualisation,
+      mpi_version.substr(0, mpi_version.find_first_of(",\n")), accelerators, host_stem(host.hostname));
+  return fmt::format("{:016x}", fnv1a(text));
+}
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,72 @@
+// Ends a run that hangs, and says where. mpirun's own time-out knows neither rank nor operation.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "core/units.hpp"
+#include "runtime/process/activity.hpp"
+
+namespace gradmeter::runtime {
+
+/// How long a counter has stood still, judged from looks at it. Holds no clock: the caller says how much time passed.
+class StallDetector {
+ public:
+  /// `period`: the usual time between looks. A look that comes far later means that this process itself was stopped
+  /// (a suspended job, a debugger): then nobody could move, so it counts as two periods at most.
+  StallDetector(core::Seconds timeout, core::Seconds period) : timeout_(timeout), period_(period) {}
+  /// True once the counter has not moved for the time-out. `paused` starts the count anew.
+  bool check(std::uint64_t counter, bool paused, core::Seconds since_last_look);
+  core::Seconds silent() const { return silent_; }
+
+ private:
+  core::Seconds timeout_, period_, silent_;
+  std::uint64_t counter_ = 0;
+};
+
+/// How often to look: a tenth of the time-out, at most a second, so that all waiters notice within the same second.
+core::Seconds poll_period(core::Seconds timeout);
+
+/// A thread that looks at one rank's activity. When nothing moved for `timeout` it prints one line, leaves the other
+/// ranks time to print theirs, and ends the process with exit code 3; mpirun then ends the job, and `SignalWatch` on
+/// the others says what they waited for. Calls no MPI. Make it after `SignalWatch`, so that its thread takes no signal.
+/// Cost: one wake-up a second.
+class Watchdog {
+ public:
+  struct Ending {
+    std::function<void(std::string_view line)> print;  ///< adds the line end
+    std::function<void(int code)> exit;                ///< only tests return from it
+    core::Seconds grace{1.0};                          ///< between the line and the exit, beyond one look
+  };
+  /// Prints on standard error, then _exit: destructors would wait for the peers that hang.
+  static Ending usual_ending();
+
+  /// A time-out of 0 or less watches nothing. `activity` must outlive the watchdog.
+  Watchdog(const Activity& activity, int rank, core::Seconds timeout, Ending ending = usual_ending());
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// What this rank is doing, for `SignalWatch::describe_with`. Any thread.
+  std::string describe() const { return runtime::describe(rank_, activity_.doing()); }
+
+ private:
+  void watch();
+  /// True when the watchdog was told to stop before the time was over.
+  bool stopped_within(core::Seconds time);
+
+  const Activity& activity_;
+  const int rank_;
+  const core::Seconds timeout_;
+  const Ending ending_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradmeter::runtime

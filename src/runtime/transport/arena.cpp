@@ -1,0 +1,50 @@
+#include "runtime/transport/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+std::span<std::byte> Arena::take(std::size_t bytes) {
+  const std::size_t size = round_up(bytes, page);
+  if (size < bytes || size > memory_.size() - used_) {  // neither the rounding nor the sum may wrap
+    throw core::BackendError(
+        "runtime", "Arena::take",
+        fmt::format("{} asked for, {} of {} left", core::to_text(core::Bytes{bytes}),
+                    core::to_text(core::Bytes{memory_.size() - used_}), core::to_text(core::Bytes{memory_.size()})));
+  }
+  auto out = memory_.subspan(used_, bytes);
+  used_ += size;
+  return out;
+}
+
+PrivateArena::PrivateArena(std::size_t bytes, Pages pages) : mapped_(round_up(bytes + 1, huge_page) + huge_page) {
+  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
+  const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
+  memory_ = {reinterpret_cast<std::byte*>(aligned), round_up(bytes, page)};
+  // Advice only: a kernel without transparent huge pages refuses, and small pages serve.
+  if (pages == Pages::advised) (void)madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE);
+}
+
+PrivateArena::~PrivateArena() { munmap(mapping_, mapped_); }
+
+SharedArena::SharedArena(const Communicator& node, std::size_t bytes) : window_(node, bytes) {
+  memory_ = window_.of(node.rank());
+}
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,107 @@
+#include "runtime/transport/network.hpp"
+
+#include <array>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/transport/hybrid_transport.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+Communicator split_by(const Communicator& all, const std::vector<int>& fake_nodes) {
+  if (fake_nodes.empty()) return all.split_by_node();
+  return all.split(fake_nodes.at(static_cast<std::size_t>(all.rank())), all.rank());
+}
+
+/// Cells of the members that share this rank's node, in the memory of the first of them.
+std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels) {
+  const std::size_t bytes = sizeof(SharedMemoryCell) * shared_memory_cell_count(local.size(), channels);
+  return std::make_unique<SharedWindow>(local, local.rank() == 0 ? bytes : 0);
+}
+
+}  // namespace
+
+std::span<const TransportInfo> transport_table() {
+  using enum TransportKind;
+  static constexpr std::array table{
+      TransportInfo{automatic, "auto", "shm where all ranks share a node, else hybrid", ""},
+      TransportInfo{mpi, "mpi", "MPI point to point", "MPI 3.1, chapter 3"},
+      TransportInfo{shm, "shm", "peers' buffers are read in shared memory", "MPI 3.1, section 11.2.3"},
+      TransportInfo{hybrid, "hybrid", "shm inside a node, mpi between nodes", ""},
+  };
+  return table;
+}
+
+std::string_view name(TransportKind t) { return transport_table()[static_cast<std::size_t>(t)].name; }
+
+std::string transport_refusal(TransportKind t, RanksAs ranks) {
+  if (ranks == RanksAs::processes || t == TransportKind::shm || t == TransportKind::automatic) return {};
+  return fmt::format(
+      "transport {} needs ranks as processes: start them by mpirun without --thread-ranks, or use --transport shm",
+      name(t));
+}
+
+Network::Network(const Communicator& all, const NetworkOptions& o)
+    : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)) {
+  node_of_ = all.all_gather_value(node_.broadcast_value(all.rank()));
+  rank_in_node_ = all.all_gather_value(node_.rank());
+  const bool one_node = all.all(node_.size() == all.size());
+  if (transport_ == TransportKind::automatic) transport_ = one_node ? TransportKind::shm : TransportKind::hybrid;
+  if (transport_ == TransportKind::shm && !one_node) {
+    throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
+  }
+  if (auto why = transport_refusal(transport_, all.ranks_as()); !why.empty()) throw core::UsageError(why);
+  if (transport_ == TransportKind::mpi) {
+    arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
+  } else {
+    arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
+  }
+}
+
+std::vector<int> Network::nodes_of(const Communicator& all, const std::vector<int>& fake_nodes) {
+  return all.all_gather_value(split_by(all, fake_nodes).broadcast_value(all.rank()));
+}
+
+std::vector<int> Network::ranks_of(const Communicator& members) const { return members.all_gather_value(rank_); }
+
+std::vector<int> Network::nodes_of(const Communicator& members) const {
+  std::vector<int> out;
+  for (int r : ranks_of(members)) out.push_back(node_of_[static_cast<std::size_t>(r)]);
+  return out;
+}
+
+std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members) const {
+  const auto ranks = ranks_of(members);
+  std::vector<std::span<std::byte>> out(ranks.size());
+  if (transport_ == TransportKind::mpi) return out;
+  const auto& shared = static_cast<const SharedArena&>(*arena_);
+  const int here = node_of_[static_cast<std::size_t>(rank_)];
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto r = static_cast<std::size_t>(ranks[i]);
+    if (node_of_[r] == here) out[i] = shared.of(rank_in_node_[r]);
+  }
+  return out;
+}
+
+OwnedTransport Network::connect(const Communicator& members, int channels) const {
+  auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
+  if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
+  const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
+  auto cells = make_cells(local, channels);
+  auto* first = reinterpret_cast<SharedMemoryCell*>(cells->of(0).data());
+  const std::span<SharedMemoryCell> all_cells{first, shared_memory_cell_count(local.size(), channels)};
+  auto shm = std::make_unique<SharedMemoryTransport>("shm", local.rank(), local.size(), channels, all_cells,
+                                                     SharedMemoryMap{arenas_of(local)});
+  if (transport_ == TransportKind::shm) return {std::move(cells), std::move(shm)};
+  std::vector<int> local_rank(static_cast<std::size_t>(members.size()), HybridTransport::elsewhere);
+  const auto nodes = nodes_of(members);
+  for (int r = 0, next = 0; r < members.size(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (nodes[at] == node_of_[static_cast<std::size_t>(rank_)]) local_rank[at] = next++;
+  }
+  return {std::move(cells), std::make_unique<HybridTransport>(std::move(shm), mpi(), std::move(local_rank))};
+}
+
+}  // namespace gradmeter::runtime

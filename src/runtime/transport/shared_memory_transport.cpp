@@ -1,0 +1,90 @@
+#include "runtime/transport/shared_memory_transport.hpp"
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::runtime {
+
+using namespace core::literals;
+
+std::size_t shared_memory_cell_count(int size, int channels) {
+  return static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * static_cast<std::size_t>(channels) *
+         SharedMemoryTransport::in_flight;
+}
+
+SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, int size, int channels,
+                                             std::span<SharedMemoryCell> cells, SharedMemoryMap memory)
+    : name_(name),
+      rank_(rank),
+      size_(size),
+      channels_(channels),
+      cells_(cells),
+      memory_(std::move(memory)),
+      sent_(counter(size, 0)),
+      received_(counter(size, 0)) {
+  if (cells_.size() < shared_memory_cell_count(size, channels)) {
+    throw core::BackendError("runtime", "SharedMemoryTransport", "too few cells for the group");
+  }
+}
+
+std::size_t SharedMemoryTransport::message_bytes() const { return (256_KiB).value; }
+
+SharedMemoryCell* SharedMemoryTransport::cell(int source, int destination, int channel, std::uint64_t sequence) {
+  const auto pair =
+      static_cast<std::size_t>(source) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(destination);
+  const std::size_t lane = pair * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
+  return &cells_[lane * in_flight + sequence % in_flight];
+}
+
+bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const {
+  if (memory_.parts.empty() || data.empty()) return true;
+  const auto own = memory_.parts[static_cast<std::size_t>(rank_)];
+  return data.data() >= own.data() && data.data() + data.size() <= own.data() + own.size();
+}
+
+bool SharedMemoryTransport::post(const Offer& o) {
+  if (o.sequence > in_flight && o.cell->done.load(std::memory_order_acquire) < o.sequence - in_flight) return false;
+  o.cell->offset = o.offset;
+  o.cell->full.store(o.sequence, std::memory_order_release);
+  return true;
+}
+
+MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
+  const std::uint64_t sequence = ++sent_[counter(peer, channel)];
+  const std::byte* base = memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank_)].data();
+  const Offer offer{cell(rank_, peer, channel, sequence), sequence,
+                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base)};
+  traffic_.bytes += data.size();
+  ++traffic_.messages;
+  if (!post(offer)) waiting_.push_back(offer);
+  return {sequence, offer.cell};
+}
+
+MessageHandle SharedMemoryTransport::receive(int peer, int channel, std::span<std::byte>) {
+  const std::uint64_t sequence = ++received_[counter(peer, channel)];
+  return {sequence | static_cast<std::uint64_t>(peer) << peer_shift, cell(peer, rank_, channel, sequence)};
+}
+
+void SharedMemoryTransport::progress() {
+  std::erase_if(waiting_, [this](const Offer& o) { return post(o); });
+}
+
+bool SharedMemoryTransport::send_done(MessageHandle& t) {
+  return t.id == 0 || static_cast<SharedMemoryCell*>(t.place)->done.load(std::memory_order_acquire) >= t.id;
+}
+
+const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
+  constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
+  auto* c = static_cast<SharedMemoryCell*>(t.place);
+  if (c->full.load(std::memory_order_acquire) != (t.id & sequence_bits)) return nullptr;
+  const std::size_t peer = t.id >> peer_shift;
+  if (memory_.parts.empty()) return reinterpret_cast<const std::byte*>(c->offset);
+  return memory_.parts[peer].data() + c->offset;
+}
+
+void SharedMemoryTransport::release(MessageHandle& t) {
+  constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
+  static_cast<SharedMemoryCell*>(t.place)->done.store(t.id & sequence_bits, std::memory_order_release);
+}
+
+}  // namespace gradmeter::runtime

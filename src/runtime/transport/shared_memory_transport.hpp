@@ -1,0 +1,71 @@
+// Messages between ranks that can read each other's memory: threads of one process, or processes over a shared
+// window. One class for both, so that the thread sanitizer tests the shared-memory protocol.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/transport/transport.hpp"
+
+namespace gradmeter::runtime {
+
+/// One message's slot: the sender writes where its data lies and publishes `full`; the receiver reads the sender's
+/// memory and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
+struct alignas(128) SharedMemoryCell {
+  std::atomic<std::uint64_t> full{0};
+  std::uint64_t offset = 0;
+  alignas(64) std::atomic<std::uint64_t> done{0};
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");
+
+/// Cells that a group of `size` ranks needs: size² × channels × 4 messages in flight.
+std::size_t shared_memory_cell_count(int size, int channels);
+
+/// Where each rank's readable memory lies in *this* process. Threads share one address space: {nullptr, whole}.
+struct SharedMemoryMap {
+  std::vector<std::span<std::byte>> parts;  ///< empty: one address space
+};
+
+/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when they are offered.
+class SharedMemoryTransport final : public Transport {
+ public:
+  SharedMemoryTransport(std::string_view name, int rank, int size, int channels, std::span<SharedMemoryCell> cells,
+                        SharedMemoryMap memory);
+  std::string_view name() const override { return name_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int channels() const override { return channels_; }
+  bool zero_copy_from(int) const override { return true; }
+  bool can_send_from(std::span<const std::byte>) const override;
+  std::size_t message_bytes() const override;
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle&) override;
+  const std::byte* try_receive(MessageHandle&) override;
+  void release(MessageHandle&) override;
+  void progress() override;
+
+ private:
+  static constexpr std::uint64_t in_flight = 4;
+  static constexpr int peer_shift = 48;  ///< a receive ticket's id: peer above, sequence below
+  struct Offer {
+    SharedMemoryCell* cell;
+    std::uint64_t sequence, offset;
+  };
+  friend std::size_t shared_memory_cell_count(int, int);
+  SharedMemoryCell* cell(int source, int destination, int channel, std::uint64_t sequence);
+  bool post(const Offer&);
+  std::size_t counter(int peer, int channel) const {
+    return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
+  }
+
+  std::string_view name_;
+  int rank_, size_, channels_;
+  std::span<SharedMemoryCell> cells_;
+  SharedMemoryMap memory_;
+  std::vector<std::uint64_t> sent_, received_;
+  std::vector<Offer> waiting_;  ///< offers that found their cell still in use
+};
+
+}  // namespace gradmeter::runtime
