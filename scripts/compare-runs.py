@@ -57,13 +57,13 @@ def identity(row):
     return tuple(sorted((k, str(v)) for k, v in row["factors"].items() if v is not None and k not in NEW_FACTORS))
 
 
-def bits(row, names):
-    found = {k: row["metrics"][k] for k in names if k in row["metrics"]}
+def bits(row):
+    found = {k: row["metrics"][k] for k in compared(row) if k in row["metrics"]}
     return {**found, "status": row["status"], "reason": row["reason"]}
 
 
-def rows_of(rows, names):
-    return [(identity(r), bits(r, names)) for r in rows]
+def rows_of(rows):
+    return [(identity(r), bits(r)) for r in rows]
 
 
 def train_cases(ranks, listed):
@@ -135,11 +135,12 @@ PARTS = {"train": train_cases, "meshes": mesh_cases, "codecs": codec_cases, "opt
          "kernels": kernel_cases, "codec-errors": codec_error_cases}
 
 
-def compared(arguments):
-    """Which metrics must be equal for this command."""
-    strategy = arguments[arguments.index("--strategy") + 1] if "--strategy" in arguments else "sync"
-    timed = arguments[0] == "train" and strategy.partition(":")[0] in TIMED_STRATEGIES
-    return [b for b in BITS if not timed or b not in ("loss", "accuracy", "bytes_sent_total", "bytes_sent_per_rank_max")]
+def compared(row):
+    """Which metrics of this row must be equal."""
+    strategy = str(row["factors"].get("strategy") or "").partition(":")[0]
+    if strategy not in TIMED_STRATEGIES:
+        return BITS
+    return [b for b in BITS if b not in ("loss", "accuracy") and not b.startswith("bytes_")]
 
 
 def differs(sides, ranks, arguments, folder):
@@ -155,8 +156,7 @@ def differs(sides, ranks, arguments, folder):
         return f"exit codes {one.returncode} and {two.returncode}: {(one.stderr + two.stderr).strip()[-400:]}"
     if not one_rows and not two_rows:
         return None if one.stdout == two.stdout else "what was printed differs"
-    names = compared(arguments)
-    a, b = rows_of(one_rows, names), rows_of(two_rows, names)
+    a, b = rows_of(one_rows), rows_of(two_rows)
     if arguments[0] != "train":
         a, b = sorted(a, key=lambda r: r[0]), sorted(b, key=lambda r: r[0])
     if len(a) != len(b):
