@@ -114,12 +114,11 @@ class Coder {
 
 /// Codes of n elements, whole units.
 template <class Rule>
-HWY_INLINE void encode_units(const VectorEncoder<Rule>& encoder, const float* x, std::size_t n,
-                             detail::DrawKeys keys, std::uint32_t low, std::byte* to) {
+HWY_INLINE void encode_units(const VectorEncoder<Rule>& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
+                             std::uint32_t low, std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
   Coder<Rule> coder(encoder, keys, low);
-  for (std::size_t i = 0; i < n; i += step)
-    store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
+  for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
 /// The last elements of a span, less than a unit: padded with zeros to one. `to` is zero beforehand.
@@ -149,7 +148,7 @@ void encode_bucket(const typename Rule::Encoder& rule, std::span<const float> x,
   encode_units<Rule>(encoder, x.data(), whole, keys, low, to);
   if (whole < x.size()) {
     encode_tail<Rule>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
-                           to + whole / 8 * Rule::bits);
+                      to + whole / 8 * Rule::bits);
   }
 }
 
@@ -218,7 +217,7 @@ void decode_all(const detail::DecodeJob& job) {
     std::memcpy(&scale, job.wire.data() + b * sizeof(Scale), sizeof(Scale));
     const VectorDecoder<Rule> decoder{typename Rule::Decoder(scale)};
     decode_bucket<Rule, add, put>(decoder, codes + at / 8 * Rule::bits, std::min(layout.bucket, n - at),
-                                       add ? job.addend + at : nullptr, job.out.data() + at);
+                                  add ? job.addend + at : nullptr, job.out.data() + at);
   }
   if (put == Put::stream) hwy::FlushStream();
 }
@@ -226,8 +225,7 @@ void decode_all(const detail::DecodeJob& job) {
 template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
   const bool streams = put_for(job) == Put::stream;
-  if (job.addend)
-    return streams ? decode_all<Rule, true, Put::stream>(job) : decode_all<Rule, true, Put::store>(job);
+  if (job.addend) return streams ? decode_all<Rule, true, Put::stream>(job) : decode_all<Rule, true, Put::store>(job);
   return streams ? decode_all<Rule, false, Put::stream>(job) : decode_all<Rule, false, Put::store>(job);
 }
 

@@ -34,8 +34,7 @@ void encode_plain(const EncodeJob& job) {
     const typename Rule::Scale scale = Rule::scale(norm);
     std::memcpy(job.wire + b * sizeof(scale), &scale, sizeof(scale));
     if (norm > 0) {
-      encode_plain_codes<Rule>(typename Rule::Encoder(norm), x, job.draws, at,
-                                    codes + at / 8 * Rule::bits);
+      encode_plain_codes<Rule>(typename Rule::Encoder(norm), x, job.draws, at, codes + at / 8 * Rule::bits);
     }
   }
 }
