@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 
 #include "allreduce/schedule/plan.hpp"
 #include "bench/engine/coded_data.hpp"
@@ -56,7 +55,8 @@ std::string refusal(const ExchangeErrorPoint& p) {
 constexpr int channels = 4;
 
 /// Every rank is a thread and ends with the sum in place of its input.
-void exchange_on_threads(const ExchangeErrorPoint& p, std::uint64_t seed, std::vector<std::vector<float>>& values) {
+void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t seed,
+                         std::vector<std::vector<float>>& values) {
   std::vector<runtime::SharedMemoryCell> cells(runtime::shared_memory_cell_count(p.ranks, channels));
   runtime::run_thread_ranks(p.ranks, [&](const runtime::Communicator& c) {
     auto& mine = values[static_cast<std::size_t>(c.rank())];
@@ -68,7 +68,7 @@ void exchange_on_threads(const ExchangeErrorPoint& p, std::uint64_t seed, std::v
     allreduce::Executor executor(algorithm, transport, arena, options);
     auto* bytes = reinterpret_cast<std::byte*>(mine.data());
     executor.start({.in = bytes, .out = bytes, .count = mine.size(), .encoding = {.seed = seed}});
-    runtime::Backoff backoff(runtime::spin_policy_for(p.ranks, static_cast<int>(std::thread::hardware_concurrency())));
+    runtime::Backoff backoff(runtime::spin_policy_for(p.ranks, cores));
     while (!executor.advance()) {
       runtime::throw_if_abandoned(c);
       backoff.wait();
@@ -126,7 +126,7 @@ class Sweep {
       draw_worker_gradient(options_.seed, static_cast<int>(r), gradients_.emplace_back(n));
     }
     std::vector<std::vector<float>> values(gradients_.begin(), gradients_.begin() + p.ranks);
-    exchange_on_threads(p, options_.seed, values);
+    exchange_on_threads(p, options_.cores, options_.seed, values);
     row.metrics[Metric::error] = error_of(values.front(), ranks);
     const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values.front(); });
     if (same) return;

@@ -106,7 +106,8 @@ class Findings {
                     100 * c_.crowding.back().share_of_alone),
         fmt::format("use mpirun -np {} for times; more ranks are for tests", cores));
     const bool yields = is_set("OMPI_MCA_mpi_yield_when_idle", '1') || is_set("OMPI_MCA_mpi_yield_when_idle", 't');
-    if (s_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields && c_.small_all_reduce_s > 1e-3) {
+    const bool processes = s_.world().ranks_as() == runtime::RanksAs::processes;
+    if (processes && s_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields && c_.small_all_reduce_s > 1e-3) {
       add(fmt::format("a small MPI_Allreduce takes {}", core::to_text(core::Seconds{c_.small_all_reduce_s})),
           "waiting ranks keep the core from those they wait for", "export OMPI_MCA_mpi_yield_when_idle=1");
     }

@@ -15,7 +15,8 @@ class PeerFailed : public std::runtime_error {
 
 /// Runs `body` on `ranks` threads, each with the world's communicator of its rank, and returns when all have ended.
 /// Each has the floating-point mode of the calling thread; its threads (OpenMP's, progress) are named after its rank.
-/// Errors: of the first rank that threw; waits of the others throw PeerFailed then. UsageError for less than one rank.
+/// Errors: of the first rank that threw; calls of communicators that wait throw PeerFailed on the others then. Whoever
+/// polls a transport asks `throw_if_abandoned`. UsageError for less than one rank.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
 /// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, side by
