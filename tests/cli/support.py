@@ -51,6 +51,7 @@ class Test:
         self.source = pathlib.Path(sys.argv[3])
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gradmeter-test-"))
         self.checks = self.failures = 0
+        self.jobs = []  # seconds and command of each that ended
         print(description.strip(), flush=True)
 
     # --- saying what was checked
@@ -140,7 +141,9 @@ def main(description, body, threads=False):
         test.check(False, "the test itself goes through")
     finally:
         shutil.rmtree(test.folder, ignore_errors=True)
-    print(f"{test.checks} checks, {test.failures} failed", flush=True)
+    print(f"{test.checks} checks, {test.failures} failed; {len(test.jobs)} commands, the longest:")
+    for seconds, command in sorted(test.jobs, key=lambda job: -job[0])[:int(os.environ.get("GRADMETER_LONGEST", "3"))]:
+        print(f"{seconds:6.1f} s  {' '.join(map(str, command[1:]))}", flush=True)
     raise SystemExit(1 if test.failures or not test.checks else 0)
 
 
@@ -158,6 +161,7 @@ class Job(contextlib.AbstractContextManager):
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.end()
+        self.test.jobs.append((time.monotonic() - self.begin, self.command))
         for stream in self.streams:
             stream.close()
 

@@ -1,4 +1,4 @@
-"""The sweep of the first promise: `mpirun -np 4 gradmeter scale --model mlp --batch 16,64,256 --ranks 1,2,4
+"""The sweep of the first promise: `mpirun -np 4 gradmeter scale --model M --batch 16,64,256 --ranks 1,2,4
 --strategy independent,sync --algorithm mpi,ring --out r.jsonl` gives each meaningful combination as one row, with
 baseline, interval and decomposition, and bytes that equal what the algorithm must send; every line fits the schema."""
 import json
@@ -8,7 +8,7 @@ import re
 import support
 
 BATCHES, RANKS = (16, 64, 256), (1, 2, 4)
-WIDTHS = (784, 1024, 1024, 10)
+WIDTHS = (784, 256, 256, 10)
 MODEL = "mlp:" + "-".join(map(str, WIDTHS))
 TENSORS = 2 * (len(WIDTHS) - 1)
 PARAMETER_BYTES = 4 * sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
@@ -215,8 +215,8 @@ def controls(test, out, points):
 
 def body(test):
     out = test.path("r.jsonl")
-    done = test.run("scale", "--model", "mlp", "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
-                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "30s", ranks=4,
+    done = test.run("scale", "--model", MODEL, "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
+                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "12s", ranks=4,
                     timeout=150)
     if not test.check(done.code == 0 and not done.own_lines, "the sweep ends with 0", done):
         return
