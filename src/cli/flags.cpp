@@ -150,6 +150,8 @@ std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::stri
   return out;
 }
 
+std::vector<int> to_ints(const std::vector<std::uint64_t>& v) { return {v.begin(), v.end()}; }
+
 double parse_number(const std::string& flag, const std::string& text, double least, double most) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -165,77 +167,6 @@ std::size_t parse_size(const std::string& flag, const std::string& text) {
 
 core::Seconds parse_time(const std::string& flag, const std::string& text) {
   return naming_flag(flag, [&] { return core::parse_duration(text); });
-}
-
-std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text) {
-  std::vector<dataparallel::StrategyPtr> out;
-  auto add = [&](std::string_view name) {
-    auto s = naming_flag("--strategy", [&] { return dataparallel::find_strategy(name); });
-    const bool had = std::any_of(out.begin(), out.end(), [&](const auto& b) { return s->name == b->name; });
-    if (!had) out.push_back(std::move(s));
-  };
-  for (const auto& item : split_list("--strategy", text)) {
-    if (item != "all") {
-      add(item);
-      continue;
-    }
-    for (const auto& s : dataparallel::strategies()) add(s.name);
-  }
-  return out;
-}
-
-std::vector<std::uint64_t> parse_servers(const std::string& text) { return parse_counts("--servers", text, 0, 65536); }
-
-std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>& strategies,
-                                                    const std::vector<std::uint64_t>& servers) {
-  std::vector<dataparallel::StrategyPtr> out;
-  bool any = false;
-  for (const auto& s : strategies) {
-    const bool serves = s->info().communication == dataparallel::CommunicationPattern::client_server;
-    any |= serves;
-    if (!serves) out.push_back(s);
-    for (const auto n : servers) {
-      if (serves) out.push_back(s->with_servers(static_cast<int>(n)));
-    }
-  }
-  if (any) return out;
-  throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
-}
-
-void refuse_unused(std::string_view command, const Flags& f, const bench::Applies& used) {
-  struct Factor {
-    const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
-    bool bench::Applies::*applies;
-    const char* wants = "two or more ranks";
-  };
-  constexpr std::array factors{
-      Factor{"algorithm", "", &bench::Applies::algorithm}, Factor{"codec", "none", &bench::Applies::codec},
-      Factor{"transport", "auto", &bench::Applies::transport,
-             "two or more ranks, algorithms that are not the vendor's"},
-      Factor{"overlap", "none", &bench::Applies::overlap}, Factor{"bucket", "", &bench::Applies::bucket}};
-  for (const auto& [flag, means_nothing, applies, wants] : factors) {
-    if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
-    std::vector<std::string_view> users;
-    for (const auto& s : dataparallel::strategies()) {
-      if (bench::factors_of(s.communication).*applies) users.push_back(s.name);
-    }
-    throw UsageError(
-        fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "
-                    "ask for one of these",
-                    command, flag, f.text(flag), wants, fmt::join(users, ", ")));
-  }
-}
-
-std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
-  std::vector<dataparallel::MeshShape> out;
-  std::string_view rest = text;
-  for (;;) {
-    const std::size_t end = rest.find(';');
-    auto shape = naming_flag("--mesh", [&] { return dataparallel::parse_mesh(rest.substr(0, end)); });
-    if (std::find(out.begin(), out.end(), shape) == out.end()) out.push_back(shape);
-    if (end == std::string_view::npos) return out;
-    rest.remove_prefix(end + 1);
-  }
 }
 
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
@@ -287,39 +218,10 @@ std::vector<dataparallel::TransportKind> parse_transports(const std::string& tex
   return choose("--transport", "transport", text, all, [](auto t) { return std::string(runtime::name(t)); });
 }
 
-std::vector<bench::Overlap> parse_overlaps(const std::string& text) {
-  using enum bench::Overlap;
-  if (text == "all") return {none, bucketed};  // automatic is one of these
-  const std::vector all{automatic, none, bucketed};
-  return choose("--overlap", "overlap", text, all, [](auto o) { return std::string(bench::name(o)); });
-}
-
 std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
   const auto all = runtime::cadences();
   return choose("--cadence", "cadence", text, std::vector<runtime::Cadence>(all.begin(), all.end()),
                 [](auto c) { return std::string(runtime::name(c)); });
-}
-
-std::vector<std::size_t> parse_buckets(const std::string& text) {
-  std::vector<std::size_t> out;
-  for (const auto& item : split_list("--bucket", text)) {
-    const bool automatic = item == "auto";
-    const std::size_t bytes = automatic ? bench::automatic_bucket : parse_size("--bucket", item);
-    if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
-    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
-  }
-  return out;
-}
-
-std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes) {
-  std::vector<std::string> out;
-  std::vector<std::string> items = split_list("--model", text);
-  if (items == std::vector<std::string>{"all"}) {
-    items.clear();
-    for (const auto& m : model::model_table()) items.emplace_back(m.name);
-  }
-  for (const auto& item : items) out.push_back(model::make_model(item, features, classes)->name());
-  return out;
 }
 
 void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known) {

@@ -67,6 +67,7 @@ std::vector<std::string> split_list(const std::string& flag, const std::string& 
 std::uint64_t parse_count(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most);
 std::vector<std::uint64_t> parse_counts(const std::string& flag, const std::string& text, std::uint64_t least,
                                         std::uint64_t most);
+std::vector<int> to_ints(const std::vector<std::uint64_t>&);
 /// Bytes: "64K".
 std::size_t parse_size(const std::string& flag, const std::string& text);
 core::Seconds parse_time(const std::string& flag, const std::string& text);
@@ -93,30 +94,14 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
 }
 
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.
-/// `all`: every row, with its defaults.
-std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text);
 /// `all`: every row but selections, which are one of the others; `collective_kind`: of these, the ones that have it
 /// anywhere.
-/// `--servers`: those of the strategies that have servers, which some must, with each of these numbers of them.
-std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>&,
-                                                    const std::vector<std::uint64_t>& servers);
-std::vector<std::uint64_t> parse_servers(const std::string& text);
-/// `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: which of them mean
-/// something to anything that runs. Errors: UsageError for one that would change nothing.
-void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
-/// "data=2,tensor=2;data=4": meshes have commas in them, so a list is parted by semicolons.
-std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text);
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 /// `all`: every row and none. A null stands for none.
 std::vector<compression::CodecChoicePtr> parse_codecs(const std::string& text);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
-std::vector<bench::Overlap> parse_overlaps(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);
-/// Bytes; "auto" is bench::automatic_bucket.
-std::vector<std::size_t> parse_buckets(const std::string& text);
-/// Canonical names of models that fit the built-in digits' shape, or the given data's.
-std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes);
 /// For factors that have one value so far: refuses every other by name.
 void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
 

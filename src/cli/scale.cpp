@@ -13,6 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/rank_table.hpp"
 #include "cli/terminal.hpp"
+#include "cli/training_flags.hpp"
 #include "compression/warm_up.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
@@ -30,31 +31,14 @@ using core::UsageError;
 options::options_description describe() {
   options::options_description d("Flags (a comma list makes a factor; all gives every value there is)");
   d.add_options()("help,h", "this text");
-  add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
-  add_text(d, "batch", "64", "mini-batch per rank (weak scaling) or of all ranks (strong)");
+  add_training_flags(d, Values::list);
   add_text(d, "ranks", "", "rank counts; default 1,2,4 … up to the world");
   add_text(d, "placement", "packed",
            "which of the ranks: packed (fill a node before the next), spread (one of each in turn)");
-  add_text(d, "strategy", "independent,sync", "training strategies; see list strategies");
-  add_text(d, "servers", "",
-           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd: 0,1,2; default 0: all ranks serve as well");
-  add_text(d, "algorithm", "mpi,auto", "all-reduce algorithms; auto: the fastest of ours, by size");
-  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)");
-  add_text(d, "overlap", "auto",
-           "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
-  add_text(d, "bucket", "25M", "gradient bucket size; the first is 1M at most; 0: one for all; auto: by timing");
   add_text(d, "scaling", "weak", "weak, strong");
-  add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node, constant along a curve");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");
-  add_text(d, "precision", "fp32", "fp32");
-  add_text(d, "codec", "none", "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs");
-  add_text(d, "device", "cpu", "cpu");
-  add_text(d, "mesh", "data", "how ranks are arranged: data=2,tensor=2,pipeline=2; several are parted by ';'");
-  add_text(d, "accumulate", "1", "micro-batches a step");
   add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");
   add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
-  add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
-  add_text(d, "seed", "1", "of data and weights");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m, 2h; default 5 s a point");
   add_text(d, "min-samples", "10", "iterations a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
@@ -87,8 +71,6 @@ std::vector<bench::Scaling> parse_scalings(const std::string& text) {
   return out;
 }
 
-std::vector<int> to_ints(const std::vector<std::uint64_t>& v) { return {v.begin(), v.end()}; }
-
 std::vector<int> parse_ranks(const Flags& f, int world) {
   if (!f.has("ranks")) return default_ranks(world);
   auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
@@ -100,16 +82,12 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
   return ranks;
 }
 
-std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
-
 /// Everything that the flags alone decide; the same on every rank.
 bench::ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data,
                                  const bench::NodeMap& map, int cores_per_node) {
-  check_only("--precision", f.text("precision"), {"fp32"});
-  check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleOptions o;
-  o.factors.models = parse_models(f.text("model"), data.features, data.classes);
-  for (auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) o.factors.batches.push_back(b);
+  o.factors = read_training_flags(f, data, default_threads);
+  o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
   o.factors.ranks = parse_ranks(f, world);
   const auto placements = bench::placements();
   o.factors.placements = choose("--placement", "placement", f.text("placement"),
@@ -117,27 +95,12 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
                                 [](auto p) { return std::string(bench::name(p)); });
   o.factors.map = map;
   o.factors.cores_per_node = cores_per_node;
-  o.factors.strategies = parse_strategies(f.text("strategy"));
-  if (f.has("servers")) {
-    o.factors.strategies = with_servers(o.factors.strategies, parse_servers(f.text("servers")));
-  }
-  o.factors.meshes = parse_meshes(f.text("mesh"));
-  o.factors.accumulates.clear();
-  for (auto n : parse_counts("--accumulate", f.text("accumulate"), 1, 1u << 20)) o.factors.accumulates.push_back(n);
-  o.factors.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
-  o.factors.codecs = compression::as_timed(parse_codecs(f.text("codec")));
-  o.factors.transports = parse_transports(f.text("transport"));
-  o.factors.overlaps = parse_overlaps(f.text("overlap"));
-  o.factors.buckets = parse_buckets(f.text("bucket"));
   o.factors.scalings = parse_scalings(f.text("scaling"));
   o.factors.cadences = parse_cadences(f.text("cadence"));
-  o.factors.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
-                                       : std::vector<int>{default_threads};
   if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
   dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
-  o.optimizer = f.text("optimizer");
-  o.injection = read_injection(f, world);
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  o.factors.common.optimizer = f.text("optimizer");
+  o.factors.common.injection = read_injection(f, world);
   o.data_directory = data_directory(f);
   if (f.has("learn")) o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
@@ -147,7 +110,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
     // A row that says why it cannot be measured is a valid result too.
-    used |= p.impossible.empty() ? bench::factors_of(p) : bench::factors_of(p.strategy->info().communication);
+    used |= p.impossible.empty() ? p.applies : bench::factors_of(p.strategy->info().communication);
   }
   refuse_unused("scale", f, used);
   return o;
@@ -217,7 +180,7 @@ void print_overlap(const bench::ScaleFactors& f) {
   if (!asked(automatic) || asked(none)) return;
   std::set<int> off;
   for (const auto& p : bench::plan_scale(f)) {
-    if (p.overlap == none) off.insert(p.ranks);
+    if (p.applies.overlap && p.overlap == none) off.insert(p.ranks);
   }
   if (off.empty()) return;
   fmt::print("no spare core with {} ranks: overlap off (--overlap bucketed turns it on)\n\n", fmt::join(off, ", "));
@@ -262,9 +225,9 @@ int run(const Flags& f, const Invocation& invocation) {
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
-  if (root) print_head(session, options.injection);
+  if (root) print_head(session, options.factors.common.injection);
   if (root) print_overlap(options.factors);
-  start_drift(options.injection, world);
+  start_drift(options.factors.common.injection, world);
 
   Collected got;
   const std::size_t width = table_width(f);

@@ -10,6 +10,7 @@
 #include "cli/data.hpp"
 #include "cli/flags.hpp"
 #include "cli/output.hpp"
+#include "cli/training_flags.hpp"
 #include "compression/gradient_file.hpp"
 #include "compression/momentum_correction.hpp"
 #include "compression/warm_up.hpp"
@@ -25,23 +26,8 @@ namespace {
 options::options_description describe() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
-  add_text(d, "model", "mlp", "mlp, or its widths: mlp:784-1024-1024-10");
-  add_text(d, "batch", "64", "mini-batch per worker; the global batch is this times the workers");
-  add_text(d, "strategy", "sync", "sync, ps-async, model-averaging:every=16 …; see list strategies");
-  add_text(d, "servers", "",
-           "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default: all ranks serve as well");
-  add_text(d, "mesh", "data", "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b");
-  add_text(d, "accumulate", "1", "micro-batches of a step");
-  add_text(d, "algorithm", "ring", "all-reduce algorithm");
-  add_text(d, "transport", "auto", "auto, mpi, shm");
-  add_text(d, "overlap", "auto",
-           "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself");
-  add_text(d, "bucket", "25M", "gradient bucket size; 0: one for all; auto: the fastest here, found by timing");
-  add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
-  add_text(d, "precision", "fp32", "fp32");
+  add_training_flags(d, Values::one);
   add_text(d, "update", "fp32", "fp32");
-  add_text(d, "codec", "none", "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs");
-  add_text(d, "device", "cpu", "cpu");
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
@@ -49,10 +35,8 @@ options::options_description describe() {
   add_text(d, "lr-rule", "constant", "constant, cosine, and with '+' linear:batch=64, sqrt:batch=64: linear+cosine");
   add_text(d, "warmup", "1", "epochs over which the step size grows linearly from 0, or from --lr if scaled; 0: none");
   add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one, sgd with dgc");
-  add_text(d, "data", "", "directory of MNIST's IDX files; default the built-in digits");
   add_text(d, "train-samples", "60000", "of the built-in digits, or the first of the files");
   add_text(d, "validation-samples", "10000", "likewise");
-  add_text(d, "seed", "1", "of data, order and weights");
   add_text(d, "log-every", "", "a loss row every so many steps, besides one an epoch");
   add_text(d, "trace", "", "write what every rank did to this file, for Perfetto (ui.perfetto.dev)");
   add_text(d, "trace-steps", "", "which steps, FIRST:COUNT; default 5:20, from 0 in a shorter run");
@@ -71,8 +55,6 @@ T only_one(const std::string& flag, const std::vector<T>& values) {
   return values.front();
 }
 
-std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
-
 bench::TraceRequest read_trace(const Flags& f) {
   if (!f.has("trace")) throw core::UsageError("--trace-steps needs --trace FILE");
   bench::TraceRequest t{.path = f.text("trace"), .first = {}, .replace = f.on("force")};
@@ -87,34 +69,27 @@ bench::TraceRequest read_trace(const Flags& f) {
 
 /// `at`: with the threads that a rank has unless the flags say.
 bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at, const DataShape& data) {
-  check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--update", f.text("update"), {"fp32"});
-  check_only("--device", f.text("device"), {"cpu"});
   bench::TrainOptions o;
   auto& c = o.config;
-  if (f.has("threads")) at.threads = static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024));
-  c.threads = at.threads;
-  c.model = only_one("--model", parse_models(f.text("model"), data.features, data.classes));
-  c.batch_per_rank = parse_count("--batch", f.text("batch"), 1, 1u << 20);
-  auto strategies = parse_strategies(f.text("strategy"));
-  if (f.has("servers")) {
-    strategies = with_servers(strategies, {only_one("--servers", parse_servers(f.text("servers")))});
-  }
-  c.strategy = only_one("--strategy", strategies);
-  c.mesh = only_one("--mesh", parse_meshes(f.text("mesh")));
-  c.accumulate = parse_count("--accumulate", f.text("accumulate"), 1, 1u << 20);
-  c.algorithm = only_one("--algorithm", parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce));
-  c.codec = only_one("--codec", parse_codecs(f.text("codec")));
-  c.transport = only_one("--transport", parse_transports(f.text("transport")));
-  c.overlap =
-      bench::resolve(only_one("--overlap", parse_overlaps(f.text("overlap"))), c.strategy->info().communication, at);
-  c.bucket_bytes = only_one("--bucket", parse_buckets(f.text("bucket")));
+  const bench::ScaleFactors lists = read_training_flags(f, data, at.threads);
+  c = lists.common;
+  c.threads = at.threads = only_one("--threads", lists.threads);
+  c.model = only_one("--model", lists.models);
+  c.batch_per_rank = only_one("--batch", lists.batches);
+  c.strategy = only_one("--strategy", lists.strategies);
+  c.mesh = only_one("--mesh", lists.meshes);
+  for (const auto& factor : lists.settings) only_one(factor.flag, factor.values)(c);
+  c.algorithm = only_one("--algorithm", lists.algorithms);
+  c.codec = only_one("--codec", lists.codecs);
+  c.transport = only_one("--transport", lists.transports);
+  c.overlap = bench::resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, at);
+  c.bucket_bytes = only_one("--bucket", lists.buckets);
   const auto& usual = c.strategy->info();
   const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
   c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);
   dataparallel::make_optimizer(c.optimizer, {.elements = 1});
   c.injection = read_injection(f, ranks);
-  c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
   o.step_rule = bench::StepSizeRule(f.text("lr-rule"));

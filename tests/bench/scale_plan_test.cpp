@@ -75,6 +75,40 @@ TEST(ScalePlan, WeakKeepsTheBatchOfARankAndStrongThatOfAll) {
   }
 }
 
+TEST(ScalePlan, AFurtherFactorIsCrossedWithAllOthersAndStandsInItsRow) {
+  auto f = factors();
+  const std::size_t before = plan_scale(f).size();
+  const auto micro_batches = [](std::size_t n) { return [n](TrainingConfig& c) { c.accumulate = n; }; };
+  f.settings = {{"--accumulate", {micro_batches(1), micro_batches(4)}}};
+  const auto points = plan_scale(f);
+  EXPECT_EQ(points.size(), 2 * before);
+  EXPECT_EQ(count_if(points, [](const auto& p) { return p.accumulate == 4; }), static_cast<std::ptrdiff_t>(before));
+  for (const auto& p : points) {
+    EXPECT_EQ(control_of(p).accumulate, p.accumulate);
+    core::Factors row;
+    fill_training(p, p.applies, row);
+    EXPECT_EQ(core::is_null(row[core::Factor::accumulate]), p.accumulate == 1);
+    EXPECT_EQ(core::is_null(row[core::Factor::bucket_bytes]), !p.applies.bucket);
+  }
+}
+
+TEST(ScalePlan, APointWithoutAnExchangeHasNothingOfOne) {
+  auto f = factors();
+  f.codecs = {compression::find_codec("qsgd4")};
+  f.buckets = {4096};
+  f.common.overlap = Overlap::bucketed;
+  for (const auto& p : plan_scale(f)) {
+    for (const auto& q : {p.strategy->communicates() && p.ranks > 1 ? control_of(p) : p, alone_of(p)}) {
+      EXPECT_EQ(q.overlap, Overlap::none);
+      EXPECT_EQ(q.algorithm, nullptr);
+      EXPECT_EQ(q.codec, nullptr);
+      EXPECT_EQ(q.bucket_bytes, TrainingConfig().bucket_bytes);
+      EXPECT_FALSE(q.applies.overlap || q.applies.codec || q.applies.algorithm || q.applies.transport);
+      EXPECT_EQ(q.step_size, q.strategy->info().step_size);
+    }
+  }
+}
+
 TEST(ScalePlan, ABatchThatDoesNotDivideIsARowWithItsReason) {
   auto f = factors();
   f.ranks = {3};
@@ -113,13 +147,13 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
     const auto base = std::string(p.strategy->info().name);
     ++rows[base];
     EXPECT_EQ(p.algorithm != nullptr, base == "sync" || base == "model-averaging") << base;
-    EXPECT_EQ(p.overlap.has_value(), base == "sync" || base == "ps-async") << base;
-    EXPECT_EQ(factors_of(p).codec, base == "sync" || base == "ps-async") << base;
-    EXPECT_EQ(p.codec != nullptr, factors_of(p).codec) << base;
-    EXPECT_EQ(factors_of(p).algorithm, p.algorithm != nullptr) << base;
-    EXPECT_EQ(factors_of(p).bucket, base == "sync") << base;
+    EXPECT_EQ(p.applies.overlap, base == "sync" || base == "ps-async") << base;
+    EXPECT_EQ(p.applies.codec, base == "sync" || base == "ps-async") << base;
+    EXPECT_EQ(p.codec != nullptr, p.applies.codec) << base;
+    EXPECT_EQ(p.applies.algorithm, p.algorithm != nullptr) << base;
+    EXPECT_EQ(p.applies.bucket, base == "sync") << base;
     const bool vendor = p.algorithm && p.algorithm->is_vendor();
-    EXPECT_EQ(factors_of(p).transport, base != "independent" && !vendor) << base;
+    EXPECT_EQ(p.applies.transport, base != "independent" && !vendor) << base;
     EXPECT_EQ(p.cadence == runtime::Cadence::none, base == "ps-async") << "a barrier would make workers keep step";
   }
   EXPECT_EQ(rows, (std::map<std::string, int>{
@@ -207,7 +241,7 @@ TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
   f.cores_per_node = 4;
   std::set<std::string> planned;
   for (const auto& p : plan_scale(f)) {
-    if (p.overlap) planned.insert(fmt::format("{} {} {}", p.ranks, p.strategy->info().name, name(*p.overlap)));
+    if (p.applies.overlap) planned.insert(fmt::format("{} {} {}", p.ranks, p.strategy->info().name, name(p.overlap)));
   }
   EXPECT_EQ(planned, (std::set<std::string>{"2 sync bucketed", "2 sync none", "3 sync none", "2 ps-async bucketed",
                                             "2 ps-async none", "3 ps-async bucketed", "3 ps-async none"}))

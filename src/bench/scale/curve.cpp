@@ -40,7 +40,7 @@ class StepBenchmark {
                 const MeasureOptions& o)
       : session_(s), rank_group_(rank_groups.of(p.point)), point_(p) {
     take_turn([&] {
-      training_.emplace(s, rank_group_.active, data, p.config);
+      training_.emplace(s, rank_group_.active, data, p.point);
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
       progress_pause_ = training_->pause_progress();

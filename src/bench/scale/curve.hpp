@@ -34,7 +34,6 @@ class RankGroups {
 
 struct CurvePoint {
   ScalePoint point;
-  TrainingConfig config;
   core::Point row;         ///< experiment and factors are set; the rest is filled by measuring
   bool reference = false;  ///< only measured for comparison: an earlier run has its row
   Measurement measured;

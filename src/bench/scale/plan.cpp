@@ -42,14 +42,27 @@ bool matters(const NodeMap& map, int ranks) {
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
 }
 
-TrainingConfig config_of(const ScalePoint& p) {
-  return {.model = p.model, .accumulate = p.accumulate, .mesh = p.mesh, .strategy = p.strategy};
+/// With its step size, so that weights stay finite, as checks need them.
+void set_strategy(ScalePoint& p, StrategyPtr s) {
+  p.step_size = s->info().step_size;
+  p.strategy = std::move(s);
+}
+
+ScalePoint without_exchange(ScalePoint p) {
+  const TrainingConfig usual;
+  p.algorithm = nullptr;
+  p.codec = nullptr;
+  p.overlap = Overlap::none;
+  p.bucket_bytes = usual.bucket_bytes;
+  p.transport = usual.transport;
+  p.applies = {};
+  return p;
 }
 
 /// Weak scaling: the batch of a worker stays; strong: that of all workers together.
 ScalePoint with_batches(ScalePoint p) {
   try {
-    const auto workers = static_cast<std::size_t>(layout_of(config_of(p), p.ranks, 0).workers);
+    const auto workers = static_cast<std::size_t>(layout_of(p, p.ranks, 0).workers);
     if (p.scaling == Scaling::strong) {
       if (p.batch_global % workers != 0) {
         p.impossible = fmt::format("batch {} does not divide by {} {}", p.batch_global, workers,
@@ -71,10 +84,11 @@ class Planner {
       : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
 
   std::vector<ScalePoint> plan() {
-    std::vector<ScalePoint> curves{{}};
+    std::vector<ScalePoint> curves{without_exchange({f_.common})};
     curves = cross(curves, f_.models, [](auto& p, const auto& v) { p.model = v; });
     curves = cross(curves, f_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
-    curves = cross(curves, f_.accumulates, [](auto& p, auto v) { p.accumulate = v; });
+    for (const auto& factor : f_.settings)
+      curves = cross(curves, factor.values, [](auto& p, const auto& set) { set(p); });
     curves = cross(curves, f_.threads, [](auto& p, auto v) { p.threads = v; });
     curves = cross(curves, f_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
     for (auto& base : curves) {
@@ -101,7 +115,7 @@ class Planner {
   void each_strategy(ScalePoint p) {
     std::set<std::string> had;  // without servers two may be the same
     for (const auto& s : strategies_) {
-      p.strategy = p.ranks == 1 ? s->alone() : s;
+      set_strategy(p, p.ranks == 1 ? s->alone() : s);
       if (!had.insert(p.strategy->name).second) continue;
       const ScalePoint settled = with_batches(p);
       const auto all = each_exchange(settled);
@@ -114,8 +128,8 @@ class Planner {
     const auto communication = p.strategy->info().communication;
     if (communication == dataparallel::CommunicationPattern::client_server)
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise their steps
-    if (!exchanges(config_of(p), layout_of(config_of(p), p.ranks, 0))) return {p};
-    const Applies applies = factors_of(communication);
+    if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
+    const Applies applies = p.applies = factors_of(communication);
     std::vector<ScalePoint> all{p};
     if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
     if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = v; });
@@ -141,9 +155,13 @@ class Planner {
     std::vector<ScalePoint> out;
     for (const auto& p : points) {
       // A vendor's library chooses its own transport.
-      const bool free = !p.algorithm || !p.algorithm->is_vendor();
-      const auto more =
-          free ? cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; }) : std::vector<ScalePoint>{p};
+      if (p.algorithm && p.algorithm->is_vendor()) {
+        auto& q = out.emplace_back(p);
+        q.transport = dataparallel::TransportKind::mpi;
+        q.applies.transport = false;
+        continue;
+      }
+      const auto more = cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; });
       out.insert(out.end(), more.begin(), more.end());
     }
     return out;
@@ -151,7 +169,7 @@ class Planner {
 
   static bool fits(const ScalePoint& p) {
     try {
-      (void)layout_of(config_of(p), p.ranks, 0);
+      (void)layout_of(p, p.ranks, 0);
       return true;
     } catch (const core::UsageError&) {
       return false;
@@ -164,15 +182,6 @@ class Planner {
   std::vector<ScalePoint> points_;
   std::size_t curves_ = 0;
 };
-
-ScalePoint without_exchange(ScalePoint p) {
-  p.algorithm = nullptr;
-  p.codec = nullptr;
-  p.overlap.reset();
-  p.bucket_bytes.reset();
-  p.transport.reset();
-  return p;
-}
 
 std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
   using enum dataparallel::TransportKind;
@@ -190,7 +199,7 @@ ScalePoint alone_of(ScalePoint p) {
   p.placement.reset();
   p.scaling.reset();
   p.mesh = {};
-  p.strategy = p.strategy->alone();
+  set_strategy(p, p.strategy->alone());
   return without_exchange(p);
 }
 
@@ -206,52 +215,28 @@ ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
 
 ScalePoint control_of(ScalePoint p) {
   p.cadence = p.control_cadence;
-  p.strategy = dataparallel::find_strategy("independent");
+  set_strategy(p, dataparallel::find_strategy("independent"));
   return with_batches(without_exchange(p));  // ranks that serve train under the control
-}
-
-Applies factors_of(const ScalePoint& p) {
-  const bool codec = p.overlap && factors_of(p.strategy->info().communication).codec;  // a codec implies overlap
-  return {.algorithm = p.algorithm != nullptr,
-          .codec = codec,
-          .transport = p.transport.has_value(),
-          .overlap = p.overlap.has_value(),
-          .bucket = p.bucket_bytes.has_value()};
 }
 
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }
 
 core::Factors to_factors(const ScalePoint& p, const Session& session, const std::string& interconnect) {
   using core::Factor;
-  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   core::Factors f;
   const NodeMap map = session.map_for(p.ranks, p.placement.value_or(Placement::packed));
   fill_ranks(map, f);
+  fill_training(p, p.applies, f);
+  if (p.mesh.replica_ranks() > 1) f[Factor::mesh] = (p.impossible.empty() ? p.mesh.complete(p.ranks) : p.mesh).text();
+  f[Factor::batch_global] = static_cast<std::int64_t>(p.batch_global);
+  if (p.applies.transport) f[Factor::transport] = std::string(transport_name(p.transport, map.nodes() == 1));
   if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
-  f[Factor::model] = p.model;
-  f[Factor::batch_per_rank] = integer(p.batch_per_rank);
-  f[Factor::batch_global] = integer(p.batch_global);
-  if (p.accumulate > 1) f[Factor::accumulate] = integer(p.accumulate);
-  if (p.mesh.replica_ranks() > 1) f[Factor::mesh] = (p.impossible.empty() ? p.mesh.complete(p.ranks) : p.mesh).text();
-  f[Factor::threads] = integer(p.threads);
-  f[Factor::precision] = std::string("fp32");
-  f[Factor::strategy] = p.strategy->name;
-  f[Factor::device] = std::string("cpu");
-  // A barrier before each step would synchronise their steps.
-  if (p.strategy->info().communication != dataparallel::CommunicationPattern::client_server)
-    f[Factor::cadence] = std::string(name(p.cadence));
-  f[Factor::reduction] = std::string(
-      p.strategy->info().communication == dataparallel::CommunicationPattern::client_server ? "harmonic" : "max");
+  // A barrier before each step would synchronise the steps of workers that servers let run ahead.
+  const bool keeps_step = p.strategy->info().communication != dataparallel::CommunicationPattern::client_server;
+  if (keeps_step) f[Factor::cadence] = std::string(name(p.cadence));
+  f[Factor::reduction] = std::string(keeps_step ? "max" : "harmonic");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
-  if (p.algorithm) {
-    f[Factor::algorithm] = p.algorithm->name;
-    f[Factor::op] = std::string("avg");
-  }
-  if (factors_of(p).codec) f[Factor::codec] = p.codec ? p.codec->name : "none";
-  if (p.overlap) f[Factor::overlap] = std::string(name(*p.overlap));
-  if (p.bucket_bytes) f[Factor::bucket_bytes] = bucket_factor(*p.bucket_bytes);
-  if (p.transport) f[Factor::transport] = std::string(transport_name(*p.transport, map.nodes() == 1));
   return f;
 }
 

@@ -21,7 +21,7 @@ struct ScaleFactors {
   std::vector<std::size_t> batches;
   std::vector<int> ranks;
   std::vector<Placement> placements{Placement::packed};
-  std::vector<std::size_t> accumulates{1};
+  std::vector<TrainingFactor> settings = {};  ///< further factors of a training
   std::vector<dataparallel::MeshShape> meshes{{}};
   std::vector<dataparallel::StrategyPtr> strategies;
   std::vector<allreduce::AlgorithmPtr> algorithms;
@@ -32,36 +32,25 @@ struct ScaleFactors {
   std::vector<Scaling> scalings;
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
-  std::string interconnect;  ///< a label of the network between ranks; may be empty
-  NodeMap map = {};          ///< of the world: where placements differ; empty: all ranks are on one node
-  int cores_per_node = 1;    ///< for automatic overlap
+  std::string interconnect;    ///< a label of the network between ranks; may be empty
+  NodeMap map = {};            ///< of the world: where placements differ; empty: all ranks are on one node
+  int cores_per_node = 1;      ///< for automatic overlap
+  TrainingConfig common = {};  ///< what is no factor: optimizer, seed, injected faults
 };
 
-/// One point. A factor that does not apply is empty.
-struct ScalePoint {
-  std::string model = {};
+/// One point: a training on so many ranks, with the step size of its strategy. A mesh is as asked for; at one rank:
+/// data.
+struct ScalePoint : TrainingConfig {
   int ranks = 1;
   std::optional<Placement> placement = {};  ///< empty where every placement takes the same ranks
-  std::size_t batch_per_rank = 1;           ///< of a worker
   std::size_t batch_global = 1;
-  std::size_t accumulate = 1;
-  dataparallel::MeshShape mesh = {};  ///< as asked for; at one rank: data
-  int threads = 1;
+  Applies applies = {};  ///< factors of the exchange that it has; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
   runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for; a strategy may run without it
-  dataparallel::StrategyPtr strategy = {};
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
-  allreduce::AlgorithmPtr algorithm = {};
-  compression::CodecChoicePtr codec = {};  ///< null: none
-  std::optional<Overlap> overlap = {};
-  std::optional<std::size_t> bucket_bytes = {};
-  std::optional<dataparallel::TransportKind> transport = {};
-  std::size_t curve = 0;        ///< points of one curve are measured in turn
-  std::string impossible = {};  ///< why it cannot be measured: a row `skipped`
+  std::size_t curve = 0;                ///< points of one curve are measured in turn
+  std::string impossible = {};          ///< why it cannot be measured: a row `skipped`
 };
-
-/// Which factors apply to this point; the others are null in its row.
-Applies factors_of(const ScalePoint&);
 
 /// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
 ScalePoint baseline_of(ScalePoint);

@@ -27,26 +27,6 @@ std::size_t samples_needed(const std::vector<ScalePoint>& points) {
   return n;
 }
 
-TrainingConfig config_of(const ScalePoint& p, const ScaleOptions& o) {
-  TrainingConfig c{.model = p.model,
-                   .batch_per_rank = p.batch_per_rank,
-                   .accumulate = p.accumulate,
-                   .threads = p.threads,
-                   .mesh = p.mesh,
-                   .strategy = p.strategy,
-                   .algorithm = p.algorithm,
-                   .codec = p.codec,
-                   .transport = p.transport.value_or(dataparallel::TransportKind::automatic),
-                   .overlap = p.overlap.value_or(Overlap::none),
-                   .optimizer = o.optimizer,
-                   .seed = o.seed,
-                   .step_size = p.strategy->info().step_size};  // so that weights stay finite, as checks need them
-  if (p.algorithm && p.algorithm->is_vendor()) c.transport = dataparallel::TransportKind::mpi;
-  if (p.bucket_bytes) c.bucket_bytes = *p.bucket_bytes;
-  c.injection = o.injection;
-  return c;
-}
-
 double seconds_per_point(const ScaleOptions& o, std::size_t points) {
   if (!o.time_budget) return usual_point_budget;
   return o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points));
@@ -74,11 +54,7 @@ class Sweep {
   }
 
  private:
-  core::Factors factors(const ScalePoint& p) const {
-    auto f = to_factors(p, session_, options_.factors.interconnect);
-    if (options_.injection.any()) f[core::Factor::inject] = options_.injection.text();
-    return f;
-  }
+  core::Factors factors(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect); }
   std::string key(const ScalePoint& p) const { return factors(p).key(); }
 
   void run_curve(std::span<const ScalePoint> points) {
@@ -122,7 +98,7 @@ class Sweep {
   }
 
   CurvePoint made(const ScalePoint& p) const {
-    CurvePoint c{.point = p, .config = config_of(p, options_), .row = {}, .measured = {}};
+    CurvePoint c{.point = p, .row = {}, .measured = {}};
     c.row.experiment = "scale";
     c.row.factors = factors(p);
     return c;
@@ -178,7 +154,7 @@ class Sweep {
         p.transport == dataparallel::TransportKind::mpi) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
-    return refusal(config_of(p, options_), facts(), map_of(p));
+    return refusal(p, facts(), map_of(p));
   }
 
   NodeMap map_of(const ScalePoint& p) const {
@@ -187,8 +163,7 @@ class Sweep {
 
   std::size_t node_bytes(const ScalePoint& p) {
     if (!p.impossible.empty() || !unsupported(p).empty()) return 0;
-    return resident_bytes(config_of(p, options_), facts(), p.ranks) *
-           static_cast<std::size_t>(map_of(p).ranks_per_node());
+    return resident_bytes(p, facts(), p.ranks) * static_cast<std::size_t>(map_of(p).ranks_per_node());
   }
 
   void measure(std::deque<CurvePoint>& group) {
@@ -281,7 +256,7 @@ class Sweep {
     if (rank_group.active.is_null()) {
       sitting_out.emplace(session_.activity());
     } else {
-      const Learned learned = learn(session_, rank_group.active, data(), config_of(p, options_), plan);
+      const Learned learned = learn(session_, rank_group.active, data(), p, plan);
       auto& m = row.metrics;
       m[core::Metric::accuracy_at_samples] = learned.at_samples;
       m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
@@ -323,7 +298,7 @@ class Sweep {
       data_ = load_data(session_.world(), {.directory = options_.data_directory,
                                            .train_samples = std::max(samples_needed(points_), learning_set()),
                                            .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
-                                           .seed = options_.seed});
+                                           .seed = options_.factors.common.seed});
     }
     return data_;
   }
@@ -353,8 +328,8 @@ std::vector<PointEstimate> estimate_scale(const ScaleOptions& o) {
   for (const auto& p : points) {
     // The built-in digits' shape; a data directory must hold images of the same.
     const DataFacts digits{.features = std::size_t{28} * 28, .classes = 10};
-    out.push_back({p, p.impossible.empty() ? resident_bytes(config_of(p, o), digits, p.ranks) : 0,
-                   p.impossible.empty() ? budget : 0});
+    out.push_back(
+        {p, p.impossible.empty() ? resident_bytes(p, digits, p.ranks) : 0, p.impossible.empty() ? budget : 0});
   }
   return out;
 }

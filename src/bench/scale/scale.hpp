@@ -16,11 +16,8 @@ struct ScaleOptions {
   ScaleFactors factors;
   core::StoppingRule rule;
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
-  std::string optimizer = "sgd";
-  std::uint64_t seed = 1;
-  core::Injection injection = {};  ///< in every point, and in its factors
-  std::string data_directory;      ///< empty: the built-in digits
-  std::size_t learn_samples = 0;   ///< accuracy is taken after so many, and after the control's time for them
+  std::string data_directory;                ///< empty: the built-in digits
+  std::size_t learn_samples = 0;             ///< accuracy is taken after so many, and after the control's time for them
 };
 
 /// One rank of a point: medians over the blocks [s].

@@ -115,9 +115,27 @@ Applies& Applies::operator|=(const Applies& o) {
   return *this;
 }
 
-core::Value bucket_factor(std::size_t bytes) {
-  if (bytes == automatic_bucket) return std::string("auto");
-  return static_cast<std::int64_t>(bytes);
+void fill_training(const TrainingConfig& c, const Applies& applies, core::Factors& f) {
+  using core::Factor;
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  f[Factor::model] = c.model;
+  f[Factor::batch_per_rank] = integer(c.batch_per_rank);
+  if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+  f[Factor::threads] = integer(c.threads);
+  f[Factor::precision] = std::string("fp32");
+  f[Factor::strategy] = c.strategy->name;
+  f[Factor::device] = std::string("cpu");
+  if (c.injection.any()) f[Factor::inject] = c.injection.text();
+  if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+  if (applies.algorithm) f[Factor::op] = std::string("avg");
+  if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
+  if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+  if (!applies.bucket) return;
+  if (c.bucket_bytes == automatic_bucket) {
+    f[Factor::bucket_bytes] = std::string("auto");
+  } else {
+    f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+  }
 }
 
 bool shares_norms(const TrainingConfig& c, const Layout& l) {

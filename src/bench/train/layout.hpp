@@ -1,6 +1,7 @@
 // The role of each rank in one training configuration: which part of the model, which worker, or a server.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/injection.hpp"
@@ -48,6 +49,13 @@ struct TrainingConfig {
   dataparallel::StrategyOptions strategy_options() const;
 };
 
+/// One value of a factor: what it sets.
+using Setting = std::function<void(TrainingConfig&)>;
+struct TrainingFactor {
+  std::string flag;  ///< "--accumulate"
+  std::vector<Setting> values;
+};
+
 /// Samples of an evaluation at once, unless a batch is longer: a split model allocates its memory once.
 inline constexpr std::size_t validation_piece = 250;
 
@@ -88,8 +96,8 @@ struct Applies {
 Applies factors_of(dataparallel::CommunicationPattern);
 /// None where nothing is exchanged; no transport for a vendor's algorithm, unless a split model sends by it.
 Applies factors_of(const TrainingConfig&, const Layout&);
-/// As a factor: the bytes, or "auto".
-core::Value bucket_factor(std::size_t bucket_bytes);
+/// What a row says of a training by itself; ranks, their batch, mesh and transport are the caller's.
+void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 /// Does the optimizer take norms of tensors that tensor ranks hold parts of?
 bool shares_norms(const TrainingConfig&, const Layout&);
 /// Does the strategy exchange anything among so many workers?

@@ -208,25 +208,12 @@ class Run {
 
   core::Factors factors() const {
     const auto& c = options_.config;
-    const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+    const auto applies = factors_of(c, training_.layout());
     core::Factors f;
     fill_ranks(session_.map(), f);
-    f[Factor::model] = training_.model().name();
-    f[Factor::batch_per_rank] = integer(c.batch_per_rank);
-    f[Factor::batch_global] = integer(batch_global_);
-    f[Factor::threads] = integer(c.threads);
-    f[Factor::precision] = std::string("fp32");
-    f[Factor::strategy] = c.strategy->name;
-    f[Factor::device] = std::string("cpu");
-    if (c.injection.any()) f[Factor::inject] = c.injection.text();
-    if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+    fill_training(c, applies, f);
     if (c.mesh.replica_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
-    const auto applies = factors_of(c, training_.layout());
-    if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
-    if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
-    if (applies.algorithm) f[Factor::op] = std::string("avg");
-    if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
-    if (applies.bucket) f[Factor::bucket_bytes] = bucket_factor(c.bucket_bytes);
+    f[Factor::batch_global] = static_cast<std::int64_t>(batch_global_);
     if (applies.transport) f[Factor::transport] = std::string(training_.transport_name());
     return f;
   }

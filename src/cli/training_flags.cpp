@@ -1,0 +1,192 @@
+#include "cli/training_flags.hpp"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "cli/flags.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text) {
+  std::vector<dataparallel::StrategyPtr> out;
+  auto add = [&](std::string_view name) {
+    auto s = naming_flag("--strategy", [&] { return dataparallel::find_strategy(name); });
+    const bool had = std::any_of(out.begin(), out.end(), [&](const auto& b) { return s->name == b->name; });
+    if (!had) out.push_back(std::move(s));
+  };
+  for (const auto& item : split_list("--strategy", text)) {
+    if (item != "all") {
+      add(item);
+      continue;
+    }
+    for (const auto& s : dataparallel::strategies()) add(s.name);
+  }
+  return out;
+}
+
+/// Those that have servers, which some must, with each of these numbers of them.
+std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>& strategies,
+                                                    const std::vector<std::uint64_t>& servers) {
+  std::vector<dataparallel::StrategyPtr> out;
+  bool any = false;
+  for (const auto& s : strategies) {
+    const bool serves = s->info().communication == dataparallel::CommunicationPattern::client_server;
+    any |= serves;
+    if (!serves) out.push_back(s);
+    for (const auto n : servers) {
+      if (serves) out.push_back(s->with_servers(static_cast<int>(n)));
+    }
+  }
+  if (any) return out;
+  throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
+}
+
+/// "data=2,tensor=2;data=4": meshes have commas in them.
+std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
+  std::vector<dataparallel::MeshShape> out;
+  std::string_view rest = text;
+  for (;;) {
+    const std::size_t end = rest.find(';');
+    auto shape = naming_flag("--mesh", [&] { return dataparallel::parse_mesh(rest.substr(0, end)); });
+    if (std::find(out.begin(), out.end(), shape) == out.end()) out.push_back(shape);
+    if (end == std::string_view::npos) return out;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+std::vector<bench::Overlap> parse_overlaps(const std::string& text) {
+  using enum bench::Overlap;
+  if (text == "all") return {none, bucketed};  // automatic is one of these
+  const std::vector all{automatic, none, bucketed};
+  return choose("--overlap", "overlap", text, all, [](auto o) { return std::string(bench::name(o)); });
+}
+
+/// "auto" is bench::automatic_bucket.
+std::vector<std::size_t> parse_buckets(const std::string& text) {
+  std::vector<std::size_t> out;
+  for (const auto& item : split_list("--bucket", text)) {
+    const bool automatic = item == "auto";
+    const std::size_t bytes = automatic ? bench::automatic_bucket : parse_size("--bucket", item);
+    if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
+    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
+  }
+  return out;
+}
+
+std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes) {
+  std::vector<std::string> out;
+  std::vector<std::string> items = split_list("--model", text);
+  if (items == std::vector<std::string>{"all"}) {
+    items.clear();
+    for (const auto& m : model::model_table()) items.emplace_back(m.name);
+  }
+  for (const auto& item : items) out.push_back(model::make_model(item, features, classes)->name());
+  return out;
+}
+
+std::vector<bench::Setting> parse_accumulate(const std::string& text) {
+  std::vector<bench::Setting> out;
+  for (const auto n : parse_counts("--accumulate", text, 1, 1u << 20)) {
+    out.push_back([n](bench::TrainingConfig& c) { c.accumulate = n; });
+  }
+  return out;
+}
+
+/// A flag of both commands. settings: its values, where neither data nor ranks nor strategy decide what they mean.
+struct TrainingFlag {
+  const char *name, *usual_in_train, *usual_in_scale, *help;
+  std::vector<bench::Setting> (*settings)(const std::string& text) = nullptr;
+};
+
+constexpr std::array training_flags{
+    TrainingFlag{"model", "mlp", "mlp", "mlp, or its widths: mlp:784-1024-1024-10"},
+    TrainingFlag{"batch", "64", "64", "mini-batch per worker (in strong scaling of all workers)"},
+    TrainingFlag{"strategy", "sync", "independent,sync",
+                 "sync, ps-async, model-averaging:every=16 …; see list strategies"},
+    TrainingFlag{"servers", "", "",
+                 "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default 0: all ranks serve as well"},
+    TrainingFlag{"mesh", "data", "data",
+                 "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b; several are parted by ';'"},
+    TrainingFlag{"accumulate", "1", "1", "micro-batches of a step", &parse_accumulate},
+    TrainingFlag{"algorithm", "ring", "mpi,auto", "all-reduce algorithms; auto: the fastest of ours, by size"},
+    TrainingFlag{"transport", "auto", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)"},
+    TrainingFlag{"overlap", "auto", "auto",
+                 "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself"},
+    TrainingFlag{"bucket", "25M", "25M",
+                 "gradient bucket size; the first is 1M at most; 0: one for all; auto: by timing"},
+    TrainingFlag{"threads", "", "", "compute threads a rank; default cores a node / ranks a node"},
+    TrainingFlag{"precision", "fp32", "fp32", "fp32"},
+    TrainingFlag{"codec", "none", "none",
+                 "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
+    TrainingFlag{"device", "cpu", "cpu", "cpu"},
+    TrainingFlag{"data", "", "", "directory of MNIST's IDX files; default the built-in digits"},
+    TrainingFlag{"seed", "1", "1", "of data, order and weights"},
+};
+
+}  // namespace
+
+void add_training_flags(options::options_description& d, Values values) {
+  for (const auto& flag : training_flags) {
+    add_text(d, flag.name, values == Values::one ? flag.usual_in_train : flag.usual_in_scale, flag.help);
+  }
+}
+
+bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
+  check_only("--precision", f.text("precision"), {"fp32"});
+  check_only("--device", f.text("device"), {"cpu"});
+  bench::ScaleFactors out;
+  out.models = parse_models(f.text("model"), data.features, data.classes);
+  for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
+  out.strategies = parse_strategies(f.text("strategy"));
+  if (f.has("servers")) {
+    out.strategies = with_servers(out.strategies, parse_counts("--servers", f.text("servers"), 0, 65536));
+  }
+  out.meshes = parse_meshes(f.text("mesh"));
+  for (const auto& flag : training_flags) {
+    if (flag.settings) out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(f.text(flag.name))});
+  }
+  out.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
+  out.codecs = parse_codecs(f.text("codec"));
+  out.transports = parse_transports(f.text("transport"));
+  out.overlaps = parse_overlaps(f.text("overlap"));
+  out.buckets = parse_buckets(f.text("bucket"));
+  out.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
+                                 : std::vector<int>{usual_threads};
+  out.common.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  return out;
+}
+
+std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
+
+void refuse_unused(std::string_view command, const Flags& f, const bench::Applies& used) {
+  struct Factor {
+    const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
+    bool bench::Applies::*applies;
+    const char* wants = "two or more ranks";
+  };
+  constexpr std::array factors{
+      Factor{"algorithm", "", &bench::Applies::algorithm}, Factor{"codec", "none", &bench::Applies::codec},
+      Factor{"transport", "auto", &bench::Applies::transport,
+             "two or more ranks, algorithms that are not the vendor's"},
+      Factor{"overlap", "none", &bench::Applies::overlap}, Factor{"bucket", "", &bench::Applies::bucket}};
+  for (const auto& [flag, means_nothing, applies, wants] : factors) {
+    if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
+    std::vector<std::string_view> users;
+    for (const auto& s : dataparallel::strategies()) {
+      if (bench::factors_of(s.communication).*applies) users.push_back(s.name);
+    }
+    throw UsageError(
+        fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "
+                    "ask for one of these",
+                    command, flag, f.text(flag), wants, fmt::join(users, ", ")));
+  }
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,24 @@
+// The flags of a training, which `train` and `scale` share.
+#pragma once
+#include "bench/scale/plan.hpp"
+#include "cli/data.hpp"
+#include "cli/flags.hpp"
+
+namespace gradmeter::cli {
+
+/// train: each flag takes one value; scale: a list, each a factor.
+enum class Values { one, list };
+void add_training_flags(options::options_description&, Values);
+
+/// As lists, of one value each for train. usual_threads: of a rank, unless `--threads` says. Models and batches must
+/// fit the data. Errors: UsageError.
+bench::ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
+
+/// `--data`; empty: the built-in digits.
+std::string data_directory(const Flags&);
+
+/// `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: which of them mean
+/// something to anything that runs. Errors: UsageError for one that would change nothing.
+void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
+
+}  // namespace gradmeter::cli
