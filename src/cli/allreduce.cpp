@@ -1,7 +1,6 @@
 // gradmeter allreduce: collectives in turn with the vendor's, with nccl-tests' flags and columns.
 #include <cmath>
 #include <cstdio>
-#include <sstream>
 
 #include "bench/collectives/collectives.hpp"
 #include "cli/agree.hpp"
@@ -14,8 +13,7 @@
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "report/cells.hpp"
-#include "report/codec_comparison.hpp"
-#include "report/collective_table.hpp"
+#include "report/tables.hpp"
 #include "runtime/host/launcher.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/process/progress.hpp"
@@ -73,12 +71,6 @@ void print_head(const bench::Session& s, const core::Injection& injected) {
   std::fflush(stdout);
 }
 
-bench::CollectiveListener listener(RowOutput& out) {
-  return {.measured = [&out](const core::Point& p) { out.measured(p); },
-          .kept = [&out](const core::Point& p) { out.kept(p); },
-          .progress = [&out](const std::string& now) { out.progress(now); }};
-}
-
 core::Table own_times_table() {
   using enum core::Align;
   return core::Table({{"collective", "", left},
@@ -126,12 +118,12 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   runtime::Progress progress("points", total, root);
   const auto [format, width, per_rank] = display;
   core::Table ranks = own_times_table();
-  RowOutput out(format, {report::collective_tables, report::collective_csv_header, report::collective_csv_row}, width,
-                session.run_info().run_id, writer.get(), progress);
+  RowOutput out(format, {report::collective_tables, report::collective_csv()}, width, session.run_info().run_id,
+                writer.get(), progress);
   if (root) out.head(session.run_info());
   if (root && format == Format::table) print_head(session, options.injection);
   try {
-    auto listens = listener(out);
+    bench::CollectiveListener listens{.rows = out.listener()};
     if (per_rank) listens.ranks = [&](const auto& p, const auto& times) { add_ranks(ranks, p, times, session); };
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
@@ -196,15 +188,11 @@ int run(const Flags& f, const Invocation& invocation) {
 int run_allreduce_command(const Invocation& invocation) {
   const auto description = describe_allreduce();
   const Flags flags("allreduce", description, invocation.arguments);
-  if (flags.has("help")) {
-    if (invocation.rank == 0) {
-      std::ostringstream text;
-      text
-          << "gradmeter allreduce: collectives checked, timed in turn with the vendor's, and held against the limit\n\n"
-             "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl\n\n"
-          << description;
-      fmt::print("{}", text.str());
-    }
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter allreduce: collectives checked, timed in turn with the vendor's, and held against the limit\n"
+          "\n"
+          "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl")) {
     return 0;
   }
   return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);

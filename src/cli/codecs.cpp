@@ -1,7 +1,6 @@
 // gradmeter codecs: what each codec costs, what it saves, how far off it is, and on which links it pays. One process.
 #include <cstdio>
 #include <functional>
-#include <sstream>
 
 #include "bench/codecs/codecs.hpp"
 #include "bench/engine/run_info.hpp"
@@ -12,8 +11,7 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "report/codec_table.hpp"
-#include "report/exchange_error_table.hpp"
+#include "report/tables.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -35,13 +33,13 @@ struct Experiment {
   std::size_t total = 0;
   RowPrinters printers;
   std::string legend;
-  std::function<std::size_t(const std::map<std::string, core::Point>& finished, const bench::CodecListener&)> run;
+  std::function<std::size_t(const bench::FinishedRows& finished, const bench::RowListener&)> run;
 };
 
 Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
   const auto options = read_codec_options(f, host);
   return {.total = bench::plan_codecs(options.factors).size(),
-          .printers = {report::codec_tables, report::codec_csv_header, report::codec_csv_row},
+          .printers = {report::codec_tables, report::codec_csv()},
           .legend = report::codec_legend(),
           .run = [options, &signals](const auto& finished, const auto& listener) {
             return bench::run_codecs(options, finished, signals, listener);
@@ -51,7 +49,7 @@ Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime:
 Experiment exchange_errors(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
   const auto options = read_exchange_options(f, host);
   return {.total = bench::plan_exchange_errors(options).size(),
-          .printers = {report::exchange_error_tables, report::codec_csv_header, report::codec_csv_row},
+          .printers = {report::exchange_error_tables, report::codec_csv()},
           .legend = {},
           .run = [options, &signals](const auto& finished, const auto& listener) {
             return bench::run_exchange_errors(options, finished, signals, listener);
@@ -72,9 +70,7 @@ int run(const Flags& f, const Invocation& invocation) {
   RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer.get(), progress);
   out.head(info);
   if (format == Format::table) print_head(info);
-  const bench::CodecListener listener{.measured = [&](const core::Point& p) { out.measured(p); },
-                                      .kept = [&](const core::Point& p) { out.kept(p); },
-                                      .progress = [&](const std::string& now) { out.progress(now); }};
+  const auto listener = out.listener();
   try {
     const std::size_t wrong = experiment.run(earlier.finished, listener);
     out.finish();
@@ -97,13 +93,11 @@ int run_codecs_command(const Invocation& invocation) {
   const auto description = describe_codecs();
   const Flags flags("codecs", description, invocation.arguments);
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (flags.has("help")) {
-    std::ostringstream text;
-    text << description;
-    fmt::print(
-        "gradmeter codecs: encode, decode, error and wire size of each codec, and the link below which it pays\n\n"
-        "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl\n\n{}",
-        text.str());
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter codecs: encode, decode, error and wire size of each codec, and the link below which it pays\n"
+          "\n"
+          "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl")) {
     return 0;
   }
   return run(flags, invocation);

@@ -1,5 +1,4 @@
 // gradmeter doctor: what is wrong or slow with this machine.
-#include <sstream>
 
 #include "bench/engine/checkup.hpp"
 #include "cli/command.hpp"
@@ -83,13 +82,8 @@ int run_doctor_command(const Invocation& invocation) {
   d.add_options()("help,h", "this text");
   add_text(d, "thread-ranks", "", thread_ranks_help);
   const Flags flags("doctor", d, invocation.arguments);
-  if (flags.has("help")) {
-    std::ostringstream text;
-    text << d;
-    if (invocation.rank == 0) {
-      fmt::print("gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor\n\n{}",
-                 text.str());
-    }
+  if (print_help(flags, invocation.rank, d,
+                 "gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor")) {
     return 0;
   }
   bench::Session session(*invocation.world, invocation.signals, core::Seconds{300}, invocation.command_line);

@@ -1,14 +1,13 @@
 #include "cli/flags.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <sstream>
 
 #include "allreduce/chooser.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "model/registry.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::cli {
@@ -68,6 +67,15 @@ Flags::Flags(std::string_view command, const options::options_description& d,
   } catch (const options::error& e) {
     throw UsageError(fmt::format("{}: {}; see gradmeter {} --help", command, e.what(), command));
   }
+}
+
+bool print_help(const Flags& flags, int rank, const options::options_description& description, std::string_view about) {
+  if (!flags.has("help")) return false;
+  if (rank != 0) return true;
+  std::ostringstream text;
+  text << description;
+  fmt::print("{}\n\n{}", about, text.str());
+  return true;
 }
 
 void add_text(options::options_description& d, const char* name, const std::string& fallback, const char* help) {

@@ -35,6 +35,9 @@ class Flags {
   options::variables_map map_;
 };
 
+/// Where `--help` was given: `about` and the flags, from the first rank alone. False: it was not.
+bool print_help(const Flags&, int rank, const options::options_description&, std::string_view about);
+
 /// A flag with a value, and its default where it is not empty.
 void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);
 void add_switch(options::options_description&, const char* name, const char* help);

@@ -1,7 +1,6 @@
 // gradmeter kernels: DeepBench's operations, and yours, on every rank at once: checked, timed and compared with the
 // roofline.
 #include <cstdio>
-#include <sstream>
 
 #include "bench/kernels/kernels.hpp"
 #include "cli/agree.hpp"
@@ -15,7 +14,7 @@
 #include "core/table.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/problems/problem_text.hpp"
-#include "report/kernel_table.hpp"
+#include "report/tables.hpp"
 #include "runtime/host/launcher.hpp"
 #include "runtime/process/progress.hpp"
 
@@ -108,13 +107,13 @@ int end(std::size_t wrong, std::size_t total, const std::vector<std::string>& fa
 
 /// Collective over `c`, rank 0 of which is the world's.
 int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core::ResultWriter* writer,
-          const std::map<std::string, core::Point>& finished) {
+          const bench::FinishedRows& finished) {
   const bool root = session.is_root();
   const auto& options = s.request.options;
   const std::size_t total = bench::plan_kernels(options.factors).size();
   runtime::Progress progress("points", total, root);
-  RowOutput out(s.format, {report::kernel_tables, report::kernel_csv_header, report::kernel_csv_row}, s.width,
-                session.run_info().run_id, writer, progress);
+  RowOutput out(s.format, {report::kernel_tables, report::kernel_csv()}, s.width, session.run_info().run_id, writer,
+                progress);
   if (root) {
     if (!s.earlier.note.empty()) fmt::print(stderr, "{}\n", s.earlier.note);
     complain(s.request.faults);
@@ -125,9 +124,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
                                            [&](bench::KernelLimits& limits, const auto& precisions) {
                                              if (s.format == Format::table) print_limits(limits, precisions);
                                            },
-                                       .measured = [&](const core::Point& p) { out.measured(p); },
-                                       .kept = [&](const core::Point& p) { out.kept(p); },
-                                       .progress = [&](const std::string& now) { out.progress(now); }};
+                                       .rows = out.listener()};
   try {
     const std::size_t wrong = bench::run_kernels(session, c, options, finished, listener);
     if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
@@ -196,17 +193,13 @@ int run(const Flags& f, const Invocation& invocation) {
 int run_kernels_command(const Invocation& invocation) {
   const auto description = describe_kernels();
   const Flags flags("kernels", description, invocation.arguments);
-  if (flags.has("help")) {
-    if (invocation.rank == 0) {
-      std::ostringstream text;
-      text << "gradmeter kernels: DeepBench's operations and yours on every rank at once, checked against float64, "
-              "timed,\n"
-              "and held against the roofline of the same run\n\n"
-              "gradmeter kernels --op gemm --set training --precision fp32,bf16 --out r.jsonl\n"
-              "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold\n\n"
-           << description;
-      fmt::print("{}", text.str());
-    }
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter kernels: DeepBench's operations and yours on every rank at once, checked against float64, timed,\n"
+          "and held against the roofline of the same run\n"
+          "\n"
+          "gradmeter kernels --op gemm --set training --precision fp32,bf16 --out r.jsonl\n"
+          "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold")) {
     return 0;
   }
   return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);

@@ -1,7 +1,6 @@
 // gradmeter list: the members of every registry, with their sources.
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "bench/train/step_size.hpp"
 #include "cli/command.hpp"
@@ -229,15 +228,12 @@ int run_list_command(const Invocation& invocation) {
   }
   const Flags flags("list", d, flags_only);
   if (invocation.rank != 0) return 0;
-  if (flags.has("help")) {
-    std::ostringstream text;
-    text << d;
-    std::string names;
-    for (const auto& k : kinds) names += fmt::format(" {}", k.name);
-    fmt::print(
-        "gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\nlist problems SET names the "
-        "problems of one list\n\n{}",
-        names, text.str());
+  std::string names;
+  for (const auto& k : kinds) names += fmt::format(" {}", k.name);
+  if (print_help(flags, invocation.rank, d,
+                 fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n"
+                             "list problems SET names the problems of one list",
+                             names))) {
     return 0;
   }
   std::vector<Shown> chosen;

@@ -21,17 +21,20 @@ Format read_format(const Flags& f) {
 
 void RowOutput::head(const core::RunInfo& info) const {
   if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(info));
-  if (format_ == Format::csv) fmt::print("{}", printers_.csv_header());
+  if (format_ == Format::csv) fmt::print("{}", printers_.csv.header());
   std::fflush(stdout);
 }
 
-void RowOutput::measured(const core::Point& p) {
-  if (writer_) writer_->append(p);
-  ++measured_;
-  show(p);
+bench::RowListener RowOutput::listener() {
+  return {.measured =
+              [this](const core::Point& p) {
+                if (writer_) writer_->append(p);
+                ++measured_;
+                show(p);
+              },
+          .kept = [this](const core::Point& p) { show(p); },
+          .progress = [this](const std::string& now) { progress_.update(points_.size(), now); }};
 }
-
-void RowOutput::kept(const core::Point& p) { show(p); }
 
 void RowOutput::finish() {
   progress_.finish();
@@ -42,7 +45,7 @@ void RowOutput::show(const core::Point& p) {
   points_.push_back(p);
   progress_.update(points_.size(), "");
   if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(p, run_id_));
-  if (format_ == Format::csv) fmt::print("{}", printers_.csv_row(p));
+  if (format_ == Format::csv) fmt::print("{}", printers_.csv.row(p));
   if (format_ != Format::table) std::fflush(stdout);
 }
 

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/engine/sweep.hpp"
 #include "cli/flags.hpp"
 #include "core/result_file.hpp"
+#include "report/columns.hpp"
 #include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
@@ -19,8 +21,7 @@ Format read_format(const Flags&);
 /// How one experiment's points are shown.
 struct RowPrinters {
   std::string (*tables)(std::span<const core::Point>, std::size_t width);
-  std::string (*csv_header)();
-  std::string (*csv_row)(const core::Point&);
+  const report::CsvColumns& csv;
 };
 
 /// On rank 0. `writer` may be null.
@@ -37,10 +38,8 @@ class RowOutput {
 
   /// The head line of CSV or JSON; tables have theirs elsewhere.
   void head(const core::RunInfo&) const;
-  void measured(const core::Point&);
-  /// From an earlier run: shown, not written again.
-  void kept(const core::Point&);
-  void progress(const std::string& now) { progress_.update(points_.size(), now); }
+  /// Rows of a sweep are shown as they come, and new ones written.
+  bench::RowListener listener();
   void finish();
 
   std::span<const core::Point> points() const { return points_; }

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "bench/scale/scale.hpp"
 #include "cli/agree.hpp"
@@ -18,7 +17,7 @@
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "dataparallel/optimizers/registry.hpp"
-#include "report/scale_table.hpp"
+#include "report/tables.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/launcher.hpp"
 #include "runtime/process/progress.hpp"
@@ -193,21 +192,22 @@ struct Collected {
 };
 
 bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress) {
-  return {.measured =
-              [&got, writer, &progress](const core::Point& p) {
-                if (writer) writer->append(p);
-                got.points.push_back(p);
-                ++got.measured;
-                progress.update(got.points.size(), "");
-              },
-          .kept =
-              [&got](const core::Point& p) {
-                got.points.push_back(p);
-                ++got.kept;
-              },
-          .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); },
-          .ranks = [&got](const core::Point& p,
-                          std::span<const bench::RankTimes> ranks) { got.ranks += rank_table(p, ranks); }};
+  return {.rows = {.measured =
+                       [&got, writer, &progress](const core::Point& p) {
+                         if (writer) writer->append(p);
+                         got.points.push_back(p);
+                         ++got.measured;
+                         progress.update(got.points.size(), "");
+                       },
+                   .kept =
+                       [&got](const core::Point& p) {
+                         got.points.push_back(p);
+                         ++got.kept;
+                       },
+                   .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }},
+          .ranks = [&got](const core::Point& p, std::span<const bench::RankTimes> ranks) {
+            got.ranks += rank_table(p, ranks);
+          }};
 }
 
 int run(const Flags& f, const Invocation& invocation) {
@@ -256,14 +256,10 @@ int run(const Flags& f, const Invocation& invocation) {
 int run_scale_command(const Invocation& invocation) {
   const auto description = describe();
   const Flags flags("scale", description, invocation.arguments);
-  if (flags.has("help")) {
-    if (invocation.rank == 0) {
-      std::ostringstream text;
-      text << "gradmeter scale: scaling curves of real training steps\n\n"
-              "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl\n\n"
-           << description;
-      fmt::print("{}", text.str());
-    }
+  if (print_help(flags, invocation.rank, description,
+                 "gradmeter scale: scaling curves of real training steps\n"
+                 "\n"
+                 "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl")) {
     return 0;
   }
   return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);

@@ -1,6 +1,5 @@
 // gradmeter train: one configuration to convergence.
 #include <cstdio>
-#include <sstream>
 
 #include "bench/train/strategy_row.hpp"
 #include "bench/train/timeline.hpp"
@@ -17,7 +16,7 @@
 #include "core/format.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
-#include "report/train_table.hpp"
+#include "report/tables.hpp"
 #include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
@@ -77,6 +76,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   c.threads = at.threads = only_one("--threads", lists.threads);
   c.model = only_one("--model", lists.models);
   c.batch_per_rank = only_one("--batch", lists.batches);
+  if (f.has("servers")) only_one("--servers", split_list("--servers", f.text("servers")));  // each makes a strategy
   c.strategy = only_one("--strategy", lists.strategies);
   c.mesh = only_one("--mesh", lists.meshes);
   for (const auto& factor : lists.settings) only_one(factor.flag, factor.values)(c);
@@ -251,14 +251,10 @@ int run(const Flags& f, const Invocation& invocation) {
 int run_train_command(const Invocation& invocation) {
   const auto description = describe();
   const Flags flags("train", description, invocation.arguments);
-  if (flags.has("help")) {
-    if (invocation.rank == 0) {
-      std::ostringstream text;
-      text << "gradmeter train: one configuration to convergence\n\n"
-              "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97\n\n"
-           << description;
-      fmt::print("{}", text.str());
-    }
+  if (print_help(flags, invocation.rank, description,
+                 "gradmeter train: one configuration to convergence\n"
+                 "\n"
+                 "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97")) {
     return 0;
   }
   return run(flags, invocation);

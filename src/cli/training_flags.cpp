@@ -1,7 +1,5 @@
 #include "cli/training_flags.hpp"
 
-#include <fmt/ranges.h>
-
 #include <array>
 
 #include "cli/flags.hpp"

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/detail/quote.hpp"
+#include "core/detail/result_fields.hpp"
 #include "core/detail/result_line.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -88,19 +89,11 @@ Enum read_enum(const char* key, const std::string& text, std::initializer_list<E
 
 Summary read_summary(const std::string& key, const Json& json) {
   Summary s;
-  const auto number = [&](const char* part, double& to) {
-    const Json* found = find(json, part);
-    to = found ? read_number(key + "." + part, *found) : std::numeric_limits<double>::quiet_NaN();
-  };
-  number("median", s.median);
-  number("q1", s.q1);
-  number("q3", s.q3);
-  number("ci95_low", s.ci95_low);
-  number("ci95_high", s.ci95_high);
-  number("p95", s.p95);
-  number("p99", s.p99);
-  number("min", s.min);
-  number("max", s.max);
+  for (const auto& [part, value] : statistics) {
+    const auto found = json.find(part);
+    s.*value = found == json.end() ? std::numeric_limits<double>::quiet_NaN()
+                                   : read_number(fmt::format("{}.{}", key, part), *found);
+  }
   std::int64_t n = 0;
   read(json, "n", n);
   if (n < 0) throw UsageError(fmt::format("'{}.n' is {}; it should be a count", key, n));
@@ -134,24 +127,8 @@ RunInfo read_run(const Json& line) {
     throw UsageError(fmt::format("schema {} is not known; this gradmeter reads schema {}", given, result_schema));
   }
   RunInfo info;
-  info.run_id = required_text(line, "run_id");
-  read(line, "time", info.time);
-  read(line, "command", info.command);
-  read(line, "version", info.version);
-  read(line, "commit", info.commit);
-  read(line, "hosts", info.hosts);
-  read(line, "ranks", info.ranks);
-  read(line, "nodes", info.nodes);
-  read(line, "mapping", info.mapping);
-  read(line, "mpi", info.mpi);
-  read(line, "libraries", info.libraries);
-  read(line, "cpu", info.cpu);
-  read(line, "cores_per_node", info.cores_per_node);
-  read(line, "memory_bytes_per_node", info.memory_bytes_per_node);
-  read(line, "gpus", info.gpus);
-  read(line, "binding", info.binding);
-  read(line, "fingerprint", info.fingerprint);
-  read(line, "environment", info.environment);
+  required_text(line, "run_id");
+  each_field(info, [&line](const char* key, auto& to) { read(line, key, to); });
   return info;
 }
 

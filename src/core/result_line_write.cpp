@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/detail/result_fields.hpp"
 #include "core/json.hpp"
 #include "core/result_file.hpp"
 
@@ -16,16 +17,10 @@ Json finite(double x, const std::string& place, Json& nonfinite) {
 
 Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
   Json json = Json::object();
-  const auto put = [&](const char* key, double x) { json[key] = finite(x, place + "." + key, nonfinite); };
-  put("median", s.median);
-  put("q1", s.q1);
-  put("q3", s.q3);
-  put("ci95_low", s.ci95_low);
-  put("ci95_high", s.ci95_high);
-  put("p95", s.p95);
-  put("p99", s.p99);
-  put("min", s.min);
-  put("max", s.max);
+  for (const auto& [part, value] : statistics) {
+    const std::string key(part);
+    json[key] = finite(s.*value, place + "." + key, nonfinite);
+  }
   json["n"] = s.n;
   json["stop"] = name(s.stop);
   return json;
@@ -46,26 +41,8 @@ std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 }  // namespace
 
 std::string to_json_line(const RunInfo& info) {
-  const Json json{{"kind", "run"},
-                  {"schema", result_schema},
-                  {"run_id", info.run_id},
-                  {"time", info.time},
-                  {"command", info.command},
-                  {"version", info.version},
-                  {"commit", info.commit},
-                  {"hosts", info.hosts},
-                  {"ranks", info.ranks},
-                  {"nodes", info.nodes},
-                  {"mapping", info.mapping},
-                  {"mpi", info.mpi},
-                  {"libraries", info.libraries},
-                  {"cpu", info.cpu},
-                  {"cores_per_node", info.cores_per_node},
-                  {"memory_bytes_per_node", info.memory_bytes_per_node},
-                  {"gpus", info.gpus},
-                  {"binding", info.binding},
-                  {"fingerprint", info.fingerprint},
-                  {"environment", info.environment}};
+  Json json{{"kind", "run"}, {"schema", result_schema}};
+  detail::each_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
   return dump(json);
 }
 

@@ -1,5 +1,6 @@
 // Rank-based statistics: no assumption of normality, no mean as a headline (Hoefler & Belli, SC15).
 #pragma once
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -22,6 +23,21 @@ struct Summary {
   /// Half the interval's width as a share of the median; infinity where there is no interval.
   double relative_half_width() const;
 };
+
+/// Each number of a summary by its key in a result line, in the order of the line.
+struct Statistic {
+  std::string_view key;
+  double Summary::*value;
+};
+inline constexpr std::array statistics{Statistic{"median", &Summary::median},
+                                       Statistic{"q1", &Summary::q1},
+                                       Statistic{"q3", &Summary::q3},
+                                       Statistic{"ci95_low", &Summary::ci95_low},
+                                       Statistic{"ci95_high", &Summary::ci95_high},
+                                       Statistic{"p95", &Summary::p95},
+                                       Statistic{"p99", &Summary::p99},
+                                       Statistic{"min", &Summary::min},
+                                       Statistic{"max", &Summary::max}};
 
 /// Quantiles by linear interpolation between order statistics (R's type 7).
 /// Cost: O(n log n). Errors: UsageError when empty or when a sample is not finite.

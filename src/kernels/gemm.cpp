@@ -8,6 +8,7 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "kernels/gemm_backends.hpp"
+#include "kernels/library.hpp"
 
 namespace gradmeter::kernels {
 
@@ -18,13 +19,16 @@ constexpr std::array backends{
 };
 }  // namespace
 
-std::span<const GemmBackend> gemm_backends() { return backends; }
+std::span<const GemmBackend> gemm_backends() {
+  static const bool has_onednn = onednn_refusal().empty();
+  return std::span(backends).subspan(has_onednn ? 0 : 1);
+}
 
 std::unique_ptr<Gemm> make_gemm(const GemmProblem& problem, std::string_view backend) {
   if (problem.m == 0 || problem.n == 0 || problem.k == 0)
     throw std::invalid_argument(fmt::format("gemm: {} x {} x {} has an empty extent", problem.m, problem.n, problem.k));
   std::vector<std::string> known;
-  for (const GemmBackend& b : backends) {
+  for (const GemmBackend& b : gemm_backends()) {
     if (b.name == backend) return b.make(problem);
     known.emplace_back(b.name);
   }

@@ -34,14 +34,14 @@ class Gemm {
   virtual std::string implementation() const = 0;
 };
 
-/// The backends; the first is the default. "reference" sums in float64 and rounds once.
+/// The backends that were built; the first is the default. "reference" sums in float64 and rounds once.
 struct GemmBackend {
   std::string_view name, source;
   std::unique_ptr<Gemm> (*make)(const GemmProblem&);
 };
 std::span<const GemmBackend> gemm_backends();
 /// Errors: UsageError on an unknown backend; BackendError when the library refuses the problem.
-std::unique_ptr<Gemm> make_gemm(const GemmProblem&, std::string_view backend = "onednn");
+std::unique_ptr<Gemm> make_gemm(const GemmProblem&, std::string_view backend = gemm_backends().front().name);
 
 /// ‖C − C_ref‖ ≤ tolerance · ‖C_ref‖ for fp32 operands and fp32 accumulation over k summands.
 double gemm_tolerance(const GemmProblem&);

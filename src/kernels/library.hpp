@@ -5,7 +5,9 @@
 
 namespace gradmeter::kernels {
 
-/// {"oneDNN": "2.6.3"}.
+/// {"oneDNN": "2.6.3"}; empty in a build without it.
 std::map<std::string, std::string> library_versions();
+/// Why there is no oneDNN; empty: there is.
+std::string onednn_refusal();
 
 }  // namespace gradmeter::kernels

@@ -24,7 +24,8 @@ namespace gradmeter::model {
 class Mlp final : public Model {
  public:
   /// widths: features, hidden layers, classes.
-  explicit Mlp(std::vector<std::size_t> widths, std::string gemm_backend = "onednn");
+  explicit Mlp(std::vector<std::size_t> widths,
+               std::string gemm_backend = std::string(kernels::gemm_backends().front().name));
 
   const std::string& name() const override { return shard_.name(); }
   std::span<const Tensor> tensors() const override { return shard_.tensors(); }

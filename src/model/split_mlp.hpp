@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gemm.hpp"
 #include "model/accumulate.hpp"
 #include "model/mlp_stage.hpp"
 
@@ -27,7 +28,8 @@ namespace gradmeter::model {
 /// Megatron-LM (tensor ranks), GPipe and 1F1B (stages): `mlp_shard.hpp`, `part.hpp`.
 class SplitMlp final : public Model {
  public:
-  SplitMlp(std::vector<std::size_t> widths, const Part&, std::string gemm_backend = "onednn");
+  SplitMlp(std::vector<std::size_t> widths, const Part&,
+           std::string gemm_backend = std::string(kernels::gemm_backends().front().name));
 
   const std::string& name() const override { return shard_.name(); }  ///< the whole network's, as are the next two
   std::size_t input_features() const override { return shard_.widths().front(); }

@@ -1,4 +1,4 @@
-#include "report/codec_comparison.hpp"
+#include "report/tables.hpp"
 
 #include <cmath>
 #include <vector>

@@ -1,6 +1,5 @@
-#include "report/codec_table.hpp"
+#include "report/tables.hpp"
 
-#include <array>
 #include <cmath>
 
 #include "core/format.hpp"
@@ -13,8 +12,6 @@ namespace {
 using core::Factor;
 using core::Metric;
 using core::Point;
-
-constexpr std::array timed{Metric::encode_s, Metric::decode_s, Metric::decode_add_s, Metric::reduce_encode_s};
 
 double bytes_of(const Point& p) { return static_cast<double>(integer(p.factors[Factor::size_bytes])); }
 
@@ -46,60 +43,39 @@ std::string link_text(const Point& p) {
   return link == 0 ? "never" : digits(link * 8e-9);
 }
 
-std::vector<core::Column> columns() {
+Columns<Point> columns_of_codecs() {
   using enum core::Align;
-  std::vector<core::Column> out{{"codec", "", left},
-                                {"wire", "bits", right},
-                                {"error", "", right},
-                                {"expected", "", right, 2},
-                                {"memcpy", "GB/s", right, 1}};
-  for (const char* call : {"encode", "decode", "decode-add", "reduce"}) {
-    out.insert(out.end(), {{call, "GB/s", right}, {"95 %", "GB/s", right, 4}, {"of copy", "%", right, 3}});
+  Columns<Point> c;
+  c.add({"codec", "", left}, [](const Point& p) { return text(codec_label(p)); });
+  c.add({"wire", "bits", right}, [](const Point& p) { return digits(p.metrics.number(Metric::wire_bits)); });
+  c.add({"error", "", right}, [](const Point& p) { return error_text(p.metrics.number(Metric::error)); });
+  c.add({"expected", "", right, 2}, expected_text);
+  c.add({"memcpy", "GB/s", right, 1}, [](const Point& p) {
+    return fmt::format("{}{}", gigabytes(p, p.metrics.number(Metric::memcpy_s)), noisy(p) ? "~" : " ");
+  });
+  for (const auto& [call, time] : {std::pair{"encode", Metric::encode_s},
+                                   {"decode", Metric::decode_s},
+                                   {"decode-add", Metric::decode_add_s},
+                                   {"reduce", Metric::reduce_encode_s}}) {
+    c.add({call, "GB/s", right}, [m = time](const Point& p) { return gigabytes(p, p.metrics.number(m)); });
+    c.add({"95 %", "GB/s", right, 4}, [m = time](const Point& p) { return rate_interval(p, p.metrics[m]); });
+    c.add({"of copy", "%", right, 3}, [m = time](const Point& p) {
+      const double seconds = p.metrics.number(m);
+      return std::isfinite(seconds) ? fmt::format("{:.0f}", 100 * p.metrics.number(Metric::memcpy_s) / seconds) : "-";
+    });
   }
-  out.push_back({"pays below", "Gbit/s", right});
-  return out;
-}
-
-std::vector<std::string> row(const Point& p) {
-  const auto& m = p.metrics;
-  const double copy = m.number(Metric::memcpy_s);
-  std::vector<std::string> cells{text(codec_label(p)), digits(m.number(Metric::wire_bits)),
-                                 error_text(m.number(Metric::error)), expected_text(p),
-                                 fmt::format("{}{}", gigabytes(p, copy), noisy(p) ? "~" : " ")};
-  for (const Metric time : timed) {
-    const double seconds = m.number(time);
-    cells.insert(cells.end(), {gigabytes(p, seconds), rate_interval(p, m[time]),
-                               std::isfinite(seconds) ? fmt::format("{:.0f}", 100 * copy / seconds) : "-"});
-  }
-  cells.push_back(link_text(p));
-  return cells;
-}
-
-constexpr std::array csv_factors{Factor::codec,      Factor::algorithm, Factor::ranks,
-                                 Factor::size_bytes, Factor::dtype,     Factor::distribution,
-                                 Factor::threads,    Factor::transport, Factor::problem};
-constexpr std::array csv_times{Metric::memcpy_s, Metric::add_s,        Metric::encode_s,
-                               Metric::decode_s, Metric::decode_add_s, Metric::reduce_encode_s};
-constexpr std::array csv_metrics{Metric::wire_bits,
-                                 Metric::error,
-                                 Metric::error_expected,
-                                 Metric::error_bound,
-                                 Metric::crossover_bytes_per_s,
-                                 Metric::noise_steal,
-                                 Metric::noise_run_delay};
-
-std::string stem(Metric m) {
-  std::string out(core::name(m));
-  return out.substr(0, out.size() - 2);  // "_s"
+  c.add({"pays below", "Gbit/s", right}, link_text);
+  return c;
 }
 
 }  // namespace
 
 std::string codec_tables(std::span<const Point> points, std::size_t width) {
+  const auto columns = columns_of_codecs();
   std::string out;
   for (const auto& [name, of] : by_name(points, heading)) {
-    core::Table table(columns());
-    for (const Point* p : of) table.add_row(row(*p), why_not(*p));
+    auto table = columns.table();
+    for (const Point* p : of) table.add_row(columns.cells(*p), why_not(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out;
@@ -120,29 +96,21 @@ std::string codec_legend() {
          "~          over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
 }
 
-std::string codec_csv_header() {
-  std::vector<std::string> names{"status", "reason"};
-  for (const Factor f : csv_factors) names.emplace_back(core::name(f));
-  for (const Metric m : csv_times) {
-    for (const char* part : {"median", "ci95_low", "ci95_high"}) names.push_back(fmt::format("{}_{}_s", stem(m), part));
-    names.push_back(fmt::format("{}_samples", stem(m)));
-  }
-  for (const Metric m : csv_metrics) names.emplace_back(core::name(m));
-  return fmt::format("{}\n", fmt::join(names, ","));
-}
-
-std::string codec_csv_row(const Point& p) {
-  std::vector<std::string> cells{std::string(core::name(p.status)), csv_cell(p.reason)};
-  for (const Factor f : csv_factors) cells.push_back(csv_cell(p.factors[f]));
-  for (const Metric m : csv_times) {
-    const auto* s = std::get_if<core::Summary>(&p.metrics[m]);
-    for (double core::Summary::*part : {&core::Summary::median, &core::Summary::ci95_low, &core::Summary::ci95_high}) {
-      cells.push_back(s ? csv_cell(s->*part) : "");
+const CsvColumns& codec_csv() {
+  using enum Metric;
+  static const CsvColumns columns = [] {
+    CsvColumns c;
+    c.add({Factor::codec, Factor::algorithm, Factor::ranks, Factor::size_bytes, Factor::dtype, Factor::distribution,
+           Factor::threads, Factor::transport, Factor::problem});
+    for (const Metric time : {memcpy_s, add_s, encode_s, decode_s, decode_add_s, reduce_encode_s}) {
+      const std::string name(core::name(time));
+      c.statistics(time, {"median", "ci95_low", "ci95_high"});
+      c.samples(time, name.substr(0, name.size() - 1) + "samples");  // "encode_s", "encode_samples"
     }
-    cells.push_back(s ? fmt::format("{}", s->n) : "");
-  }
-  for (const Metric m : csv_metrics) cells.push_back(csv_cell(p.metrics[m]));
-  return fmt::format("{}\n", fmt::join(cells, ","));
+    c.add({wire_bits, error, error_expected, error_bound, crossover_bytes_per_s, noise_steal, noise_run_delay});
+    return c;
+  }();
+  return columns;
 }
 
 }  // namespace gradmeter::report

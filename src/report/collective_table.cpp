@@ -1,7 +1,6 @@
-#include "report/collective_table.hpp"
+#include "report/tables.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -73,20 +72,6 @@ std::string wrong_cell(const Point& p) {
   return core::is_null(p.metrics[Metric::wrong]) ? "N/A" : text(p.metrics[Metric::wrong]);
 }
 
-void add_half(const Point* p, std::vector<std::string>& cells) {
-  constexpr std::size_t width = 8;
-  const auto* time = p ? time_of(*p) : nullptr;
-  if (!time) {
-    cells.insert(cells.end(), width - 1, "-");
-    cells.push_back(p && p->status == core::Status::wrong ? wrong_cell(*p) : "-");
-    return;
-  }
-  cells.insert(cells.end(), {microseconds(time->median) + marks(*p), interval(p->metrics[Metric::time_s], 1e6),
-                             microseconds(time->p95), microseconds(time->p99), microseconds(time->max),
-                             gigabytes(p->metrics.number(Metric::algbw_bytes_per_s)),
-                             gigabytes(p->metrics.number(Metric::busbw_bytes_per_s)), wrong_cell(*p)});
-}
-
 std::string distance(const Point* p) {
   return p ? digits(p->metrics.number(Metric::time_s) / p->metrics.number(Metric::limit_s)) : "-";
 }
@@ -125,47 +110,6 @@ std::string remark(const Pair& pair) {
   return out;
 }
 
-/// Which columns a table has.
-struct Layout {
-  bool out = false, in = false, overlap = false;
-};
-
-void add_half_columns(std::vector<core::Column>& c, const char* name) {
-  using enum core::Align;
-  c.insert(c.end(), {{name, "time, us", right},
-                     {"95 %", "us", right, 1},
-                     {"p95", "us", right, 6},
-                     {"p99", "us", right, 6},
-                     {"max", "us", right, 6},
-                     {"algbw", "GB/s", right, 4},
-                     {"busbw", "GB/s", right},
-                     {"#wrong", "", right}});
-}
-
-std::vector<core::Column> columns(const Layout& l) {
-  using enum core::Align;
-  std::vector<core::Column> c{{"size", "B", right}, {"count", "elements", right, 5}, {"algorithm", "", left}};
-  if (l.out) add_half_columns(c, "out of place");
-  if (l.in) add_half_columns(c, "in place");
-  if (l.overlap) {
-    c.insert(c.end(),
-             {{"alone", "us", right}, {"gemm", "us", right}, {"exposed", "us", right}, {"hidden", "%", right}});
-  }
-  c.push_back({"limit", "us", right, 2});
-  if (l.out) c.push_back({l.in ? "out" : "time", "x limit", right, 2});
-  if (l.in) c.push_back({l.out ? "in" : "time", "x limit", right, 2});
-  c.push_back({"error", "", right, 3});
-  return c;
-}
-
-void add_overlap(const Point& p, std::vector<std::string>& cells) {
-  const auto& m = p.metrics;
-  const double share = m.number(Metric::overlap_s) / m.number(Metric::comm_s);
-  cells.insert(cells.end(), {microseconds(m.number(Metric::comm_s)), microseconds(m.number(Metric::compute_s)),
-                             microseconds(m.number(Metric::exposed_s)),
-                             std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-"});
-}
-
 std::int64_t count_of(const Point& p, std::int64_t width) { return integer(p.factors[Factor::size_bytes]) / width; }
 
 /// By the type's name: "int8", "fp8-e4m3", "bf16" end or begin with their bits.
@@ -177,20 +121,76 @@ std::int64_t width_of(const Point& p) {
   return 1;
 }
 
-std::vector<std::string> row(const Pair& pair, const Layout& l, const Labels& codecs) {
-  const Point& p = pair.any();
-  std::vector<std::string> cells{text(p.factors[Factor::size_bytes]), fmt::format("{}", count_of(p, width_of(p))),
-                                 algorithm_cell(p, codecs)};
-  if (l.out) add_half(pair.out, cells);
-  if (l.in) add_half(pair.in, cells);
-  if (l.overlap) add_overlap(p, cells);
-  const double limit = std::fmax(pair.out ? pair.out->metrics.number(Metric::limit_s) : std::nan(""),
-                                 pair.in ? pair.in->metrics.number(Metric::limit_s) : std::nan(""));
-  cells.push_back(microseconds(limit));
-  if (l.out) cells.push_back(distance(pair.out));
-  if (l.in) cells.push_back(distance(pair.in));
-  cells.push_back(error_cell(pair));
-  return cells;
+using Half = const Point* Pair::*;
+
+/// A cell of one half; "-" where that was not measured.
+Columns<Pair>::Cell timed(Half half, std::function<std::string(const Point&)> cell) {
+  return [half, cell = std::move(cell)](const Pair& pair) {
+    const Point* p = pair.*half;
+    return p && time_of(*p) ? cell(*p) : "-";
+  };
+}
+
+void add_half(Columns<Pair>& c, Half half, const char* name) {
+  using enum core::Align;
+  const auto tail = [half](double core::Summary::*part) {
+    return timed(half, [part](const Point& p) { return microseconds(time_of(p)->*part); });
+  };
+  const auto rate = [half](Metric m) {
+    return timed(half, [m](const Point& p) { return gigabytes(p.metrics.number(m)); });
+  };
+  c.add({name, "time, us", right},
+        timed(half, [](const Point& p) { return microseconds(time_of(p)->median) + marks(p); }));
+  c.add({"95 %", "us", right, 1}, timed(half, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e6); }));
+  c.add({"p95", "us", right, 6}, tail(&core::Summary::p95));
+  c.add({"p99", "us", right, 6}, tail(&core::Summary::p99));
+  c.add({"max", "us", right, 6}, tail(&core::Summary::max));
+  c.add({"algbw", "GB/s", right, 4}, rate(Metric::algbw_bytes_per_s));
+  c.add({"busbw", "GB/s", right}, rate(Metric::busbw_bytes_per_s));
+  c.add({"#wrong", "", right}, [half](const Pair& pair) -> std::string {
+    const Point* p = pair.*half;
+    return p && (time_of(*p) || p->status == core::Status::wrong) ? wrong_cell(*p) : "-";
+  });
+}
+
+void add_overlap(Columns<Pair>& c) {
+  using enum core::Align;
+  const auto time = [](Metric m) {
+    return [m](const Pair& pair) { return microseconds(pair.any().metrics.number(m)); };
+  };
+  c.add({"alone", "us", right}, time(Metric::comm_s));
+  c.add({"gemm", "us", right}, time(Metric::compute_s));
+  c.add({"exposed", "us", right}, time(Metric::exposed_s));
+  c.add({"hidden", "%", right}, [](const Pair& pair) {
+    const auto& m = pair.any().metrics;
+    const double share = m.number(Metric::overlap_s) / m.number(Metric::comm_s);
+    return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
+  });
+}
+
+/// Which columns a table has.
+struct Parts {
+  bool out = false, in = false, overlap = false;
+};
+
+Columns<Pair> columns_of(const Parts& parts, const Labels& codecs) {
+  using enum core::Align;
+  Columns<Pair> c;
+  c.add({"size", "B", right}, [](const Pair& pair) { return text(pair.any().factors[Factor::size_bytes]); });
+  c.add({"count", "elements", right, 5},
+        [](const Pair& pair) { return fmt::format("{}", count_of(pair.any(), width_of(pair.any()))); });
+  c.add({"algorithm", "", left}, [&codecs](const Pair& pair) { return algorithm_cell(pair.any(), codecs); });
+  if (parts.out) add_half(c, &Pair::out, "out of place");
+  if (parts.in) add_half(c, &Pair::in, "in place");
+  if (parts.overlap) add_overlap(c);
+  c.add({"limit", "us", right, 2}, [](const Pair& pair) {
+    const auto limit = [](const Point* p) { return p ? p->metrics.number(Metric::limit_s) : std::nan(""); };
+    return microseconds(std::fmax(limit(pair.out), limit(pair.in)));
+  });
+  if (parts.out) c.add({parts.in ? "out" : "time", "x limit", right, 2}, [](const Pair& p) { return distance(p.out); });
+  if (parts.in) c.add({parts.out ? "in" : "time", "x limit", right, 2}, [](const Pair& p) { return distance(p.in); });
+  c.add({"error", "", right, 3}, error_cell);
+  return c;
 }
 
 std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& codecs) {
@@ -209,72 +209,23 @@ std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& c
 }
 
 std::string table(const std::vector<const Point*>& points, const Labels& codecs, std::size_t width) {
-  Layout layout;
+  Parts parts;
   for (const Point* p : points) {
-    (is_true(p->factors[Factor::in_place]) ? layout.in : layout.out) = true;
-    layout.overlap |= text(p->factors[Factor::overlap]) == "gemm";
+    (is_true(p->factors[Factor::in_place]) ? parts.in : parts.out) = true;
+    parts.overlap |= text(p->factors[Factor::overlap]) == "gemm";
   }
-  core::Table out(columns(layout));
+  const auto columns = columns_of(parts, codecs);
+  auto out = columns.table();
   for (const auto& pair : pairs(points, codecs)) {
-    if (layout.overlap && pair.out && pair.in) {  // their parts differ: a row each
+    if (parts.overlap && pair.out && pair.in) {  // their parts differ: a row each
       for (const Pair& half : {Pair{pair.out, nullptr}, Pair{nullptr, pair.in}}) {
-        out.add_row(row(half, layout, codecs), remark(half));
+        out.add_row(columns.cells(half), remark(half));
       }
     } else {
-      out.add_row(row(pair, layout, codecs), remark(pair));
+      out.add_row(columns.cells(pair), remark(pair));
     }
   }
   return out.to_string(width);
-}
-
-constexpr std::array csv_factors{
-    Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
-    Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
-    Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
-    Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
-    Factor::inject};
-constexpr std::array csv_metrics{Metric::algbw_bytes_per_s,
-                                 Metric::busbw_bytes_per_s,
-                                 Metric::wrong,
-                                 Metric::error,
-                                 Metric::limit_s,
-                                 Metric::limit,
-                                 Metric::bytes_sent_per_rank_max,
-                                 Metric::bytes_sent_total,
-                                 Metric::bytes_inter_node,
-                                 Metric::bytes_predicted,
-                                 Metric::encode_s,
-                                 Metric::decode_s,
-                                 Metric::link_bytes_per_s,
-                                 Metric::crossover_bytes_per_s,
-                                 Metric::predicted_time_s,
-                                 Metric::comm_s,
-                                 Metric::compute_s,
-                                 Metric::exposed_s,
-                                 Metric::overlap_s,
-                                 Metric::warmup_s,
-                                 Metric::oversubscribed,
-                                 Metric::noise_steal,
-                                 Metric::noise_run_delay,
-                                 Metric::blocks,
-                                 Metric::disturbed_blocks,
-                                 Metric::left_out_blocks,
-                                 Metric::steadiness,
-                                 Metric::slowest_rank,
-                                 Metric::slowest_host,
-                                 Metric::implementation};
-
-/// Bytes as the file has them, the rest of the columns in the same order for every point.
-std::vector<std::string> csv_times(const Point& p) {
-  const auto* t = time_of(p);
-  if (!t) return std::vector<std::string>(11);
-  std::vector<std::string> out;
-  for (const double x : {t->min, t->q1, t->median, t->q3, t->ci95_low, t->ci95_high, t->p95, t->p99, t->max}) {
-    out.push_back(std::isfinite(x) ? fmt::format("{}", x) : "");
-  }
-  out.push_back(fmt::format("{}", t->n));
-  out.emplace_back(core::name(t->stop));
-  return out;
 }
 
 }  // namespace
@@ -318,25 +269,49 @@ std::string collective_legend() {
          "         10 % longer than the best are disturbed, and left out where enough others were had\n";
 }
 
-std::string collective_csv_header() {
-  std::vector<std::string> names{"status", "reason"};
-  for (const Factor f : csv_factors) names.emplace_back(core::name(f));
-  for (const char* t : {"time_min_s", "time_q1_s", "time_median_s", "time_q3_s", "time_ci95_low_s", "time_ci95_high_s",
-                        "time_p95_s", "time_p99_s", "time_max_s", "samples", "stop"}) {
-    names.emplace_back(t);
-  }
-  for (const Metric m : csv_metrics) names.emplace_back(core::name(m));
-  return fmt::format("{}\n", fmt::join(names, ","));
-}
-
-std::string collective_csv_row(const Point& p) {
-  std::vector<std::string> cells{std::string(core::name(p.status)), csv_cell(p.reason)};
-  for (const Factor f : csv_factors) cells.push_back(csv_cell(p.factors[f]));
-  for (auto& t : csv_times(p)) cells.push_back(std::move(t));
-  for (const Metric m : csv_metrics) {
-    cells.push_back(csv_cell(p.metrics[m]));
-  }
-  return fmt::format("{}\n", fmt::join(cells, ","));
+const CsvColumns& collective_csv() {
+  using enum Metric;
+  static const CsvColumns columns =
+      CsvColumns()
+          .add({Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
+                Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
+                Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
+                Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
+                Factor::inject})
+          .statistics(time_s, {"min", "q1", "median", "q3", "ci95_low", "ci95_high", "p95", "p99", "max"})
+          .samples(time_s, "samples")
+          .stop(time_s)
+          .add({algbw_bytes_per_s,
+                busbw_bytes_per_s,
+                wrong,
+                error,
+                limit_s,
+                limit,
+                bytes_sent_per_rank_max,
+                bytes_sent_total,
+                bytes_inter_node,
+                bytes_predicted,
+                encode_s,
+                decode_s,
+                link_bytes_per_s,
+                crossover_bytes_per_s,
+                predicted_time_s,
+                comm_s,
+                compute_s,
+                exposed_s,
+                overlap_s,
+                warmup_s,
+                oversubscribed,
+                noise_steal,
+                noise_run_delay,
+                blocks,
+                disturbed_blocks,
+                left_out_blocks,
+                steadiness,
+                slowest_rank,
+                slowest_host,
+                implementation});
+  return columns;
 }
 
 }  // namespace gradmeter::report

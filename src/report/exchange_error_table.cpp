@@ -1,4 +1,4 @@
-#include "report/exchange_error_table.hpp"
+#include "report/tables.hpp"
 
 #include <cmath>
 #include <set>

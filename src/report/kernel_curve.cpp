@@ -1,4 +1,4 @@
-#include "report/kernel_curve.hpp"
+#include "report/tables.hpp"
 
 #include <algorithm>
 #include <cmath>

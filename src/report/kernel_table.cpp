@@ -1,12 +1,10 @@
-#include "report/kernel_table.hpp"
+#include "report/tables.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/format.hpp"
 #include "report/cells.hpp"
-#include "report/kernel_curve.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -34,37 +32,6 @@ std::string heading(const Point& p) {
                      integer(f[Factor::threads]) == 1 ? "" : "s");
 }
 
-/// Which columns a table needs beyond the usual ones.
-struct Extra {
-  bool application = false, full = false, spread = false, published = false;
-};
-Extra extra_of(const std::vector<const Point*>& points) {
-  Extra e;
-  for (const Point* p : points) {
-    const auto& m = p->metrics;
-    e.application |= !core::is_null(m[Metric::application]);
-    e.full |= m.number(Metric::full_flops_per_s) > 1.001 * m.number(Metric::flops_per_s);
-    e.spread |= integer(p->factors[Factor::ranks]) > 1;
-    e.published |= !core::is_null(m[Metric::published]);
-  }
-  return e;
-}
-
-std::vector<core::Column> columns(const Extra& e, const std::string& published) {
-  using enum core::Align;
-  std::vector<core::Column> out{{"problem", "", left}};
-  if (e.application) out.push_back({"application", "", left, 7});
-  out.insert(out.end(), {{"time", "us", right}, {"95 %", "us", right, 3}});
-  if (e.spread) out.push_back({"spread", "", right, 1});
-  out.push_back({"GFLOP/s", "", right});
-  if (e.full) out.push_back({"in full", "", right, 6});
-  out.insert(out.end(),
-             {{"GB/s", "", right, 4}, {"roofline", "%", right}, {"bound", "", left, 2}, {"error", "", right, 5}});
-  if (e.published) out.insert(out.end(), {{published, "us", right}, {"theirs/ours", "", right}});
-  out.push_back({"implementation", "", left, 8});
-  return out;
-}
-
 std::string scaled(double value, double by) { return std::isfinite(value) ? digits(value * by) : "-"; }
 
 std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : ""); }
@@ -76,63 +43,66 @@ std::string note(const Point& p) {
                              : fmt::format("slow: rank {} on {}", text(late), text(p.metrics[Metric::slowest_host]));
 }
 
-std::vector<std::string> row(const Point& p, const Extra& e) {
-  const auto& m = p.metrics;
-  constexpr double us = 1e6, giga = 1e-9;
-  std::vector<std::string> cells{shape(p)};
-  if (e.application) cells.push_back(text(m[Metric::application]));
-  cells.insert(cells.end(),
-               {fmt::format("{}{}", marks(p), scaled(m.number(Metric::time_s), us)), interval(m[Metric::time_s], us)});
-  if (e.spread) cells.push_back(scaled(m.number(Metric::ranks_spread), 1));
-  cells.push_back(scaled(m.number(Metric::flops_per_s), giga));
-  if (e.full) cells.push_back(scaled(m.number(Metric::full_flops_per_s), giga));
-  const double share = m.number(Metric::roofline);
-  cells.insert(cells.end(), {scaled(m.number(Metric::bytes_per_s), giga),
-                             std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-", text(m[Metric::limit]),
-                             error_text(m.number(Metric::error))});
-  if (e.published) {
-    const double theirs = m.number(Metric::published_time_s);
-    cells.insert(cells.end(), {scaled(theirs, us), scaled(theirs / m.number(Metric::time_s), 1)});
+/// The set of published times beside the points; empty: none.
+std::string published_set(const std::vector<const Point*>& points) {
+  std::string name;
+  for (const Point* p : points) {
+    if (const auto& set = p->metrics[Metric::published]; !core::is_null(set)) name = text(set);
   }
-  cells.push_back(text(m[Metric::implementation]));
-  return cells;
+  return name;
 }
 
-constexpr std::array csv_factors{Factor::problem, Factor::pass,   Factor::precision,
-                                 Factor::cache,   Factor::ranks,  Factor::ranks_per_node,
-                                 Factor::threads, Factor::device, Factor::batch_per_rank};
-constexpr std::array csv_metrics{Metric::flops_per_s,
-                                 Metric::full_flops_per_s,
-                                 Metric::bytes_per_s,
-                                 Metric::peak_flops_per_s,
-                                 Metric::memory_bytes_per_s,
-                                 Metric::roofline,
-                                 Metric::limit,
-                                 Metric::limit_s,
-                                 Metric::error,
-                                 Metric::ranks_spread,
-                                 Metric::slowest_rank,
-                                 Metric::slowest_host,
-                                 Metric::implementation,
-                                 Metric::published,
-                                 Metric::published_time_s,
-                                 Metric::application,
-                                 Metric::calls_per_sample,
-                                 Metric::noise_steal,
-                                 Metric::noise_run_delay};
+/// A metric in another unit.
+Columns<Point>::Cell in(Metric m, double unit) {
+  return [m, unit](const Point& p) { return scaled(p.metrics.number(m), unit); };
+}
+
+/// Some columns only where a point has something in them.
+Columns<Point> columns_of(const std::vector<const Point*>& points) {
+  using enum core::Align;
+  constexpr double us = 1e6, giga = 1e-9;
+  const auto any = [&points](const auto& has) {
+    return std::ranges::any_of(points, [&has](const Point* p) { return has(*p); });
+  };
+  const auto words = [](Metric m) { return [m](const Point& p) { return text(p.metrics[m]); }; };
+  Columns<Point> c;
+  c.add({"problem", "", left}, shape);
+  if (any([](const Point& p) { return !core::is_null(p.metrics[Metric::application]); }))
+    c.add({"application", "", left, 7}, words(Metric::application));
+  c.add({"time", "us", right}, [](const Point& p) { return marks(p) + scaled(p.metrics.number(Metric::time_s), us); });
+  c.add({"95 %", "us", right, 3}, [](const Point& p) { return interval(p.metrics[Metric::time_s], us); });
+  if (any([](const Point& p) { return integer(p.factors[Factor::ranks]) > 1; }))
+    c.add({"spread", "", right, 1}, in(Metric::ranks_spread, 1));
+  c.add({"GFLOP/s", "", right}, in(Metric::flops_per_s, giga));
+  if (any([](const Point& p) {
+        return p.metrics.number(Metric::full_flops_per_s) > 1.001 * p.metrics.number(Metric::flops_per_s);
+      }))
+    c.add({"in full", "", right, 6}, in(Metric::full_flops_per_s, giga));
+  c.add({"GB/s", "", right, 4}, in(Metric::bytes_per_s, giga));
+  c.add({"roofline", "%", right}, [](const Point& p) {
+    const double share = p.metrics.number(Metric::roofline);
+    return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
+  });
+  c.add({"bound", "", left, 2}, words(Metric::limit));
+  c.add({"error", "", right, 5}, [](const Point& p) { return error_text(p.metrics.number(Metric::error)); });
+  if (const auto published = published_set(points); !published.empty()) {
+    c.add({published, "us", right}, in(Metric::published_time_s, us));
+    c.add({"theirs/ours", "", right}, [](const Point& p) {
+      return scaled(p.metrics.number(Metric::published_time_s) / p.metrics.number(Metric::time_s), 1);
+    });
+  }
+  c.add({"implementation", "", left, 8}, words(Metric::implementation));
+  return c;
+}
 
 }  // namespace
 
 std::string kernel_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
   for (const auto& [name, of] : by_name(points, heading)) {
-    const Extra extra = extra_of(of);
-    std::string published;
-    for (const Point* p : of) {
-      if (const auto& set = p->metrics[Metric::published]; !core::is_null(set)) published = text(set);
-    }
-    core::Table table(columns(extra, published));
-    for (const Point* p : of) table.add_row(row(*p, extra), note(*p));
+    const auto columns = columns_of(of);
+    auto table = columns.table();
+    for (const Point* p : of) table.add_row(columns.cells(*p), note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out + kernel_curves(points, width);
@@ -155,24 +125,19 @@ std::string kernel_legend() {
          "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
 }
 
-std::string kernel_csv_header() {
-  std::vector<std::string> names{"status", "reason"};
-  for (const Factor f : csv_factors) names.emplace_back(core::name(f));
-  names.insert(names.end(), {"time_median_s", "time_ci95_low_s", "time_ci95_high_s", "samples", "stop"});
-  for (const Metric m : csv_metrics) names.emplace_back(core::name(m));
-  return fmt::format("{}\n", fmt::join(names, ","));
-}
-
-std::string kernel_csv_row(const Point& p) {
-  std::vector<std::string> cells{std::string(core::name(p.status)), csv_cell(p.reason)};
-  for (const Factor f : csv_factors) cells.push_back(csv_cell(p.factors[f]));
-  const auto* s = std::get_if<core::Summary>(&p.metrics[Metric::time_s]);
-  for (double core::Summary::*part : {&core::Summary::median, &core::Summary::ci95_low, &core::Summary::ci95_high}) {
-    cells.push_back(s ? csv_cell(s->*part) : "");
-  }
-  cells.insert(cells.end(), {s ? fmt::format("{}", s->n) : "", s ? std::string(core::name(s->stop)) : ""});
-  for (const Metric m : csv_metrics) cells.push_back(csv_cell(p.metrics[m]));
-  return fmt::format("{}\n", fmt::join(cells, ","));
+const CsvColumns& kernel_csv() {
+  using enum Metric;
+  static const CsvColumns columns =
+      CsvColumns()
+          .add({Factor::problem, Factor::pass, Factor::precision, Factor::cache, Factor::ranks, Factor::ranks_per_node,
+                Factor::threads, Factor::device, Factor::batch_per_rank})
+          .statistics(time_s, {"median", "ci95_low", "ci95_high"})
+          .samples(time_s, "samples")
+          .stop(time_s)
+          .add({flops_per_s, full_flops_per_s, bytes_per_s, peak_flops_per_s, memory_bytes_per_s, roofline, limit,
+                limit_s, error, ranks_spread, slowest_rank, slowest_host, implementation, published, published_time_s,
+                application, calls_per_sample, noise_steal, noise_run_delay});
+  return columns;
 }
 
 }  // namespace gradmeter::report

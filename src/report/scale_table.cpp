@@ -1,4 +1,4 @@
-#include "report/scale_table.hpp"
+#include "report/tables.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "core/name.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
+#include "report/columns.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -16,8 +17,6 @@ namespace {
 using core::Factor;
 using core::Metric;
 using core::Point;
-
-constexpr std::size_t timing_columns = 13;  // from efficiency to bound by
 
 std::string milliseconds(double seconds) { return digits(seconds * 1e3); }
 
@@ -62,36 +61,41 @@ std::string straggle_cell(const Point& p) {
 /// What else a reader must know of the point.
 std::string note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
 
-std::vector<std::string> row(const Point& p, const Labels& codecs, const Labels& strategies) {
-  std::vector<std::string> cells{ranks_cell(p),
-                                 text(p.factors[Factor::scaling]),
-                                 text(p.factors[Factor::batch_per_rank]),
-                                 strategy_cell(p, strategies),
-                                 exchange(p, codecs),
-                                 text(p.factors[Factor::overlap])};
-  if (p.status != core::Status::ok && p.status != core::Status::mistrusted) {
-    cells.insert(cells.end(), timing_columns, "-");
-    return cells;
-  }
-  cells.insert(cells.end(), {efficiency_cell(p), step_cell(p), interval(p.metrics[Metric::time_s], 1e3)});
-  for (const Metric m : {Metric::exposed_s, Metric::contention_s}) cells.push_back(milliseconds(p.metrics.number(m)));
-  cells.push_back(straggle_cell(p));
-  for (const Metric m : {Metric::interference_s, Metric::wait_s, Metric::wire_s, Metric::other_s, Metric::limit_s}) {
-    cells.push_back(milliseconds(p.metrics.number(m)));
-  }
-  cells.insert(cells.end(), {rate(p.metrics.number(Metric::samples_per_s)), text(p.metrics[Metric::bound_by])});
-  return cells;
+/// "-" where the point has no times.
+Columns<Point>::Cell timed(std::function<std::string(const Point&)> cell) {
+  return [cell = std::move(cell)](const Point& p) {
+    return p.status == core::Status::ok || p.status == core::Status::mistrusted ? cell(p) : "-";
+  };
+}
+Columns<Point>::Cell milliseconds_of(Metric m) {
+  return timed([m](const Point& p) { return milliseconds(p.metrics.number(m)); });
 }
 
-std::vector<core::Column> columns() {
+Columns<Point> columns_of(const Labels& codecs, const Labels& strategies) {
   using enum core::Align;
-  return {{"ranks", "", right},          {"scaling", "", left, 6},    {"batch", "/rank", right},
-          {"strategy", "", left},        {"exchange", "", left},      {"overlap", "", left, 5},
-          {"efficiency", "%", right},    {"step", "ms", right},       {"95 %", "ms", right},
-          {"exposed", "ms", right},      {"contend", "ms", right, 2}, {"straggle", "ms", right, 1},
-          {"interfere", "ms", right, 4}, {"wait", "ms", right, 3},    {"wire", "ms", right},
-          {"other", "ms", right, 8},     {"limit", "ms", right, 7},   {"rate", "samples/s", right, 9},
-          {"bound by", "", left}};
+  Columns<Point> c;
+  const auto factor = [](Factor f) { return [f](const Point& p) { return text(p.factors[f]); }; };
+  c.add({"ranks", "", right}, ranks_cell);
+  c.add({"scaling", "", left, 6}, factor(Factor::scaling));
+  c.add({"batch", "/rank", right}, factor(Factor::batch_per_rank));
+  c.add({"strategy", "", left}, [&strategies](const Point& p) { return strategy_cell(p, strategies); });
+  c.add({"exchange", "", left}, [&codecs](const Point& p) { return exchange(p, codecs); });
+  c.add({"overlap", "", left, 5}, factor(Factor::overlap));
+  c.add({"efficiency", "%", right}, timed(efficiency_cell));
+  c.add({"step", "ms", right}, timed(step_cell));
+  c.add({"95 %", "ms", right}, timed([](const Point& p) { return interval(p.metrics[Metric::time_s], 1e3); }));
+  c.add({"exposed", "ms", right}, milliseconds_of(Metric::exposed_s));
+  c.add({"contend", "ms", right, 2}, milliseconds_of(Metric::contention_s));
+  c.add({"straggle", "ms", right, 1}, timed(straggle_cell));
+  c.add({"interfere", "ms", right, 4}, milliseconds_of(Metric::interference_s));
+  c.add({"wait", "ms", right, 3}, milliseconds_of(Metric::wait_s));
+  c.add({"wire", "ms", right}, milliseconds_of(Metric::wire_s));
+  c.add({"other", "ms", right, 8}, milliseconds_of(Metric::other_s));
+  c.add({"limit", "ms", right, 7}, milliseconds_of(Metric::limit_s));
+  c.add({"rate", "samples/s", right, 9},
+        timed([](const Point& p) { return rate(p.metrics.number(Metric::samples_per_s)); }));
+  c.add({"bound by", "", left}, timed([](const Point& p) { return text(p.metrics[Metric::bound_by]); }));
+  return c;
 }
 
 /// The batch that names a curve: that of its one-rank baseline, which is also strong scaling's global batch.
@@ -179,22 +183,22 @@ bool tells_strategies_apart(std::span<const Point> points, const Labels& strateg
 /// Columns that tell strategies apart besides speed.
 std::string strategy_table(const std::vector<const Point*>& curve, const Labels& labels, std::size_t width) {
   using enum core::Align;
-  core::Table table({{"ranks", "", right},
-                     {"strategy", "", left},
-                     {"exchange", "", left, 1},
-                     {"time", "µs/sample", right},
-                     {"sent", "B/step", right},
-                     {"stale", "updates", right},
-                     {"accuracy", "% equal samples", right},
-                     {"accuracy", "% equal time", right},
-                     {"waits", "", left, 2}});
+  const auto number = [](Metric m, auto cell) {
+    return [m, cell](const Point& p) { return cell(p.metrics.number(m)); };
+  };
+  Columns<Point> c;
+  c.add({"ranks", "", right}, ranks_cell);
+  c.add({"strategy", "", left}, [&labels](const Point& p) { return strategy_cell(p, labels); });
+  c.add({"exchange", "", left, 1}, [](const Point& p) { return exchange(p, short_labels({&p, 1}, Factor::codec)); });
+  c.add({"time", "µs/sample", right}, number(Metric::time_per_sample_s, [](double s) { return digits(s * 1e6); }));
+  c.add({"sent", "B/step", right}, number(Metric::bytes_sent_total, bytes_cell));
+  c.add({"stale", "updates", right}, staleness_cell);
+  c.add({"accuracy", "% equal samples", right}, number(Metric::accuracy_at_samples, accuracy_cell));
+  c.add({"accuracy", "% equal time", right}, number(Metric::accuracy_at_time, accuracy_cell));
+  c.add({"waits", "", left, 2}, waits_cell);
+  auto table = c.table();
   for (const Point* p : curve) {
-    if (p->status != core::Status::ok) continue;
-    const auto& m = p->metrics;
-    table.add_row({ranks_cell(*p), strategy_cell(*p, labels), exchange(*p, short_labels({p, 1}, Factor::codec)),
-                   digits(m.number(Metric::time_per_sample_s) * 1e6), bytes_cell(m.number(Metric::bytes_sent_total)),
-                   staleness_cell(*p), accuracy_cell(m.number(Metric::accuracy_at_samples)),
-                   accuracy_cell(m.number(Metric::accuracy_at_time)), waits_cell(*p)});
+    if (p->status == core::Status::ok) table.add_row(c.cells(*p));
   }
   return table.to_string(width) + "\n";
 }
@@ -204,6 +208,7 @@ std::string strategy_table(const std::vector<const Point*>& curve, const Labels&
 std::string scale_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
   const Labels strategies = short_labels(points, Factor::strategy);
+  const auto columns = columns_of(codecs, strategies);
   const bool apart = tells_strategies_apart(points, strategies);
   const auto paced = std::find_if(points.begin(), points.end(),
                                   [](const Point& p) { return !core::is_null(p.factors[Factor::cadence]); });
@@ -211,8 +216,8 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
   for (auto& [name, curve] : by_name(points, [&](const Point& p) { return curve_name(p, cadence); })) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
-    core::Table table(columns());
-    for (const Point* p : curve) table.add_row(row(*p, codecs, strategies), note(*p));
+    auto table = columns.table();
+    for (const Point* p : curve) table.add_row(columns.cells(*p), note(*p));
     out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve) + steadiness_line(curve), table.to_string(width),
                        apart ? strategy_table(curve, strategies, width) : "");
   }

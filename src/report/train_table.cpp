@@ -1,4 +1,4 @@
-#include "report/train_table.hpp"
+#include "report/tables.hpp"
 
 #include "core/format.hpp"
 

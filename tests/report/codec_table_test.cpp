@@ -1,8 +1,6 @@
-#include "report/codec_table.hpp"
+#include "report/tables.hpp"
 
 #include <gmock/gmock.h>
-
-#include "report/exchange_error_table.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -73,9 +71,9 @@ TEST(CodecCsv, HasAsManyCellsAsNames) {
   Point p = measured();
   p.factors[Factor::codec] = std::string("plain");
   const auto cells = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
-  EXPECT_EQ(cells(codec_csv_row(p)), cells(codec_csv_header()));
-  EXPECT_THAT(codec_csv_header(), HasSubstr("encode_median_s,encode_ci95_low_s,encode_ci95_high_s,encode_samples"));
-  EXPECT_THAT(codec_csv_row(measured()), HasSubstr("\"qsgd4:bucket=512,ef=off\""));
+  EXPECT_EQ(cells(codec_csv().row(p)), cells(codec_csv().header()));
+  EXPECT_THAT(codec_csv().header(), HasSubstr("encode_median_s,encode_ci95_low_s,encode_ci95_high_s,encode_samples"));
+  EXPECT_THAT(codec_csv().row(measured()), HasSubstr("\"qsgd4:bucket=512,ef=off\""));
 }
 
 TEST(ExchangeErrorTable, HasAColumnForEachNumberOfRanks) {

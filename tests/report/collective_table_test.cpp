@@ -1,4 +1,4 @@
-#include "report/collective_table.hpp"
+#include "report/tables.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -143,10 +143,10 @@ TEST(CollectiveCsv, EveryLineHasTheHeadersCells) {
   odd.reason = "says \"no\"";
   odd.metrics = {};
   const auto cells = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
-  EXPECT_EQ(cells(collective_csv_header()), cells(collective_csv_row(point("ring", true, 1e-3))));
-  EXPECT_EQ(cells(collective_csv_header()), cells(collective_csv_row(odd)));
-  EXPECT_THAT(collective_csv_row(odd), HasSubstr("\"says \"\"no\"\"\""));
-  EXPECT_THAT(collective_csv_header(), HasSubstr("time_median_s"));
+  EXPECT_EQ(cells(collective_csv().header()), cells(collective_csv().row(point("ring", true, 1e-3))));
+  EXPECT_EQ(cells(collective_csv().header()), cells(collective_csv().row(odd)));
+  EXPECT_THAT(collective_csv().row(odd), HasSubstr("\"says \"\"no\"\"\""));
+  EXPECT_THAT(collective_csv().header(), HasSubstr("time_median_s"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "report/scale_table.hpp"
+#include "report/tables.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,10 @@
 // The codec sweep: encode, decode, reduce, error and wire size of each codec, in one process.
 #pragma once
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "bench/codecs/plan.hpp"
+#include "bench/engine/sweep.hpp"
 #include "core/statistics.hpp"
 #include "runtime/process/signals.hpp"
 
@@ -19,16 +18,9 @@ struct CodecOptions {
   std::size_t memory_bytes = 0;  ///< a point that needs more is skipped; 0: unknown, none is
 };
 
-/// Receives the sweep's points.
-struct CodecListener {
-  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;  ///< what is measured now
-};
-
 /// One thread, no ranks. `finished`: points of earlier runs by Factors::key(). Gives the number of wrong points.
 /// Cost: 3 s a point at most unless a budget is given, checks apart. Errors: Interrupted.
-std::size_t run_codecs(const CodecOptions&, const std::map<std::string, core::Point>& finished,
-                       const runtime::SignalWatch&, const CodecListener&);
+std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
+                       const RowListener&);
 
 }  // namespace gradmeter::bench

@@ -79,42 +79,33 @@ void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t s
 
 class Sweep {
  public:
-  Sweep(const ExchangeErrorOptions& o, const runtime::SignalWatch& signals) : options_(o), peers_(no_peers(signals)) {}
+  Sweep(const ExchangeErrorOptions& o, const FinishedRows& finished, const runtime::SignalWatch& signals,
+        const RowListener& l)
+      : options_(o), rows_(finished, l, true), peers_(no_peers(signals)) {}
 
-  std::size_t run(const std::map<std::string, Point>& finished, const CodecListener& listener) {
-    std::size_t wrong = 0;
+  std::size_t run() {
     for (const auto& p : plan_exchange_errors(options_)) {
       peers_.stop_if_interrupted();
-      const auto kept = finished.find(p.factors.key());
-      if (kept != finished.end()) {
-        if (listener.kept) listener.kept(kept->second);
+      if (const auto* row = rows_.finished(p.factors)) {
+        rows_.show(*row);
         continue;
       }
-      if (listener.progress) {
-        listener.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
-      }
+      rows_.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
       Point row{.experiment = "codecs", .reason = {}, .factors = p.factors, .metrics = {}, .raw_times_s = {}};
       row.metrics[Metric::implementation] = p.codec->label;
       fill(p, row);
-      wrong += row.status == Status::wrong;
-      listener.measured(row);
+      rows_.emit(row);
     }
-    return wrong;
+    return rows_.wrong();
   }
 
  private:
   void fill(const ExchangeErrorPoint& p, Point& row) {
-    row.reason = p.unsupported;
-    if (!row.reason.empty()) {
-      row.status = Status::unsupported;
-      return;
-    }
+    if (!p.unsupported.empty()) return refuse(row, Status::unsupported, p.unsupported);
     // All ranks' gradients, kept for the exact sum, and all ranks' buffers, which become the sum.
     const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
     if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
-      row.status = Status::skipped;
-      row.reason = short_of_memory(needs, options_.memory_bytes);
-      return;
+      return refuse(row, Status::skipped, short_of_memory(needs, options_.memory_bytes, "where"));
     }
     exchange(p, row);
   }
@@ -129,9 +120,7 @@ class Sweep {
     exchange_on_threads(p, options_.cores, options_.seed, values);
     row.metrics[Metric::error] = error_of(values.front(), ranks);
     const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values.front(); });
-    if (same) return;
-    row.status = Status::wrong;
-    row.reason = "ranks hold different bits";
+    if (!same) refuse(row, Status::wrong, "ranks hold different bits");
   }
 
   /// Against the exact sum, in double.
@@ -148,6 +137,7 @@ class Sweep {
   }
 
   const ExchangeErrorOptions& options_;
+  SweepRows rows_;
   RoundPeers peers_;
   std::vector<std::vector<float>> gradients_;
 };
@@ -170,9 +160,9 @@ std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&
   return out;
 }
 
-std::size_t run_exchange_errors(const ExchangeErrorOptions& o, const std::map<std::string, Point>& finished,
-                                const runtime::SignalWatch& signals, const CodecListener& listener) {
-  return Sweep(o, signals).run(finished, listener);
+std::size_t run_exchange_errors(const ExchangeErrorOptions& o, const FinishedRows& finished,
+                                const runtime::SignalWatch& signals, const RowListener& listener) {
+  return Sweep(o, finished, signals, listener).run();
 }
 
 }  // namespace gradmeter::bench

@@ -31,7 +31,7 @@ std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&
 /// Relative squared error of the exchanged sum of `draw_worker_gradient`s, without error feedback. Ranks are threads of
 /// this process that read each other's memory. Status wrong where ranks end with different bits. `finished`, the
 /// listener: as run_codecs. Cost: memory of ranks × size; some seconds for 64 ranks. Errors: Interrupted.
-std::size_t run_exchange_errors(const ExchangeErrorOptions&, const std::map<std::string, core::Point>& finished,
-                                const runtime::SignalWatch&, const CodecListener&);
+std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
+                                const RowListener&);
 
 }  // namespace gradmeter::bench

@@ -60,11 +60,6 @@ std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes) {
   return {cached, std::clamp(std::bit_ceil(2 * last_cache_bytes), beyond, most)};
 }
 
-std::string short_of_memory(std::size_t needs, std::size_t free) {
-  return fmt::format("needs {} of memory where {} are free", core::to_text(core::Bytes{needs}),
-                     core::to_text(core::Bytes{free}));
-}
-
 std::size_t codec_memory(const CodecPoint& p, std::size_t parts) {
   // A codec of whole tensors adds up in memory of its own; one with steps keeps up to two gradients and makes a third.
   const std::size_t wire = p.codec->codec ? p.codec->codec->wire_bytes(p.elements()) : p.size_bytes;

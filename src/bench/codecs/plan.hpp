@@ -44,7 +44,5 @@ std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
 
 /// Memory that a point needs at once: two gradients, the encoded parts and their sum [bytes].
 std::size_t codec_memory(const CodecPoint&, std::size_t parts);
-/// Why such a point is skipped.
-std::string short_of_memory(std::size_t needs, std::size_t free);
 
 }  // namespace gradmeter::bench

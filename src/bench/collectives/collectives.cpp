@@ -11,31 +11,32 @@ namespace {
 using core::Point;
 using core::Status;
 
-constexpr double usual_point_budget = 1;
+constexpr core::Seconds usual_point_budget{1};
 
 class Sweep {
  public:
-  Sweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const std::map<std::string, Point>& finished,
+  Sweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const FinishedRows& finished,
         const CollectiveListener& listener)
       : session_(s),
         map_(map),
         options_(o),
-        finished_(finished),
-        listener_(listener),
+        rows_(finished, listener.rows, s.is_root()),
         turns_(s, map, listener.ranks),
         faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()} {}
 
   std::size_t run() {
     const auto points = plan_collectives(options_.factors, map_);
-    left_ = points.size();
-    begin_ = runtime::host_clock();
+    const auto is_new = [this](const CollectivePoint& p) {
+      return !rows_.finished(to_factors(p, map_, options_.factors));
+    };
+    rows_.start(static_cast<std::size_t>(std::ranges::count_if(points, is_new)), options_.time_budget);
     for (auto first = points.begin(); first != points.end();) {
       const auto last =
           std::find_if(first, points.end(), [&](const auto& p) { return p.collective != first->collective; });
       run_collective({first, last});
       first = last;
     }
-    return wrong_;
+    return rows_.wrong();
   }
 
  private:
@@ -47,7 +48,7 @@ class Sweep {
       CollectiveEntry e{p, {}};
       e.row.experiment = "allreduce";
       e.row.factors = to_factors(p, map_, options_.factors);
-      if (!p.unsupported.empty()) refuse(e, Status::unsupported, p.unsupported);
+      if (!p.unsupported.empty()) refuse(e.row, Status::unsupported, p.unsupported);
       if (is_kept(e)) {
         e.point.unsupported = "kept";
       } else if (e.row.status == Status::ok) {
@@ -72,12 +73,7 @@ class Sweep {
     return StageNeeds::of(points, map_, session_.world().rank());
   }
 
-  bool is_kept(const CollectiveEntry& e) const { return finished_.contains(e.row.factors.key()); }
-
-  static void refuse(CollectiveEntry& e, Status status, const std::string& reason) {
-    e.row.status = status;
-    e.row.reason = reason;
-  }
+  bool is_kept(const CollectiveEntry& e) const { return rows_.finished(e.row.factors); }
 
   /// From the largest size down, until what is left fits.
   void skip_what_does_not_fit(std::deque<CollectiveEntry>& entries, std::vector<CollectivePoint>& wanted) const {
@@ -91,9 +87,7 @@ class Sweep {
       if (bytes <= free) return;
       for (auto& e : entries) {
         if (e.row.status != Status::ok || e.point.bytes() != needs.max_bytes || is_kept(e)) continue;
-        refuse(e, Status::skipped,
-               fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{bytes}),
-                           core::to_text(core::Bytes{free})));
+        refuse(e.row, Status::skipped, short_of_memory(bytes, free));
       }
       std::erase_if(wanted, [&](const auto& p) { return p.bytes() == needs.max_bytes; });
     }
@@ -112,12 +106,7 @@ class Sweep {
   }
 
   BenchmarkOptions benchmark_options() const {
-    double budget = usual_point_budget;
-    if (options_.time_budget) {
-      const double rest = options_.time_budget->value - (runtime::host_clock() - begin_);
-      budget = std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left_));
-    }
-    budget = session_.world().broadcast_value(budget);
+    const double budget = session_.world().broadcast_value(rows_.share(usual_point_budget).value);
     BenchmarkOptions o{.rounds = {.rule = options_.rule,
                                   .exact_samples = options_.exact_samples,
                                   .exact_warmup = options_.exact_warmup,
@@ -135,37 +124,27 @@ class Sweep {
   }
 
   void say(const CollectivePoint& p, std::size_t n) const {
-    if (!session_.is_root() || !listener_.progress) return;
-    listener_.progress(
+    rows_.progress(
         fmt::format("{} {}: {} points in turn", p.collective->name, core::to_text(core::Bytes{p.bytes()}), n));
   }
 
   void emit(const CollectiveEntry& e) {
-    --left_;
-    const auto kept = finished_.find(e.row.factors.key());
-    if (kept != finished_.end()) {
-      if (session_.is_root() && listener_.kept) listener_.kept(kept->second);
-      return;
-    }
-    wrong_ += e.row.status == Status::wrong;
-    if (session_.is_root()) listener_.measured(e.row);
+    if (const auto* row = rows_.finished(e.row.factors)) return rows_.show(*row);
+    rows_.emit(e.row);
   }
 
   Session& session_;
   const NodeMap& map_;
   const CollectiveOptions& options_;
-  const std::map<std::string, Point>& finished_;
-  const CollectiveListener& listener_;
+  SweepRows rows_;
   CollectiveTurns turns_;
   InjectedFaults faults_;
-  std::size_t left_ = 0, wrong_ = 0;
-  double begin_ = 0;
 };
 
 }  // namespace
 
-std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOptions& o,
-                            const std::map<std::string, Point>& finished, const CollectiveListener& listener) {
+std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOptions& o, const FinishedRows& finished,
+                            const CollectiveListener& listener) {
   return Sweep(s, map, o, finished, listener).run();
 }
 
@@ -173,7 +152,7 @@ std::vector<CollectiveEstimate> estimate_collectives(const CollectiveOptions& o,
   const auto points = plan_collectives(o.factors, map);
   const double each = o.time_budget
                           ? o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points.size()))
-                          : usual_point_budget;
+                          : usual_point_budget.value;
   std::map<const CollectiveInfo*, std::vector<CollectivePoint>> of;
   for (const auto& p : points) of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/collectives/turns.hpp"
+#include "bench/engine/sweep.hpp"
 
 namespace gradmeter::bench {
 
@@ -22,17 +23,15 @@ struct CollectiveOptions {
 
 /// Receives the sweep's points. Called on rank 0 only.
 struct CollectiveListener {
-  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  RowListener rows;
   /// By rank, of a point that was timed; may be null.
   RanksListener ranks = {};
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(); the same on every rank.
 /// Gives the number of wrong points. Errors: Interrupted.
-std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&,
-                            const std::map<std::string, core::Point>& finished, const CollectiveListener&);
+std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, const FinishedRows& finished,
+                            const CollectiveListener&);
 
 /// For --dry-run. Needs no ranks.
 struct CollectiveEstimate {

@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "core/format.hpp"
+#include "kernels/library.hpp"
 #include "kernels/peak.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/host/cuda_adapter.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
@@ -79,6 +81,7 @@ class Findings {
   Findings(Session& s, const Checkup& c) : s_(s), c_(c) {}
 
   std::vector<Finding> all() {
+    libraries();
     oversubscription();
     binding();
     host();
@@ -95,6 +98,15 @@ class Findings {
   static bool is_set(const char* variable, char value) {
     const char* text = std::getenv(variable);
     return text && text[0] == value;
+  }
+
+  void libraries() {
+    if (const auto why = kernels::onednn_refusal(); !why.empty()) {
+      add("matrix products are a reference's", "every step takes many times as long as with a library", why);
+    }
+    if (const auto why = runtime::mpi_refusal(); !why.empty()) {
+      add("ranks are threads of one process only", "nothing between processes or nodes can be measured", why);
+    }
   }
 
   void oversubscription() {

@@ -31,33 +31,33 @@ struct Entry {
   double call_s = 0, setup_s = 0;  ///< by the roofline; by the bytes to be filled
 };
 
-void refuse(Point& row, Status status, std::string why) {
-  row.status = status;
-  row.reason = std::move(why);
-}
-
 std::string kind_of(const KernelPoint& p) {
   return fmt::format("{} {} {}", name(p.problem.operation()), name(p.problem.pass), name(p.problem.precision));
 }
 
 class Sweep {
  public:
-  Sweep(Session& s, const runtime::Communicator& c, const KernelOptions& o,
-        const std::map<std::string, Point>& finished, const KernelListener& l)
-      : session_(s), c_(c), options_(o), finished_(finished), listener_(l), at_(placement_of(s, c, o.threads)) {}
+  Sweep(Session& s, const runtime::Communicator& c, const KernelOptions& o, const FinishedRows& finished,
+        const KernelListener& l)
+      : session_(s),
+        c_(c),
+        options_(o),
+        listener_(l),
+        rows_(finished, l.rows, c.rank() == 0),
+        at_(placement_of(s, c, o.threads)) {}
 
   std::size_t run() {
     limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
     plan();
     report_limits();
-    begin_ = runtime::host_clock();  // the budget is for the points
+    rows_.start(to_measure_, options_.time_budget);  // the budget is for the points
     for (done_ = 0; done_ < entries_.size(); ++done_) {
       session_.stop_if_interrupted(c_);
       Entry& e = entries_[done_];
       if (!e.kept && e.row.status == Status::ok) measure(e);
       emit(e);
     }
-    return wrong_;
+    return rows_.wrong();
   }
 
  private:
@@ -70,7 +70,7 @@ class Sweep {
       Entry e{.point = points[i], .row = {}};
       e.row.experiment = "kernels";
       e.row.factors = to_factors(e.point, at_);
-      e.kept = finished_.contains(e.row.factors.key());
+      e.kept = rows_.finished(e.row.factors) != nullptr;
       if (!refusals[i].empty()) refuse(e.row, Status::unsupported, refusals[i]);
       if (e.row.status == Status::ok && !e.kept) foresee(e);
       to_measure_ += e.row.status == Status::ok && !e.kept;
@@ -99,9 +99,7 @@ class Sweep {
     const std::size_t needs =
         kernel_memory(e.point, limits_->last_cache_bytes()) * static_cast<std::size_t>(at_.ranks_per_node);
     if (const std::size_t free = session_.memory_per_node(); needs > free) {
-      return refuse(e.row, Status::skipped,
-                    fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{needs}),
-                                core::to_text(core::Bytes{free})));
+      return refuse(e.row, Status::skipped, short_of_memory(needs, free));
     }
     e.call_s = bound(e).seconds;
     constexpr double filled_per_s = 4e8;
@@ -150,8 +148,7 @@ class Sweep {
     for (std::size_t i = done_; i < entries_.size(); ++i) {
       if (const double s = least_of(entries_[i]); s > 0) least.push_back(s);
     }
-    const double spent = runtime::host_clock() - begin_;
-    return c_.broadcast_value(share_out(core::Seconds{options_.time_budget->value - spent}, least));
+    return c_.broadcast_value(share_out(rows_.left(), least));
   }
 
   void measure(Entry& e) {
@@ -202,36 +199,31 @@ class Sweep {
   }
 
   void say(const Entry& e) const {
-    if (!root() || !listener_.progress) return;
-    listener_.progress(fmt::format("{} {} {}", kernels::problem_text(e.point.problem.shape), name(e.point.problem.pass),
-                                   name(e.point.problem.precision)));
+    rows_.progress(fmt::format("{} {} {}", kernels::problem_text(e.point.problem.shape), name(e.point.problem.pass),
+                               name(e.point.problem.precision)));
   }
 
   void emit(Entry& e) {
     Point& row = e.row;
-    if (e.kept) row = finished_.at(row.factors.key());
+    if (e.kept) row = *rows_.finished(row.factors);
     row.metrics[core::Metric::application] = core::Value{};
     if (const auto& a = e.point.problem.application; !a.empty()) row.metrics[core::Metric::application] = a;
     if (options_.against) {
       fill_published(options_.against->name(), options_.against->find(e.point.problem, e.point.training), row);
     }
-    wrong_ += row.status == Status::wrong && !e.kept;
-    if (!root()) return;
-    if (!e.kept) return listener_.measured(row);
-    if (listener_.kept) listener_.kept(row);
+    e.kept ? rows_.show(row) : rows_.emit(row);
   }
 
   Session& session_;
   const runtime::Communicator& c_;
   const KernelOptions& options_;
-  const std::map<std::string, Point>& finished_;
   const KernelListener& listener_;
+  SweepRows rows_;
   KernelPlacement at_;
   std::unique_ptr<KernelLimits> limits_;
   std::vector<Entry> entries_;
   Slowness slow_{1.5}, setup_{1};
-  std::size_t to_measure_ = 0, done_ = 0, wrong_ = 0;
-  double begin_ = 0;
+  std::size_t to_measure_ = 0, done_ = 0;
 };
 
 }  // namespace
@@ -245,7 +237,7 @@ KernelPlacement placement_of(const Session& s, const runtime::Communicator& c, i
 }
 
 std::size_t run_kernels(Session& s, const runtime::Communicator& c, const KernelOptions& o,
-                        const std::map<std::string, Point>& finished, const KernelListener& l) {
+                        const FinishedRows& finished, const KernelListener& l) {
   return Sweep(s, c, o, finished, l).run();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/engine/sweep.hpp"
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/plan.hpp"
 #include "core/statistics.hpp"
@@ -28,9 +29,7 @@ struct KernelOptions {
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
 struct KernelListener {
   std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;  ///< before any point
-  std::function<void(const core::Point&)> measured;                                   ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  RowListener rows;
 };
 
 /// Ranks, nodes and threads of the ranks of `c`, which are the first of the world.
@@ -39,7 +38,7 @@ KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int
 /// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank.
 /// Gives the number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or
 /// the time budget, which it keeps to within one point. Errors: Interrupted.
-std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&,
-                        const std::map<std::string, core::Point>& finished, const KernelListener&);
+std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
+                        const KernelListener&);
 
 }  // namespace gradmeter::bench

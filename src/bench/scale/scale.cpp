@@ -34,23 +34,24 @@ double seconds_per_point(const ScaleOptions& o, std::size_t points) {
 
 class Sweep {
  public:
-  Sweep(Session& s, const ScaleOptions& o, const std::map<std::string, Point>& finished, const ScaleListener& listener)
+  Sweep(Session& s, const ScaleOptions& o, const FinishedRows& finished, const ScaleListener& listener)
       : session_(s),
         options_(o),
         listener_(listener),
+        rows_(finished, listener.rows, s.is_root()),
         points_(plan_scale(o.factors)),
         done_(finished),
         rank_groups_(s) {}
 
   std::size_t run() {
-    for (const auto& p : points_) left_ += !done_.contains(key(p));
-    begin_ = runtime::host_clock();
+    const auto is_new = [this](const ScalePoint& p) { return !done_.contains(key(p)); };
+    rows_.start(static_cast<std::size_t>(std::ranges::count_if(points_, is_new)), options_.time_budget);
     for (auto first = points_.begin(); first != points_.end();) {
       const auto last = std::find_if(first, points_.end(), [&](const auto& p) { return p.curve != first->curve; });
       run_curve({first, last});
       first = last;
     }
-    return wrong_;
+    return rows_.wrong();
   }
 
  private:
@@ -62,7 +63,7 @@ class Sweep {
     std::size_t memory = 0;
     for (const auto& p : points) {
       if (const auto it = done_.find(key(p)); it != done_.end()) {
-        if (session_.is_root() && listener_.kept) listener_.kept(it->second);
+        rows_.show(it->second);
         continue;
       }
       CurvePoint c = made(p);
@@ -132,19 +133,16 @@ class Sweep {
 
   bool skip(CurvePoint& c, std::size_t bytes) {
     if (const auto why = c.point.impossible.empty() ? unsupported(c.point) : ""; !why.empty()) {
-      c.row.status = Status::unsupported;
-      c.row.reason = why;
+      refuse(c.row, Status::unsupported, why);
       emit(c.row);
       return true;
     }
     std::string reason = c.point.impossible;
     if (reason.empty() && bytes > session_.memory_per_node()) {
-      reason = fmt::format("needs {} on a node that has {} free", core::to_text(core::Bytes{bytes}),
-                           core::to_text(core::Bytes{session_.memory_per_node()}));
+      reason = short_of_memory(bytes, session_.memory_per_node());
     }
     if (reason.empty()) return false;
-    c.row.status = Status::skipped;
-    c.row.reason = reason;
+    refuse(c.row, Status::skipped, reason);
     emit(c.row);
     return true;
   }
@@ -168,10 +166,8 @@ class Sweep {
 
   void measure(std::deque<CurvePoint>& group) {
     if (group.empty()) return;
-    if (session_.is_root() && listener_.progress) {
-      const auto& p = group.front().point;
-      listener_.progress(fmt::format("{} batch {}: {} points in turn", p.model, p.batch_global, group.size()));
-    }
+    const auto& first = group.front().point;
+    rows_.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
     std::exception_ptr interrupted;
     try {
       measure_curve(session_, rank_groups_, data(), group, measure_options(group.front().point));
@@ -247,7 +243,7 @@ class Sweep {
   void learn_point(const ScalePoint& p, const Point* control, Point& row) {
     const bool can = session_.world().broadcast_value(p.ranks > 1 && row.status == Status::ok && control != nullptr);
     if (!can) return;
-    if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{} learns", p.strategy->name));
+    rows_.progress(fmt::format("{} learns", p.strategy->name));
     const auto plan = session_.world().broadcast_value(
         plan_learning(options_.learn_samples, p.batch_global, control_of(p).batch_global,
                       row.metrics.number(core::Metric::time_s), control->metrics.number(core::Metric::time_s)));
@@ -268,19 +264,12 @@ class Sweep {
   }
 
   void emit(const Point& row) {
-    wrong_ += row.status == Status::wrong;
-    --left_;
-    if (session_.is_root()) listener_.measured(row);
+    rows_.emit(row);
     done_[row.factors.key()] = row;
   }
 
   MeasureOptions measure_options(const ScalePoint& p) const {
-    double budget = usual_point_budget;
-    if (options_.time_budget) {
-      const double rest = options_.time_budget->value - (runtime::host_clock() - begin_);
-      budget =
-          session_.world().broadcast_value(std::max(rest, 0.0) / static_cast<double>(std::max<std::size_t>(1, left_)));
-    }
+    const double budget = session_.world().broadcast_value(rows_.share(core::Seconds{usual_point_budget}).value);
     MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
     // A fifth of the time at most goes into warm-up.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
@@ -306,18 +295,16 @@ class Sweep {
   Session& session_;
   const ScaleOptions& options_;
   const ScaleListener& listener_;
+  SweepRows rows_;
   std::vector<ScalePoint> points_;
-  std::map<std::string, Point> done_;
+  FinishedRows done_;  ///< with what this run has measured
   RankGroups rank_groups_;
   model::DataSplit data_;
-  std::size_t left_ = 0, wrong_ = 0;
-  double begin_ = 0;
 };
 
 }  // namespace
 
-std::size_t run_scale(Session& s, const ScaleOptions& o, const std::map<std::string, Point>& finished,
-                      const ScaleListener& listener) {
+std::size_t run_scale(Session& s, const ScaleOptions& o, const FinishedRows& finished, const ScaleListener& listener) {
   return Sweep(s, o, finished, listener).run();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/engine/sweep.hpp"
 #include "bench/scale/measure.hpp"
 #include "bench/scale/plan.hpp"
 #include "core/injection.hpp"
@@ -28,11 +29,8 @@ struct RankTimes {
   double wait = 0;  ///< for ranks that had not begun a call: the straggle of another rank
 };
 
-/// Receives the sweep's points. Called on rank 0 only.
 struct ScaleListener {
-  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  RowListener rows;
   /// Of a new row with more than one rank.
   std::function<void(const core::Point&, std::span<const RankTimes>)> ranks = {};
 };
@@ -40,8 +38,7 @@ struct ScaleListener {
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured
 /// again and serve as baselines; the same on every rank.
 /// Errors: Interrupted; WrongResult is not thrown: such points have status wrong, and the number of them is returned.
-std::size_t run_scale(Session&, const ScaleOptions&, const std::map<std::string, core::Point>& finished,
-                      const ScaleListener&);
+std::size_t run_scale(Session&, const ScaleOptions&, const FinishedRows& finished, const ScaleListener&);
 
 /// For --dry-run: what each point needs. Needs no ranks.
 struct PointEstimate {

@@ -1,0 +1,30 @@
+// The fields of a run's line, once for reading and for writing.
+#pragma once
+#include "core/result.hpp"
+
+namespace gradmeter::core::detail {
+
+/// visit(key, member) for each, in the order of the line. Info: RunInfo or const RunInfo.
+template <class Info, class Visit>
+void each_field(Info& info, const Visit& visit) {
+  visit("run_id", info.run_id);
+  visit("time", info.time);
+  visit("command", info.command);
+  visit("version", info.version);
+  visit("commit", info.commit);
+  visit("hosts", info.hosts);
+  visit("ranks", info.ranks);
+  visit("nodes", info.nodes);
+  visit("mapping", info.mapping);
+  visit("mpi", info.mpi);
+  visit("libraries", info.libraries);
+  visit("cpu", info.cpu);
+  visit("cores_per_node", info.cores_per_node);
+  visit("memory_bytes_per_node", info.memory_bytes_per_node);
+  visit("gpus", info.gpus);
+  visit("binding", info.binding);
+  visit("fingerprint", info.fingerprint);
+  visit("environment", info.environment);
+}
+
+}  // namespace gradmeter::core::detail

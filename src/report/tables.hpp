@@ -1,0 +1,75 @@
+// The tables of each experiment as text, their legends, and the columns of their CSV. Each has a source of its own.
+#pragma once
+#include <span>
+#include <string>
+
+#include "core/result.hpp"
+#include "report/columns.hpp"
+
+namespace gradmeter::report {
+
+// scale_table.cpp
+
+/// Points of one sweep; curves in the order of their first point. A curve is the points of one model and one batch;
+/// each gets a heading that names its baseline, and columns that line up and carry units. Rows that were not measured
+/// show why.
+std::string scale_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+
+/// What the columns mean, for below the last table.
+std::string scale_legend(std::span<const core::Point>);
+
+// train_table.cpp
+
+std::string train_header();
+/// One line, for an epoch's point.
+std::string train_row(const core::Point&);
+
+// collective_table.cpp
+
+/// One table for each collective, type, operation, buffers and cadence, in the order of their first point; rows by
+/// size, each with its half out of place and its half in place, where there is such a point. Rows that were not
+/// measured show why.
+std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// What the columns mean, for below the last table.
+std::string collective_legend();
+
+const CsvColumns& collective_csv();
+
+// codec_comparison.cpp
+
+/// Each point with a codec and the one without at otherwise equal factors; empty when there is no such pair.
+std::string codec_comparison(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string codec_comparison_legend();
+
+// codec_table.cpp
+
+/// One table for each size, distribution and problem, in the order of their first point. Rows that were not measured
+/// show why.
+std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// What the columns mean, for below the last table.
+std::string codec_legend();
+
+const CsvColumns& codec_csv();
+
+// exchange_error_table.cpp
+
+/// A row for each codec and exchange, a column for each number of ranks; refused points have their reason below.
+std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+
+// kernel_table.cpp
+
+/// One table for each operation, pass, precision and cache state, in order of appearance; after them the curves over
+/// the mini-batch, where points have one.
+std::string kernel_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// What the columns and marks mean.
+std::string kernel_legend();
+const CsvColumns& kernel_csv();
+
+// kernel_curve.cpp
+
+/// One table for each shape, pass and cache state among the points that have a batch: a line a batch, GFLOP/s and the
+/// share of the roofline for each precision, and how many times the first precision's rate the others have. Empty where
+/// no point has a batch.
+std::string kernel_curves(std::span<const core::Point>, std::size_t width = core::any_width);
+
+}  // namespace gradmeter::report
