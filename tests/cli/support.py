@@ -152,9 +152,9 @@ class Job(contextlib.AbstractContextManager):
 
     def __init__(self, test, command, env):
         self.test, self.command, self.begin, self.rank_pids = test, command, time.monotonic(), {}
-        # Into files, not pipes: a job that nobody reads must not block on a full pipe.
-        self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", dir=test.folder)
-                        for _ in range(2)]
+        # Into files, not pipes: a job that nobody reads must not block on a full pipe. Not in the test's folder, where
+        # fingerprint() of a job beside this one might see them before they lose their names.
+        self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]
         self.process = subprocess.Popen(command, env=env, cwd=test.folder, stdin=subprocess.DEVNULL,
                                         stdout=self.streams[0], stderr=self.streams[1], start_new_session=True)
 
