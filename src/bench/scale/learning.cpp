@@ -29,8 +29,9 @@ LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::s
   return {.at_samples = std::max<std::size_t>(1, samples / batch_global), .at_time = steps_in(time, step_s)};
 }
 
-Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit& data, TrainingConfig config,
+Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const TrainingConfig& asked,
               const LearningPlan& plan) {
+  TrainingConfig config = asked;
   const auto& usual = config.strategy->info();
   if (!usual.optimizer.empty()) config.optimizer = usual.optimizer;
   config.step_size = usual.step_size;

@@ -19,6 +19,7 @@ LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::s
 
 /// Trains anew, with the strategy's usual optimizer and step size. Collective over `c`.
 /// Errors: Interrupted.
-Learned learn(Session&, const runtime::Communicator& c, const model::DataSplit&, TrainingConfig, const LearningPlan&);
+Learned learn(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainingConfig&,
+              const LearningPlan&);
 
 }  // namespace gradmeter::bench
