@@ -1,8 +1,8 @@
 # gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...]):
 # GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
-# program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS): ranks that poll in each
-# other's way take eight times as long.
+# program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS): ranks that poll keep
+# the cores from each other.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 

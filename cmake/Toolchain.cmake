@@ -33,7 +33,7 @@ if(GRADMETER_SANITIZE)
   target_compile_options(gradmeter_options INTERFACE -fsanitize=${GRADMETER_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(gradmeter_options INTERFACE -fsanitize=${GRADMETER_SANITIZE})
   # Left out of the undefined behaviour is what the address sanitizer finds itself (null, object sizes) and what no code
-  # here relies on (vptr, attributes, pointer overflow): a third of the build.
+  # here relies on (vptr, attributes, pointer overflow).
   if(GRADMETER_SANITIZE STREQUAL "address")
     target_compile_options(gradmeter_options INTERFACE -fsanitize=undefined -fno-sanitize-recover=undefined
       -fno-sanitize=null,object-size,vptr,nonnull-attribute,returns-nonnull-attribute,pointer-overflow)
