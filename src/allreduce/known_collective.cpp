@@ -56,8 +56,6 @@ std::vector<Copied> copied(const KnownCollective& k, std::size_t rank) {
   return out;
 }
 
-bool reduces(CollectiveKind g) { return g == CollectiveKind::all_reduce || g == CollectiveKind::reduce_scatter; }
-
 }  // namespace
 
 void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {

@@ -28,7 +28,7 @@ bench::NodeMap planned_nodes(const std::vector<int>& fake, int world) {
   return {.node_of = fake, .fake = true};
 }
 
-int dry_run(const Flags& f) {
+int print_collectives_plan(const Flags& f) {
   const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
@@ -62,7 +62,7 @@ int dry_run(const Flags& f) {
   return 0;
 }
 
-void print_head(const bench::Session& s, const core::Injection& injected) {
+void print_collectives_head(const bench::Session& s, const core::Injection& injected) {
   const auto& i = s.run_info();
   fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n", i.version, i.commit, i.ranks,
              i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
@@ -121,7 +121,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   RowOutput out(format, {report::collective_tables, report::collective_csv()}, width, session.run_info().run_id,
                 writer.get(), progress);
   if (root) out.head(session.run_info());
-  if (root && format == Format::table) print_head(session, options.injection);
+  if (root && format == Format::table) print_collectives_head(session, options.injection);
   try {
     bench::CollectiveListener listens{.rows = out.listener()};
     if (per_rank) listens.ranks = [&](const auto& p, const auto& times) { add_ranks(ranks, p, times, session); };
@@ -163,9 +163,9 @@ void inject_drift(const Flags& f, const runtime::Communicator& world) {
   start_drift(core::parse_injection(f.text("inject")), world);
 }
 
-int run(const Flags& f, const Invocation& invocation) {
+int measure_collectives(const Flags& f, const Invocation& invocation) {
   inject_drift(f, *invocation.world);
-  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+  bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
@@ -195,7 +195,7 @@ int run_allreduce_command(const Invocation& invocation) {
           "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl")) {
     return 0;
   }
-  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+  return flags.on("dry-run") ? print_collectives_plan(flags) : measure_collectives(flags, invocation);
 }
 
 }  // namespace gradmeter::cli

@@ -16,7 +16,7 @@
 namespace gradmeter::cli {
 namespace {
 
-void print_head(const core::RunInfo& i) {
+void print_codecs_head(const core::RunInfo& i) {
   fmt::print("gradmeter {} ({})  codecs  {}\n\n", i.version, i.commit, i.cpu);
   std::fflush(stdout);
 }
@@ -56,10 +56,10 @@ Experiment exchange_errors(const Flags& f, const runtime::HostFacts& host, const
           }};
 }
 
-int run(const Flags& f, const Invocation& invocation) {
+int measure_codecs(const Flags& f, const Invocation& invocation) {
   const auto host = runtime::read_host();
-  const Experiment experiment =
-      f.has("exchange") ? exchange_errors(f, host, invocation.signals) : speeds(f, host, invocation.signals);
+  const Experiment experiment = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
+                                                  : speeds(f, host, invocation.process.signals);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
@@ -69,7 +69,7 @@ int run(const Flags& f, const Invocation& invocation) {
   runtime::Progress progress("points", experiment.total, true);
   RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer.get(), progress);
   out.head(info);
-  if (format == Format::table) print_head(info);
+  if (format == Format::table) print_codecs_head(info);
   const auto listener = out.listener();
   try {
     const std::size_t wrong = experiment.run(earlier.finished, listener);
@@ -100,7 +100,7 @@ int run_codecs_command(const Invocation& invocation) {
           "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl")) {
     return 0;
   }
-  return run(flags, invocation);
+  return measure_codecs(flags, invocation);
 }
 
 }  // namespace gradmeter::cli

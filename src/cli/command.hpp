@@ -5,16 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/engine/session.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/process/signals.hpp"
 
 namespace gradmeter::cli {
 
 /// What the program was started with, the subcommand's name taken off.
 struct Invocation {
   std::vector<std::string> arguments;
-  std::string command_line;                      ///< as typed, for the record
-  runtime::SignalWatch& signals;                 ///< made before MPI started
+  std::string command_line;  ///< as typed, for the record
+  bench::ProcessWatch process;
   int rank = 0;                                  ///< as the launcher says it, before MPI is up
   const runtime::Communicator* world = nullptr;  ///< null for a command that runs without ranks
 };

@@ -86,7 +86,7 @@ int run_doctor_command(const Invocation& invocation) {
                  "gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor")) {
     return 0;
   }
-  bench::Session session(*invocation.world, invocation.signals, core::Seconds{300}, invocation.command_line);
+  bench::Session session(*invocation.world, invocation.process, core::Seconds{300}, invocation.command_line);
   if (session.is_root()) print_machine(session);
   const auto checkup = bench::check_up(session);
   if (!session.is_root()) return 0;

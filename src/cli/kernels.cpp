@@ -25,7 +25,7 @@ void complain(const std::vector<std::string>& faults) {
   for (const auto& fault : faults) fmt::print(stderr, "gradmeter: {}\n", fault);
 }
 
-int dry_run(const Flags& f) {
+int print_kernels_plan(const Flags& f) {
   const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
@@ -62,7 +62,7 @@ int dry_run(const Flags& f) {
   return static_cast<int>(request.faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
 }
 
-void print_head(const bench::Session& s, const bench::KernelPlacement& at) {
+void print_kernels_head(const bench::Session& s, const bench::KernelPlacement& at) {
   const auto& i = s.run_info();
   fmt::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}\n", i.version, i.commit,
              at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
@@ -118,7 +118,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
     if (!s.earlier.note.empty()) fmt::print(stderr, "{}\n", s.earlier.note);
     complain(s.request.faults);
     out.head(session.run_info());
-    if (s.format == Format::table) print_head(session, bench::placement_of(session, c, options.threads));
+    if (s.format == Format::table) print_kernels_head(session, bench::placement_of(session, c, options.threads));
   }
   const bench::KernelListener listener{.limits =
                                            [&](bench::KernelLimits& limits, const auto& precisions) {
@@ -165,8 +165,8 @@ int among(bench::Session& session, bool solo, const std::function<int(const runt
   return world.broadcast_value(code);
 }
 
-int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+int measure_kernels(const Flags& f, const Invocation& invocation) {
+  bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
   std::string problems;
@@ -202,7 +202,7 @@ int run_kernels_command(const Invocation& invocation) {
           "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold")) {
     return 0;
   }
-  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+  return flags.on("dry-run") ? print_kernels_plan(flags) : measure_kernels(flags, invocation);
 }
 
 }  // namespace gradmeter::cli

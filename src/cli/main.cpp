@@ -169,6 +169,7 @@ int main(int argc, char** argv) {
   const int rank = runtime::read_launcher().rank;
   try {
     std::optional<runtime::SignalWatch> signals(std::in_place);
+    runtime::Watchdog watchdog;
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const std::string line = fmt::format("gradmeter {}", fmt::join(arguments, " "));
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
@@ -181,7 +182,7 @@ int main(int argc, char** argv) {
     }
     const cli::Command& command = find_command(arguments[0]);
     arguments.erase(arguments.begin());
-    return run_command(command, {std::move(arguments), line, *signals, rank}, signals, argc, argv);
+    return run_command(command, {std::move(arguments), line, {*signals, watchdog}, rank}, signals, argc, argv);
   } catch (const core::UsageError& e) {
     complain(rank, e, false);
     return static_cast<int>(ExitCode::usage);

@@ -27,7 +27,7 @@ namespace {
 
 using core::UsageError;
 
-options::options_description describe() {
+options::options_description curve_flags() {
   options::options_description d("Flags (a comma list makes a factor; all gives every value there is)");
   d.add_options()("help,h", "this text");
   add_training_flags(d, Values::list);
@@ -127,7 +127,7 @@ int planned_world(const Flags& f, const runtime::Launcher& launcher) {
   return *std::max_element(ranks.begin(), ranks.end());
 }
 
-int dry_run(const Flags& f) {
+int print_curve_plan(const Flags& f) {
   const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
@@ -163,7 +163,7 @@ int dry_run(const Flags& f) {
 }
 
 /// What the columns mean, and on which machine: a table cannot be read without both.
-void print_head(const bench::Session& s, const core::Injection& injection) {
+void print_curve_head(const bench::Session& s, const core::Injection& injection) {
   const auto& i = s.run_info();
   fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n{}\n", i.version, i.commit, i.ranks,
              i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi, injection_line(injection));
@@ -210,8 +210,8 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
           }};
 }
 
-int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+int measure_curve(const Flags& f, const Invocation& invocation) {
+  bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
@@ -225,7 +225,7 @@ int run(const Flags& f, const Invocation& invocation) {
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
-  if (root) print_head(session, options.factors.common.injection);
+  if (root) print_curve_head(session, options.factors.common.injection);
   if (root) print_overlap(options.factors);
   start_drift(options.factors.common.injection, world);
 
@@ -254,7 +254,7 @@ int run(const Flags& f, const Invocation& invocation) {
 }  // namespace
 
 int run_scale_command(const Invocation& invocation) {
-  const auto description = describe();
+  const auto description = curve_flags();
   const Flags flags("scale", description, invocation.arguments);
   if (print_help(flags, invocation.rank, description,
                  "gradmeter scale: scaling curves of real training steps\n"
@@ -262,7 +262,7 @@ int run_scale_command(const Invocation& invocation) {
                  "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl")) {
     return 0;
   }
-  return flags.on("dry-run") ? dry_run(flags) : run(flags, invocation);
+  return flags.on("dry-run") ? print_curve_plan(flags) : measure_curve(flags, invocation);
 }
 
 }  // namespace gradmeter::cli

@@ -22,7 +22,7 @@
 namespace gradmeter::cli {
 namespace {
 
-options::options_description describe() {
+options::options_description train_flags() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_training_flags(d, Values::one);
@@ -128,7 +128,7 @@ std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l
 }
 
 /// no_core: why automatic overlap is off.
-void print_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l, bool no_core) {
+void print_training_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l, bool no_core) {
   const auto& c = o.config;
   const bool plain = l.workers == s.world().size();
   const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
@@ -190,8 +190,8 @@ void print_noise(const bench::TrainResult& r) {
   }
 }
 
-int run(const Flags& f, const Invocation& invocation) {
-  bench::Session session(*invocation.world, invocation.signals, parse_time("--timeout", f.text("timeout")),
+int run_training(const Flags& f, const Invocation& invocation) {
+  bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
   bench::Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
@@ -217,7 +217,7 @@ int run(const Flags& f, const Invocation& invocation) {
   options.config.codec =
       warming_up(options.config, model::Sampler(samples, layout.batch_global(options.config), 1).steps_per_epoch());
   const bool off = f.text("overlap") == "auto" && options.config.overlap == bench::Overlap::none;
-  if (root) print_head(session, options, layout, off && bench::exchanges(options.config, layout));
+  if (root) print_training_head(session, options, layout, off && bench::exchanges(options.config, layout));
   start_drift(options.config.injection, world);
   runtime::Progress progress("steps", 1, root);
   bench::TrainListener listener{.row =
@@ -249,7 +249,7 @@ int run(const Flags& f, const Invocation& invocation) {
 }  // namespace
 
 int run_train_command(const Invocation& invocation) {
-  const auto description = describe();
+  const auto description = train_flags();
   const Flags flags("train", description, invocation.arguments);
   if (print_help(flags, invocation.rank, description,
                  "gradmeter train: one configuration to convergence\n"
@@ -257,7 +257,7 @@ int run_train_command(const Invocation& invocation) {
                  "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97")) {
     return 0;
   }
-  return run(flags, invocation);
+  return run_training(flags, invocation);
 }
 
 }  // namespace gradmeter::cli

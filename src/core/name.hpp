@@ -9,6 +9,11 @@
 
 namespace gradmeter::core {
 
+/// Without blanks and tabs at both ends.
+std::string_view trim(std::string_view text);
+/// A to Z become a to z, whatever the locale.
+std::string lower(std::string_view text);
+
 /// The text before the colon, "key=value" parameters after it, and bare text after it (a model's widths).
 struct ParsedName {
   std::string base;

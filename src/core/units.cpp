@@ -38,20 +38,6 @@ constexpr std::array kFlopRates{Scale{1, "FLOP/s"},    Scale{1e3, "kFLOP/s"},  S
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 /// Takes leading digits off `text`.
 std::string_view take_digits(std::string_view& text) {
   std::size_t n = 0;

@@ -14,7 +14,7 @@ using core::Metric;
 using core::Point;
 
 /// A point with a codec, and the same call without.
-struct Pair {
+struct CodecPair {
   const Point* coded;
   const Point* plain;
   double speedup() const { return plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s); }
@@ -26,8 +26,8 @@ core::Factors without_codec(const Point& p) {
   return f;
 }
 
-std::vector<Pair> pairs(std::span<const Point> points) {
-  std::vector<Pair> out;
+std::vector<CodecPair> pairs(std::span<const Point> points) {
+  std::vector<CodecPair> out;
   for (const Point& p : points) {
     const std::string codec = text(p.factors[Factor::codec]);
     if (p.status != core::Status::ok || codec == "none" || codec == "-") continue;
@@ -40,7 +40,7 @@ std::vector<Pair> pairs(std::span<const Point> points) {
 }
 
 /// Wholly faster, wholly slower, or neither, by the medians' intervals.
-std::string verdict(const Pair& pair) {
+std::string verdict(const CodecPair& pair) {
   const auto* coded = std::get_if<core::Summary>(&pair.coded->metrics[Metric::time_s]);
   const auto* plain = std::get_if<core::Summary>(&pair.plain->metrics[Metric::time_s]);
   if (!coded || !plain) return "-";
@@ -66,7 +66,7 @@ double plain_by_the_link(const Point& p) {
   return 2 * (ranks - 1) / ranks * real(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
 }
 
-std::vector<std::string> row(const Pair& pair, const Labels& codecs) {
+std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
   const Point& p = *pair.coded;
   const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
   const double link = p.metrics.number(Metric::link_bytes_per_s),
@@ -107,7 +107,7 @@ std::string codec_comparison(std::span<const Point> points, std::size_t width) {
                      {"pays below", "GB/s", right},
                      {"link", "GB/s", right, 1},
                      {"so it", "", left}});
-  for (const Pair& pair : found) table.add_row(row(pair, codecs));
+  for (const CodecPair& pair : found) table.add_row(row(pair, codecs));
   return fmt::format("codecs against none\n{}\n", table.to_string(width));
 }
 

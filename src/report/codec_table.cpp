@@ -15,7 +15,7 @@ using core::Point;
 
 double bytes_of(const Point& p) { return static_cast<double>(integer(p.factors[Factor::size_bytes])); }
 
-std::string heading(const Point& p) {
+std::string speed_heading(const Point& p) {
   const auto& f = p.factors;
   return fmt::format("{} of fp32 · {} · {} thread · {}",
                      core::to_text(core::Bytes{static_cast<std::size_t>(integer(f[Factor::size_bytes]))}),
@@ -73,7 +73,7 @@ Columns<Point> columns_of_codecs() {
 std::string codec_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = columns_of_codecs();
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) {
+  for (const auto& [name, of] : by_name(points, speed_heading)) {
     auto table = columns.table();
     for (const Point* p : of) table.add_row(columns.cells(*p), why_not(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));

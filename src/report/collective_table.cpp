@@ -20,7 +20,9 @@ std::string gigabytes(double rate) { return digits(rate * 1e-9); }
 
 const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>(&p.metrics[Metric::time_s]); }
 
-std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", noisy(p) ? "~" : " "); }
+std::string collective_marks(const Point& p) {
+  return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", noisy(p) ? "~" : " ");
+}
 
 std::string algorithm_cell(const Point& p, const Labels& codecs) {
   std::string name = exchange(p, codecs);
@@ -30,7 +32,7 @@ std::string algorithm_cell(const Point& p, const Labels& codecs) {
 }
 
 /// What all rows of a table share.
-std::string heading(const Point& p) {
+std::string collective_heading(const Point& p) {
   const auto& f = p.factors;
   std::string out = text(f[Factor::collective]);
   for (const Factor part : {Factor::dtype, Factor::op, Factor::problem}) {
@@ -62,7 +64,7 @@ std::string steadiness_line(const std::vector<const Point*>& points) {
 }
 
 /// One row of a table: the same call out of place and in place.
-struct Pair {
+struct PlacementPair {
   const Point* out = nullptr;
   const Point* in = nullptr;
   const Point& any() const { return out ? *out : *in; }
@@ -76,7 +78,7 @@ std::string distance(const Point* p) {
   return p ? digits(p->metrics.number(Metric::time_s) / p->metrics.number(Metric::limit_s)) : "-";
 }
 
-std::string error_cell(const Pair& pair) {
+std::string error_cell(const PlacementPair& pair) {
   double most = -1;
   for (const Point* p : {pair.out, pair.in}) {
     if (p && std::isfinite(p->metrics.number(Metric::error))) most = std::max(most, p->metrics.number(Metric::error));
@@ -97,7 +99,7 @@ std::string slowest(const Point& p) {
   return fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host]));
 }
 
-std::string remark(const Pair& pair) {
+std::string remark(const PlacementPair& pair) {
   std::string out;
   const auto add = [&](const std::string& what) {
     if (!what.empty() && out.find(what) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", what);
@@ -121,17 +123,17 @@ std::int64_t width_of(const Point& p) {
   return 1;
 }
 
-using Half = const Point* Pair::*;
+using Half = const Point* PlacementPair::*;
 
 /// A cell of one half; "-" where that was not measured.
-Columns<Pair>::Cell timed(Half half, std::function<std::string(const Point&)> cell) {
-  return [half, cell = std::move(cell)](const Pair& pair) {
+Columns<PlacementPair>::Cell timed(Half half, std::function<std::string(const Point&)> cell) {
+  return [half, cell = std::move(cell)](const PlacementPair& pair) {
     const Point* p = pair.*half;
     return p && time_of(*p) ? cell(*p) : "-";
   };
 }
 
-void add_half(Columns<Pair>& c, Half half, const char* name) {
+void add_half(Columns<PlacementPair>& c, Half half, const char* name) {
   using enum core::Align;
   const auto tail = [half](double core::Summary::*part) {
     return timed(half, [part](const Point& p) { return microseconds(time_of(p)->*part); });
@@ -140,28 +142,28 @@ void add_half(Columns<Pair>& c, Half half, const char* name) {
     return timed(half, [m](const Point& p) { return gigabytes(p.metrics.number(m)); });
   };
   c.add({name, "time, us", right},
-        timed(half, [](const Point& p) { return microseconds(time_of(p)->median) + marks(p); }));
+        timed(half, [](const Point& p) { return microseconds(time_of(p)->median) + collective_marks(p); }));
   c.add({"95 %", "us", right, 1}, timed(half, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e6); }));
   c.add({"p95", "us", right, 6}, tail(&core::Summary::p95));
   c.add({"p99", "us", right, 6}, tail(&core::Summary::p99));
   c.add({"max", "us", right, 6}, tail(&core::Summary::max));
   c.add({"algbw", "GB/s", right, 4}, rate(Metric::algbw_bytes_per_s));
   c.add({"busbw", "GB/s", right}, rate(Metric::busbw_bytes_per_s));
-  c.add({"#wrong", "", right}, [half](const Pair& pair) -> std::string {
+  c.add({"#wrong", "", right}, [half](const PlacementPair& pair) -> std::string {
     const Point* p = pair.*half;
     return p && (time_of(*p) || p->status == core::Status::wrong) ? wrong_cell(*p) : "-";
   });
 }
 
-void add_overlap(Columns<Pair>& c) {
+void add_overlap(Columns<PlacementPair>& c) {
   using enum core::Align;
   const auto time = [](Metric m) {
-    return [m](const Pair& pair) { return microseconds(pair.any().metrics.number(m)); };
+    return [m](const PlacementPair& pair) { return microseconds(pair.any().metrics.number(m)); };
   };
   c.add({"alone", "us", right}, time(Metric::comm_s));
   c.add({"gemm", "us", right}, time(Metric::compute_s));
   c.add({"exposed", "us", right}, time(Metric::exposed_s));
-  c.add({"hidden", "%", right}, [](const Pair& pair) {
+  c.add({"hidden", "%", right}, [](const PlacementPair& pair) {
     const auto& m = pair.any().metrics;
     const double share = m.number(Metric::overlap_s) / m.number(Metric::comm_s);
     return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
@@ -173,28 +175,30 @@ struct Parts {
   bool out = false, in = false, overlap = false;
 };
 
-Columns<Pair> columns_of(const Parts& parts, const Labels& codecs) {
+Columns<PlacementPair> columns_of(const Parts& parts, const Labels& codecs) {
   using enum core::Align;
-  Columns<Pair> c;
-  c.add({"size", "B", right}, [](const Pair& pair) { return text(pair.any().factors[Factor::size_bytes]); });
+  Columns<PlacementPair> c;
+  c.add({"size", "B", right}, [](const PlacementPair& pair) { return text(pair.any().factors[Factor::size_bytes]); });
   c.add({"count", "elements", right, 5},
-        [](const Pair& pair) { return fmt::format("{}", count_of(pair.any(), width_of(pair.any()))); });
-  c.add({"algorithm", "", left}, [&codecs](const Pair& pair) { return algorithm_cell(pair.any(), codecs); });
-  if (parts.out) add_half(c, &Pair::out, "out of place");
-  if (parts.in) add_half(c, &Pair::in, "in place");
+        [](const PlacementPair& pair) { return fmt::format("{}", count_of(pair.any(), width_of(pair.any()))); });
+  c.add({"algorithm", "", left}, [&codecs](const PlacementPair& pair) { return algorithm_cell(pair.any(), codecs); });
+  if (parts.out) add_half(c, &PlacementPair::out, "out of place");
+  if (parts.in) add_half(c, &PlacementPair::in, "in place");
   if (parts.overlap) add_overlap(c);
-  c.add({"limit", "us", right, 2}, [](const Pair& pair) {
+  c.add({"limit", "us", right, 2}, [](const PlacementPair& pair) {
     const auto limit = [](const Point* p) { return p ? p->metrics.number(Metric::limit_s) : std::nan(""); };
     return microseconds(std::fmax(limit(pair.out), limit(pair.in)));
   });
-  if (parts.out) c.add({parts.in ? "out" : "time", "x limit", right, 2}, [](const Pair& p) { return distance(p.out); });
-  if (parts.in) c.add({parts.out ? "in" : "time", "x limit", right, 2}, [](const Pair& p) { return distance(p.in); });
+  if (parts.out)
+    c.add({parts.in ? "out" : "time", "x limit", right, 2}, [](const PlacementPair& p) { return distance(p.out); });
+  if (parts.in)
+    c.add({parts.out ? "in" : "time", "x limit", right, 2}, [](const PlacementPair& p) { return distance(p.in); });
   c.add({"error", "", right, 3}, error_cell);
   return c;
 }
 
-std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& codecs) {
-  std::vector<std::pair<std::tuple<std::int64_t, std::string>, Pair>> found;
+std::vector<PlacementPair> pairs(const std::vector<const Point*>& points, const Labels& codecs) {
+  std::vector<std::pair<std::tuple<std::int64_t, std::string>, PlacementPair>> found;
   for (const Point* p : points) {
     const auto key = std::make_tuple(integer(p->factors[Factor::size_bytes]), algorithm_cell(*p, codecs));
     auto it = std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == key; });
@@ -203,7 +207,7 @@ std::vector<Pair> pairs(const std::vector<const Point*>& points, const Labels& c
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return std::get<0>(a.first) < std::get<0>(b.first); });
-  std::vector<Pair> out;
+  std::vector<PlacementPair> out;
   for (const auto& [key, pair] : found) out.push_back(pair);
   return out;
 }
@@ -218,7 +222,7 @@ std::string table(const std::vector<const Point*>& points, const Labels& codecs,
   auto out = columns.table();
   for (const auto& pair : pairs(points, codecs)) {
     if (parts.overlap && pair.out && pair.in) {  // their parts differ: a row each
-      for (const Pair& half : {Pair{pair.out, nullptr}, Pair{nullptr, pair.in}}) {
+      for (const PlacementPair& half : {PlacementPair{pair.out, nullptr}, PlacementPair{nullptr, pair.in}}) {
         out.add_row(columns.cells(half), remark(half));
       }
     } else {
@@ -233,7 +237,7 @@ std::string table(const std::vector<const Point*>& points, const Labels& codecs,
 std::string collective_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading))
+  for (const auto& [name, of] : by_name(points, collective_heading))
     out += fmt::format("{}\n{}{}\n", name, steadiness_line(of), table(of, codecs, width));
   return out;
 }

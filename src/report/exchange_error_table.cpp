@@ -14,7 +14,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-std::string heading(const Point& p) {
+std::string error_heading(const Point& p) {
   const core::Bytes size{static_cast<std::size_t>(integer(p.factors[Factor::size_bytes]))};
   return fmt::format("error of the {}: ‖sum - exact‖² / ‖exact‖² · {} gradients of {} · ranks are threads",
                      text(p.factors[Factor::op]), text(p.factors[Factor::distribution]), core::to_text(size));
@@ -55,7 +55,7 @@ std::string table(const std::vector<const Point*>& points, std::size_t width) {
 
 std::string exchange_error_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) out += fmt::format("{}\n{}\n", name, table(of, width));
+  for (const auto& [name, of] : by_name(points, error_heading)) out += fmt::format("{}\n{}\n", name, table(of, width));
   return out;
 }
 

@@ -30,7 +30,7 @@ std::string shape_of_all(const Point& p) {
   return all;
 }
 
-std::string heading(const Point& p) {
+std::string curve_heading(const Point& p) {
   return fmt::format("{} · {} · {} · over the mini-batch", shape_of_all(p), text(p.factors[Factor::pass]),
                      text(p.factors[Factor::cache]));
 }
@@ -74,7 +74,7 @@ std::string kernel_curves(std::span<const Point> points, std::size_t width) {
     if (!core::is_null(p.factors[Factor::batch_per_rank])) swept.push_back(p);
   }
   std::string out;
-  for (const auto& [name, of] : by_name(swept, heading)) out += fmt::format("{}\n{}\n", name, curve(of, width));
+  for (const auto& [name, of] : by_name(swept, curve_heading)) out += fmt::format("{}\n{}\n", name, curve(of, width));
   return out;
 }
 

@@ -24,7 +24,7 @@ std::string shape(const Point& p) {
   return colon == std::string::npos ? all : all.substr(colon + 1);
 }
 
-std::string heading(const Point& p) {
+std::string kernel_heading(const Point& p) {
   const auto& f = p.factors;
   return fmt::format("{} · {} · {} · {} · {} rank{} at once · {} thread{} each", operation(p), text(f[Factor::pass]),
                      text(f[Factor::precision]), text(f[Factor::cache]), text(f[Factor::ranks]),
@@ -34,9 +34,11 @@ std::string heading(const Point& p) {
 
 std::string scaled(double value, double by) { return std::isfinite(value) ? digits(value * by) : "-"; }
 
-std::string marks(const Point& p) { return fmt::format("{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : ""); }
+std::string kernel_marks(const Point& p) {
+  return fmt::format("{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : "");
+}
 
-std::string note(const Point& p) {
+std::string kernel_note(const Point& p) {
   if (p.status != core::Status::ok) return why_not(p);
   const auto& late = p.metrics[Metric::slowest_rank];
   return core::is_null(late) ? ""
@@ -69,7 +71,8 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
   c.add({"problem", "", left}, shape);
   if (any([](const Point& p) { return !core::is_null(p.metrics[Metric::application]); }))
     c.add({"application", "", left, 7}, words(Metric::application));
-  c.add({"time", "us", right}, [](const Point& p) { return marks(p) + scaled(p.metrics.number(Metric::time_s), us); });
+  c.add({"time", "us", right},
+        [](const Point& p) { return kernel_marks(p) + scaled(p.metrics.number(Metric::time_s), us); });
   c.add({"95 %", "us", right, 3}, [](const Point& p) { return interval(p.metrics[Metric::time_s], us); });
   if (any([](const Point& p) { return integer(p.factors[Factor::ranks]) > 1; }))
     c.add({"spread", "", right, 1}, in(Metric::ranks_spread, 1));
@@ -99,10 +102,10 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
 
 std::string kernel_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading)) {
+  for (const auto& [name, of] : by_name(points, kernel_heading)) {
     const auto columns = columns_of(of);
     auto table = columns.table();
-    for (const Point* p : of) table.add_row(columns.cells(*p), note(*p));
+    for (const Point* p : of) table.add_row(columns.cells(*p), kernel_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out + kernel_curves(points, width);

@@ -59,7 +59,7 @@ std::string straggle_cell(const Point& p) {
 }
 
 /// What else a reader must know of the point.
-std::string note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
+std::string curve_note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
 
 /// "-" where the point has no times.
 Columns<Point>::Cell timed(std::function<std::string(const Point&)> cell) {
@@ -114,7 +114,7 @@ std::string curve_name(const Point& p, const std::string& cadence) {
 }
 
 /// How steady the machine was, by the canary in every turn of the curve.
-std::string steadiness_line(const std::vector<const Point*>& curve) {
+std::string curve_steadiness_line(const std::vector<const Point*>& curve) {
   for (const Point* p : curve) {
     const double steady = p->metrics.number(Metric::steadiness);
     if (!std::isfinite(steady)) continue;
@@ -217,9 +217,9 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
   for (auto& [name, curve] : by_name(points, [&](const Point& p) { return curve_name(p, cadence); })) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     auto table = columns.table();
-    for (const Point* p : curve) table.add_row(columns.cells(*p), note(*p));
-    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve) + steadiness_line(curve), table.to_string(width),
-                       apart ? strategy_table(curve, strategies, width) : "");
+    for (const Point* p : curve) table.add_row(columns.cells(*p), curve_note(*p));
+    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve) + curve_steadiness_line(curve),
+                       table.to_string(width), apart ? strategy_table(curve, strategies, width) : "");
   }
   return out;
 }

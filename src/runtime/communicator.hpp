@@ -25,6 +25,9 @@ enum class Combine { sum, min, max, product };
 /// be elsewhere; the rank is about to end then.
 bool may_free() noexcept;
 
+/// Every rank's memory begins at a multiple of it.
+inline constexpr std::size_t page_bytes = 4096;
+
 /// Each rank's part of memory that all ranks of a group see, by rank, and what keeps it mapped. Freeing is collective
 /// where ranks are processes.
 struct SharedParts {

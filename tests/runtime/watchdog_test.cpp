@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -85,7 +87,8 @@ TEST(Watchdog, AHangIsSaidAndEndsTheProcessWithThree) {
   Recorder recorder;
   Activity activity;
   activity.waiting({.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14});
-  const Watchdog watchdog(activity, 2, Seconds{0.05}, recorder.ending(0.02));
+  Watchdog watchdog(recorder.ending(0.02));
+  watchdog.watch(activity, 2, Seconds{0.05});
   ASSERT_TRUE(within(900ms, [&] { return recorder.code >= 0; }));
   EXPECT_EQ(recorder.code, 3);
   ASSERT_EQ(recorder.printed(), 1u);
@@ -98,7 +101,8 @@ TEST(Watchdog, ARankThatMovesIsLeftAlone) {
   Recorder recorder;
   Activity activity;
   {
-    const Watchdog watchdog(activity, 0, Seconds{0.2}, recorder.ending(0));
+    Watchdog watchdog(recorder.ending(0));
+    watchdog.watch(activity, 0, Seconds{0.2});
     const auto end = std::chrono::steady_clock::now() + 500ms;
     while (std::chrono::steady_clock::now() < end) {
       activity.beat();
@@ -112,7 +116,8 @@ TEST(Watchdog, ARankThatMovesIsLeftAlone) {
 TEST(Watchdog, APauseHoldsItOffAndAComputationDoesNot) {
   Recorder recorder;
   Activity activity;
-  const Watchdog watchdog(activity, 1, Seconds{0.05}, recorder.ending(0));
+  Watchdog watchdog(recorder.ending(0));
+  watchdog.watch(activity, 1, Seconds{0.05});
   {
     const Pause pause(activity);
     std::this_thread::sleep_for(200ms);
@@ -127,7 +132,8 @@ TEST(Watchdog, AProgramThatEndsInTheGraceEndsItsOwnWay) {
   Recorder recorder;
   Activity activity;
   {
-    const Watchdog watchdog(activity, 0, Seconds{0.02}, recorder.ending(60));
+    Watchdog watchdog(recorder.ending(60));
+    watchdog.watch(activity, 0, Seconds{0.02});
     ASSERT_TRUE(within(900ms, [&] { return recorder.printed() == 1; }));
   }
   EXPECT_EQ(recorder.code, -1);
@@ -137,17 +143,42 @@ TEST(Watchdog, NoTimeoutNoWatch) {
   Recorder recorder;
   Activity activity;
   {
-    const Watchdog watchdog(activity, 0, Seconds{0}, recorder.ending(0));
+    Watchdog watchdog(recorder.ending(0));
+    watchdog.watch(activity, 0, Seconds{0});
     std::this_thread::sleep_for(30ms);
   }
   EXPECT_EQ(recorder.printed(), 0u);
 }
 
-TEST(Watchdog, DescribesItsRankForWhoeverEndsIt) {
-  Activity activity;
-  const Watchdog watchdog(activity, 4, Seconds{60});
-  activity.waiting({.operation = "barrier"});
-  EXPECT_EQ(watchdog.describe(), "rank 4 waits in barrier");
+TEST(Watchdog, EachRankOfAProcessThatStandsStillHasALineAndTheOthersHaveNone) {
+  Recorder recorder;
+  std::array<Activity, 3> ranks;
+  ranks[0].waiting({.operation = "broadcast", .peer = 2});
+  ranks[2].waiting({.operation = "broadcast", .peer = 0});
+  Watchdog watchdog(recorder.ending(0.1));
+  for (int r = 0; r < 3; ++r) watchdog.watch(ranks[static_cast<std::size_t>(r)], r, Seconds{0.1});
+  ASSERT_TRUE(within(5s, [&] {
+    ranks[1].beat();
+    return recorder.code >= 0;
+  }));
+  EXPECT_EQ(recorder.code, 3);
+  ASSERT_EQ(recorder.printed(), 2u);
+  EXPECT_TRUE(recorder.events[0].starts_with("gradmeter: rank 0 waits for rank 2")) << recorder.events[0];
+  EXPECT_TRUE(recorder.events[1].starts_with("gradmeter: rank 2 waits for rank 0")) << recorder.events[1];
+}
+
+TEST(Watchdog, ARankThatIsForgottenIsNotLookedAt) {
+  Recorder recorder;
+  Watchdog watchdog(recorder.ending(60));
+  Activity stays;
+  auto leaves = std::make_unique<Activity>();
+  watchdog.watch(stays, 0, Seconds{0.05});
+  watchdog.watch(*leaves, 1, Seconds{0.02});
+  ASSERT_TRUE(within(900ms, [&] { return recorder.printed() >= 1; }));
+  watchdog.forget(*leaves);
+  leaves.reset();
+  ASSERT_TRUE(within(900ms, [&] { return recorder.printed() == 2; })) << "the other is looked at as before";
+  EXPECT_EQ(recorder.code, -1) << "the grace of the other has not passed";
 }
 
 TEST(Watchdog, TheUsualEndingIsALineOnStandardErrorAndExitThree) {
@@ -155,7 +186,8 @@ TEST(Watchdog, TheUsualEndingIsALineOnStandardErrorAndExitThree) {
     Activity activity;
     auto ending = Watchdog::usual_ending();
     ending.grace = {0.01};
-    const Watchdog watchdog(activity, 1, Seconds{0.05}, ending);
+    Watchdog watchdog(ending);
+    watchdog.watch(activity, 1, Seconds{0.05});
     std::this_thread::sleep_for(10s);
   };
   EXPECT_EXIT(child(), ::testing::ExitedWithCode(3),

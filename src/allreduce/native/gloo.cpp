@@ -7,7 +7,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-runtime::GlooAlgorithm algorithm_of(const Request& r) {
+runtime::GlooAlgorithm gloo_algorithm(const Request& r) {
   const auto given = r.name.parameters.find("algorithm");
   const std::string name = given == r.name.parameters.end() ? "ring" : given->second;
   if (name == "ring") return runtime::GlooAlgorithm::ring;
@@ -42,7 +42,7 @@ bool GlooCollective::advance() {
 std::string library_of(const AlgorithmInfo& a) { return a.bind == bind_gloo ? runtime::gloo_version() : ""; }
 
 std::string gloo_row_refusal(const Request& r) {
-  (void)algorithm_of(r);
+  (void)gloo_algorithm(r);
   if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (!runtime::gloo_has(r.arithmetic.element)) {
     return fmt::format("gloo has no operators for {}", core::info(r.arithmetic.element).name);
@@ -51,7 +51,7 @@ std::string gloo_row_refusal(const Request& r) {
 }
 
 std::unique_ptr<Collective> bind_gloo(const Request& r, const Site& site, const ExecutorOptions&) {
-  return std::make_unique<GlooCollective>(r.name.canonical(), site.communicator, algorithm_of(r));
+  return std::make_unique<GlooCollective>(r.name.canonical(), site.communicator, gloo_algorithm(r));
 }
 
 }  // namespace gradmeter::allreduce

@@ -16,7 +16,6 @@ namespace {
 // Below INT_MAX, and a round number so that pieces stay aligned.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
-bool reduces(CollectiveKind g) { return g == CollectiveKind::all_reduce || g == CollectiveKind::reduce_scatter; }
 /// Can a long buffer go in pieces, each of which is the same collective?
 bool goes_in_pieces(CollectiveKind g) {
   return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast || g == CollectiveKind::send_receive;

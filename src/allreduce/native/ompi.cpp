@@ -30,7 +30,7 @@ constexpr std::array forced{
     Forced{"ompi-rabenseifner", ForcedAllReduce::rabenseifner},
 };
 
-ForcedAllReduce algorithm_of(const Request& r) {
+ForcedAllReduce forced_algorithm(const Request& r) {
   for (const Forced& f : forced) {
     if (f.name == r.name.base) return f.algorithm;
   }
@@ -61,13 +61,13 @@ std::string ompi_refusal(const Request& r) {
   (void)segment_of(r);
   if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (auto why = runtime::mpi_refusal(); !why.empty()) return why;
-  return runtime::forced_all_reduce_refusal(algorithm_of(r));
+  return runtime::forced_all_reduce_refusal(forced_algorithm(r));
 }
 
 std::unique_ptr<Collective> bind_ompi(const Request& r, const Site& site, const ExecutorOptions&) {
-  return std::make_unique<MpiCollective>(r.name.canonical(),
-                                         runtime::duplicate_forced(site.communicator, algorithm_of(r), segment_of(r)),
-                                         MpiMode::blocking);
+  return std::make_unique<MpiCollective>(
+      r.name.canonical(), runtime::duplicate_forced(site.communicator, forced_algorithm(r), segment_of(r)),
+      MpiMode::blocking);
 }
 
 }  // namespace gradmeter::allreduce

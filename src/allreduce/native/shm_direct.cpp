@@ -22,7 +22,7 @@ constexpr std::size_t streamed = std::size_t{64} << 20;
 
 }  // namespace
 
-std::size_t ShmDirect::arena_bytes() { return page + stage_bytes; }
+std::size_t ShmDirect::arena_bytes() { return runtime::page_bytes + stage_bytes; }
 
 ShmDirect::Part ShmDirect::make_room(runtime::Arena& arena) {
   const auto room = arena.take(arena_bytes());
@@ -34,7 +34,7 @@ ShmDirect::ShmDirect(int rank, std::span<const Part> parts)
     : rank_(rank), size_(static_cast<int>(parts.size())), arena_(parts[static_cast<std::size_t>(rank)].arena) {
   for (const Part& p : parts) {
     std::byte* room = p.arena.data() + p.room;
-    peers_.push_back({p.arena.data(), std::launder(reinterpret_cast<SharedState*>(room)), room + page});
+    peers_.push_back({p.arena.data(), std::launder(reinterpret_cast<SharedState*>(room)), room + runtime::page_bytes});
   }
 }
 

@@ -50,7 +50,7 @@ class ShmDirect final : public Collective {
     std::uint64_t in = 0, out = 0;           ///< offsets of its buffers in its arena
   };
   /// A region is a page with the SharedState, then the stage.
-  static constexpr std::size_t page = 4096, stage_bytes = 2 * small + 4 * chunk;
+  static constexpr std::size_t stage_bytes = 2 * small + 4 * chunk;
   struct Peer {
     std::byte* arena;
     SharedState* shared_state;

@@ -40,6 +40,10 @@ enum class CollectiveKind : std::uint8_t {
 };
 /// "all_reduce", "reduce_scatter" …
 std::string_view name(CollectiveKind);
+/// Does it sum?
+constexpr bool reduces(CollectiveKind k) {
+  return k == CollectiveKind::all_reduce || k == CollectiveKind::reduce_scatter;
+}
 
 /// Immutable. A message sent in round k is received in round k; the i-th send from a to b in a round is what b's i-th
 /// receive from a in that round gets. Both sides name the same blocks, except in an all-to-all, where the sender names

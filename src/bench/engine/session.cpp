@@ -40,11 +40,11 @@ std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, cons
 
 }  // namespace
 
-Session::Session(const runtime::Communicator& world, runtime::SignalWatch& signals, core::Seconds timeout,
+Session::Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout,
                  std::string command)
-    : signals_(signals), world_(world.duplicate()), host_(runtime::read_host()) {
-  watchdog_ = std::make_unique<runtime::Watchdog>(activity_, world_.rank(), timeout);
-  signals_.describe_with(this, [this] { return watchdog_->describe(); });
+    : process_(process), world_(world.duplicate()), host_(runtime::read_host()) {
+  process_.watchdog.watch(activity_, world_.rank(), timeout);
+  process_.signals.describe_with(this, [this] { return runtime::describe(world_.rank(), activity_.doing()); });
   const runtime::Communicator node = world_.split_by_node();
   map_.ranks_as = world_.ranks_as();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
@@ -59,7 +59,10 @@ Session::Session(const runtime::Communicator& world, runtime::SignalWatch& signa
   describe(std::move(command), node);
 }
 
-Session::~Session() { signals_.describe_with(this, {}); }
+Session::~Session() {
+  process_.signals.describe_with(this, {});
+  process_.watchdog.forget(activity_);
+}
 
 void Session::describe(std::string command, const runtime::Communicator& node) {
   auto& i = run_info_;
@@ -81,7 +84,7 @@ const std::string& Session::host_of(int rank) const {
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {
-  if (const double seen = c.max(signals_.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
+  if (const double seen = c.max(process_.signals.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
 }
 
 NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {

@@ -17,12 +17,18 @@
 
 namespace gradmeter::bench {
 
+/// Of a process, whose ranks share it. Both were made before MPI started.
+struct ProcessWatch {
+  runtime::SignalWatch& signals;
+  runtime::Watchdog& watchdog;
+};
+
 /// Collective over the world. One for each rank, until the end of its work.
 class Session {
  public:
-  /// `world` is duplicated. `signals` was made before MPI started. timeout: how long a rank may be silent.
-  Session(const runtime::Communicator& world, runtime::SignalWatch& signals, core::Seconds timeout,
-          std::string command);
+  /// `world` is duplicated. `process`: who watches over all ranks of this process. timeout: how long a rank may be
+  /// silent.
+  Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout, std::string command);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -50,18 +56,17 @@ class Session {
   std::size_t memory_per_node() const { return memory_per_node_; }
 
   /// A signal that this rank has seen, or 0. Not collective.
-  int pending_signal() const { return signals_.pending(); }
+  int pending_signal() const { return process_.signals.pending(); }
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
 
  private:
   void describe(std::string command, const runtime::Communicator& node);
 
-  runtime::SignalWatch& signals_;
+  const ProcessWatch process_;
   runtime::Communicator world_;
   runtime::Activity activity_;
   runtime::HostFacts host_;
-  std::unique_ptr<runtime::Watchdog> watchdog_;
   NodeMap map_;
   std::optional<NodePlaces> places_;
   int cores_per_node_ = 1;

@@ -15,8 +15,6 @@ namespace {
 
 constexpr float unfit = std::numeric_limits<float>::quiet_NaN();
 
-[[noreturn]] void damaged(const char* how) { throw core::BackendError("compression", "topk", how); }
-
 class TopKEncoding final : public TopK {
  public:
   explicit TopKEncoding(const core::ParsedName& name)
@@ -73,7 +71,7 @@ class TopKEncoding final : public TopK {
 
   bool spoilt(std::span<const std::byte> wire, std::size_t n) const {
     if (n == 0) return false;
-    if (wire.size() < wire_bytes(n)) damaged("fewer bytes than the tensor has");
+    if (wire.size() < wire_bytes(n)) throw core::BackendError("compression", "topk", "fewer bytes than the tensor has");
     float first;
     std::memcpy(&first, wire.data() + places(n), 4);
     return std::isnan(first);

@@ -19,7 +19,7 @@ using detail::LnsChecks;
 using detail::LnsFactor;
 constexpr std::size_t tile_rows = detail::lns_tile_rows;
 /// 128 rows of B with their mirror are 16 KiB of AVX-512 vectors: they stay in a first-level cache for all tiles.
-constexpr std::size_t block_k = 128;
+constexpr std::size_t block_depth = 128;
 
 void require_operands(const GemmProblem& p, std::span<const Lns16> a, std::span<const Lns16> b,
                       std::span<const Lns16> c) {
@@ -131,12 +131,12 @@ class LogarithmicGemm final : public LnsGemm {
     AlignedVector<std::uint16_t> sums((end - begin) * tile_rows * lanes_);
     for (std::size_t panel = 0; panel < panels(); ++panel) {
       std::ranges::fill(sums, std::uint16_t{0});
-      for (std::size_t k = 0; k < p_.k; k += block_k)
+      for (std::size_t k = 0; k < p_.k; k += block_depth)
         for (std::size_t tile = begin; tile < end; ++tile)
           detail::lns_tile({.a = &a_[(tile * p_.k + k) * tile_rows],
                             .b = &b_[(panel * p_.k + k) * detail::lns_tile_copies(window.checks) * lanes_],
                             .sums = &sums[(tile - begin) * tile_rows * lanes_],
-                            .depth = std::min(block_k, p_.k - k),
+                            .depth = std::min(block_depth, p_.k - k),
                             .tables = &lns_.tables(),
                             .checks = window.checks});
       const std::size_t column = panel * lanes_, width = std::min(lanes_, p_.n - column);

@@ -13,9 +13,7 @@ namespace gradmeter::runtime {
 namespace {
 
 constexpr int small_message_tag = 0;
-constexpr std::size_t page = 4096;
-
-std::size_t round_up_to_page(std::size_t n) { return (n + page - 1) / page * page; }
+std::size_t round_up_to_page(std::size_t n) { return (n + page_bytes - 1) / page_bytes * page_bytes; }
 
 class MpiMember final : public GroupMember {
  public:
@@ -97,7 +95,7 @@ SharedParts MpiMember::share(std::size_t bytes) const {
   check_mpi(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
   void* mine = nullptr;
   MPI_Win window = MPI_WIN_NULL;
-  const auto size = static_cast<MPI_Aint>(round_up_to_page(bytes) + page);
+  const auto size = static_cast<MPI_Aint>(round_up_to_page(bytes) + page_bytes);
   const int error = MPI_Win_allocate_shared(size, 1, info, get(), &mine, &window);
   MPI_Info_free(&info);
   check_mpi(error, "MPI_Win_allocate_shared");
@@ -109,7 +107,7 @@ SharedParts MpiMember::share(std::size_t bytes) const {
     void* base = nullptr;
     check_mpi(MPI_Win_shared_query(window, r, &length, &unit, &base), "MPI_Win_shared_query");
     auto* aligned = reinterpret_cast<std::byte*>(round_up_to_page(reinterpret_cast<std::size_t>(base)));
-    out.parts.emplace_back(aligned, static_cast<std::size_t>(length) - page);
+    out.parts.emplace_back(aligned, static_cast<std::size_t>(length) - page_bytes);
   }
   const auto own = out.parts[static_cast<std::size_t>(rank_)];
   std::memset(own.data(), 0, own.size());

@@ -32,11 +32,6 @@ Watchdog::Ending Watchdog::usual_ending() {
   return {.print = [](std::string_view line) { write_stderr_line(line); }, .exit = [](int code) { ::_exit(code); }};
 }
 
-Watchdog::Watchdog(const Activity& activity, int rank, core::Seconds timeout, Ending ending)
-    : activity_(activity), rank_(rank), timeout_(timeout), ending_(std::move(ending)) {
-  if (timeout_.value > 0) thread_ = std::thread([this] { watch(); });
-}
-
 Watchdog::~Watchdog() {
   if (!thread_.joinable()) return;
   {
@@ -47,26 +42,49 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-bool Watchdog::stopped_within(core::Seconds time) {
-  std::unique_lock lock(mutex_);
-  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(DoubleSeconds(time.value));
-  return wake_.wait_until(lock, until, [this] { return stop_; });
+void Watchdog::watch(const Activity& activity, int rank, core::Seconds timeout) {
+  if (timeout.value <= 0) return;
+  const std::lock_guard lock(mutex_);
+  const core::Seconds period = poll_period(timeout);
+  boards_.push_back({&activity, rank, StallDetector(timeout, period), period});
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  wake_.notify_one();
 }
 
-void Watchdog::watch() {
-  const core::Seconds period = poll_period(timeout_);
-  StallDetector stall_detector(timeout_, period);
+void Watchdog::forget(const Activity& activity) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(boards_, [&](const Board& b) { return b.activity == &activity; });
+}
+
+/// One look at every board; `mutex_` is held.
+void Watchdog::look(core::Seconds passed) {
+  const bool any_told = std::ranges::any_of(boards_, &Board::told);
+  since_told_ = any_told ? since_told_ + passed : core::Seconds{};
+  core::Seconds slowest_period;
+  for (Board& b : boards_) {
+    slowest_period = std::max(slowest_period, b.period);
+    if (b.told || !b.stall_detector.check(b.activity->beats(), b.activity->paused(), passed)) continue;
+    b.told = true;
+    ending_.print("gradmeter: " + describe_hang(b.rank, b.activity->doing(), b.stall_detector.silent()));
+  }
+  // Another process's look may come a period later than ours: let it print before mpirun ends everybody.
+  if (!any_told || since_told_ < ending_.grace + slowest_period) return;
+  ending_.exit(static_cast<int>(core::ExitCode::backend));
+  stop_ = true;
+}
+
+void Watchdog::run() {
+  std::unique_lock lock(mutex_);
   auto last = Clock::now();
-  while (!stopped_within(period)) {
+  while (!stop_) {
+    core::Seconds period{1.0};
+    for (const Board& b : boards_) period = std::min(period, b.period);
+    const std::size_t watched = boards_.size();
+    const auto until = last + std::chrono::duration_cast<Clock::duration>(DoubleSeconds(period.value));
+    if (wake_.wait_until(lock, until, [&] { return stop_ || boards_.size() > watched; })) continue;
     const auto now = Clock::now();
-    const core::Seconds passed{DoubleSeconds(now - last).count()};
+    look(core::Seconds{DoubleSeconds(now - last).count()});
     last = now;
-    if (!stall_detector.check(activity_.beats(), activity_.paused(), passed)) continue;
-    ending_.print("gradmeter: " + describe_hang(rank_, activity_.doing(), stall_detector.silent()));
-    // Another rank's look may come a period later than ours: let it print before mpirun ends everybody.
-    if (stopped_within(ending_.grace + period)) return;
-    ending_.exit(static_cast<int>(core::ExitCode::backend));
-    return;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "core/units.hpp"
 #include "runtime/process/activity.hpp"
@@ -31,10 +32,10 @@ class StallDetector {
 /// How often to look: a tenth of the time-out, at most a second, so that all waiters notice within the same second.
 core::Seconds poll_period(core::Seconds timeout);
 
-/// A thread that looks at one rank's activity. When nothing moved for `timeout` it prints one line, leaves the other
-/// ranks time to print theirs, and ends the process with exit code 3; mpirun then ends the job, and `SignalWatch` on
-/// the others says what they waited for. Calls no MPI. Make it after `SignalWatch`, so that its thread takes no signal.
-/// Cost: one wake-up a second.
+/// A thread that looks at the activity of every rank of this process. When nothing moved on one of them for its
+/// time-out it prints a line for each rank that stands still, leaves ranks of other processes time to print theirs, and
+/// ends the process with exit code 3; mpirun then ends the job, and `SignalWatch` on the others says what they waited
+/// for. Calls no MPI. Make it after `SignalWatch`, so that its thread takes no signal. Cost: one wake-up a second.
 class Watchdog {
  public:
   struct Ending {
@@ -45,28 +46,35 @@ class Watchdog {
   /// Prints on standard error, then _exit: destructors would wait for the peers that hang.
   static Ending usual_ending();
 
-  /// A time-out of 0 or less watches nothing. `activity` must outlive the watchdog.
-  Watchdog(const Activity& activity, int rank, core::Seconds timeout, Ending ending = usual_ending());
+  explicit Watchdog(Ending ending = usual_ending()) : ending_(std::move(ending)) {}
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// What this rank is doing, for `SignalWatch::describe_with`. Any thread.
-  std::string describe() const { return runtime::describe(rank_, activity_.doing()); }
+  /// From now on looks at this rank, until `forget`, after which `activity` is not touched any more. A time-out of 0 or
+  /// less watches nothing. Any thread.
+  void watch(const Activity& activity, int rank, core::Seconds timeout);
+  /// A rank that ends while its line is out ends its own way, if no other rank stands still.
+  void forget(const Activity& activity);
 
  private:
-  void watch();
-  /// True when the watchdog was told to stop before the time was over.
-  bool stopped_within(core::Seconds time);
+  struct Board {
+    const Activity* activity;
+    int rank;
+    StallDetector stall_detector;
+    core::Seconds period;
+    bool told = false;
+  };
+  void run();
+  void look(core::Seconds passed);
 
-  const Activity& activity_;
-  const int rank_;
-  const core::Seconds timeout_;
   const Ending ending_;
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::vector<Board> boards_;
+  core::Seconds since_told_;  ///< how long the first line has been out
   bool stop_ = false;
-  std::thread thread_;
+  std::thread thread_;  ///< from the first `watch` on
 };
 
 }  // namespace gradmeter::runtime

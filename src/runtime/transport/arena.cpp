@@ -12,7 +12,6 @@
 namespace gradmeter::runtime {
 namespace {
 
-constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
@@ -20,7 +19,7 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to -
 }  // namespace
 
 std::span<std::byte> Arena::take(std::size_t bytes) {
-  const std::size_t size = round_up(bytes, page);
+  const std::size_t size = round_up(bytes, page_bytes);
   if (size < bytes || size > memory_.size() - used_) {  // neither the rounding nor the sum may wrap
     throw core::BackendError(
         "runtime", "Arena::take",
@@ -36,7 +35,7 @@ PrivateArena::PrivateArena(std::size_t bytes, Pages pages) : mapped_(round_up(by
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
-  memory_ = {reinterpret_cast<std::byte*>(aligned), round_up(bytes, page)};
+  memory_ = {reinterpret_cast<std::byte*>(aligned), round_up(bytes, page_bytes)};
   // Advice only: a kernel without transparent huge pages refuses, and small pages serve.
   if (pages == Pages::advised) (void)madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE);
 }

@@ -12,7 +12,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::array table{
+constexpr std::array chunk_codec_table{
     ChunkCodecInfo{"dgc", make_momentum_chunks},
     ChunkCodecInfo{"powersgd", make_thin_factor_chunks},
     ChunkCodecInfo{"randomk", make_drawn_place_chunks},
@@ -64,13 +64,13 @@ class Plain final : public ChunkCodec {
 };
 
 const ChunkCodecInfo* row_of(const compression::CodecChoice& c) {
-  const auto* found = std::ranges::find(table, c.info->name, &ChunkCodecInfo::codec);
-  return found == table.end() ? nullptr : &*found;
+  const auto* found = std::ranges::find(chunk_codec_table, c.info->name, &ChunkCodecInfo::codec);
+  return found == chunk_codec_table.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-std::span<const ChunkCodecInfo> chunk_codecs() { return table; }
+std::span<const ChunkCodecInfo> chunk_codecs() { return chunk_codec_table; }
 
 std::string chunk_codec_refusal(const compression::CodecChoice& c) {
   if (c.codec || row_of(c)) return {};

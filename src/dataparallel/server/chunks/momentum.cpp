@@ -23,9 +23,10 @@ class MomentumEncoder final : public ChunkEncoder {
   std::vector<float> u_, v_;
 };
 
-class Momentum final : public ChunkCodec {
+class MomentumChunkCodec final : public ChunkCodec {
  public:
-  Momentum(const compression::CodecChoice& c, std::size_t senders) : correction_(c.parsed), senders_(senders) {}
+  MomentumChunkCodec(const compression::CodecChoice& c, std::size_t senders)
+      : correction_(c.parsed), senders_(senders) {}
   std::size_t wire_bytes(std::size_t n) const override { return correction_.encoding().wire_bytes(n); }
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const override {
     return std::make_unique<MomentumEncoder>(correction_, senders_, n);
@@ -42,7 +43,7 @@ class Momentum final : public ChunkCodec {
 }  // namespace
 
 ChunkCodecPtr make_momentum_chunks(const compression::CodecChoice& c, std::size_t senders) {
-  return std::make_shared<Momentum>(c, senders);
+  return std::make_shared<MomentumChunkCodec>(c, senders);
 }
 
 }  // namespace gradmeter::dataparallel
