@@ -1,17 +1,15 @@
 // What a training strategy uses of the system: collectives, messages, computation and a clock. A strategy owns no MPI
 // call and no timer of its own, so the same code runs over ranks, over threads and in virtual time.
 #pragma once
-#include <functional>
+#include <array>
 #include <memory>
 #include <span>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 #include "allreduce/collective.hpp"
-#include "dataparallel/intervals.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "dataparallel/execution_context.hpp"
 #include "dataparallel/message.hpp"
-#include "dataparallel/operation.hpp"
-#include "model/compute.hpp"
 #include "runtime/buffer.hpp"
 
 namespace gradmeter::dataparallel {
@@ -19,67 +17,80 @@ namespace gradmeter::dataparallel {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// A set of ranks. Group 0 is all of them; others come from `split`.
-struct Group {
-  int id = 0;
-};
-inline constexpr Group everybody{};
-
-/// One computation of one rank, or a stretch of its own thread inside an exchange, which may contain computations and
-/// waits. The label is what `compute` or `exchange` was given: a literal.
-struct ComputeRecord {
-  std::string_view label;
-  Interval when;
-  bool exchanges = false;
-};
-using ComputeLog = std::vector<ComputeRecord>;
-
 /// The coarsest alignment of a fabric's memory: what an allocation may take besides its bytes.
 inline constexpr std::size_t memory_page_bytes = 4096;
 
+enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
+constexpr const char* label(CallKind kind) {
+  constexpr std::array labels{"all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "receive"};
+  return labels.at(static_cast<std::size_t>(kind));
+}
+/// Not of sends and receives.
+constexpr allreduce::CollectiveKind collective_kind(CallKind kind) {
+  using enum allreduce::CollectiveKind;
+  constexpr std::array kinds{all_reduce, reduce_scatter, all_gather, broadcast};
+  return kinds.at(static_cast<std::size_t>(kind));
+}
+
+/// A collective, a send or a receive, before it is under way.
+struct FabricCall {
+  CallKind kind;
+  Group group;
+  ConstBuffer in = std::span<const float>{};  ///< empty for a receive
+  Buffer out = std::span<float>{};            ///< empty for a send; collectives work in place: it is `in`
+  allreduce::Op op = allreduce::Op::sum;
+  int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
+  Ready ready = {};
+  allreduce::TensorLayout tensor_layout = {};
+};
+
 /// All ranks of a group must make its collective calls in the same order. Buffers belong to the fabric from the call
 /// until `wait` returns. Errors: BackendError when the layer below fails.
-class Fabric {
+class Fabric : public ExecutionContext {
  public:
-  virtual ~Fabric() = default;
-  virtual int rank(Group g = everybody) const = 0;
-  virtual int size(Group g = everybody) const = 0;
   /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
+  /// Starts any of the calls below, which only fill in a FabricCall. So decorators override them all at once.
+  virtual Ticket start(const FabricCall&) = 0;
+  virtual void wait(const Ticket&) = 0;
   /// In place. average: the sum divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
-  virtual Ticket all_reduce(Group, Buffer, allreduce::Op, Ready = {},
-                            const allreduce::TensorLayout& tensor_layout = {}) = 0;
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r = {},
+                    const allreduce::TensorLayout& tensor_layout = {}) {
+    return start({.kind = CallKind::all_reduce,
+                  .group = g,
+                  .in = b,
+                  .out = b,
+                  .op = op,
+                  .ready = std::move(r),
+                  .tensor_layout = tensor_layout});
+  }
   /// In place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value, what
   /// the others hold is undefined.
-  virtual Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready = {}) = 0;
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r = {}) {
+    return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
+  }
   /// In place: block r comes from rank r.
-  virtual Ticket all_gather(Group, Buffer, Ready = {}) = 0;
-  virtual Ticket broadcast(Group, Buffer, int root, Ready = {}) = 0;
+  Ticket all_gather(Group g, Buffer b, Ready r = {}) {
+    return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(r)});
+  }
+  Ticket broadcast(Group g, Buffer b, int root, Ready r = {}) {
+    return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(r)});
+  }
   /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
-  virtual Ticket send(Group, int peer, ConstBuffer, Ready = {}) = 0;
-  virtual Ticket receive(Group, int peer, Buffer) = 0;
-  virtual void wait(const Ticket&) = 0;
+  Ticket send(Group g, int peer, ConstBuffer b, Ready r = {}) {
+    return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
+  }
+  Ticket receive(Group g, int peer, Buffer b) {
+    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer});
+  }
 
   /// Collective over the group. Before any call is under way.
   virtual Ports open(Group, const PortOptions&) = 0;
-  /// Starts a background task. Its fabric has computation, a clock and the ports that were opened here; it must make no
-  /// other call. What it refers to must live until `join`.
-  virtual std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) = 0;
+  /// Starts a background task. What it refers to must live until `join`; of this fabric it may use only the ports.
+  virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual std::span<float> memory(std::size_t floats) = 0;
-
-  /// An event after all computation that this rank has asked for so far.
-  virtual Ready record() = 0;
-  virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
-  /// Work of this thread on messages: posting, taking, copying. A fabric that does not time it only runs it.
-  virtual void exchange(std::string_view, const std::function<void()>& work) { work(); }
-  /// From now on the interval of every computation and exchange goes to `log`, by the backend's own clock, at the
-  /// latest when `settle` returns. Null: no log.
-  virtual void log_to(ComputeLog* log) = 0;
-  /// Waits until all computation asked for is done. On the host it always is.
-  virtual void settle() {}
-  virtual double now() const = 0;
 };
 
 }  // namespace gradmeter::dataparallel

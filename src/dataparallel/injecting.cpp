@@ -66,6 +66,30 @@ class FaultyPort final : public Port {
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
 };
 
+void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, model::Cost cost,
+                    const std::function<void()>& work) {
+  if (slow == 1) return inner.compute(label, cost, work);
+  inner.compute(label, cost, [&] {
+    const double begin = inner.now();
+    work();
+    const double end = begin + slow * (inner.now() - begin);
+    while (inner.now() < end) {
+    }
+  });
+}
+
+/// A background task's on a slow rank.
+class SlowContext final : public ForwardingContext<ExecutionContext> {
+ public:
+  SlowContext(ExecutionContext& inner, double slow) : ForwardingContext(inner), slow_(slow) {}
+  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+    compute_slowly(inner_, slow_, label, cost, work);
+  }
+
+ private:
+  double slow_;
+};
+
 template <class Fault>
 std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int rank) {
   return f && f->rank == rank ? std::optional(f->call) : std::nullopt;
@@ -74,8 +98,10 @@ std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int ran
 }  // namespace
 
 Injecting::Injecting(Fabric& inner, const core::Injection& i, int rank)
-    : Injecting(inner, i.slow ? i.slow->of(rank) : 1.0, std::make_shared<FaultyCalls>(first_faulty(i.flip, rank)),
-                first_faulty(i.drop, rank)) {}
+    : ForwardingFabric(inner),
+      slow_(i.slow ? i.slow->of(rank) : 1.0),
+      calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
+      dropped_(first_faulty(i.drop, rank)) {}
 
 void Injecting::drop(Buffer given) {
   if (given.count() > 0 && dropped_.next()) std::memset(given.host(), 0, given.bytes());
@@ -87,27 +113,16 @@ Ticket Injecting::watch(Ticket t, Buffer result) {
   return t;
 }
 
-Ticket Injecting::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
-                             const allreduce::TensorLayout& tensor_layout) {
-  drop(b);
-  return watch(inner_.all_reduce(g, b, op, std::move(r), tensor_layout), b);
+Ticket Injecting::start(const FabricCall& call) {
+  Buffer result = call.out;
+  if (call.kind == CallKind::reduce_scatter) {
+    const auto ranks = static_cast<std::uint32_t>(size(call.group)), own = static_cast<std::uint32_t>(rank(call.group));
+    const std::size_t first = allreduce::block_begin(result.count(), ranks, own);
+    result = result.part(first, allreduce::block_begin(result.count(), ranks, own + 1) - first);
+  }
+  if (call.kind == CallKind::all_reduce || call.kind == CallKind::reduce_scatter) drop(call.out);
+  return watch(inner_.start(call), result);
 }
-
-Ticket Injecting::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
-  const auto ranks = static_cast<std::uint32_t>(size(g)), rank = static_cast<std::uint32_t>(this->rank(g));
-  const std::size_t first = allreduce::block_begin(b.count(), ranks, rank);
-  const Buffer own = b.part(first, allreduce::block_begin(b.count(), ranks, rank + 1) - first);
-  drop(b);
-  return watch(inner_.reduce_scatter(g, b, op, std::move(r)), own);
-}
-
-Ticket Injecting::all_gather(Group g, Buffer b, Ready r) { return watch(inner_.all_gather(g, b, std::move(r)), b); }
-
-Ticket Injecting::broadcast(Group g, Buffer b, int root, Ready r) {
-  return watch(inner_.broadcast(g, b, root, std::move(r)), b);
-}
-
-Ticket Injecting::receive(Group g, int peer, Buffer b) { return watch(inner_.receive(g, peer, b), b); }
 
 void Injecting::wait(const Ticket& t) {
   inner_.wait(t);
@@ -124,22 +139,15 @@ Ports Injecting::open(Group g, const PortOptions& o) {
   return p;
 }
 
-std::unique_ptr<BackgroundTask> Injecting::launch(std::function<void(Fabric&)> program) {
-  return inner_.launch([slow = slow_, calls = calls_, program = std::move(program)](Fabric& f) {
-    Injecting background(f, slow, calls);
+std::unique_ptr<BackgroundTask> Injecting::launch(BackgroundProgram program) {
+  return inner_.launch([slow = slow_, program = std::move(program)](ExecutionContext& context) {
+    SlowContext background(context, slow);
     program(background);
   });
 }
 
 void Injecting::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
-  if (slow_ == 1) return inner_.compute(label, cost, work);
-  inner_.compute(label, cost, [&] {
-    const double begin = inner_.now();
-    work();
-    const double end = begin + slow_ * (inner_.now() - begin);
-    while (inner_.now() < end) {
-    }
-  });
+  compute_slowly(inner_, slow_, label, cost, work);
 }
 
 }  // namespace gradmeter::dataparallel

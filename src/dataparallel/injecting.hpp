@@ -33,22 +33,15 @@ class FaultyCalls {
 /// a payload that this rank posts, worker or server. Calls are counted from 0 in the order of posting, without those
 /// that have no data. To drop a sum (all-reduce, reduce-scatter), this rank contributes zeros; sums are counted by
 /// themselves.
-class Injecting final : public Forwarding {
+class Injecting final : public ForwardingFabric {
  public:
-  Injecting(Fabric& inner, double slow, std::shared_ptr<FaultyCalls> calls,
-            std::optional<std::uint64_t> first_dropped = {})
-      : Forwarding(inner), slow_(slow), calls_(std::move(calls)), dropped_(first_dropped) {}
   /// With the faults that `injection` has for this rank of the world.
   Injecting(Fabric& inner, const core::Injection& injection, int rank);
 
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
-  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
-  Ticket all_gather(Group, Buffer, Ready) override;
-  Ticket broadcast(Group, Buffer, int root, Ready) override;
-  Ticket receive(Group, int peer, Buffer) override;
+  Ticket start(const FabricCall&) override;
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
-  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
 
  private:

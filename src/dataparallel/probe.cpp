@@ -38,15 +38,15 @@ class WatchedPort final : public Port {
   Watchers watchers_;
 };
 
-/// The fabric of a background task, with everything it computes in the log.
-class LoggedBackgroundFabric final : public Forwarding {
+/// A background task's, with everything it computes in the log.
+class LoggedContext final : public ForwardingContext<ExecutionContext> {
  public:
-  LoggedBackgroundFabric(Fabric& inner, BackgroundLog& ledger) : Forwarding(inner), background_log_(ledger) {
+  LoggedContext(ExecutionContext& inner, BackgroundLog& ledger) : ForwardingContext(inner), background_log_(ledger) {
     inner_.log_to(&log_);
   }
-  ~LoggedBackgroundFabric() override { inner_.log_to(nullptr); }
-  LoggedBackgroundFabric(const LoggedBackgroundFabric&) = delete;
-  LoggedBackgroundFabric& operator=(const LoggedBackgroundFabric&) = delete;
+  ~LoggedContext() override { inner_.log_to(nullptr); }
+  LoggedContext(const LoggedContext&) = delete;
+  LoggedContext& operator=(const LoggedContext&) = delete;
 
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     inner_.compute(label, cost, work);
@@ -185,9 +185,9 @@ Ports Probe::open(Group g, const PortOptions& o) {
   return p;
 }
 
-std::unique_ptr<BackgroundTask> Probe::launch(std::function<void(Fabric&)> program) {
-  return inner_.launch([this, program = std::move(program)](Fabric& f) {
-    LoggedBackgroundFabric background(f, background_log_);
+std::unique_ptr<BackgroundTask> Probe::launch(BackgroundProgram program) {
+  return inner_.launch([this, program = std::move(program)](ExecutionContext& context) {
+    LoggedContext background(context, background_log_);
     program(background);
   });
 }

@@ -42,9 +42,9 @@ class BackgroundLog {
 };
 
 /// A fabric that forwards everything and records it. One at a time over a fabric.
-class Probe final : public Forwarding {
+class Probe final : public ForwardingFabric {
  public:
-  explicit Probe(Fabric& inner) : Forwarding(inner) {}
+  explicit Probe(Fabric& inner) : ForwardingFabric(inner) {}
   ~Probe() override { inner_.log_to(nullptr); }
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
@@ -62,24 +62,10 @@ class Probe final : public Forwarding {
   /// No call of any step is under way, by the worker or a background task.
   bool idle();
 
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
-                    const allreduce::TensorLayout& tensor_layout) override {
-    return keep(inner_.all_reduce(g, b, op, std::move(r), tensor_layout));
-  }
-  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) override {
-    return keep(inner_.reduce_scatter(g, b, op, std::move(r)));
-  }
-  Ticket all_gather(Group g, Buffer b, Ready r) override { return keep(inner_.all_gather(g, b, std::move(r))); }
-  Ticket broadcast(Group g, Buffer b, int root, Ready r) override {
-    return keep(inner_.broadcast(g, b, root, std::move(r)));
-  }
-  Ticket send(Group g, int peer, ConstBuffer b, Ready r) override {
-    return keep(inner_.send(g, peer, b, std::move(r)));
-  }
-  Ticket receive(Group g, int peer, Buffer b) override { return keep(inner_.receive(g, peer, b)); }
+  Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
-  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
 
  private:
   void note_wait(std::string_view why, double begin);

@@ -103,7 +103,7 @@ struct Verifier::VerifiedGroup {
 };
 
 Verifier::Verifier(Fabric& inner, const runtime::Communicator& world, bool coded)
-    : Forwarding(inner), world_(world), coded_(coded), armed_(1), called_(1) {
+    : ForwardingFabric(inner), world_(world), coded_(coded), armed_(1), called_(1) {
   verified_groups_.push_back(std::make_unique<VerifiedGroup>(world.duplicate()));
 }
 Verifier::~Verifier() = default;
@@ -156,77 +156,79 @@ Ticket Verifier::note(Ticket t, Call c) {
 
 std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++; }
 
-Ticket Verifier::all_reduce(Group g, Buffer b, allreduce::Op op, Ready r,
-                            const allreduce::TensorLayout& tensor_layout) {
-  if (!takes(g)) return inner_.all_reduce(g, b, op, std::move(r), tensor_layout);
-  Call c{.name = "all-reduce", .group = g, .relation = Relation::sum, .result = b, .count = b.count()};
-  c.number = next_number(g);
-  check_summable(b, op);
-  if (op == allreduce::Op::average) c.share = 1.0 / size(g);
-  if (coded_ && !tensor_layout.tensors.empty()) return coded_all_reduce(std::move(c), std::move(r), op, tensor_layout);
-  const Projection mine = project(b.values<float>(), c.number);
-  c.given = {mine.product, std::sqrt(mine.square)};
-  return note(inner_.all_reduce(g, b, op, std::move(r), tensor_layout), std::move(c));
+Ticket Verifier::start(const FabricCall& call) {
+  if (!takes(call.group)) return inner_.start(call);
+  if (call.kind == CallKind::send) {
+    note_send(call);
+    return inner_.start(call);
+  }
+  Call c = note_given(call);  // before the call begins, since it works in place
+  FabricCall with_difference = call;
+  if (c.coding) with_difference.tensor_layout = c.coding->tensor_layout;
+  return note(inner_.start(with_difference), std::move(c));
 }
 
-Ticket Verifier::coded_all_reduce(Call c, Ready r, allreduce::Op op, const allreduce::TensorLayout& tensor_layout) {
+/// Of all kinds but sends: what this rank gives, and where the result will be.
+Verifier::Call Verifier::note_given(const FabricCall& call) {
+  const Group g = call.group;
+  Call c{.name = label(call.kind), .group = g, .relation = Relation::copy, .result = call.out};
+  c.count = call.out.count();
+  if (call.kind == CallKind::receive) {
+    c.from = call.peer;
+    c.number = messages(g).posted_from[call.peer]++;
+    return c;
+  }
+  c.number = next_number(g);
+  if (call.kind == CallKind::all_gather) {
+    const Block own = block_of(c.count, size(g), rank(g));
+    c.given.assign(halves, 0.0);
+    add_hash(c.given, hash_of(call.in.part(own.begin, own.end - own.begin), c.number, own.begin));
+  } else if (call.kind == CallKind::broadcast) {
+    c.given.assign(halves, 0.0);
+    if (rank(g) == call.peer) add_hash(c.given, hash_of(call.in, c.number));
+  } else {
+    check_summable(call);
+    if (call.op == allreduce::Op::average) c.share = 1.0 / size(g);
+    if (coded_ && !call.tensor_layout.tensors.empty()) {
+      project_coded(c, call);
+    } else {
+      project_sum(c, call);
+    }
+  }
+  return c;
+}
+
+/// An all-reduce is one block, of which all ranks get the sum.
+void Verifier::project_sum(Call& c, const FabricCall& call) {
+  c.relation = Relation::sum;
+  const bool scatters = call.kind == CallKind::reduce_scatter;
+  const int blocks = scatters ? size(c.group) : 1, own = scatters ? rank(c.group) : 0;
+  double square = 0;
+  for (int q = 0; q < blocks; ++q) {
+    const Block block = block_of(c.count, blocks, q);
+    const Projection p =
+        project(call.in.values<float>().subspan(block.begin, block.end - block.begin), c.number, block.begin);
+    c.given.push_back(p.product);
+    square += p.square;
+  }
+  c.given.push_back(std::sqrt(square));
+  const Block block = block_of(c.count, blocks, own);
+  c.result = call.out.part(block.begin, block.end - block.begin);
+  c.first = block.begin;
+  c.own = static_cast<std::size_t>(own);
+}
+
+void Verifier::project_coded(Call& c, const FabricCall& call) {
   c.relation = Relation::coded;
-  const Projection mine = project_tensors(c.result.values<float>(), tensor_layout.tensors, c.number);
+  const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, c.number);
   c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
   c.given.resize(c.given.size() + halves);
   c.coding = std::make_unique<Coding>();
   Coding& coding = *c.coding;
   coding.values.resize(c.count);
   coding.difference.values = coding.values;
-  coding.tensor_layout = tensor_layout;
+  coding.tensor_layout = call.tensor_layout;
   coding.tensor_layout.difference = &coding.difference;
-  const Ticket t = inner_.all_reduce(c.group, c.result, op, std::move(r), coding.tensor_layout);
-  return note(t, std::move(c));
-}
-
-Ticket Verifier::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r) {
-  if (!takes(g)) return inner_.reduce_scatter(g, b, op, std::move(r));
-  check_summable(b, op);
-  const int ranks = size(g);
-  const Block own = block_of(b.count(), ranks, rank(g));
-  Call c{.name = "reduce-scatter",
-         .group = g,
-         .relation = Relation::sum,
-         .result = b.part(own.begin, own.end - own.begin),
-         .first = own.begin,
-         .count = b.count()};
-  c.number = next_number(g);
-  c.own = static_cast<std::size_t>(rank(g));
-  if (op == allreduce::Op::average) c.share = 1.0 / ranks;
-  double square = 0;
-  for (int q = 0; q < ranks; ++q) {
-    const Block block = block_of(b.count(), ranks, q);
-    const Projection p =
-        project(b.values<float>().subspan(block.begin, block.end - block.begin), c.number, block.begin);
-    c.given.push_back(p.product);
-    square += p.square;
-  }
-  c.given.push_back(std::sqrt(square));
-  return note(inner_.reduce_scatter(g, b, op, std::move(r)), std::move(c));
-}
-
-Ticket Verifier::all_gather(Group g, Buffer b, Ready r) {
-  if (!takes(g)) return inner_.all_gather(g, b, std::move(r));
-  Call c{.name = "all-gather", .group = g, .relation = Relation::copy, .result = b, .count = b.count()};
-  c.number = next_number(g);
-  c.given.assign(halves, 0.0);
-  const Block own = block_of(b.count(), size(g), rank(g));
-  add_hash(c.given, hash_of(b.part(own.begin, own.end - own.begin), c.number, own.begin));
-  return note(inner_.all_gather(g, b, std::move(r)), std::move(c));
-}
-
-Ticket Verifier::broadcast(Group g, Buffer b, int root, Ready r) {
-  if (!takes(g)) return inner_.broadcast(g, b, root, std::move(r));
-  Call c{.name = "broadcast", .group = g, .relation = Relation::copy, .result = b, .count = b.count()};
-  c.number = next_number(g);
-  c.given.assign(halves, 0.0);
-  if (rank(g) == root) add_hash(c.given, hash_of(b, c.number));
-  return note(inner_.broadcast(g, b, root, std::move(r)), std::move(c));
 }
 
 namespace {
@@ -238,23 +240,16 @@ std::uint64_t message_seed(int from, int to, std::uint64_t number) {
 
 }  // namespace
 
-Ticket Verifier::send(Group g, int peer, ConstBuffer b, Ready r) {
-  if (takes(g)) {
-    Messages& m = verified_group(g).messages;
-    m.sent.resize(halves * static_cast<std::size_t>(size(g)));
-    const auto seed = message_seed(rank(g), peer, m.posted_to[peer]++);
-    add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(peer), halves), hash_of(b, seed));
-  }
-  return inner_.send(g, peer, b, std::move(r));
-}
-
-Ticket Verifier::receive(Group g, int peer, Buffer b) {
-  if (!takes(g)) return inner_.receive(g, peer, b);
+Verifier::Messages& Verifier::messages(Group g) {
   Messages& m = verified_group(g).messages;
   m.sent.resize(halves * static_cast<std::size_t>(size(g)));
-  Call c{.name = "message", .group = g, .relation = Relation::copy, .result = b, .count = b.count(), .from = peer};
-  c.number = m.posted_from[peer]++;
-  return note(inner_.receive(g, peer, b), std::move(c));
+  return m;
+}
+
+void Verifier::note_send(const FabricCall& call) {
+  Messages& m = messages(call.group);
+  const auto seed = message_seed(rank(call.group), call.peer, m.posted_to[call.peer]++);
+  add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(call.peer), halves), hash_of(call.in, seed));
 }
 
 void Verifier::wait(const Ticket& t) {
@@ -292,9 +287,9 @@ Ports Verifier::open(Group g, const PortOptions& o) {
                                 [this, g] { return in_step_ && armed_[static_cast<std::size_t>(g.id)] != 0; });
 }
 
-void Verifier::check_summable(const Buffer& b, allreduce::Op op) {
-  const bool sums = op == allreduce::Op::sum || op == allreduce::Op::average;
-  if (b.element() != core::Element::f32 || !sums) {
+void Verifier::check_summable(const FabricCall& call) {
+  const bool sums = call.op == allreduce::Op::sum || call.op == allreduce::Op::average;
+  if (call.in.element() != core::Element::f32 || !sums) {
     throw std::logic_error("a verified step made a reduction of another kind than a sum of fp32, which nothing judges");
   }
 }

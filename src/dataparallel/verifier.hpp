@@ -29,7 +29,7 @@ namespace gradmeter::dataparallel {
 /// Cost: nothing unless armed; else two passes over inputs and outputs. A rank keeps a few numbers for a call, and P
 /// for a reduce-scatter and for messages; with a codec as many as the call has, and where they are encoded hop by hop
 /// without feedback twice as many again.
-class Verifier final : public Forwarding {
+class Verifier final : public ForwardingFabric {
  public:
   /// coded: all-reduces with a tensor layout go through a codec. `world`: all ranks; it must outlive this.
   Verifier(Fabric& inner, const runtime::Communicator& world, bool coded);
@@ -54,12 +54,7 @@ class Verifier final : public Forwarding {
   std::string verdict();
 
   Group split(int color, int key) override;
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
-  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
-  Ticket all_gather(Group, Buffer, Ready) override;
-  Ticket broadcast(Group, Buffer, int root, Ready) override;
-  Ticket send(Group, int peer, ConstBuffer, Ready) override;
-  Ticket receive(Group, int peer, Buffer) override;
+  Ticket start(const FabricCall&) override;
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
 
@@ -71,8 +66,12 @@ class Verifier final : public Forwarding {
   VerifiedGroup& verified_group(Group g) { return *verified_groups_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
   Ticket note(Ticket, Call);
-  Ticket coded_all_reduce(Call, Ready, allreduce::Op, const allreduce::TensorLayout&);
-  static void check_summable(const Buffer&, allreduce::Op);
+  Messages& messages(Group);
+  void note_send(const FabricCall&);
+  Call note_given(const FabricCall&);
+  void project_sum(Call&, const FabricCall&);
+  void project_coded(Call&, const FabricCall&);
+  static void check_summable(const FabricCall&);
   static std::string text_of(const Call&);
   void check_group(VerifiedGroup&);
   void check_call(const Call&, std::span<const double> given);

@@ -25,22 +25,25 @@ struct Mass {
 };
 
 /// Reads every message, and can drop the weight that travels in it.
-class Watch final : public Forwarding {
+class Watch final : public ForwardingFabric {
  public:
   Watch(Fabric& inner, std::map<int, Mass>& masses, bool weightless)
-      : Forwarding(inner), masses_(masses), weightless_(weightless) {}
-  Ticket send(Group g, int peer, ConstBuffer b, Ready r) override {
-    const auto values = b.values<float>();
+      : ForwardingFabric(inner), masses_(masses), weightless_(weightless) {}
+  Ticket start(const FabricCall& call) override {
+    if (call.kind != CallKind::send) return ForwardingFabric::start(call);
+    const auto values = call.in.values<float>();
     const std::size_t n = values.size() - 16;
     Mass& m = masses_[step_++];
     m.weight += values[n];
     m.x.resize(n, 0.0);
     for (std::size_t i = 0; i < n; ++i) m.x[i] += values[i];
-    m.sent[rank(g)] = {{values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n)}, values[n]};
-    m.hops.push_back((peer - rank(g) + size(g)) % size(g));
+    m.sent[rank(call.group)] = {{values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n)}, values[n]};
+    m.hops.push_back((call.peer - rank(call.group) + size(call.group)) % size(call.group));
     sent_.assign(values.begin(), values.end());  // in virtual time a message is copied when it is posted
     if (weightless_) sent_[n] = 0;
-    return Forwarding::send(g, peer, sent_, r);
+    FabricCall changed = call;
+    changed.in = sent_;
+    return ForwardingFabric::start(changed);
   }
 
  private:

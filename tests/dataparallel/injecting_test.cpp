@@ -102,25 +102,43 @@ TEST(Injecting, SpoilsMailThatItsRankPosts) {
 }
 
 /// Its clock advances by a second at every reading.
-class Ticking final : public Forwarding {
+template <class Base>
+class Ticking : public Base {
  public:
-  using Forwarding::Forwarding;
+  using Base::Base;
   double now() const override { return seconds_++; }
 
  private:
   mutable double seconds_ = 0;
 };
 
+class TickingFabric final : public Ticking<ForwardingFabric> {
+ public:
+  using Ticking::Ticking;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
+    return inner_.launch([program = std::move(program)](ExecutionContext& c) {
+      Ticking<ForwardingContext<ExecutionContext>> ticking(c);
+      program(ticking);
+    });
+  }
+};
+
+/// Of `context`, which nobody has asked for the time yet.
+void expect_slow_if_faulty(ExecutionContext& context) {
+  context.compute("work", {}, [&] {
+    while (context.now() < 10) {
+    }
+  });
+  // On the slow rank the work begins at 0 and is over at 11, so that it lasts until 33.
+  EXPECT_EQ(context.now(), context.rank() == faulty ? 34 : 11);
+}
+
 TEST(Injecting, LetsTheComputationsOfItsRankLastLonger) {
   SimWorld(ranks, {}).run([](Fabric& f) {
-    Ticking ticking(f);
+    TickingFabric ticking(f);
     Injecting injecting(ticking, core::parse_injection("slow:rank=1,factor=3"), f.rank());
-    injecting.compute("work", {}, [&] {
-      while (ticking.now() < 10) {
-      }
-    });
-    // On the slow rank the work begins at 0 and is over at 11, so that it lasts until 33.
-    EXPECT_EQ(ticking.now(), f.rank() == faulty ? 34 : 11);
+    expect_slow_if_faulty(injecting);
+    injecting.launch(expect_slow_if_faulty)->join();
   });
 }
 

@@ -10,19 +10,17 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-using test::failure;
 using test::slow_machine;
 using test::write;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(SimBackgroundTask, RunsBesideItsWorkerFromTheLaunchOn) {
   const auto end = SimWorld(2, slow_machine()).run([](Fabric& f) {
     f.compute("before", {.flops = 10}, [] {});
     double began = -1;
     const int worker = f.rank();
-    const auto background = f.launch([&](Fabric& mine) {
+    const auto background = f.launch([&](ExecutionContext& mine) {
       began = mine.now();
       EXPECT_EQ(mine.rank(), worker);
       EXPECT_EQ(mine.size(), 2);
@@ -43,7 +41,7 @@ TEST(SimBackgroundTask, LogsItsOwnComputations) {
   SimWorld(1, slow_machine()).run([](Fabric& f) {
     ComputeLog ours, its;
     f.log_to(&ours);
-    const auto background = f.launch([&](Fabric& mine) {
+    const auto background = f.launch([&](ExecutionContext& mine) {
       mine.log_to(&its);
       mine.compute("serve", {.flops = 3}, [] {});
       mine.log_to(nullptr);
@@ -59,7 +57,7 @@ TEST(SimBackgroundTask, LogsItsOwnComputations) {
 
 TEST(SimBackgroundTask, WhatItThrowsComesOutOfJoin) {
   SimWorld(1, slow_machine()).run([](Fabric& f) {
-    const auto background = f.launch([](Fabric& mine) {
+    const auto background = f.launch([](ExecutionContext& mine) {
       mine.compute("serve", {.flops = 3}, [] {});
       throw core::WrongResult("as expected");
     });
@@ -71,29 +69,10 @@ TEST(SimBackgroundTask, WhatItThrowsComesOutOfJoin) {
 TEST(SimBackgroundTask, WhatItThrowsExplainsAWorkerThatWaitsForItInVain) {
   EXPECT_THROW(SimWorld(2, slow_machine()).run([](Fabric& f) {
     const Ports ports = f.open(everybody, {});
-    const auto background = f.launch([](Fabric&) { throw core::WrongResult("as expected"); });
+    const auto background = f.launch([](ExecutionContext&) { throw core::WrongResult("as expected"); });
     (void)ports.worker->next("an answer");
   }),
                core::WrongResult);
-}
-
-TEST(SimBackgroundTask, MayOnlyComputeAndUseItsPorts) {
-  auto tries = [](const std::function<void(Fabric&, std::vector<float>&)>& call) {
-    return failure(1, [&](Fabric& f) {
-      f.launch([&](Fabric& mine) {
-         std::vector<float> v(1);
-         call(mine, v);
-       })->join();
-    });
-  };
-  using V = std::vector<float>;
-  EXPECT_THAT(tries([](Fabric& f, V&) { (void)f.split(0, 0); }), HasSubstr("split"));
-  EXPECT_THAT(tries([](Fabric& f, V& v) { (void)f.all_reduce(everybody, test::whole(v), allreduce::Op::sum); }),
-              HasSubstr("all_reduce"));
-  EXPECT_THAT(tries([](Fabric& f, V& v) { (void)f.receive(everybody, 0, test::whole(v)); }), HasSubstr("receive"));
-  EXPECT_THAT(tries([](Fabric& f, V&) { (void)f.open(everybody, {}); }), HasSubstr("open"));
-  EXPECT_THAT(tries([](Fabric& f, V&) { (void)f.memory(1); }), HasSubstr("memory"));
-  EXPECT_EQ(tries([](Fabric& f, V&) { f.compute("serve", {.flops = 1}, [] {}); }), "no failure");
 }
 
 TEST(SimBackgroundTask, SlowServersAreSlowedAndWorkersAreNot) {
@@ -102,7 +81,7 @@ TEST(SimBackgroundTask, SlowServersAreSlowedAndWorkersAreNot) {
   m.background_slowdown = [](int rank, std::uint64_t n) { return rank == 1 && n == 1 ? 5.0 : 1.0; };
   std::vector<double> served(2);
   const auto end = SimWorld(2, m).run([&](Fabric& f) {
-    const auto background = f.launch([&](Fabric& mine) {
+    const auto background = f.launch([&](ExecutionContext& mine) {
       for (int i = 0; i < 2; ++i) mine.compute("serve", {.flops = 1}, [] {});
       served[static_cast<std::size_t>(mine.rank())] = mine.now();
     });
@@ -118,7 +97,7 @@ TEST(SimBackgroundTask, EndsWhenItsMailHasLeft) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) return;
     Ticket last;
-    const auto background = f.launch([&](Fabric&) { last = write(*ports.server, 1, {.bytes = 28}); });
+    const auto background = f.launch([&](ExecutionContext&) { last = write(*ports.server, 1, {.bytes = 28}); });
     EXPECT_FALSE(last && last->done());
     background->join();
     EXPECT_TRUE(last->done());
@@ -141,7 +120,7 @@ TEST(SimBackgroundTask, IsGoneBeforeWhatItUsesIs) {
   EXPECT_THROW(SimWorld(4, slow_machine()).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});
     std::vector<int> local(1000, 7);
-    const auto background = f.launch([&](Fabric&) {
+    const auto background = f.launch([&](ExecutionContext&) {
       const Guest guest(guests);
       try {
         (void)ports.server->next("a push");
@@ -162,7 +141,7 @@ TEST(SimBackgroundTask, ThatNobodyJoinsIsEnded) {
   std::atomic<int> guests{0};
   const auto end = SimWorld(2, slow_machine()).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});
-    const auto background = f.launch([&](Fabric&) {
+    const auto background = f.launch([&](ExecutionContext&) {
       const Guest guest(guests);
       (void)ports.server->next("a push");
       ADD_FAILURE() << "nobody wrote";
@@ -182,7 +161,7 @@ TEST(SimMemory, IsZeroedAndStaysWhereItIs) {
     std::fill(a.begin(), a.end(), 3.0f + float(f.rank()));
     const auto b = f.memory(1 << 16);
     EXPECT_THAT(b.first(10), Each(0.0f));
-    const auto background = f.launch([&](Fabric&) { a[1] = 9; });
+    const auto background = f.launch([&](ExecutionContext&) { a[1] = 9; });
     background->join();
     f.wait(f.all_reduce(everybody, a, allreduce::Op::sum));
     EXPECT_EQ(a[0], 7);

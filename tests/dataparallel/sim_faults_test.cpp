@@ -117,7 +117,7 @@ SimMachine machine_where(std::vector<RankFailure> failures) {
 TEST(SimRankFailure, EndsTheRanksProgramsInTheMidstOfWhatTheyDo) {
   double worker_saw = 0, beside_saw = 0;
   const auto end = SimWorld(2, machine_where({{.rank = 1, .at_s = 25}})).run([&](Fabric& f) {
-    const auto background = f.launch([&](Fabric& mine) {
+    const auto background = f.launch([&](ExecutionContext& mine) {
       for (int i = 0; i < 10; ++i) {
         mine.compute("serve", {.flops = 4}, [] {});
         if (mine.rank() == 1) beside_saw = mine.now();
@@ -136,7 +136,7 @@ TEST(SimRankFailure, EndsTheRanksProgramsInTheMidstOfWhatTheyDo) {
 
 TEST(SimRankFailure, IsHeardThroughEveryPort) {
   std::vector<std::tuple<int, int, double>> heard;  // rank, who died, when
-  auto listen = [&](Port& port, const Fabric& f) {
+  auto listen = [&](Port& port, const ExecutionContext& f) {
     while (const auto message = port.next("news", 100)) {
       EXPECT_TRUE(message->is_failure_notice);
       EXPECT_TRUE(message->payload.empty());
@@ -145,7 +145,7 @@ TEST(SimRankFailure, IsHeardThroughEveryPort) {
   };
   SimWorld(3, machine_where({{.rank = 1, .at_s = 25}, {.rank = 2, .at_s = 50}})).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});
-    const auto background = f.launch([&](Fabric& mine) { listen(*ports.server, mine); });
+    const auto background = f.launch([&](ExecutionContext& mine) { listen(*ports.server, mine); });
     listen(*ports.worker, f);
     background->join();
   });

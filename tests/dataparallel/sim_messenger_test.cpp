@@ -250,7 +250,7 @@ std::pair<std::vector<double>, std::vector<std::uint64_t>> busy_run(int workers,
     const Ports ports = f.open(everybody, {.payload_bytes = 256});
     std::unique_ptr<BackgroundTask> server;
     if (f.rank() < servers) {
-      server = f.launch([&](Fabric& mine) {
+      server = f.launch([&](ExecutionContext& mine) {
         auto& digest = digests[static_cast<std::size_t>(mine.rank())];
         for (int due = workers * rounds; due > 0; --due) {
           const auto message = ports.server->next("a push");

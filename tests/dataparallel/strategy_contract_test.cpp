@@ -104,12 +104,12 @@ TEST_P(StrategyContract, RunsRepeatToTheBit) {
 }
 
 /// Counts what is taken from the fabric.
-class MemoryCounter final : public Forwarding {
+class MemoryCounter final : public ForwardingFabric {
  public:
-  using Forwarding::Forwarding;
+  using ForwardingFabric::ForwardingFabric;
   std::span<float> memory(std::size_t floats) override {
     taken_ += floats * sizeof(float);
-    return Forwarding::memory(floats);
+    return ForwardingFabric::memory(floats);
   }
   std::size_t taken() const { return taken_; }
 

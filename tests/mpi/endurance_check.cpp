@@ -25,21 +25,15 @@ namespace {
 constexpr int runs = 12, steps = 20;
 constexpr unsigned patience_s = 120;  // of one run, which takes tens of milliseconds where nothing else runs
 
-/// Sleeps before computations: mostly for as long as a message takes, now and then for as long as several steps.
-class Delaying final : public Forwarding {
+/// Sleeps around computations: mostly for as long as a message takes, now and then for as long as several steps.
+template <class Base>
+class DelayingComputations : public Base {
  public:
-  Delaying(Fabric& inner, std::uint64_t seed, std::uint64_t program)
-      : Forwarding(inner), seed_(seed), random_(seed, program), program_(program) {}
+  DelayingComputations(auto& inner, std::uint64_t seed, std::uint64_t program) : Base(inner), random_(seed, program) {}
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     delay();
-    Forwarding::compute(label, cost, work);
+    Base::compute(label, cost, work);
     delay();
-  }
-  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override {
-    return Forwarding::launch([seed = seed_, beside = program_ + 1, program = std::move(program)](Fabric& f) {
-      Delaying delaying(f, seed, beside);
-      program(delaying);
-    });
   }
 
  private:
@@ -49,9 +43,23 @@ class Delaying final : public Forwarding {
     if (lot >= often + seldom) return;
     std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(lot < seldom ? long_us : short_us * length));
   }
-  std::uint64_t seed_;
   core::Random random_;
-  std::uint64_t program_, draws_ = 0;
+  std::uint64_t draws_ = 0;
+};
+
+class Delaying final : public DelayingComputations<ForwardingFabric> {
+ public:
+  Delaying(Fabric& inner, std::uint64_t seed, std::uint64_t program)
+      : DelayingComputations(inner, seed, program), seed_(seed), program_(program) {}
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
+    return inner_.launch([seed = seed_, beside = program_ + 1, program = std::move(program)](ExecutionContext& c) {
+      DelayingComputations<ForwardingContext<ExecutionContext>> delaying(c, seed, beside);
+      program(delaying);
+    });
+  }
+
+ private:
+  std::uint64_t seed_, program_;
 };
 
 /// What is said when the time of a run is over: its name, prepared, since a signal's handler may do little.

@@ -95,7 +95,8 @@ TEST_P(MessengerOver, EveryWorkerSpeaksWithEveryServerInOrder) {
   Site site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   double total = 0;
-  auto background_task = site.fabric.launch([&](Fabric&) { adding_server(*ports.server, site.size(), total); });
+  auto background_task =
+      site.fabric.launch([&](ExecutionContext&) { adding_server(*ports.server, site.size(), total); });
   constexpr std::uint64_t rounds = 20;
   Writer writer(*ports.worker);
   std::vector<float> mine(1000, static_cast<float>(site.rank() + 1));
@@ -122,7 +123,7 @@ TEST_P(MessengerOver, ManyMessagesAtOnceKeepTheirOrderAndNoneIsLost) {
   Ports ports = site.fabric.open(everybody, small_messages);
   constexpr std::uint64_t messages = 200;
   std::vector<std::uint64_t> expected(static_cast<std::size_t>(site.size()), 0);
-  auto background_task = site.fabric.launch([&](Fabric&) {
+  auto background_task = site.fabric.launch([&](ExecutionContext&) {
     Writer reader(*ports.server);
     for (int left = site.size(); left > 0;) {
       const ReceivedMessage l = reader.get();
@@ -146,7 +147,7 @@ TEST_P(MessengerOver, OnlyPayloadToOthersCounts) {
   Probe probe(site.fabric);
   Ports ports = probe.open(everybody, small_messages);
   double total = 0;
-  auto background_task = probe.launch([&](Fabric&) { adding_server(*ports.server, site.size(), total); });
+  auto background_task = probe.launch([&](ExecutionContext&) { adding_server(*ports.server, site.size(), total); });
   const std::vector<float> values(100, 1.0f);
   Writer writer(*ports.worker);
   probe.begin_step();
@@ -177,7 +178,7 @@ TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {
   }
   int got = 0;
   const int from = (site.rank() + site.size() - 1) % site.size();
-  auto background_task = site.fabric.launch([&](Fabric&) {
+  auto background_task = site.fabric.launch([&](ExecutionContext&) {
     while (got < 100) {
       const auto message = ports.server->next("mail");
       if (!message) continue;
@@ -205,7 +206,7 @@ TEST_P(MessengerOver, ADeadlineEndsAWait) {
 TEST_P(MessengerOver, WhatAProgramBesideThrowsReachesItsWorker) {
   Site site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
-  auto background_task = site.fabric.launch([](Fabric&) { throw core::WrongResult("as expected"); });
+  auto background_task = site.fabric.launch([](ExecutionContext&) { throw core::WrongResult("as expected"); });
   EXPECT_THROW((void)ports.worker->next("an answer that will not come"), core::WrongResult);
   EXPECT_THROW(background_task->join(), core::WrongResult);
   site.world.barrier();
@@ -214,7 +215,7 @@ TEST_P(MessengerOver, WhatAProgramBesideThrowsReachesItsWorker) {
 TEST_P(MessengerOver, AProgramThatIsNotJoinedEndsWithItsWorker) {
   Site site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
-  auto background_task = site.fabric.launch([&](Fabric&) {
+  auto background_task = site.fabric.launch([&](ExecutionContext&) {
     for (;;) (void)ports.server->next("mail that never comes");
   });
   background_task.reset();

@@ -5,16 +5,15 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "dataparallel/background_fabric.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-class ThreadBackgroundFabric final : public BackgroundFabric {
+class ThreadContext final : public ExecutionContext {
  public:
-  explicit ThreadBackgroundFabric(const Fabric& owner) : owner_(owner) {}
+  explicit ThreadContext(const ExecutionContext& owner) : owner_(owner) {}
   int rank(Group g) const override { return owner_.rank(g); }
   int size(Group g) const override { return owner_.size(g); }
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override {
@@ -26,18 +25,18 @@ class ThreadBackgroundFabric final : public BackgroundFabric {
   double now() const override { return runtime::host_clock(); }
 
  private:
-  const Fabric& owner_;
+  const ExecutionContext& owner_;
   ComputeLog* log_ = nullptr;
 };
 
 class ThreadTask final : public BackgroundTask {
  public:
-  ThreadTask(Fabric& owner, Engine& engine, int threads, std::function<void(Fabric&)> program)
+  ThreadTask(const ExecutionContext& owner, Engine& engine, int threads, BackgroundProgram program)
       : engine_(engine), thread_([this, &owner, threads, program = std::move(program)] {
           try {
             kernels::set_compute_threads(threads);
-            ThreadBackgroundFabric fabric(owner);
-            program(fabric);
+            ThreadContext context(owner);
+            program(context);
           } catch (...) {
             error_ = std::current_exception();
             engine_.report(error_);
@@ -65,8 +64,8 @@ class ThreadTask final : public BackgroundTask {
 
 }  // namespace
 
-std::unique_ptr<BackgroundTask> start_background_task(Fabric& owner, Engine& engine, int threads,
-                                                      std::function<void(Fabric&)> program) {
+std::unique_ptr<BackgroundTask> start_background_task(const ExecutionContext& owner, Engine& engine, int threads,
+                                                      BackgroundProgram program) {
   return std::make_unique<ThreadTask>(owner, engine, threads, std::move(program));
 }
 

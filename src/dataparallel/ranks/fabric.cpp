@@ -22,8 +22,7 @@ struct RankFabric::CommGroup {
   std::vector<int> world_ranks;
   runtime::OwnedTransport collectives, messages;
   std::unique_ptr<allreduce::Collective> all_reduce;
-  std::map<int, std::unique_ptr<allreduce::Executor>> broadcasts;  ///< by root
-  std::map<allreduce::CollectiveKind, std::unique_ptr<allreduce::Collective>> others;
+  std::map<std::pair<CallKind, int>, std::unique_ptr<allreduce::Collective>> others;  ///< by kind and root
   std::vector<std::unique_ptr<Messenger>> messengers;
   std::string label;  ///< "all-reduce ring"
 };
@@ -120,67 +119,54 @@ void RankFabric::forget() {
   }
 }
 
-Ticket RankFabric::all_reduce(Group g, Buffer b, allreduce::Op op, Ready ready,
-                              const allreduce::TensorLayout& tensor_layout) {
-  CommGroup& c = comm_group(g);
-  const allreduce::Call call{.in = b.host(),
-                             .out = b.host(),
-                             .count = b.count(),
-                             .element = b.element(),
-                             .op = op,
-                             .tensor_layout = tensor_layout};
+Ticket RankFabric::start(const FabricCall& call) {
+  EngineTicket ticket = operation(call);
+  engine_->submit(ticket);
+  return ticket;
+}
+
+EngineTicket RankFabric::operation(const FabricCall& call) {
+  CommGroup& c = comm_group(call.group);
+  const ConstBuffer& in = call.in;
+  const Buffer& out = call.out;
+  if (call.kind == CallKind::send) {
+    const std::span<const std::byte> data{in.host(), in.bytes()};
+    return std::make_shared<SendOperation>(call.ready, *c.messages, call.peer, data, c.world_ranks);
+  }
+  if (call.kind == CallKind::receive) {
+    const std::span<std::byte> data{out.host(), out.bytes()};
+    return std::make_shared<ReceiveOperation>(*c.messages, call.peer, data, c.world_ranks);
+  }
+  allreduce::Collective& bound = collective(c, call);
+  return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
+                                               call.group.id, call.ready, bound,
+                                               allreduce::Call{.in = in.host(),
+                                                               .out = out.host(),
+                                                               .count = out.count(),
+                                                               .element = out.element(),
+                                                               .op = call.op,
+                                                               .tensor_layout = call.tensor_layout},
+                                               c.world_ranks);
+}
+
+allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {
   // A codec is for gradients, which have a tensor layout; words and activations are sent plain.
-  if (!c.all_reduce || (options_.codec && tensor_layout.tensors.empty())) {
-    return collective(g, allreduce::CollectiveKind::all_reduce, call, std::move(ready));
-  }
-  auto ticket = std::make_shared<CollectiveOperation>(c.label.c_str(), g.id, std::move(ready), *c.all_reduce, call,
-                                                      c.world_ranks);
-  engine_->submit(ticket);
-  return ticket;
-}
-
-Ticket RankFabric::broadcast(Group g, Buffer b, int root, Ready ready) {
-  CommGroup& c = comm_group(g);
-  auto& executor = c.broadcasts[root];
-  if (!executor) {
-    const auto ranks = static_cast<std::uint32_t>(c.communicator.size());
-    executor = std::make_unique<allreduce::Executor>(
-        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(root))}},
-        *c.collectives, network_.arena(), executor_options(options_));
-  }
-  auto ticket = std::make_shared<CollectiveOperation>(
-      "broadcast", g.id, std::move(ready), *executor,
-      allreduce::Call{b.host(), b.host(), b.count(), b.element(), allreduce::Op::sum}, c.world_ranks);
-  engine_->submit(ticket);
-  return ticket;
-}
-
-Ticket RankFabric::collective(Group g, allreduce::CollectiveKind collective_kind, const allreduce::Call& call,
-                              Ready ready) {
-  CommGroup& c = comm_group(g);
-  auto& bound = c.others[collective_kind];
-  if (!bound) {  // binding a schedule calls no MPI
+  const bool goes_plain = options_.codec && call.tensor_layout.tensors.empty();
+  if (call.kind == CallKind::all_reduce && c.all_reduce && !goes_plain) return *c.all_reduce;
+  auto& bound = c.others[{call.kind, call.peer}];
+  if (bound) return *bound;
+  if (call.kind == CallKind::broadcast) {
+    const auto ranks = static_cast<std::uint32_t>(c.communicator.size()), root = static_cast<std::uint32_t>(call.peer);
+    bound = std::make_unique<allreduce::Executor>(
+        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *c.collectives,
+        network_.arena(), executor_options(options_));
+  } else {  // binding a schedule calls no MPI
     const allreduce::Site site{c.communicator, network_, *c.collectives};
     const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
-    bound = algorithm_for(options_, shape, collective_kind)->bind(site, executor_options(options_), collective_kind);
+    const auto kind = collective_kind(call.kind);
+    bound = algorithm_for(options_, shape, kind)->bind(site, executor_options(options_), kind);
   }
-  const char* label = collective_kind == allreduce::CollectiveKind::reduce_scatter ? "reduce-scatter"
-                      : collective_kind == allreduce::CollectiveKind::all_gather   ? "all-gather"
-                                                                                   : "all-reduce";
-  auto ticket = std::make_shared<CollectiveOperation>(label, g.id, std::move(ready), *bound, call, c.world_ranks);
-  engine_->submit(ticket);
-  return ticket;
-}
-
-Ticket RankFabric::reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready ready) {
-  return collective(g, allreduce::CollectiveKind::reduce_scatter,
-                    {.in = b.host(), .out = b.host(), .count = b.count(), .element = b.element(), .op = op},
-                    std::move(ready));
-}
-
-Ticket RankFabric::all_gather(Group g, Buffer b, Ready ready) {
-  return collective(g, allreduce::CollectiveKind::all_gather,
-                    {.in = b.host(), .out = b.host(), .count = b.count(), .element = b.element()}, std::move(ready));
+  return *bound;
 }
 
 Ports RankFabric::open(Group g, const PortOptions& o) {
@@ -193,23 +179,8 @@ Ports RankFabric::open(Group g, const PortOptions& o) {
   return {.worker = messenger.port(Role::worker), .server = messenger.port(Role::server)};
 }
 
-std::unique_ptr<BackgroundTask> RankFabric::launch(std::function<void(Fabric&)> program) {
+std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
   return start_background_task(*this, *engine_, options_.background_threads, std::move(program));
-}
-
-Ticket RankFabric::send(Group g, int peer, ConstBuffer b, Ready ready) {
-  auto ticket =
-      std::make_shared<SendOperation>(std::move(ready), *comm_group(g).messages, peer,
-                                      std::span<const std::byte>{b.host(), b.bytes()}, comm_group(g).world_ranks);
-  engine_->submit(ticket);
-  return ticket;
-}
-
-Ticket RankFabric::receive(Group g, int peer, Buffer b) {
-  auto ticket = std::make_shared<ReceiveOperation>(
-      *comm_group(g).messages, peer, std::span<std::byte>{b.host(), b.bytes()}, comm_group(g).world_ranks);
-  engine_->submit(ticket);
-  return ticket;
 }
 
 void RankFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperation&>(*t)); }

@@ -37,17 +37,11 @@ class RankFabric final : public Fabric {
   int rank(Group) const override;
   int size(Group) const override;
   Group split(int color, int key) override;
-  Ticket all_reduce(Group, Buffer, allreduce::Op, Ready, const allreduce::TensorLayout&) override;
-  Ticket reduce_scatter(Group, Buffer, allreduce::Op, Ready) override;
-  Ticket all_gather(Group, Buffer, Ready) override;
-  Ticket broadcast(Group, Buffer, int root, Ready) override;
-  Ticket send(Group, int peer, ConstBuffer, Ready) override;
-  Ticket receive(Group, int peer, Buffer) override;
+  Ticket start(const FabricCall&) override;
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
-  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
   std::span<float> memory(std::size_t floats) override;
-  Ready record() override { return nullptr; }  // computation here is done when `compute` returns
   void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
   void exchange(std::string_view label, const std::function<void()>& work) override;
   void log_to(ComputeLog* log) override { log_ = log; }
@@ -71,7 +65,8 @@ class RankFabric final : public Fabric {
   struct CommGroup;
   CommGroup& comm_group(Group g) const;
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
-  Ticket collective(Group, allreduce::CollectiveKind, const allreduce::Call&, Ready);
+  EngineTicket operation(const FabricCall&);
+  allreduce::Collective& collective(CommGroup&, const FabricCall&);
 
   RankFabricOptions options_;
   runtime::Network network_;

@@ -13,7 +13,8 @@ Change ChangeQueue::fresh() {
   return c;
 }
 
-bool ChangeQueue::take(Fabric& fabric, int worker, const MessageHeader& h, std::span<const std::byte> payload) {
+bool ChangeQueue::take(ExecutionContext& fabric, int worker, const MessageHeader& h,
+                       std::span<const std::byte> payload) {
   Client& client = of(worker);
   if (client.begun == h.clock) {
     client.changes.push_back(fresh());

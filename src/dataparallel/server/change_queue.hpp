@@ -27,7 +27,7 @@ class ChangeQueue {
 
   /// Takes a chunk of the worker's update number `clock`, the one after the complete ones. A chunk that was received
   /// before changes nothing. Returns whether this chunk completes the update.
-  bool take(Fabric&, int worker, const MessageHeader&, std::span<const std::byte> payload);
+  bool take(ExecutionContext&, int worker, const MessageHeader&, std::span<const std::byte> payload);
   /// Has the worker a complete change here?
   bool has(int worker) const { return !of(worker).changes.empty() && of(worker).changes.front().missing == 0; }
   /// The worker's oldest one, which must be complete.

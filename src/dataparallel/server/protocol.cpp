@@ -110,7 +110,7 @@ void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const
   std::memcpy(out.data(), wire.data(), wire.size());
 }
 
-void Coding::work(Fabric& f, std::string_view label, std::size_t n, std::size_t bytes,
+void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, std::size_t bytes,
                   const std::function<void()>& chunk) const {
   if (!encodes(n)) return chunk();
   f.compute(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);

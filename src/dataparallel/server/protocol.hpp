@@ -97,7 +97,8 @@ class Coding {
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
   /// Encodes or decodes a chunk of n numbers, `bytes` on the wire. That is a kernel where the codec has work to do,
   /// else a copy, which is part of the exchange.
-  void work(Fabric&, std::string_view label, std::size_t n, std::size_t bytes, const std::function<void()>&) const;
+  void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
+            const std::function<void()>&) const;
 
  private:
   ChunkCodecPtr codec_;

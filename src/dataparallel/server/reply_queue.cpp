@@ -24,7 +24,7 @@ ReplyQueue::ReplyQueue(const Sharding& sharding, std::uint32_t shard, const Codi
   for (WorkerConnection& l : connections_) l.has = begin;
 }
 
-void ReplyQueue::answer(Fabric& f, int worker, const ReadRequest& r, std::span<const float> weights,
+void ReplyQueue::answer(ExecutionContext& f, int worker, const ReadRequest& r, std::span<const float> weights,
                         std::uint64_t version, std::uint64_t slowest, double held) {
   WorkerConnection& l = connection(worker);
   l.reply = Reply{.request = r,
@@ -37,7 +37,7 @@ void ReplyQueue::repeat(int worker) {
   if (auto& reply = connection(worker).reply; reply && reply->next == encoders_.size()) reply->next = 0;
 }
 
-std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(Fabric& f, std::span<const float> weights,
+std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(ExecutionContext& f, std::span<const float> weights,
                                                           std::uint64_t version, std::shared_ptr<const Version> base) {
   const std::uint64_t base_id = base ? base->id : 0;
   std::shared_ptr<Version> free;
@@ -61,7 +61,7 @@ bool ReplyQueue::all_acknowledged() const {
                      [](const WorkerConnection& l) { return l.acknowledgements.empty(); });
 }
 
-void ReplyQueue::send(Fabric& f, Port& port) {
+void ReplyQueue::send(ExecutionContext& f, Port& port) {
   for (int w = 0; w < static_cast<int>(connections_.size()); ++w) {
     while (send_acknowledgement(port, w)) {
     }
@@ -81,7 +81,7 @@ bool ReplyQueue::send_acknowledgement(Port& port, int worker) {
   return true;
 }
 
-void ReplyQueue::encode(Fabric& f, Version& v, std::size_t i) {
+void ReplyQueue::encode(ExecutionContext& f, Version& v, std::size_t i) {
   const Range chunk = sharding_.chunk(shard_, i);
   const std::size_t n = chunk.count, at = chunk.first - sharding_.shard(shard_).first;
   const std::span<float> values = std::span(v.values).subspan(at, n);
@@ -100,7 +100,7 @@ void ReplyQueue::encode(Fabric& f, Version& v, std::size_t i) {
   });
 }
 
-std::size_t ReplyQueue::write(Fabric& f, Version& v, std::size_t i, std::byte* wire) {
+std::size_t ReplyQueue::write(ExecutionContext& f, Version& v, std::size_t i, std::byte* wire) {
   const Range chunk = sharding_.chunk(shard_, i);
   if (!encodes(v, chunk.count)) {
     const auto values = std::span(v.values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
@@ -112,7 +112,7 @@ std::size_t ReplyQueue::write(Fabric& f, Version& v, std::size_t i, std::byte* w
   return v.wire[i].size();
 }
 
-bool ReplyQueue::send_weights(Fabric& f, Port& port, int worker) {
+bool ReplyQueue::send_weights(ExecutionContext& f, Port& port, int worker) {
   WorkerConnection& l = connection(worker);
   if (!l.reply || l.reply->next == encoders_.size()) return false;
   Reply& reply = *l.reply;

@@ -35,7 +35,7 @@ class ReplyQueue {
 
   void acknowledge(int worker, const MessageHeader& h) { connection(worker).acknowledgements.push_back(h); }
   /// slowest: so many updates of every worker are in the weights. held: how long the request had to wait [s].
-  void answer(Fabric&, int worker, const ReadRequest&, std::span<const float> weights, std::uint64_t version,
+  void answer(ExecutionContext&, int worker, const ReadRequest&, std::span<const float> weights, std::uint64_t version,
               std::uint64_t slowest, double held);
   /// Sends the last answer again, if it may have got lost and no part of it waits here.
   void repeat(int worker);
@@ -44,7 +44,7 @@ class ReplyQueue {
   void drop_all(int worker) { connection(worker) = {}; }
   bool all_acknowledged() const;
   /// Posts messages as far as there is room.
-  void send(Fabric&, Port&);
+  void send(ExecutionContext&, Port&);
 
  private:
   /// base: the version that it is encoded as a change of, kept until it is; base_id 0: none.
@@ -67,14 +67,14 @@ class ReplyQueue {
     std::shared_ptr<const Version> has = {};  ///< what the worker has once all that was sent has arrived
   };
   WorkerConnection& connection(int worker) { return connections_[static_cast<std::size_t>(worker)]; }
-  std::shared_ptr<Version> snapshot(Fabric&, std::span<const float> weights, std::uint64_t version,
+  std::shared_ptr<Version> snapshot(ExecutionContext&, std::span<const float> weights, std::uint64_t version,
                                     std::shared_ptr<const Version> base);
   bool send_acknowledgement(Port&, int worker);
-  bool send_weights(Fabric&, Port&, int worker);
+  bool send_weights(ExecutionContext&, Port&, int worker);
   bool encodes(const Version& v, std::size_t n) const { return v.base_id != 0 && coding_.encodes(n); }
-  void encode(Fabric&, Version&, std::size_t i);
+  void encode(ExecutionContext&, Version&, std::size_t i);
   /// Chunk i. Returns the bytes written.
-  std::size_t write(Fabric&, Version&, std::size_t i, std::byte* wire);
+  std::size_t write(ExecutionContext&, Version&, std::size_t i, std::byte* wire);
 
   const Sharding sharding_;
   const std::uint32_t shard_;

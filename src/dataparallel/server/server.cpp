@@ -53,7 +53,7 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
   optimizer_ = plan.optimizer == "add" ? make_add() : make_optimizer(plan.optimizer, {weights_.size(), tensors_});
 }
 
-void Server::run(Fabric& f) {
+void Server::run(ExecutionContext& f) {
   fabric_ = &f;
   for (;;) {
     reply_queue_.send(f, *port_);

@@ -37,7 +37,7 @@ class Server {
   Server(const ServerPlan&, const Sharding&, std::uint32_t shard, std::span<const float> weights,
          std::span<const model::Tensor> tensors, std::unique_ptr<Port>);
   /// Until all workers have disconnected or died.
-  void run(Fabric&);
+  void run(ExecutionContext&);
   /// Any thread.
   Observations observed() const;
 
@@ -69,7 +69,7 @@ class Server {
   std::vector<float> weights_;
   std::vector<model::Tensor> tensors_;  ///< of the shard, for the optimizer
   std::unique_ptr<Optimizer> optimizer_;
-  Fabric* fabric_ = nullptr;  ///< while it runs
+  ExecutionContext* fabric_ = nullptr;  ///< while it runs
   ChangeQueue change_queue_;
   ReplyQueue reply_queue_;
   std::vector<Client> clients_;

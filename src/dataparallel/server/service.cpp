@@ -68,7 +68,7 @@ void Service::begin(Worker& w) {
                           .seed = options_.seed};
     server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
                                        w.model().tensors(), std::move(ports.server));
-    background_task_ = w.fabric().launch([server = server_](Fabric& f) { server->run(f); });
+    background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
   }
   if (w.rank() < workers) {
     const ServerClientPlan plan{

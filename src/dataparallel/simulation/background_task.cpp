@@ -4,18 +4,14 @@
 #include <utility>
 
 #include "core/format.hpp"
-#include "dataparallel/background_fabric.hpp"
 #include "dataparallel/simulation/compute.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-using SimBackgroundFabric = SimCompute<BackgroundFabric>;
-
 class SimBackgroundTask final : public BackgroundTask {
  public:
-  SimBackgroundTask(SimContext& g, SimMessenger& messenger, Counts& counts, int worker,
-                    std::function<void(Fabric&)> program)
+  SimBackgroundTask(SimContext& g, SimMessenger& messenger, Counts& counts, int worker, BackgroundProgram program)
       : g_(g), launcher_(g.scheduler.running_thread()) {
     thread_ = g.scheduler.spawn(fmt::format("the background task of rank {}", worker),
                                 [this, &messenger, &counts, worker, program = std::move(program)] {
@@ -39,10 +35,10 @@ class SimBackgroundTask final : public BackgroundTask {
   }
 
  private:
-  void run(SimMessenger& messenger, std::uint64_t& count, int worker, const std::function<void(Fabric&)>& program) {
+  void run(SimMessenger& messenger, std::uint64_t& count, int worker, const BackgroundProgram& program) {
     try {
-      SimBackgroundFabric fabric(g_, worker, thread_, g_.machine.background_slowdown, count);
-      program(fabric);
+      SimCompute<ExecutionContext> context(g_, worker, thread_, g_.machine.background_slowdown, count);
+      program(context);
       // Its last message's memory is read until it has left: then the memory is free, and all its calls are done.
       const double left = messenger.take_last_send_end(thread_);
       if (left > g_.scheduler.now(thread_)) g_.scheduler.block(thread_, "its last message to leave", left);
@@ -66,7 +62,7 @@ class SimBackgroundTask final : public BackgroundTask {
 }  // namespace
 
 std::unique_ptr<BackgroundTask> launch(SimContext& g, SimMessenger& messenger, Counts& counts, int worker,
-                                       std::function<void(Fabric&)> program) {
+                                       BackgroundProgram program) {
   return std::make_unique<SimBackgroundTask>(g, messenger, counts, worker, std::move(program));
 }
 

@@ -1,6 +1,5 @@
 // A background task in virtual time, with a clock of its own.
 #pragma once
-#include <functional>
 #include <memory>
 
 #include "dataparallel/simulation/context.hpp"
@@ -12,7 +11,6 @@ namespace gradmeter::dataparallel {
 using Counts = std::vector<std::uint64_t>;
 
 /// Starts the task at the running thread's time.
-std::unique_ptr<BackgroundTask> launch(SimContext&, SimMessenger&, Counts&, int worker,
-                                       std::function<void(Fabric&)> program);
+std::unique_ptr<BackgroundTask> launch(SimContext&, SimMessenger&, Counts&, int worker, BackgroundProgram);
 
 }  // namespace gradmeter::dataparallel

@@ -19,19 +19,6 @@ std::span<float> floats(Buffer b) {
   return b.values<float>();
 }
 
-std::string_view noun(CollectiveKind g) {
-  switch (g) {
-    case CollectiveKind::reduce_scatter:
-      return "reduce-scatter";
-    case CollectiveKind::all_gather:
-      return "all-gather";
-    case CollectiveKind::broadcast:
-      return "broadcast";
-    default:
-      return "all-reduce";
-  }
-}
-
 /// Slices as the executor cuts them. Where a rank owns a block, one slice gives the same bits: each element takes the
 /// same way through the only schedule, whichever slice it is in.
 allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
@@ -56,26 +43,26 @@ void spoil_others(std::span<const std::span<float>> buffers) {
 }  // namespace
 
 const SimCollectives::Method& SimCollectives::method(std::uint32_t ranks, const CallSignature& a) {
-  const auto [it, is_new] = methods_.try_emplace({ranks, a.collective_kind, a.root});
+  const auto [it, is_new] = methods_.try_emplace({ranks, a.kind, a.root});
   if (!is_new) return it->second;
-  if (a.collective_kind == CollectiveKind::broadcast) {
-    return it->second = {"broadcast", {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(a.root))}};
+  if (a.kind == CallKind::broadcast) {
+    return it->second = {label(a.kind), {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(a.root))}};
   }
   const allreduce::Shape shape{ranks, 1};
   auto algorithm = g_.machine.algorithm;
-  if (a.collective_kind != CollectiveKind::all_reduce && !algorithm->refusal(shape, a.collective_kind).empty()) {
+  const CollectiveKind kind = collective_kind(a.kind);
+  if (kind != CollectiveKind::all_reduce && !algorithm->refusal(shape, kind).empty()) {
     algorithm = allreduce::find_algorithm("ring");
   }
-  return it->second = {fmt::format("{} {}", noun(a.collective_kind), algorithm->name),
-                       algorithm->make(shape, a.collective_kind)};
+  return it->second = {fmt::format("{} {}", label(a.kind), algorithm->name), algorithm->make(shape, kind)};
 }
 
-Ticket SimCollectives::join(Group group, int worker, Buffer b, CollectiveKind collective_kind, int root,
-                            allreduce::Op op) {
+Ticket SimCollectives::join(int worker, const FabricCall& c) {
+  const Group group = c.group;
   const auto& m = g_.groups.members(group);
   const auto at = static_cast<std::size_t>(g_.groups.position(group, worker));
   const std::uint64_t call = calls_[{group.id, worker}]++;
-  const CallSignature signature{collective_kind, root, op};
+  const CallSignature signature{c.kind, c.peer, c.op};
   Rendezvous& rendezvous = open_[{group.id, call}];
   if (rendezvous.arrived == 0) {
     rendezvous = {.signature = signature, .members = m, .tickets = {}, .buffers = {}};
@@ -86,7 +73,7 @@ Ticket SimCollectives::join(Group group, int worker, Buffer b, CollectiveKind co
   }
   const auto& name = method(static_cast<std::uint32_t>(m.size()), signature).name;
   const auto ticket = rendezvous.tickets[at] = std::make_shared<SimOperation>(g_.scheduler, name);
-  rendezvous.buffers[at] = floats(b);
+  rendezvous.buffers[at] = floats(c.out);
   if (++rendezvous.arrived == m.size()) {
     complete(rendezvous);
     open_.erase({group.id, call});
@@ -104,11 +91,11 @@ void SimCollectives::complete(Rendezvous& rendezvous) {
     }
     begin.push_back(std::max(rendezvous.tickets[i]->posted(), free_[static_cast<std::size_t>(rendezvous.members[i])]));
   }
-  const auto slices = cut(rendezvous.signature.collective_kind, n, schedules, g_.machine.message_bytes);
+  const auto slices = cut(collective_kind(rendezvous.signature.kind), n, schedules, g_.machine.message_bytes);
   const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine.link);
   if (is_cut_short(rendezvous, end)) return;
   const auto bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
-  if (rendezvous.signature.collective_kind == CollectiveKind::reduce_scatter) spoil_others(rendezvous.buffers);
+  if (rendezvous.signature.kind == CallKind::reduce_scatter) spoil_others(rendezvous.buffers);
   for (std::size_t i = 0; i < rendezvous.members.size(); ++i) {
     free_[static_cast<std::size_t>(rendezvous.members[i])] = end[i];
     rendezvous.tickets[i]->finish(begin[i], end[i], bytes[i], bytes[i]);

@@ -16,12 +16,12 @@ class SimCollectives {
  public:
   explicit SimCollectives(SimContext& g) : g_(g), free_(static_cast<std::size_t>(g.groups.size(everybody)), 0.0) {}
   /// One worker's part of one collective.
-  Ticket join(Group, int worker, Buffer, allreduce::CollectiveKind, int root, allreduce::Op);
+  Ticket join(int worker, const FabricCall&);
 
  private:
   /// What all members must agree on.
   struct CallSignature {
-    allreduce::CollectiveKind collective_kind = allreduce::CollectiveKind::all_reduce;
+    CallKind kind = CallKind::all_reduce;
     int root = 0;
     allreduce::Op op = allreduce::Op::sum;
     bool operator==(const CallSignature&) const = default;
@@ -47,7 +47,7 @@ class SimCollectives {
   std::vector<double> free_;  ///< by worker: one collective at a time
   std::map<std::pair<int, int>, std::uint64_t> calls_;
   std::map<std::pair<int, std::uint64_t>, Rendezvous> open_;
-  std::map<std::tuple<std::uint32_t, allreduce::CollectiveKind, int>, Method> methods_;
+  std::map<std::tuple<std::uint32_t, CallKind, int>, Method> methods_;
 };
 
 }  // namespace gradmeter::dataparallel

@@ -1,4 +1,4 @@
-// Computation in virtual time, for the fabrics of workers and of background tasks.
+// Computation in virtual time, for workers and for background tasks.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -7,8 +7,9 @@
 
 namespace gradmeter::dataparallel {
 
-template <class Base>
-class SimCompute : public Base {
+/// Interface: a worker's Fabric, or a background task's ExecutionContext.
+template <class Interface>
+class SimCompute : public Interface {
  public:
   using Slowdown = std::function<double(int rank, std::uint64_t n)>;
   /// count: of the rank's computations so far, by this kind of task.
@@ -17,7 +18,6 @@ class SimCompute : public Base {
 
   int rank(Group g) const override { return g_.groups.position(g, worker_); }
   int size(Group g) const override { return g_.groups.size(g); }
-  Ready record() override { return nullptr; }  // a computation's time has passed when `compute` returns
   void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
     work();
     const double begin = now();

@@ -29,8 +29,6 @@ class SimState {
 
 namespace {
 
-using allreduce::CollectiveKind;
-
 class SimFabric final : public SimCompute<Fabric> {
  public:
   SimFabric(SimState& s, int worker)
@@ -39,24 +37,15 @@ class SimFabric final : public SimCompute<Fabric> {
         s_(s) {}
 
   Group split(int color, int key) override { return g_.groups.split(worker_, color, key); }
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready, const allreduce::TensorLayout&) override {
-    return s_.collectives.join(g, worker_, b, CollectiveKind::all_reduce, 0, op);
+  Ticket start(const FabricCall& c) override {
+    if (c.kind == CallKind::send) return s_.messages.send(c.group, worker_, c.peer, c.in);
+    if (c.kind == CallKind::receive) return s_.messages.receive(c.group, worker_, c.peer, c.out);
+    return s_.collectives.join(worker_, c);
   }
-  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready) override {
-    return s_.collectives.join(g, worker_, b, CollectiveKind::reduce_scatter, 0, op);
-  }
-  Ticket all_gather(Group g, Buffer b, Ready) override {
-    return s_.collectives.join(g, worker_, b, CollectiveKind::all_gather, 0, allreduce::Op::sum);
-  }
-  Ticket broadcast(Group g, Buffer b, int root, Ready) override {
-    return s_.collectives.join(g, worker_, b, CollectiveKind::broadcast, root, allreduce::Op::sum);
-  }
-  Ticket send(Group g, int peer, ConstBuffer b, Ready) override { return s_.messages.send(g, worker_, peer, b); }
-  Ticket receive(Group g, int peer, Buffer b) override { return s_.messages.receive(g, worker_, peer, b); }
   void wait(const Ticket& t) override { static_cast<SimOperation&>(*t).wait(); }
 
   Ports open(Group g, const PortOptions& o) override { return s_.messenger.open(g, worker_, o); }
-  std::unique_ptr<BackgroundTask> launch(std::function<void(Fabric&)> program) override {
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return dataparallel::launch(g_, s_.messenger, s_.background_computations, worker_, std::move(program));
   }
   std::span<float> memory(std::size_t floats) override { return memory_.emplace_back(floats); }
