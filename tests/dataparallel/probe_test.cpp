@@ -168,6 +168,22 @@ TEST(Probe, WhatIsComputedBetweenStepsIsInNone) {
   });
 }
 
+TEST(Probe, KeepsWhatBackgroundTasksComputeIfItIsAsked) {
+  SimWorld(1, plain_machine()).run([](Fabric& inner) {
+    Probe probe(inner);
+    for (const bool asked : {false, true}) {
+      probe.keep_background(asked);
+      probe.launch([](ExecutionContext& c) { c.compute("serve", {.flops = 1}, [] {}); })->join();
+      const auto kept = probe.take_background().computations;
+      ASSERT_EQ(kept.size(), asked ? 1u : 0u);
+      if (asked) {
+        EXPECT_EQ(kept[0].label, "serve");
+        EXPECT_EQ(kept[0].when.end, 2);
+      }
+    }
+  });
+}
+
 TEST(Probe, AFabricOutlivesItsProbe) {
   SimWorld(1, plain_machine()).run([](Fabric& inner) {
     {
