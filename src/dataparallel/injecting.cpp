@@ -49,7 +49,7 @@ class FaultyPort final : public Port {
   std::optional<Message> next(const char* why, double deadline, int of) override {
     return inner_->next(why, deadline, of);
   }
-  bool lossy() const override { return inner_->lossy(); }
+  void close() override { inner_->close(); }
 
  private:
   /// Of encoded data the last byte is changed, which holds a value, or nothing, and never a length.

@@ -21,7 +21,7 @@ struct MessageHeader {
   std::uint32_t shard = 0;
   std::uint64_t clock = 0;             ///< the worker's
   std::uint64_t version = 0;           ///< of the weights that were read, or are sent
-  std::uint64_t sequence = 0;          ///< counts a sender's messages to one receiver, so that duplicates are known
+  std::uint64_t sequence = 0;          ///< of the request
   std::uint64_t first = 0, count = 0;  ///< elements of the shard
   std::uint64_t bytes = 0;             ///< of payload behind the header
   double value = 0;
@@ -57,8 +57,8 @@ struct Message {
 };
 
 /// Where one task of one rank sends and receives messages. One thread.
-/// Messages of one sender arrive in the order of posting, unless faults are injected. A message to the own rank goes
-/// through memory and is no traffic. Payload counts as bytes sent, headers do not.
+/// Every message arrives once, those of one sender in the order of posting. A message to the own rank goes through
+/// memory and is no traffic. Payload counts as bytes sent, headers do not.
 class Port {
  public:
   virtual ~Port() = default;
@@ -75,8 +75,9 @@ class Port {
                                       int of = -1) = 0;
   /// The same without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
-  /// Can messages get lost or be duplicated?
-  virtual bool lossy() const { return false; }
+  /// The last call of a task that ends well: returns when nothing that it posted needs this port any more. Where no
+  /// message gets lost that is at once.
+  virtual void close() {}
 };
 
 /// Both ports of one rank.

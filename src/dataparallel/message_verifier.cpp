@@ -56,7 +56,7 @@ class MessageVerifier::Checked final : public Port {
     }
     return message;
   }
-  bool lossy() const override { return inner_->lossy(); }
+  void close() override { inner_->close(); }
 
  private:
   MessageVerifier& owner_;

@@ -31,7 +31,7 @@ class WatchedPort final : public Port {
     watchers_.waited(why, begin);
     return message;
   }
-  bool lossy() const override { return inner_->lossy(); }
+  void close() override { inner_->close(); }
 
  private:
   std::unique_ptr<Port> inner_;

@@ -59,7 +59,7 @@ Projection project_tensors(std::span<const float> x, std::span<const allreduce::
 }  // namespace
 
 /// What is kept of a call with a codec.
-struct Coding {
+struct CodedCall {
   std::vector<float> values;
   allreduce::CodingDifference difference;
   allreduce::TensorLayout tensor_layout;
@@ -80,7 +80,7 @@ struct Verifier::Call {
   std::optional<int> from = {};    ///< of a message
   double share = 1;                ///< the result's share of the sum
   std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
-  std::unique_ptr<Coding> coding = {};
+  std::unique_ptr<CodedCall> coding = {};
   std::size_t own = 0;     ///< which projection this rank's result must have
   double product = 0;      ///< found
   std::uint64_t hash = 0;  ///< found
@@ -223,8 +223,8 @@ void Verifier::project_coded(Call& c, const FabricCall& call) {
   const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, c.number);
   c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
   c.given.resize(c.given.size() + halves);
-  c.coding = std::make_unique<Coding>();
-  Coding& coding = *c.coding;
+  c.coding = std::make_unique<CodedCall>();
+  CodedCall& coding = *c.coding;
   coding.values.resize(c.count);
   coding.difference.values = coding.values;
   coding.tensor_layout = call.tensor_layout;

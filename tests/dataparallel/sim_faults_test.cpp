@@ -12,59 +12,14 @@ namespace gradmeter::dataparallel {
 namespace {
 
 using test::failure;
-using test::got;
 using test::slow_machine;
 using test::values;
 using test::whole;
 using test::write;
-using test::written;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-/// What one server receives of four messages of rank 1, with times: (sequence, when).
-std::vector<std::pair<std::uint64_t, double>> deliveries(
-    const std::function<DeliveryFault(const MessageRoute&)>& delivery_fault) {
-  SimMachine m = slow_machine();
-  m.delivery_fault = delivery_fault;
-  std::vector<std::pair<std::uint64_t, double>> came;
-  SimWorld(2, m).run([&](Fabric& f) {
-    const Ports ports = f.open(everybody, {.in_flight = 4});
-    EXPECT_EQ(ports.worker->lossy(), delivery_fault != nullptr);
-    if (f.rank() == 1) {
-      for (std::uint64_t i = 0; i < 4; ++i) {
-        const auto t = write(*ports.worker, 0, {.sequence = i, .bytes = 28}, int(i));
-        EXPECT_EQ(t->completion().bytes_sent, 28u) << "lost ones were sent as well";
-      }
-      return;
-    }
-    while (const auto message = ports.server->next("a push", 5000)) {
-      EXPECT_EQ(got(*message), written(int(message->header.sequence), 28));
-      came.emplace_back(message->header.sequence, f.now());
-    }
-  });
-  return came;
-}
-using Came = std::pair<std::uint64_t, double>;
-
-TEST(SimFaults, WithoutThemEveryMessageComesOnce) {
-  EXPECT_THAT(deliveries(nullptr), ElementsAre(Came(0, 101), Came(1, 201), Came(2, 301), Came(3, 401)));
-}
-
-TEST(SimFaults, MessagesGetLostAndComeTwice) {
-  EXPECT_THAT(deliveries([](const MessageRoute& x) {
-                return DeliveryFault{.copies = x.number == 1 ? 0 : x.number == 2 ? 2 : 1};
-              }),
-              ElementsAre(Came(0, 101), Came(2, 301), Came(2, 401), Came(3, 501)));
-}
-
-TEST(SimFaults, CopiesAreLateEachByItsOwn) {
-  EXPECT_THAT(deliveries([](const MessageRoute& x) {
-                return x.number == 0 ? DeliveryFault{.copies = 2, .delay_s = {150, 1000}} : DeliveryFault{};
-              }),
-              ElementsAre(Came(1, 201), Came(0, 301), Came(2, 401), Came(3, 501), Came(0, 1101)));
-}
 
 TEST(SimFaults, AFateIsAskedForEachFlightOnce) {
   std::vector<std::tuple<int, int, Role, std::uint64_t>> asked;

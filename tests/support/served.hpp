@@ -41,6 +41,7 @@ struct Seen {
   dataparallel::Observations observed = {};
   dataparallel::Totals totals = {};
   double seconds = 0;  ///< at the last step's end
+  double end = 0;      ///< when the strategy has ended [s]
   int steps = 0;
 };
 
@@ -85,6 +86,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   }
   seen.seconds = fabric.now();
   strategy->end(worker);
+  seen.end = fabric.now();
   const auto w = buffers.parameters.values<float>();
   seen.weights.assign(w.begin(), w.end());
   seen.observed = strategy->observed();

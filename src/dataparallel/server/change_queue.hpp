@@ -15,7 +15,6 @@ struct Change {
   std::uint64_t base = 0;   ///< version of the weights that it was computed from
   float size = 0;           ///< of its step
   std::size_t missing = 0;  ///< chunks
-  std::vector<bool> here = {};
   std::vector<float> values = {};
 };
 
@@ -23,13 +22,12 @@ struct Change {
 class ChangeQueue {
  public:
   ChangeQueue(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed, int workers)
-      : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), workers_(static_cast<std::size_t>(workers)) {}
+      : sharding_(sharding), shard_(shard), coding_(coding), seed_(seed), changes_(static_cast<std::size_t>(workers)) {}
 
-  /// Takes a chunk of the worker's update number `clock`, the one after the complete ones. A chunk that was received
-  /// before changes nothing. Returns whether this chunk completes the update.
+  /// Takes a chunk of the worker's update after the complete ones. Returns whether this chunk completes it.
   bool take(ExecutionContext&, int worker, const MessageHeader&, std::span<const std::byte> payload);
   /// Has the worker a complete change here?
-  bool has(int worker) const { return !of(worker).changes.empty() && of(worker).changes.front().missing == 0; }
+  bool has(int worker) const { return !of(worker).empty() && of(worker).front().missing == 0; }
   /// The worker's oldest one, which must be complete.
   Change pop(int worker);
   /// Its memory may be used again.
@@ -38,19 +36,15 @@ class ChangeQueue {
   void drop_incomplete(int worker);
 
  private:
-  struct Client {
-    std::deque<Change> changes = {};  ///< the last one may be incomplete
-    std::uint64_t begun = 0;          ///< updates with at least one received chunk
-  };
-  Client& of(int worker) { return workers_[static_cast<std::size_t>(worker)]; }
-  const Client& of(int worker) const { return workers_[static_cast<std::size_t>(worker)]; }
+  std::deque<Change>& of(int worker) { return changes_[static_cast<std::size_t>(worker)]; }
+  const std::deque<Change>& of(int worker) const { return changes_[static_cast<std::size_t>(worker)]; }
   Change fresh();
 
   const Sharding sharding_;
   const std::uint32_t shard_;
   const Coding coding_;
   const std::uint64_t seed_;
-  std::vector<Client> workers_;
+  std::vector<std::deque<Change>> changes_;  ///< by worker; the last one may be incomplete
   std::vector<std::vector<float>> spare_;
 };
 

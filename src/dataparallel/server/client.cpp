@@ -1,7 +1,6 @@
 #include "dataparallel/server/client.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -12,14 +11,6 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::size_t credits = 4;  ///< most chunks that a server has not acknowledged
-
-/// When an unanswered message is sent again [s], only where messages get lost. The wait doubles with every try, since a
-/// server may hold a read back for long. A disconnect is given up in the end, because its server may have ended.
-constexpr double first_wait_s = 1e-3;
-constexpr int longest_wait_doublings = 6, disconnect_tries = 24;
-double wait_after(int tries) {
-  return first_wait_s * static_cast<double>(1 << std::min(tries, longest_wait_doublings));
-}
 
 std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
 
@@ -54,7 +45,7 @@ void ServerClient::wait_for(const char* why, const Done& done) {
     for (;;) {
       const auto behind = std::find_if_not(connections_.begin(), connections_.end(), done);
       if (behind == connections_.end()) return;
-      if (const auto message = port_->next(why, next_time(), behind->rank)) take(*message);
+      if (const auto message = port_->next(why, std::numeric_limits<double>::infinity(), behind->rank)) take(*message);
       send();
     }
   });
@@ -101,14 +92,9 @@ void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
 
 void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
   connection.missing = connection.chunks;
-  connection.here.assign(connection.chunks, false);
   connection.incoming = 0;
-  connection.request = {.header = {.operation = number(opcode),
-                                   .shard = connection.shard,
-                                   .clock = clock,
-                                   .version = own,
-                                   .sequence = sequence_},
-                        .again = std::numeric_limits<double>::infinity()};
+  connection.request = {
+      .operation = number(opcode), .shard = connection.shard, .clock = clock, .version = own, .sequence = sequence_};
 }
 
 void ServerClient::receive() {
@@ -139,13 +125,16 @@ void ServerClient::fetch_for_evaluation(Buffer to) {
 
 void ServerClient::settle() {
   wait_for("servers to acknowledge changes",
-           [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged.empty(); });
+           [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged == 0; });
 }
 
 void ServerClient::disconnect() {
-  leaving_ = true;
-  for (ServerConnection& connection : connections_) connection.asks = true;
-  wait_for("servers to hear of the end", [](const ServerConnection& l) { return !l.asks && l.unacknowledged.empty(); });
+  for (ServerConnection& connection : connections_) {
+    connection.request = {.operation = number(Opcode::disconnect), .shard = connection.shard};
+    connection.asks = true;
+  }
+  wait_for("servers to hear of the end", [](const ServerConnection& l) { return !l.asks; });
+  port_->close();
 }
 
 void ServerClient::take(const Message& message) {
@@ -159,7 +148,7 @@ void ServerClient::take(const Message& message) {
   ServerConnection& connection = connections_[connection_of_.at(h.shard)];
   switch (static_cast<Opcode>(h.operation)) {
     case Opcode::ack:
-      return take_acknowledgement(connection, h);
+      return void(--connection.unacknowledged);
     case Opcode::weights:
       return take_weights(connection, h, message.payload);
     default:
@@ -168,21 +157,12 @@ void ServerClient::take(const Message& message) {
   throw std::logic_error(fmt::format("a server sent a worker operation {}", h.operation));
 }
 
-void ServerClient::take_acknowledgement(ServerConnection& connection, const MessageHeader& h) {
-  const auto it =
-      std::find_if(connection.unacknowledged.begin(), connection.unacknowledged.end(),
-                   [&](const UnansweredMessage& p) { return p.header.clock == h.clock && p.header.first == h.first; });
-  if (it != connection.unacknowledged.end()) connection.unacknowledged.erase(it);
-}
-
 void ServerClient::take_weights(ServerConnection& connection, const MessageHeader& h,
                                 std::span<const std::byte> payload) {
-  if (h.sequence != sequence_ || connection.missing == 0) return;
-  const std::size_t chunk = sharding_.chunk_of(connection.shard, h.first);
-  if (connection.here.at(chunk)) return;
+  if (h.sequence != sequence_) return;
   connection.incoming = h.version;
   connection.incoming_reached = h.clock;
-  const bool for_evaluation = connection.request.header.operation == number(Opcode::evaluate);
+  const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
   const auto out = (for_evaluation ? evaluation_target_ : std::span(weights_)).subspan(h.first, h.count);
   const Coding coding = for_evaluation ? Coding() : plan_.weights;
   const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
@@ -192,32 +172,22 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
     coding.decode(payload, decoded_, draw);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] += decoded_[i];
   });
-  connection.here[chunk] = true;
   --connection.missing;
 }
 
 void ServerClient::send() {
   for (ServerConnection& connection : connections_) {
-    if (port_->lossy()) send_again(connection);
-    if (connection.asks && (leaving_ ? send_disconnect(connection) : send_request(connection))) connection.asks = false;
+    send_request(connection);
     while (send_chunk(connection)) {
     }
   }
 }
 
-bool ServerClient::send_request(ServerConnection& connection) {
-  if (!port_->draft(connection.rank, 0)) return false;
-  port_->post(connection.rank, connection.request.header, "pull");
-  connection.request.again = fabric_.now() + wait_after(0);
-  return true;
-}
-
-bool ServerClient::send_disconnect(ServerConnection& connection) {
-  if (!port_->draft(connection.rank, 0)) return false;
-  const MessageHeader h{.operation = number(Opcode::disconnect), .shard = connection.shard, .clock = clock_ + 1};
-  port_->post(connection.rank, h, "disconnect");
-  if (port_->lossy()) connection.unacknowledged.push_back({.header = h, .again = fabric_.now() + wait_after(0)});
-  return true;
+void ServerClient::send_request(ServerConnection& connection) {
+  if (!connection.asks || !port_->draft(connection.rank, 0)) return;
+  const bool leaves = connection.request.operation == number(Opcode::disconnect);
+  port_->post(connection.rank, connection.request, leaves ? "disconnect" : "pull");
+  connection.asks = false;
 }
 
 /// The next chunk. Returns the bytes written.
@@ -232,8 +202,8 @@ std::size_t ServerClient::encode(ServerConnection& connection, Range chunk, std:
 
 /// One chunk, if it is ready and there is room for it.
 bool ServerClient::send_chunk(ServerConnection& connection) {
-  if (connection.next == connection.chunks || connection.unacknowledged.size() >= credits) return false;
-  if (connection.next == 0 && !connection.unacknowledged.empty()) return false;  // one update at a time
+  if (connection.next == connection.chunks || connection.unacknowledged >= credits) return false;
+  if (connection.next == 0 && connection.unacknowledged > 0) return false;  // one update at a time
   const Range chunk = sharding_.chunk(connection.shard, connection.next);
   if (chunk.end() > ready_) return false;
   const std::size_t most = plan_.changes.wire_bytes(chunk.count);
@@ -249,44 +219,10 @@ bool ServerClient::send_chunk(ServerConnection& connection) {
                         .count = chunk.count,
                         .bytes = bytes,
                         .value = size_};
-  UnansweredMessage posted{.header = h, .again = fabric_.now() + wait_after(0)};
-  if (port_->lossy()) posted.payload.assign(draft->begin(), draft->begin() + static_cast<std::ptrdiff_t>(bytes));
   port_->post(connection.rank, h, "push");
-  connection.unacknowledged.push_back(std::move(posted));
-  if (++connection.next == connection.chunks && fetch_) connection.request.again = fabric_.now() + wait_after(0);
+  ++connection.unacknowledged;
+  ++connection.next;
   return true;
-}
-
-bool ServerClient::post_again(ServerConnection& connection, UnansweredMessage& p, const char* label) {
-  const double now = fabric_.now();
-  if (p.again > now) return false;
-  const auto draft = port_->draft(connection.rank, p.payload.size());
-  p.again = now + wait_after(p.tries);
-  if (!draft) return false;
-  ++p.tries;
-  std::ranges::copy(p.payload, draft->begin());
-  port_->post(connection.rank, p.header, label);
-  return true;
-}
-
-void ServerClient::send_again(ServerConnection& connection) {
-  for (UnansweredMessage& p : connection.unacknowledged) post_again(connection, p, "once more");
-  std::erase_if(connection.unacknowledged, [](const UnansweredMessage& p) {
-    return p.header.operation == number(Opcode::disconnect) && p.tries == disconnect_tries;
-  });
-  // A request that is sent with an update takes effect with the update's last chunk.
-  if (connection.missing > 0 && connection.unacknowledged.empty())
-    post_again(connection, connection.request, "once more");
-}
-
-double ServerClient::next_time() const {
-  double first = std::numeric_limits<double>::infinity();
-  if (!port_->lossy()) return first;
-  for (const ServerConnection& connection : connections_) {
-    for (const UnansweredMessage& p : connection.unacknowledged) first = std::min(first, p.again);
-    if (connection.missing > 0 && connection.unacknowledged.empty()) first = std::min(first, connection.request.again);
-  }
-  return first;
 }
 
 }  // namespace gradmeter::dataparallel

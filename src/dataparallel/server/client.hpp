@@ -1,6 +1,5 @@
 // The worker's side of the servers: pushes changes chunk by chunk while they are being computed, and pulls weights.
 #pragma once
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,42 +47,30 @@ class ServerClient {
   std::uint64_t reached() const;
 
  private:
-  struct UnansweredMessage {
-    MessageHeader header;
-    std::vector<std::byte> payload = {};  ///< kept only where messages get lost
-    double again = 0;                     ///< when it is sent once more [s]
-    int tries = 0;
-  };
   /// To one server.
   struct ServerConnection {
     std::uint32_t shard = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;                               ///< chunk of the push under way
-    std::deque<UnansweredMessage> unacknowledged = {};  ///< chunks, or the disconnect
-    std::uint64_t base = 0;                             ///< version of the weights that pushes are computed from
-    bool asks = false;                                  ///< a request must be sent
-    std::size_t missing = 0;                            ///< chunks of the weights that have not come yet
-    std::vector<bool> here = {};
+    std::size_t next = 0;                ///< chunk of the push under way
+    std::size_t unacknowledged = 0;      ///< chunks
+    std::uint64_t base = 0;              ///< version of the weights that pushes are computed from
+    MessageHeader request = {};          ///< the last, or the disconnect
+    bool asks = false;                   ///< it must be sent
+    std::size_t missing = 0;             ///< chunks of the weights that have not come yet
     std::uint64_t incoming = 0;          ///< their version
     std::uint64_t incoming_reached = 0;  ///< updates of every worker in them
     std::uint64_t reached = 0;           ///< of those that were fetched last
-    UnansweredMessage request = {};      ///< kept to be sent once more
   };
 
   template <class Done>
   void wait_for(const char* why, const Done&);
   void take(const Message&);
-  void take_acknowledgement(ServerConnection&, const MessageHeader&);
   void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
   void send();
   bool send_chunk(ServerConnection&);
   std::size_t encode(ServerConnection&, Range chunk, std::byte* wire);
-  bool send_request(ServerConnection&);
-  bool send_disconnect(ServerConnection&);
-  void send_again(ServerConnection&);
-  bool post_again(ServerConnection&, UnansweredMessage&, const char* label);
-  double next_time() const;
+  void send_request(ServerConnection&);
   void ask(Opcode, std::uint64_t clock, std::uint64_t own);
   void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
   void receive();
@@ -98,7 +85,7 @@ class ServerClient {
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_;
   float size_ = 0;
-  bool fetch_ = false, leaving_ = false;
+  bool fetch_ = false;
   std::size_t ready_ = 0;
   std::vector<float> weights_;          ///< with the answers received so far
   std::vector<float> decoded_;          ///< of a chunk

@@ -17,8 +17,8 @@
 // | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
 // | disconnect | -                 | -                  | -                      | -            | -             |
 //
-// Where messages get lost (Port::lossy), a task that waits for an answer asks again and gets the same. Any message may
-// be duplicated: a chunk is known by its clock and place, a request by its sequence.
+// Every message arrives once, those of one sender in order: so an update's chunks come one after another, and an `ack`
+// is that of the oldest unacknowledged chunk.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -52,10 +52,6 @@ class Sharding {
   Range shard(std::uint32_t server) const;
   std::size_t chunks(std::uint32_t server) const;
   Range chunk(std::uint32_t server, std::size_t i) const;
-  /// The index of the chunk that begins there.
-  std::size_t chunk_of(std::uint32_t server, std::size_t first) const {
-    return (first - shard(server).first) / chunk_elements_;
-  }
   /// Of a dense chunk, at most.
   std::size_t payload_bytes() const;
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;

@@ -33,10 +33,6 @@ void ReplyQueue::answer(ExecutionContext& f, int worker, const ReadRequest& r, s
                   .held = held};
 }
 
-void ReplyQueue::repeat(int worker) {
-  if (auto& reply = connection(worker).reply; reply && reply->next == encoders_.size()) reply->next = 0;
-}
-
 std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(ExecutionContext& f, std::span<const float> weights,
                                                           std::uint64_t version, std::shared_ptr<const Version> base) {
   const std::uint64_t base_id = base ? base->id : 0;
@@ -114,7 +110,7 @@ std::size_t ReplyQueue::write(ExecutionContext& f, Version& v, std::size_t i, st
 
 bool ReplyQueue::send_weights(ExecutionContext& f, Port& port, int worker) {
   WorkerConnection& l = connection(worker);
-  if (!l.reply || l.reply->next == encoders_.size()) return false;
+  if (!l.reply) return false;
   Reply& reply = *l.reply;
   Version& v = *reply.weights;
   const Range chunk = sharding_.chunk(shard_, reply.next);
@@ -137,7 +133,7 @@ bool ReplyQueue::send_weights(ExecutionContext& f, Port& port, int worker) {
   if (++reply.next < encoders_.size()) return true;
   v.base.reset();
   if (v.base_id != 0) l.has = reply.weights;
-  if (!port.lossy()) l.reply.reset();
+  l.reply.reset();
   return true;
 }
 

@@ -37,8 +37,6 @@ class ReplyQueue {
   /// slowest: so many updates of every worker are in the weights. held: how long the request had to wait [s].
   void answer(ExecutionContext&, int worker, const ReadRequest&, std::span<const float> weights, std::uint64_t version,
               std::uint64_t slowest, double held);
-  /// Sends the last answer again, if it may have got lost and no part of it waits here.
-  void repeat(int worker);
   /// No more weights to that worker, or nothing at all.
   void drop_reply(int worker) { connection(worker).reply.reset(); }
   void drop_all(int worker) { connection(worker) = {}; }

@@ -30,9 +30,6 @@ std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range
   return out;
 }
 
-/// How long a server stays, since the last message, because its last acknowledgement may have got lost [s].
-constexpr double linger_s = 0.25;
-
 }  // namespace
 
 std::unique_ptr<Optimizer> make_add() { return std::make_unique<Add>(); }
@@ -45,7 +42,7 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
       change_queue_(sharding, shard, plan.changes, plan.seed, plan.workers),
       reply_queue_(sharding, shard, plan.weights, plan.seed, plan.workers,
                    weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count)),
-      clients_(static_cast<std::size_t>(plan.workers)),
+      held_(static_cast<std::size_t>(plan.workers)),
       admission_(plan.workers, plan.staleness),
       staleness_(plan.workers) {
   const auto mine = weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count);
@@ -54,20 +51,13 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
 }
 
 void Server::run(ExecutionContext& f) {
-  fabric_ = &f;
+  context_ = &f;
   for (;;) {
     reply_queue_.send(f, *port_);
     if (admission_.training() == 0 && reply_queue_.all_acknowledged()) break;
     if (const auto message = port_->next("messages from workers")) take(*message);
   }
-  // A worker may not know that its disconnect was received.
-  while (port_->lossy()) {
-    reply_queue_.send(f, *port_);
-    const double until = f.now() + linger_s;
-    const auto message = port_->next("late disconnects", until);
-    if (message) take(*message);
-    if (!message && f.now() >= until) break;
-  }
+  port_->close();
 }
 
 void Server::take(const Message& message) {
@@ -87,9 +77,8 @@ void Server::take(const Message& message) {
                                 .own = h.version,
                                 .for_evaluation = static_cast<Opcode>(h.operation) == Opcode::evaluate,
                                 .outside_step = h.outside_step,
-                                .since = fabric_->now()});
+                                .since = context_->now()});
     case Opcode::disconnect:
-      if (port_->lossy()) reply_queue_.acknowledge(message.from, h);
       return leave(message.from);
     default:
       break;
@@ -100,11 +89,8 @@ void Server::take(const Message& message) {
 void Server::take_push(int from, const MessageHeader& h, std::span<const std::byte> payload) {
   if (admission_.is_gone(from)) return;
   reply_queue_.acknowledge(from, h);
-  if (h.clock < admission_.clock(from)) return;  // a duplicate: only its acknowledgement got lost
-  if (h.clock > admission_.clock(from)) {
-    throw std::logic_error(fmt::format("rank {} pushed an update before its last one was taken", from));
-  }
-  if (!change_queue_.take(*fabric_, from, h, payload)) return;
+  if (h.clock != admission_.clock(from)) throw std::logic_error(fmt::format("rank {} pushed out of turn", from));
+  if (!change_queue_.take(*context_, from, h, payload)) return;
   note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
   admission_.pushed(from);
   if (admission_.grouped()) {
@@ -115,7 +101,7 @@ void Server::take_push(int from, const MessageHeader& h, std::span<const std::by
   if (h.sequence > 0) {
     const std::uint64_t next = h.clock + 1;
     ask(from,
-        {.sequence = h.sequence, .clock = next, .own = next, .outside_step = h.outside_step, .since = fabric_->now()});
+        {.sequence = h.sequence, .clock = next, .own = next, .outside_step = h.outside_step, .since = context_->now()});
   }
   let_through();
 }
@@ -126,7 +112,7 @@ void Server::leave(int worker) {
     observed_.staleness_under_way = staleness_.outstanding(version_);
   }
   admission_.gone(worker);
-  client(worker).held.reset();
+  held(worker).reset();
   reply_queue_.drop_reply(worker);
   change_queue_.drop_incomplete(worker);
   if (admission_.grouped()) apply_clocks();
@@ -135,8 +121,8 @@ void Server::leave(int worker) {
 
 void Server::apply(std::span<const float> change, float size) {
   const UpdateStep step{.size = size, .number = version_ + 1};
-  fabric_->compute("server.update", optimizer_->cost(change.size()),
-                   [&] { optimizer_->apply(weights_, change, 0, step); });
+  context_->compute("server.update", optimizer_->cost(change.size()),
+                    [&] { optimizer_->apply(weights_, change, 0, step); });
   ++version_;
 }
 
@@ -167,7 +153,7 @@ bool Server::clock_is_complete() const {
 void Server::add_up(std::vector<Change>& clock) {
   std::vector<float>& sum = clock.front().values;
   const double n = double(sum.size()), all = double(clock.size());
-  fabric_->compute("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
+  context_->compute("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
     for (std::size_t k = 1; k < clock.size(); ++k) {
       const std::vector<float>& next = clock[k].values;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];
@@ -197,21 +183,15 @@ void Server::note_gap(std::uint64_t clock) {
 }
 
 void Server::ask(int from, const ReadRequest& r) {
-  Client& c = client(from);
-  if (admission_.is_gone(from) || r.sequence < c.last_request) return;
-  if (r.sequence == c.last_request) {
-    if (!c.held) reply_queue_.repeat(from);
-    return;
-  }
-  c.last_request = r.sequence;
+  if (admission_.is_gone(from)) return;
   if (!r.for_evaluation) note_gap(r.clock);
-  c.held = r;
+  held(from) = r;
   let_through();
 }
 
 bool Server::all_evaluate() const {
   for (int w = 0; w < plan_.workers; ++w) {
-    const auto& held = clients_[static_cast<std::size_t>(w)].held;
+    const auto& held = held_[static_cast<std::size_t>(w)];
     const bool for_evaluation = held && held->for_evaluation && admission_.clock(w) >= held->own;
     if (!for_evaluation && !admission_.is_gone(w)) return false;
   }
@@ -221,16 +201,16 @@ bool Server::all_evaluate() const {
 void Server::let_through() {
   const bool all_evaluate = this->all_evaluate();
   for (int w = 0; w < plan_.workers; ++w) {
-    const auto& held = client(w).held;
+    auto& held = this->held(w);
     if (!held || !(held->for_evaluation ? all_evaluate : admission_.may_read(w, held->clock, held->own))) continue;
-    const ReadRequest r = *std::exchange(client(w).held, std::nullopt);
+    const ReadRequest r = *std::exchange(held, std::nullopt);
     answer(w, r);
   }
 }
 
 void Server::answer(int worker, const ReadRequest& r) {
-  const double held = fabric_->now() - r.since;
-  reply_queue_.answer(*fabric_, worker, r, weights_, version_, admission_.slowest(), held);
+  const double held = context_->now() - r.since;
+  reply_queue_.answer(*context_, worker, r, weights_, version_, admission_.slowest(), held);
   if (r.for_evaluation) return;
   const std::lock_guard lock(mutex_);
   observed_.held_s += held;

@@ -42,12 +42,7 @@ class Server {
   Observations observed() const;
 
  private:
-  /// What the server knows of a worker.
-  struct Client {
-    std::uint64_t last_request = 0;        ///< sequence of the newest
-    std::optional<ReadRequest> held = {};  ///< a read that must still wait
-  };
-  Client& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
+  std::optional<ReadRequest>& held(int worker) { return held_[static_cast<std::size_t>(worker)]; }
 
   void take(const Message&);
   void take_push(int from, const MessageHeader&, std::span<const std::byte>);
@@ -69,10 +64,10 @@ class Server {
   std::vector<float> weights_;
   std::vector<model::Tensor> tensors_;  ///< of the shard, for the optimizer
   std::unique_ptr<Optimizer> optimizer_;
-  ExecutionContext* fabric_ = nullptr;  ///< while it runs
+  ExecutionContext* context_ = nullptr;  ///< while it runs
   ChangeQueue change_queue_;
   ReplyQueue reply_queue_;
-  std::vector<Client> clients_;
+  std::vector<std::optional<ReadRequest>> held_;  ///< by worker: a read that must still wait
   Admission admission_;
   std::uint64_t version_ = 0;  ///< updates applied
 

@@ -19,7 +19,8 @@ struct MessageRoute {
   std::uint64_t number = 0;     ///< of this port's messages to that rank, from 0
 };
 
-/// How a message is delivered: so many copies, each with so much delay.
+/// How a message is delivered: so many copies, each with so much delay. The ports make up for it (`ReliablePort`), so
+/// it costs time alone.
 struct DeliveryFault {
   int copies = 1;                          ///< 0: lost; 2: doubled
   std::array<double, 2> delay_s = {0, 0};  ///< messages may overtake each other

@@ -5,10 +5,11 @@
 
 #include "core/format.hpp"
 #include "dataparallel/simulation/operation.hpp"
+#include "dataparallel/simulation/reliable_port.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// The destructor undoes nothing, because after a failure it may run at any time.
+/// Delivery faults happen here. The destructor undoes nothing, because after a failure it may run at any time.
 class SimMessenger::SimPort final : public Port {
  public:
   SimPort(SimMessenger& messenger, std::shared_ptr<PortSet> e, Role role, int rank)
@@ -47,8 +48,7 @@ class SimMessenger::SimPort final : public Port {
     packet.header = header;
     packet.payload = std::exchange(p.draft, nullptr);
     auto ticket = std::make_shared<SimOperation>(g_.scheduler, label);
-    MessageQueue& box =
-        port_set_->boxes(role_ == Role::worker ? Role::server : Role::worker)[static_cast<std::size_t>(to)];
+    MessageQueue& box = port_set_->boxes(opposite(role_))[static_cast<std::size_t>(to)];
     if (box.owner == worker_) {
       ticket->finish(g_.now(), g_.now(), 0, 0);
       g_.network.put(box, std::move(packet));
@@ -80,8 +80,6 @@ class SimMessenger::SimPort final : public Port {
     }
   }
 
-  bool lossy() const override { return g_.machine.delivery_fault != nullptr; }
-
  private:
   /// This port's state for one receiver.
   struct Peer {
@@ -99,14 +97,10 @@ class SimMessenger::SimPort final : public Port {
 
   void travel(MessageQueue& box, std::uint64_t number, const Packet& packet, SimNetwork::Sending sending) {
     if (sending.left > g_.fails_at(worker_)) return;
-    DeliveryFault delivery_fault;
-    if (g_.machine.delivery_fault) {
-      const Role to_role = role_ == Role::worker ? Role::server : Role::worker;
-      delivery_fault =
-          g_.machine.delivery_fault({.from = worker_, .to = box.owner, .to_role = to_role, .number = number});
-    }
-    for (int i = 0; i < delivery_fault.copies; ++i)
-      g_.network.deliver(box, packet, sending, delivery_fault.delay_s.at(static_cast<std::size_t>(i)));
+    const MessageRoute route{.from = worker_, .to = box.owner, .to_role = opposite(role_), .number = number};
+    const DeliveryFault fault = g_.machine.delivery_fault ? g_.machine.delivery_fault(route) : DeliveryFault{};
+    for (int i = 0; i < fault.copies; ++i)
+      g_.network.deliver(box, packet, sending, fault.delay_s.at(static_cast<std::size_t>(i)));
   }
 
   /// When there will be room for a draft that was refused [s].
@@ -162,16 +156,21 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
   return e;
 }
 
-Ports SimMessenger::open(Group group, int worker, const PortOptions& options) {
+Ports SimMessenger::open(Group group, int worker, PortOptions options) {
   const int rank = g_.groups.position(group, worker);
   if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
+  if (g_.machine.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
   auto& port_set = port_sets_[{group.id, calls_[{group.id, worker}]++}];
   if (!port_set) port_set = make(group, options);
   if (port_set->options.payload_bytes != options.payload_bytes || port_set->options.in_flight != options.in_flight) {
     throw std::logic_error(fmt::format("rank {} opens its ports with other options than its peers", worker));
   }
-  return {std::make_unique<SimPort>(*this, port_set, Role::worker, rank),
-          std::make_unique<SimPort>(*this, port_set, Role::server, rank)};
+  const auto port = [&](Role role) -> std::unique_ptr<Port> {
+    auto bare = std::make_unique<SimPort>(*this, port_set, role, rank);
+    if (!g_.machine.delivery_fault) return bare;
+    return std::make_unique<ReliablePort>(std::move(bare), g_, port_set, role, rank);
+  };
+  return {port(Role::worker), port(Role::server)};
 }
 
 double SimMessenger::take_last_send_end(int thread) {

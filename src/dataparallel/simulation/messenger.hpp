@@ -3,17 +3,21 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "dataparallel/simulation/context.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// The message queues of one `open`.
+constexpr Role opposite(Role r) { return r == Role::worker ? Role::server : Role::worker; }
+
+/// What the ports of one `open` share.
 struct PortSet {
   PortOptions options = {};
   std::vector<int> members = {};                        ///< workers in rank order
   std::deque<MessageQueue> workers = {}, servers = {};  ///< by rank in the group
+  std::set<std::pair<Role, int>> closed = {};           ///< ports that need nothing any more, where that matters
   std::deque<MessageQueue>& boxes(Role r) { return r == Role::worker ? workers : servers; }
 };
 
@@ -21,7 +25,7 @@ class SimMessenger {
  public:
   explicit SimMessenger(SimContext& g) : g_(g) {}
   /// One worker's part of an `open`. It does not wait for the others: messages may arrive before a receiver opens.
-  Ports open(Group, int worker, const PortOptions&);
+  Ports open(Group, int worker, PortOptions);
   /// When the last message that this thread has posted leaves [s]; forgets it, since threads' numbers are reused.
   double take_last_send_end(int thread);
 
