@@ -78,8 +78,9 @@ void measure(bench::Session& session, std::size_t batch) {
 
 int main(int argc, char** argv) {
   runtime::SignalWatch signals;
+  runtime::Watchdog watchdog;
   const runtime::MpiSession mpi(argc, argv);
-  bench::Session session(runtime::MpiSession::world(), signals, core::Seconds{60}, "bench_exposed");
+  bench::Session session(runtime::MpiSession::world(), {signals, watchdog}, core::Seconds{60}, "bench_exposed");
   if (session.world().rank() == 0) {
     fmt::print("mlp:784-1024-1024-10, {} ranks, 1 thread each, sync with auto against independent, {} turns\n",
                session.world().size(), rounds);

@@ -39,8 +39,9 @@ void measure(bench::Session& session, std::size_t batch) {
 
 int main(int argc, char** argv) {
   runtime::SignalWatch signals;
+  runtime::Watchdog watchdog;
   const runtime::MpiSession mpi(argc, argv);
-  bench::Session session(runtime::MpiSession::world(), signals, core::Seconds{60}, "bench_harness");
+  bench::Session session(runtime::MpiSession::world(), {signals, watchdog}, core::Seconds{60}, "bench_harness");
   fmt::print("mlp:784-1024-1024-10, 1 rank, 1 thread, medians of 100 steps\n");
   fmt::print("{:>6} {:>12} {:>12} {:>10} {:>14}\n", "batch", "step ms", "kernels ms", "share %", "95 % interval");
   if (argc == 1) {

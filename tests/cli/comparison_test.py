@@ -61,7 +61,7 @@ def judge_learning(test, points):
 
 
 def body(test):
-    done, points = scale(test, "all strategies", "--strategy", "all", "--algorithm", "ring", "--time-budget", "30s", "--learn",
+    done, points = scale(test, "all strategies", "--strategy", "all", "--algorithm", "ring", "--time-budget", "15s", "--learn",
                          SAMPLES)
     four = [p for p in points if p["factors"]["ranks"] == RANKS]
     test.equal(tuple(sorted(base(p) for p in four)), STRATEGIES, "every strategy has one row on four ranks")
@@ -72,7 +72,7 @@ def body(test):
         test.check(column in done.out, f"the table has a column {column}", done)
 
     _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2;pipeline=4",
-                      "--algorithm", "ring", "--accumulate", "1,2", "--time-budget", "30s")
+                      "--algorithm", "ring", "--accumulate", "1,2", "--time-budget", "15s")
     rows = {(base(p), p["factors"].get("mesh"), p["factors"].get("accumulate") or 1): p
             for p in points if p["factors"]["ranks"] == RANKS}
     for mesh in (None, "data=2,tensor=2", "tensor=2,pipeline=2"):

@@ -1,5 +1,5 @@
-"""`gradmeter train --target 0.97` reaches 97 % of the built-in digits with 1, 2 and 4 ranks at one global batch, and so
-does the default model on 2. Its loss curves agree within 1e-5 for the first 100 steps whatever the ranks, and the final
+"""`gradmeter train --target 0.97` reaches 97 % of the built-in digits with 1, 2 and 4 ranks at one global batch. The
+loss curves agree within 1e-5 for the first 100 steps whatever the ranks, and the final
 accuracies within 0.3 points. The control: without the exchange of gradients (strategy independent) the same comparison
 says that they differ."""
 import math
@@ -9,7 +9,7 @@ import support
 GLOBAL_BATCH, STEPS, TOLERANCE = 128, 100, 1e-5
 SAMPLES = 30000  # half of all: a run spends much of its time drawing them
 TARGET, ACCURACY_TOLERANCE = 0.97, 0.003
-SMALL = "mlp:784-128-10"  # an eighteenth of the default model: three runs to the target in the time of one
+SMALL = "mlp:784-128-10"  # an eighteenth of the default model, which runs 100 steps
 
 
 def loss_curve(path):
@@ -45,10 +45,9 @@ def accuracies(path):
     return [p["metrics"]["accuracy"] for p in support.points(path) if "accuracy" in p["metrics"]]
 
 
-def to_the_target(test, ranks, model):
+def to_the_target(test, ranks):
     """Trains to the target; the result file and the final accuracy."""
-    done, path = train(test, f"sync on {ranks} ranks to the target, {model.replace(':', ' ')}", ranks, "--target", TARGET,
-                       model=model)
+    done, path = train(test, f"sync on {ranks} ranks to the target", ranks, "--target", TARGET, model=SMALL)
     final = (accuracies(path) or [0])[-1]
     test.check(final >= TARGET and "reached" in done.out, f"{ranks} ranks reach {TARGET:.0%}: {final:.2%}", done)
     batches = {(p["factors"]["batch_per_rank"], p["factors"]["batch_global"], p["factors"]["ranks"])
@@ -58,7 +57,7 @@ def to_the_target(test, ranks, model):
 
 
 def body(test):
-    found = {ranks: to_the_target(test, ranks, SMALL) for ranks in (1, 2, 4)}
+    found = {ranks: to_the_target(test, ranks) for ranks in (1, 2, 4)}
     for ranks in (2, 4):
         curves = [loss_curve(found[r][0]) for r in (1, ranks)]
         test.check(agree(*curves), f"their loss curves agree within {TOLERANCE}: off by {difference(*curves):.1e}")
@@ -68,10 +67,8 @@ def body(test):
     alone = loss_curve(train(test, "sync on 1 rank", 1, "--steps", STEPS)[1])
     test.check(len(set(alone.values())) > STEPS / 2 and alone[STEPS - 1] < alone[0] / 2,
                f"the loss of 1 rank falls: {alone.get(0)} to {alone.get(STEPS - 1)}")
-    off = difference(alone, loss_curve(to_the_target(test, 2, "mlp")[0]))
-    test.check(off <= TOLERANCE, f"the loss curves of 1 and 2 ranks agree within {TOLERANCE}: off by {off:.1e}")
-
-    ways = {"a ring on 4 ranks": (4,),
+    ways = {"sync on 2 ranks": (2,),
+            "a ring on 4 ranks": (4,),
             "the library's all-reduce on 4 ranks": (4, "--algorithm", "mpi"),
             "a ring over MPI without overlap on 2 ranks": (2, "--transport", "mpi", "--overlap", "none")}
     for name, (ranks, *how) in ways.items():

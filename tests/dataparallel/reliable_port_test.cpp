@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <tuple>
 
 #include "core/format.hpp"
 #include "support/sim_machine.hpp"
@@ -30,12 +31,7 @@ SimMachine machine_with(Faults faults) {
 }
 DeliveryFault lost_if(bool yes) { return {.copies = yes ? 0 : 1}; }
 
-struct Came {
-  int from = 0;
-  std::uint64_t sequence = 0;
-  double when = 0;
-  bool operator==(const Came&) const = default;
-};
+using Came = std::tuple<int, std::uint64_t, double>;  ///< from whom, which, when
 
 /// What rank 0's server receives of four messages of 100 s from each of the other ranks.
 std::vector<Came> deliveries(const Faults& faults, int ranks = 2) {
@@ -52,7 +48,7 @@ std::vector<Came> deliveries(const Faults& faults, int ranks = 2) {
     while (const auto message = ports.server->next("a push", 20'000)) {
       EXPECT_EQ(message->header.bytes, 12u);
       EXPECT_EQ(got(*message), written(int(message->header.sequence), 12));
-      came.push_back({message->from, message->header.sequence, f.now()});
+      came.emplace_back(message->from, message->header.sequence, f.now());
     }
     ports.server->close();
   });
@@ -62,7 +58,7 @@ std::vector<Came> deliveries(const Faults& faults, int ranks = 2) {
 /// Who sent and which, one after another.
 std::string order(const std::vector<Came>& all) {
   std::string text;
-  for (const Came& c : all) text += fmt::format("{}{} ", c.from, c.sequence);
+  for (const auto& [from, sequence, when] : all) text += fmt::format("{}{} ", from, sequence);
   return text;
 }
 

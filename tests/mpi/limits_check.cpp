@@ -16,7 +16,8 @@ namespace {
 class LimitsCheck : public ::testing::Test {
  protected:
   runtime::SignalWatch signals;
-  Session session{runtime::MpiSession::world(), signals, core::Seconds{60}, "limits_check"};
+  runtime::Watchdog watchdog;
+  Session session{runtime::MpiSession::world(), {signals, watchdog}, core::Seconds{60}, "limits_check"};
   const runtime::Communicator& world = session.world();
 };
 

@@ -48,7 +48,8 @@ TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
 class CanaryCheck : public ::testing::Test {
  protected:
   runtime::SignalWatch signals_;
-  Session session_{runtime::MpiSession::world(), signals_, core::Seconds{60}, "machine_check"};
+  runtime::Watchdog watchdog_;
+  Session session_{runtime::MpiSession::world(), {signals_, watchdog_}, core::Seconds{60}, "machine_check"};
 };
 
 TEST_F(CanaryCheck, EachRoundIsKeptAndTheSameOnAllRanks) {

@@ -17,7 +17,7 @@ namespace gradmeter::bench {
 namespace {
 
 using dataparallel::CommunicationPattern;
-using dataparallel::Injecting;
+using dataparallel::FaultInjector;
 using dataparallel::Verifier;
 
 /// A session for all tests, which takes over signals. It ends before MPI does.
@@ -25,16 +25,19 @@ class Sessions final : public ::testing::Environment {
  public:
   void SetUp() override {
     signals_.emplace();
-    session_.emplace(runtime::MpiSession::world(), *signals_, core::Seconds{120}, "test");
+    watchdog_.emplace();
+    session_.emplace(runtime::MpiSession::world(), ProcessWatch{*signals_, *watchdog_}, core::Seconds{120}, "test");
   }
   void TearDown() override {
     session_.reset();
+    watchdog_.reset();
     signals_.reset();
   }
   Session& session() { return *session_; }
 
  private:
   std::optional<runtime::SignalWatch> signals_;
+  std::optional<runtime::Watchdog> watchdog_;
   std::optional<Session> session_;
 };
 Sessions* const sessions = new Sessions;  // GoogleTest owns it
@@ -224,7 +227,7 @@ TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
                                        .memory_bytes = n * sizeof(float) + 8192,
                                        .max_call_bytes = n * sizeof(float)},
                                       activity);
-      Injecting injecting(fabric, core::parse_injection(injection), world.rank());
+      FaultInjector injecting(fabric, core::parse_injection(injection), world.rank());
       Verifier verifier(injecting, world, false);
       const auto v = verifier.memory(n);
       test::fill(v, world.rank());

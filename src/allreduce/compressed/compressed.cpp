@@ -7,11 +7,11 @@
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/gathered.hpp"
 #include "allreduce/compressed/jobs.hpp"
-#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/power_sgd.hpp"
 #include "allreduce/compressed/random_k.hpp"
 #include "allreduce/compressed/shared_scale.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/state_values.hpp"
 #include "allreduce/compressed/warm_up.hpp"
 #include "compression/warm_up.hpp"
 #include "core/error.hpp"
@@ -115,8 +115,8 @@ class Compressed final : public Staged {
         request_{codec_, r.algorithm, r.shape, r.options},
         seed_(seed),
         batch_(site.network.arena().take(dense_bytes(r))),
-        coded_(own(exchange_.bind(r, site))),
-        dense_(own(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
+        coded_(add_part(exchange_.bind(r, site))),
+        dense_(add_part(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), codec_.min_elements)) {}
 
   const std::string& serves(std::uint64_t bytes) const override {
@@ -124,10 +124,10 @@ class Compressed final : public Staged {
   }
   std::unique_ptr<CodecState> take_state() override {
     feedback_.inner = coded_.take_state();
-    return take_kept(feedback_);
+    return take_values(feedback_);
   }
   void restore_state(std::unique_ptr<CodecState> state) override {
-    restore_kept(std::move(state), feedback_);
+    restore_values(std::move(state), feedback_);
     if (feedback_.inner) coded_.restore_state(std::move(feedback_.inner));
   }
 
@@ -156,7 +156,7 @@ class Compressed final : public Staged {
     if (done_ > 0) jobs_[done_ - 1].coded ? close_difference() : unpack(jobs_[done_ - 1]);
     if (done_ == jobs_.size()) return {};
     const Job& job = jobs_[done_++];
-    return job.coded ? coded_stage(job.stretches.front()) : dense_stage(job);
+    return job.coded ? coded_stage(job.parts.front()) : dense_stage(job);
   }
 
   Stage coded_stage(const TensorPart& t) {
@@ -207,7 +207,7 @@ class Compressed final : public Staged {
 
   Stage dense_stage(const Job& job) {
     std::byte* to = batch_.data();
-    for (const TensorPart& s : job.stretches) {
+    for (const TensorPart& s : job.parts) {
       std::memcpy(to, call_.in + s.offset * sizeof(float), s.count * sizeof(float));
       to += s.count * sizeof(float);
     }
@@ -216,7 +216,7 @@ class Compressed final : public Staged {
 
   void unpack(const Job& job) {
     const std::byte* from = batch_.data();
-    for (const TensorPart& s : job.stretches) {
+    for (const TensorPart& s : job.parts) {
       std::memcpy(call_.out + s.offset * sizeof(float), from, s.count * sizeof(float));
       from += s.count * sizeof(float);
     }
@@ -269,7 +269,7 @@ std::string tensor_layout_refusal(const CodedRequest& r, std::span<const TensorP
 CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
   CallParts all;
   for (const Job& job : jobs_of(r, count, tensors)) {
-    const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.stretches.front())
+    const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.parts.front())
                                       : CallParts{{.algorithm = r.algorithm_ptr(), .count = job.elements}};
     all.insert(all.end(), parts.begin(), parts.end());
   }

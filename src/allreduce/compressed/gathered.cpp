@@ -5,8 +5,8 @@
 #include <map>
 
 #include "allreduce/compressed/difference.hpp"
-#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/state_values.hpp"
 #include "compression/momentum_correction.hpp"
 #include "core/format.hpp"
 
@@ -55,8 +55,8 @@ class DgcEncoder final : public Encoder {
     kept.v.resize(call.count);
     return correction_.encode({reinterpret_cast<const float*>(call.in), call.count}, ranks_, kept.u, kept.v, wire);
   }
-  std::unique_ptr<CodecState> take_state() override { return take_kept(kept_); }
-  void restore_state(std::unique_ptr<CodecState> state) override { restore_kept(std::move(state), kept_); }
+  std::unique_ptr<CodecState> take_state() override { return take_values(kept_); }
+  void restore_state(std::unique_ptr<CodecState> state) override { restore_values(std::move(state), kept_); }
 
  private:
   struct Momentum {
@@ -99,8 +99,8 @@ class Gathered final : public Staged {
         ranks_(r.shape.ranks),
         slots_(site.network.arena().take(all_slots(r))),
         lengths_(site.network.arena().take(lengths_bytes(r))),
-        gather_(own(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))),
-                                         CollectiveKind::all_gather))) {}
+        gather_(add_part(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))),
+                                              CollectiveKind::all_gather))) {}
   std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
   void restore_state(std::unique_ptr<CodecState> state) override { encoder_->restore_state(std::move(state)); }
 
@@ -196,7 +196,7 @@ class SummedDensely final : public Staged {
         ranks_(static_cast<float>(r.shape.ranks)),
         wire_(slot_bytes(r)),
         values_(site.network.arena().take(r.options.max_bytes)),
-        sum_(own(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
+        sum_(add_part(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
   std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
   void restore_state(std::unique_ptr<CodecState> state) override { encoder_->restore_state(std::move(state)); }
 

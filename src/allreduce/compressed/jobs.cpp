@@ -14,7 +14,7 @@ void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::ve
     }
     Job& job = jobs[open];
     const std::size_t n = std::min(t.count - done, most - job.elements);
-    job.stretches.push_back({.offset = t.offset + done, .count = n});
+    job.parts.push_back({.offset = t.offset + done, .count = n});
     job.elements += n;
     done += n;
   }
@@ -23,14 +23,14 @@ void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::ve
 }  // namespace
 
 std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
-                               const std::function<bool(const TensorPart&)>& goes_coded) {
+                               const std::function<bool(const TensorPart&)>& is_encoded) {
   const TensorPart all{.offset = 0, .count = count};
   std::vector<Job> jobs;
   std::size_t open = SIZE_MAX;
   for (const TensorPart& t : tensors.empty() ? std::span(&all, 1) : tensors) {
     if (t.count == 0) continue;
-    if (goes_coded(t)) {
-      jobs.push_back({.coded = true, .stretches = {t}, .elements = t.count});
+    if (is_encoded(t)) {
+      jobs.push_back({.coded = true, .parts = {t}, .elements = t.count});
     } else {
       add_dense(t, most_dense, open, jobs);
     }

@@ -9,16 +9,16 @@
 
 namespace gradmeter::allreduce {
 
-/// One inner call: a tensor to encode, or as many dense stretches as the batch holds.
+/// One inner call: a tensor to encode, or as many dense parts as the batch holds.
 struct Job {
   bool coded = false;
-  std::vector<TensorPart> stretches = {};
+  std::vector<TensorPart> parts = {};
   std::size_t elements = 0;
 };
 
-/// In the tensors' order; a dense batch of at most `most_dense` elements takes the place of its first stretch. No
+/// In the tensors' order; a dense batch of at most `most_dense` elements takes the place of its first part. No
 /// tensors: the buffer of `count` elements is one. Cost: O(tensors + batches).
 std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
-                               const std::function<bool(const TensorPart&)>& goes_coded);
+                               const std::function<bool(const TensorPart&)>& is_encoded);
 
 }  // namespace gradmeter::allreduce

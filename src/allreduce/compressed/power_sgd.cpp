@@ -5,8 +5,8 @@
 #include <map>
 
 #include "allreduce/compressed/difference.hpp"
-#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/state_values.hpp"
 #include "compression/codecs/low_rank.hpp"
 #include "core/format.hpp"
 
@@ -28,10 +28,10 @@ class PowerSgd final : public Staged {
         rank_(compression::rank_of(r.codec.parsed)),
         ranks_(static_cast<float>(r.shape.ranks)),
         factor_(site.network.arena().take(factor_bytes(r))),
-        sum_(own(r.algorithm.bind(site, r.inner(factor_bytes(r))))) {}
+        sum_(add_part(r.algorithm.bind(site, r.inner(factor_bytes(r))))) {}
 
-  std::unique_ptr<CodecState> take_state() override { return take_kept(bases_); }
-  void restore_state(std::unique_ptr<CodecState> state) override { restore_kept(std::move(state), bases_); }
+  std::unique_ptr<CodecState> take_state() override { return take_values(bases_); }
+  void restore_state(std::unique_ptr<CodecState> state) override { restore_values(std::move(state), bases_); }
 
  private:
   enum class Step : std::uint8_t { p, q, done };
@@ -75,14 +75,14 @@ class PowerSgd final : public Staged {
   /// What this call compresses: the gradient plus the residual of earlier calls.
   std::span<const float> gradient() {
     const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
-    if (float* kept = call_.encoding.worker_residual) {
-      for (std::size_t i = 0; i < x.size(); ++i) kept[i] += x[i];
+    if (float* residual = call_.encoding.worker_residual) {
+      for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     }
     return delta();
   }
   std::span<const float> delta() const {
-    const float* kept = call_.encoding.worker_residual;
-    return {kept ? kept : reinterpret_cast<const float*>(call_.in), call_.count};
+    const float* residual = call_.encoding.worker_residual;
+    return {residual ? residual : reinterpret_cast<const float*>(call_.in), call_.count};
   }
 
   std::span<float> basis() {
@@ -106,9 +106,9 @@ class PowerSgd final : public Staged {
       for (float& x : q) x *= share;
     }
     compression::reconstruct(matrix_, rank_, p_, q, out);
-    if (float* kept = call_.encoding.worker_residual) {
+    if (float* residual = call_.encoding.worker_residual) {
       const float own = call_.op == Op::average ? 1 : share;
-      for (std::size_t i = 0; i < out.size(); ++i) kept[i] = sound ? kept[i] - own * out[i] : 0;
+      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = sound ? residual[i] - own * out[i] : 0;
     }
     if (!sound) bases_.erase(call_.tensor_layout.first);
   }

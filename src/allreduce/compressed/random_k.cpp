@@ -20,7 +20,7 @@ class RandomKSum final : public Staged {
         chosen_(r.codec.parsed),
         ranks_(static_cast<float>(r.shape.ranks)),
         values_(site.network.arena().take(value_bytes(r))),
-        sum_(own(r.algorithm.bind(site, r.inner(value_bytes(r))))) {}
+        sum_(add_part(r.algorithm.bind(site, r.inner(value_bytes(r))))) {}
 
  private:
   void begin(const Call& call) override {

@@ -23,7 +23,7 @@ class SharedScale final : public Staged {
         rank_(static_cast<std::uint32_t>(site.transport.rank())),
         ranks_(static_cast<float>(r.shape.ranks)),
         codes_(site.network.arena().take(code_bytes(r))),
-        sum_(own(r.algorithm.bind(site, r.inner(code_bytes(r))))) {}
+        sum_(add_part(r.algorithm.bind(site, r.inner(code_bytes(r))))) {}
 
  private:
   enum class Step : std::uint8_t { scale, codes, done };

@@ -4,7 +4,7 @@
 
 namespace gradmeter::allreduce {
 
-Collective& Staged::own(std::unique_ptr<Collective> part) { return *parts_.emplace_back(std::move(part)); }
+Collective& Staged::add_part(std::unique_ptr<Collective> part) { return *parts_.emplace_back(std::move(part)); }
 
 void Staged::start(const Call& call) {
   if (current_) throw core::BackendError("allreduce", name_, "started before the last call was complete");

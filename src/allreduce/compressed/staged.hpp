@@ -9,7 +9,7 @@
 
 namespace gradmeter::allreduce {
 
-/// The derived class binds the parts and hands them over with `own`.
+/// The derived class binds the parts and hands them over with `add_part`.
 class Staged : public Collective {
  public:
   explicit Staged(std::string name) : name_(std::move(name)) {}
@@ -33,7 +33,7 @@ class Staged : public Collective {
   /// The next stage; called once the one before is complete.
   virtual Stage next() = 0;
 
-  Collective& own(std::unique_ptr<Collective>);
+  Collective& add_part(std::unique_ptr<Collective>);
   template <class Work>
   void encoding(const Work& work) {
     const runtime::Timed timed(own_.encode_s);

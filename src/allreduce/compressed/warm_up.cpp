@@ -3,8 +3,8 @@
 #include <map>
 
 #include "allreduce/compressed/gathered.hpp"
-#include "allreduce/compressed/kept.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/state_values.hpp"
 #include "compression/warm_up.hpp"
 
 namespace gradmeter::allreduce {
@@ -19,15 +19,15 @@ class WarmingUp final : public Staged {
   WarmingUp(const CodedRequest& r, const Site& site)
       : Staged(r.algorithm.name), steps_(compression::warm_up_steps(r.codec.parsed)) {
     for (const auto& codec : compression::warm_up_stages(r.codec)) {
-      stages_.push_back(&own(bind_gathered(with_codec(r, *codec), site)));
+      stages_.push_back(&add_part(bind_gathered(with_codec(r, *codec), site)));
     }
   }
   std::unique_ptr<CodecState> take_state() override {
     progress_.inner = stages_[progress_.stage]->take_state();
-    return take_kept(progress_);
+    return take_values(progress_);
   }
   void restore_state(std::unique_ptr<CodecState> state) override {
-    restore_kept(std::move(state), progress_);
+    restore_values(std::move(state), progress_);
     if (progress_.inner) stages_[progress_.stage]->restore_state(std::move(progress_.inner));
   }
 

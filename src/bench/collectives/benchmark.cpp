@@ -147,7 +147,7 @@ void CollectiveBenchmark::fill() {
 }
 
 /// A codec's sums in place are drawn anew before they leave the range of fp32.
-RunBlock CollectiveBenchmark::stretches() {
+RunBlock CollectiveBenchmark::refilled_blocks() {
   RunBlock plain = blocks_of(*task_, point_.calls);
   const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
   if (!point_.grows()) return plain;
@@ -166,7 +166,7 @@ RunBlock CollectiveBenchmark::stretches() {
 }
 
 RunBlock CollectiveBenchmark::blocks() {
-  RunBlock run = stretches();
+  RunBlock run = refilled_blocks();
   if (!options_.check) return run;
   return [this, run](std::size_t iterations, bool keep) {
     if (!keep) return run(iterations, keep);

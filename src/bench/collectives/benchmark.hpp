@@ -47,7 +47,7 @@ class CollectiveBenchmark {
   void check_all();
   void check_within_block();
   void fill();
-  RunBlock stretches();
+  RunBlock refilled_blocks();
   RunBlock blocks();
   void call_once();
   void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);

@@ -75,9 +75,9 @@ std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingCon
   return got.bucket_bytes;
 }
 
-std::unique_ptr<dataparallel::Injecting> injecting(dataparallel::Fabric& fabric, const Session& s,
-                                                   const core::Injection& i) {
-  return i.any() ? std::make_unique<dataparallel::Injecting>(fabric, i, s.world().rank()) : nullptr;
+std::unique_ptr<dataparallel::FaultInjector> injecting(dataparallel::Fabric& fabric, const Session& s,
+                                                       const core::Injection& i) {
+  return i.any() ? std::make_unique<dataparallel::FaultInjector>(fabric, i, s.world().rank()) : nullptr;
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words

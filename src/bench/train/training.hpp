@@ -8,7 +8,7 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/layout.hpp"
 #include "bench/train/limits.hpp"
-#include "dataparallel/injecting.hpp"
+#include "dataparallel/fault_injector.hpp"
 #include "dataparallel/probe.hpp"
 #include "dataparallel/verifier.hpp"
 #include "model/dataset.hpp"
@@ -131,7 +131,7 @@ class Training {
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
   dataparallel::RankFabric fabric_;
-  std::unique_ptr<dataparallel::Injecting> injecting_;  ///< null: nothing is injected
+  std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
   dataparallel::Verifier verifier_;
   dataparallel::Probe probe_;
   dataparallel::Mesh mesh_;

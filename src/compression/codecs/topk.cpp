@@ -52,7 +52,7 @@ class TopKEncoding final : public TopK {
     each_sent(wire, out, [&](std::size_t i, float value) { out[i] += value; });
   }
   void clear_sent(std::span<const std::byte> wire, std::span<float> values) const override {
-    if (spoilt(wire, values.size())) return std::fill(values.begin(), values.end(), 0.0f);
+    if (is_corrupt(wire, values.size())) return std::fill(values.begin(), values.end(), 0.0f);
     each_sent(wire, values, [&](std::size_t i, float) { values[i] = 0; });
   }
 
@@ -69,7 +69,7 @@ class TopKEncoding final : public TopK {
     }
   }
 
-  bool spoilt(std::span<const std::byte> wire, std::size_t n) const {
+  bool is_corrupt(std::span<const std::byte> wire, std::size_t n) const {
     if (n == 0) return false;
     if (wire.size() < wire_bytes(n)) throw core::BackendError("compression", "topk", "fewer bytes than the tensor has");
     float first;
@@ -81,7 +81,7 @@ class TopKEncoding final : public TopK {
   template <class Body>
   void each_sent(std::span<const std::byte> wire, std::span<float> out, Body body) const {
     if (out.empty()) return;
-    if (spoilt(wire, out.size())) return std::fill(out.begin(), out.end(), unfit);
+    if (is_corrupt(wire, out.size())) return std::fill(out.begin(), out.end(), unfit);
     const std::byte* values = wire.data() + places(out.size());
     bitmap_ ? each_in_bitmap(wire.data(), values, out.size(), body) : each_index(wire.data(), values, out.size(), body);
   }

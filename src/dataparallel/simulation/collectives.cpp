@@ -29,7 +29,7 @@ allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
 }
 
 /// Other ranks' blocks are undefined after a reduce-scatter: NaN makes any use of them visible.
-void spoil_others(std::span<const std::span<float>> buffers) {
+void corrupt_other_blocks(std::span<const std::span<float>> buffers) {
   const auto p = static_cast<std::uint32_t>(buffers.size());
   for (std::uint32_t r = 0; r < p; ++r) {
     const std::span<float> b = buffers[r];
@@ -95,7 +95,7 @@ void SimCollectives::complete(Rendezvous& rendezvous) {
   const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine.link);
   if (is_cut_short(rendezvous, end)) return;
   const auto bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
-  if (rendezvous.signature.kind == CallKind::reduce_scatter) spoil_others(rendezvous.buffers);
+  if (rendezvous.signature.kind == CallKind::reduce_scatter) corrupt_other_blocks(rendezvous.buffers);
   for (std::size_t i = 0; i < rendezvous.members.size(); ++i) {
     free_[static_cast<std::size_t>(rendezvous.members[i])] = end[i];
     rendezvous.tickets[i]->finish(begin[i], end[i], bytes[i], bytes[i]);

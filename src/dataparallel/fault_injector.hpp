@@ -33,10 +33,10 @@ class FaultyCalls {
 /// a payload that this rank posts, worker or server. Calls are counted from 0 in the order of posting, without those
 /// that have no data. To drop a sum (all-reduce, reduce-scatter), this rank contributes zeros; sums are counted by
 /// themselves.
-class Injecting final : public ForwardingFabric {
+class FaultInjector final : public ForwardingFabric {
  public:
   /// With the faults that `injection` has for this rank of the world.
-  Injecting(Fabric& inner, const core::Injection& injection, int rank);
+  FaultInjector(Fabric& inner, const core::Injection& injection, int rank);
 
   Ticket start(const FabricCall&) override;
   void wait(const Ticket&) override;

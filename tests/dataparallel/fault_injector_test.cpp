@@ -1,4 +1,4 @@
-#include "dataparallel/injecting.hpp"
+#include "dataparallel/fault_injector.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,12 +29,12 @@ int differing(std::span<const float> v, Right right) {
 template <class Program>
 void on_faulty_ranks(const core::Injection& injection, Program program) {
   SimWorld(ranks, {}).run([&](Fabric& f) {
-    Injecting injecting(f, injection, f.rank());
+    FaultInjector injecting(f, injection, f.rank());
     program(injecting);
   });
 }
 
-TEST(Injecting, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
+TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
   on_faulty_ranks(from_call("2"), [](Fabric& f) {
     const auto v = f.memory(n);
     for (int call = 0; call < 5; ++call) {
@@ -45,7 +45,7 @@ TEST(Injecting, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
   });
 }
 
-TEST(Injecting, DropsItsRanksContributionToSumsFromThatSumOn) {
+TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
   on_faulty_ranks(core::parse_injection("drop:rank=1,call=1"), [](Fabric& f) {
     const auto v = f.memory(n);
     for (int call = 0; call < 3; ++call) {
@@ -58,7 +58,7 @@ TEST(Injecting, DropsItsRanksContributionToSumsFromThatSumOn) {
   });
 }
 
-TEST(Injecting, SpoilsEveryKindOfCall) {
+TEST(FaultInjector, SpoilsEveryKindOfCall) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
     const int wrong = f.rank() == faulty ? 1 : 0, r = f.rank();
     const auto v = f.memory(n);
@@ -83,7 +83,7 @@ TEST(Injecting, SpoilsEveryKindOfCall) {
   });
 }
 
-TEST(Injecting, SpoilsMailThatItsRankPosts) {
+TEST(FaultInjector, SpoilsMailThatItsRankPosts) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
     Ports ports = f.open(everybody, {.payload_bytes = n * sizeof(float)});
     const auto draft = ports.worker->draft((f.rank() + 1) % ranks, n * sizeof(float));
@@ -133,16 +133,16 @@ void expect_slow_if_faulty(ExecutionContext& context) {
   EXPECT_EQ(context.now(), context.rank() == faulty ? 34 : 11);
 }
 
-TEST(Injecting, LetsTheComputationsOfItsRankLastLonger) {
+TEST(FaultInjector, LetsTheComputationsOfItsRankLastLonger) {
   SimWorld(ranks, {}).run([](Fabric& f) {
     TickingFabric ticking(f);
-    Injecting injecting(ticking, core::parse_injection("slow:rank=1,factor=3"), f.rank());
+    FaultInjector injecting(ticking, core::parse_injection("slow:rank=1,factor=3"), f.rank());
     expect_slow_if_faulty(injecting);
     injecting.launch(expect_slow_if_faulty)->join();
   });
 }
 
-TEST(Injecting, LeavesAloneWhatHasNoFault) {
+TEST(FaultInjector, LeavesAloneWhatHasNoFault) {
   on_faulty_ranks({}, [](Fabric& f) {
     const auto v = f.memory(n);
     std::ranges::fill(v, 1.0f);

@@ -1,4 +1,4 @@
-#include "dataparallel/injecting.hpp"
+#include "dataparallel/fault_injector.hpp"
 
 #include <bit>
 #include <cstring>
@@ -14,7 +14,7 @@ std::size_t place_of(std::uint64_t number, std::size_t places) {
   return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
 }
 
-void spoil(std::byte* value, core::Element element) {
+void corrupt(std::byte* value, core::Element element) {
   if (element == core::Element::f32) {
     float v;
     std::memcpy(&v, value, sizeof v);
@@ -25,9 +25,9 @@ void spoil(std::byte* value, core::Element element) {
   *value ^= std::byte{1};
 }
 
-void spoil(const Buffer& b, std::uint64_t number) {
+void corrupt(const Buffer& b, std::uint64_t number) {
   const std::size_t width = b.bytes() / b.count();
-  spoil(b.host() + place_of(number, b.count()) * width, b.element());
+  corrupt(b.host() + place_of(number, b.count()) * width, b.element());
 }
 
 class FaultyPort final : public Port {
@@ -42,7 +42,7 @@ class FaultyPort final : public Port {
   }
   Ticket post(int to, const MessageHeader& h, const char* label) override {
     if (h.bytes > 0) {
-      if (const auto number = calls_->next()) spoil_payload(drafts_[to].first(h.bytes), h, *number);
+      if (const auto number = calls_->next()) corrupt_payload(drafts_[to].first(h.bytes), h, *number);
     }
     return inner_->post(to, h, label);
   }
@@ -53,9 +53,9 @@ class FaultyPort final : public Port {
 
  private:
   /// Of encoded data the last byte is changed, which holds a value, or nothing, and never a length.
-  static void spoil_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
+  static void corrupt_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
     if (payload.size() == h.count * sizeof(float)) {
-      spoil(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);
+      corrupt(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);
     } else {
       payload.back() ^= std::byte{1};
     }
@@ -97,23 +97,23 @@ std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int ran
 
 }  // namespace
 
-Injecting::Injecting(Fabric& inner, const core::Injection& i, int rank)
+FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
     : ForwardingFabric(inner),
       slow_(i.slow ? i.slow->of(rank) : 1.0),
       calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
       dropped_(first_faulty(i.drop, rank)) {}
 
-void Injecting::drop(Buffer given) {
+void FaultInjector::drop(Buffer given) {
   if (given.count() > 0 && dropped_.next()) std::memset(given.host(), 0, given.bytes());
 }
 
-Ticket Injecting::watch(Ticket t, Buffer result) {
+Ticket FaultInjector::watch(Ticket t, Buffer result) {
   if (result.count() == 0) return t;
   if (const auto number = calls_->next()) faults_.insert_or_assign(t.get(), Fault{result, *number});
   return t;
 }
 
-Ticket Injecting::start(const FabricCall& call) {
+Ticket FaultInjector::start(const FabricCall& call) {
   Buffer result = call.out;
   if (call.kind == CallKind::reduce_scatter) {
     const auto ranks = static_cast<std::uint32_t>(size(call.group)), own = static_cast<std::uint32_t>(rank(call.group));
@@ -124,29 +124,29 @@ Ticket Injecting::start(const FabricCall& call) {
   return watch(inner_.start(call), result);
 }
 
-void Injecting::wait(const Ticket& t) {
+void FaultInjector::wait(const Ticket& t) {
   inner_.wait(t);
   const auto it = faults_.find(t.get());
   if (it == faults_.end()) return;
-  spoil(it->second.result, it->second.number);
+  corrupt(it->second.result, it->second.number);
   faults_.erase(it);
 }
 
-Ports Injecting::open(Group g, const PortOptions& o) {
+Ports FaultInjector::open(Group g, const PortOptions& o) {
   Ports p = inner_.open(g, o);
   p.worker = std::make_unique<FaultyPort>(std::move(p.worker), calls_);
   p.server = std::make_unique<FaultyPort>(std::move(p.server), calls_);
   return p;
 }
 
-std::unique_ptr<BackgroundTask> Injecting::launch(BackgroundProgram program) {
+std::unique_ptr<BackgroundTask> FaultInjector::launch(BackgroundProgram program) {
   return inner_.launch([slow = slow_, program = std::move(program)](ExecutionContext& context) {
     SlowContext background(context, slow);
     program(background);
   });
 }
 
-void Injecting::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
+void FaultInjector::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
   compute_slowly(inner_, slow_, label, cost, work);
 }
 
