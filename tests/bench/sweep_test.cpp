@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <thread>
+
+#include "core/error.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -25,12 +29,14 @@ struct Told {
   }
 };
 
+const RoundPeers peers{.agree = [](std::size_t value) { return value; }, .stop_if_interrupted = [] {}};
+
 TEST(SweepRows, RowsOfAnEarlierRunAreShownAndCountedNowhere) {
   const core::Point wrong = row(3, core::Status::wrong);
   const FinishedRows finished{{wrong.factors.key(), wrong}};
   Told told;
   const auto listener = told.listener();
-  SweepRows rows(finished, listener, true);
+  SweepRows rows(finished, listener, peers);
   rows.start(2, {});
   ASSERT_NE(rows.finished(wrong.factors), nullptr);
   EXPECT_EQ(rows.finished(row(1).factors), nullptr);
@@ -47,7 +53,8 @@ TEST(SweepRows, OtherRanksCountAndAreSilent) {
   Told told;
   const auto listener = told.listener();
   const FinishedRows none;
-  SweepRows rows(none, listener, false);
+  const RoundPeers second{.agree = [](std::size_t v) { return v; }, .stop_if_interrupted = [] {}, .is_first = false};
+  SweepRows rows(none, listener, second);
   rows.emit(row(1, core::Status::wrong));
   rows.show(row(2));
   rows.progress("now");
@@ -60,7 +67,7 @@ TEST(SweepRows, ThePointsThatAreLeftShareTheTimeThatIsLeft) {
   const auto listener = told.listener();
   const core::Seconds usual{5};
   const FinishedRows none;
-  SweepRows rows(none, listener, true);
+  SweepRows rows(none, listener, peers);
   rows.start(4, {});
   EXPECT_EQ(rows.share(usual).value, 5) << "no budget";
   rows.start(4, core::Seconds{1000});
@@ -75,9 +82,136 @@ TEST(SweepRows, ThePointsThatAreLeftShareTheTimeThatIsLeft) {
   EXPECT_EQ(rows.share(usual).value, 0) << "never negative";
 }
 
+TEST(SweepRows, AllPeersTakeTheFirstOnesShare) {
+  const RowListener silent;
+  const FinishedRows none;
+  const RoundPeers second{.agree = [](std::size_t) { return std::bit_cast<std::size_t>(7.5); },
+                          .stop_if_interrupted = [] {},
+                          .is_first = false};
+  SweepRows rows(none, silent, second);
+  rows.start(4, core::Seconds{1000});
+  EXPECT_EQ(rows.share(core::Seconds{1}).value, 7.5);
+}
+
 TEST(SweepRows, MemoryThatIsShortIsSaidWithBothNumbers) {
   EXPECT_EQ(short_of_memory(4 << 20, 2 << 20), "needs 4 MiB of memory on a node where 2 MiB are free");
   EXPECT_EQ(short_of_memory(4 << 20, 2 << 20, "where"), "needs 4 MiB of memory where 2 MiB are free");
+}
+
+TEST(TakeTurns, AllGoOnUntilTheLastHasEnough) {
+  std::string order;
+  const auto wants = [&order](char name, int blocks) {
+    return Turn([&order, name, blocks]() mutable { return order += name, --blocks <= 0; });
+  };
+  const std::vector<Turn> turns{wants('a', 1), wants('b', 3), wants('c', 2)};
+  take_turns(turns);
+  EXPECT_EQ(order, "abcabcabc");
+}
+
+TEST(TakeTurns, WhatIsBesideThePointsMayWantMoreOrEndThem) {
+  int rotations = 0;
+  const std::vector<Turn> ready{[&] { return ++rotations, true; }}, never{[&] { return ++rotations, false; }};
+  take_turns(ready, [&](bool enough) { return enough && rotations == 4; });
+  EXPECT_EQ(rotations, 4);
+  take_turns(never, [&](bool) { return rotations == 6; });
+  EXPECT_EQ(rotations, 6);
+}
+
+/// Points of a plan by number. `wrong`: what the check finds; `cut`: an interruption.
+class FakeExperiment final : public Experiment {
+ public:
+  explicit FakeExperiment(std::vector<std::vector<std::int64_t>> groups) : groups_(std::move(groups)) {}
+  std::int64_t refused = 0, wrong = 0, cut = 0;
+  std::vector<std::int64_t> measured = {};
+  std::vector<double> shares = {};
+  mutable int completed = 0;
+
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      for (const auto n : groups_[g]) {
+        auto& p = points_.emplace_back(rows.point("fake", row(n).factors, g));
+        if (n == refused) refuse(p.row, core::Status::unsupported, "cannot be had");
+      }
+    }
+    return pointers_to(points_);
+  }
+  void measure(std::size_t group, SweepRows& rows) override {
+    shares.push_back(rows.share(core::Seconds{3}).value);
+    for (auto& p : points_) {
+      if (p.group != group || !p.is_due()) continue;
+      const auto n = std::get<std::int64_t>(p.row.factors[core::Factor::ranks]);
+      measured.push_back(n);
+      if (n == wrong) refuse(p.row, core::Status::wrong, "a wrong sum");
+      p.cut = n == cut;
+    }
+  }
+  void complete(SweepPoint&) const override { ++completed; }
+
+ private:
+  std::vector<std::vector<std::int64_t>> groups_;
+  std::vector<SweepPoint> points_;
+};
+
+using Numbers = std::vector<std::int64_t>;
+
+TEST(RunSweep, RowsOfAnEarlierRunAreShownInTheirPlacesAndNotMeasuredAgain) {
+  Told told;
+  FakeExperiment fake({{1, 2}, {3}, {4}});
+  FinishedRows finished;
+  for (const std::int64_t n : {2, 3}) finished[row(n).factors.key()] = row(n, core::Status::wrong);
+  EXPECT_EQ(run_sweep(fake, peers, finished, told.listener(), {}), 0u);
+  EXPECT_EQ(fake.measured, (Numbers{1, 4}));
+  EXPECT_EQ(told.kept, (Numbers{2, 3}));
+  EXPECT_EQ(told.measured, (Numbers{1, 4}));
+  EXPECT_EQ(fake.completed, 4) << "kept rows too";
+  EXPECT_EQ(fake.shares.size(), 2u) << "a group that is all kept is not prepared";
+}
+
+TEST(RunSweep, RefusedPointsAreRowsAndAreNotMeasured) {
+  Told told;
+  FakeExperiment fake({{1, 2}});
+  fake.refused = 1;
+  auto listener = told.listener();
+  std::vector<core::Point> rows;
+  listener.measured = [&](const core::Point& p) { rows.push_back(p); };
+  EXPECT_EQ(run_sweep(fake, peers, {}, listener, {}), 0u);
+  EXPECT_EQ(fake.measured, (Numbers{2}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].status, core::Status::unsupported);
+  EXPECT_EQ(rows[0].reason, "cannot be had");
+  EXPECT_EQ(rows[1].status, core::Status::ok);
+}
+
+TEST(RunSweep, AWrongCheckIsARowAndCounts) {
+  Told told;
+  FakeExperiment fake({{1}, {2}});
+  fake.wrong = 1;
+  EXPECT_EQ(run_sweep(fake, peers, {}, told.listener(), {}), 1u);
+  EXPECT_EQ(told.measured, (Numbers{1, 2}));
+}
+
+TEST(RunSweep, GroupsShareTheTimeThatIsLeftByTheirPoints) {
+  Told told;
+  FakeExperiment fake({{1, 2}, {3, 4}});
+  const FinishedRows finished{{row(3).factors.key(), row(3)}};
+  (void)run_sweep(fake, peers, finished, told.listener(), core::Seconds{900});
+  ASSERT_EQ(fake.shares.size(), 2u);
+  EXPECT_NEAR(fake.shares[0], 300, 1) << "three points are new";
+  EXPECT_NEAR(fake.shares[1], 900, 1) << "one is left";
+}
+
+TEST(RunSweep, AnInterruptionEndsItOnceTheRowsOfTheGroupAreOut) {
+  for (const std::int64_t cut : {1, 3}) {  // in the first group, and in the last
+    Told told;
+    FakeExperiment fake({{1, 2}, {3, 4}});
+    fake.cut = cut;
+    RoundPeers watched = peers;
+    watched.stop_if_interrupted = [&] {
+      if (std::ranges::count(fake.measured, cut)) throw core::Interrupted(2);
+    };
+    EXPECT_THROW((void)run_sweep(fake, watched, {}, told.listener(), {}), core::Interrupted);
+    EXPECT_EQ(told.measured, cut == 1 ? Numbers{2} : (Numbers{1, 2, 4}));
+  }
 }
 
 }  // namespace

@@ -129,17 +129,15 @@ void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& option
     });
   }
   const auto mine = [this](std::size_t call) { return has(static_cast<CodecCall>(call)); };
+  std::vector<Turn> turns;
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    if (mine(i)) calls[i].warm_up();
+    if (!mine(i)) continue;
+    calls[i].warm_up();
+    turns.emplace_back([&c = calls[i]] { return c.round() != core::Stop::none; });
   }
   NoiseSampler noise;
   noise.begin();
-  for (bool more = true; more;) {
-    more = false;
-    for (std::size_t i = 0; i < codec_call_count; ++i) {
-      if (mine(i)) more |= calls[i].round() == core::Stop::none;
-    }
-  }
+  take_turns(turns);
   noise.end();
   findings_.noise = noise.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {

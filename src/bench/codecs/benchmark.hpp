@@ -7,7 +7,7 @@
 
 #include "bench/codecs/row.hpp"
 #include "bench/codecs/steps.hpp"
-#include "bench/engine/rounds.hpp"
+#include "bench/engine/sweep.hpp"
 #include "compression/reducer.hpp"
 #include "runtime/transport/arena.hpp"
 

@@ -8,47 +8,35 @@
 namespace gradmeter::bench {
 namespace {
 
-using core::Point;
 using core::Status;
 
 constexpr core::Seconds usual_point_budget{3};
 
-class Sweep {
+class CodecSweep final : public Experiment {
  public:
-  Sweep(const CodecOptions& o, const FinishedRows& finished, const runtime::SignalWatch& signals, const RowListener& l)
-      : options_(o), rows_(finished, l, true), peers_(no_peers(signals)), points_(plan_codecs(o.factors)) {}
+  CodecSweep(const CodecOptions& o, const RoundPeers& peers)
+      : options_(o), peers_(peers), points_(plan_codecs(o.factors)) {}
 
-  std::size_t run() {
-    const auto is_new = [this](const CodecPoint& p) { return !rows_.finished(p.factors); };
-    rows_.start(static_cast<std::size_t>(std::ranges::count_if(points_, is_new)), options_.time_budget);
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     for (const CodecPoint& p : points_) {
-      peers_.stop_if_interrupted();
-      if (const auto* row = rows_.finished(p.factors)) {
-        rows_.show(*row);
-        continue;
-      }
-      Point row{.experiment = "codecs", .reason = {}, .factors = p.factors, .metrics = {}, .raw_times_s = {}};
+      auto& row = planned_.emplace_back(rows.point("codecs", p.factors, planned_.size())).row;
       row.metrics[core::Metric::implementation] = p.codec->label;
-      measure(p, row);
-      rows_.emit(row);
+      refuse_alone(p.unsupported, codec_memory(p, options_.factors.parts), options_.memory_bytes, row);
     }
-    return rows_.wrong();
+    return pointers_to(planned_);
   }
 
- private:
-  void measure(const CodecPoint& p, Point& row) {
-    if (!p.unsupported.empty()) return refuse(row, Status::unsupported, p.unsupported);
-    const std::size_t needs = codec_memory(p, options_.factors.parts);
-    if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
-      return refuse(row, Status::skipped, short_of_memory(needs, options_.memory_bytes, "where"));
-    }
-    rows_.progress(
+  void measure(std::size_t group, SweepRows& rows) override {
+    const CodecPoint& p = points_[group];
+    core::Point& row = planned_[group].row;
+    rows.progress(
         fmt::format("{} {} {}", p.codec->label, core::to_text(core::Bytes{p.size_bytes}), p.distribution->name()));
     draw(p);
     CodecBenchmark benchmark(p, options_.factors, gradient_, options_.seed);
-    if (benchmark.check(row)) benchmark.measure(peers_, round_options(), row);
+    if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.share(usual_point_budget)), row);
   }
 
+ private:
   /// Points of one gradient stand together.
   void draw(const CodecPoint& p) {
     if (drawn_ == p.distribution.get() && gradient_.size() == p.elements()) return;
@@ -57,8 +45,8 @@ class Sweep {
     drawn_ = p.distribution.get();
   }
 
-  RoundOptions round_options() const {
-    const double each = rows_.share(usual_point_budget).value / codec_call_count;
+  RoundOptions round_options(core::Seconds point) const {
+    const double each = point.value / codec_call_count;
     RoundOptions o{.rule = options_.rule, .warmup_min = 3, .discarded = 1, .block = core::Seconds{0.03}};
     // A fifth of the time at most goes into warm-up.
     o.warmup_budget = core::Seconds{std::clamp(0.2 * each, 0.001, 1.0)};
@@ -67,9 +55,9 @@ class Sweep {
   }
 
   const CodecOptions& options_;
-  SweepRows rows_;
-  RoundPeers peers_;
+  const RoundPeers& peers_;
   std::vector<CodecPoint> points_;
+  std::vector<SweepPoint> planned_;  ///< as many
   std::vector<float> gradient_;
   const compression::TestGradient* drawn_ = nullptr;
 };
@@ -78,7 +66,9 @@ class Sweep {
 
 std::size_t run_codecs(const CodecOptions& o, const FinishedRows& finished, const runtime::SignalWatch& signals,
                        const RowListener& l) {
-  return Sweep(o, finished, signals, l).run();
+  const auto alone = no_peers(signals);
+  CodecSweep sweep(o, alone);
+  return run_sweep(sweep, alone, finished, l, o.time_budget);
 }
 
 }  // namespace gradmeter::bench

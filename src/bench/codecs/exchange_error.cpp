@@ -5,7 +5,6 @@
 
 #include "allreduce/schedule/plan.hpp"
 #include "bench/engine/coded_data.hpp"
-#include "bench/engine/rounds.hpp"
 #include "core/format.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/time/backoff.hpp"
@@ -77,40 +76,25 @@ void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t s
   });
 }
 
-class Sweep {
+class ExchangeErrorSweep final : public Experiment {
  public:
-  Sweep(const ExchangeErrorOptions& o, const FinishedRows& finished, const runtime::SignalWatch& signals,
-        const RowListener& l)
-      : options_(o), rows_(finished, l, true), peers_(no_peers(signals)) {}
+  explicit ExchangeErrorSweep(const ExchangeErrorOptions& o) : options_(o), points_(plan_exchange_errors(o)) {}
 
-  std::size_t run() {
-    for (const auto& p : plan_exchange_errors(options_)) {
-      peers_.stop_if_interrupted();
-      if (const auto* row = rows_.finished(p.factors)) {
-        rows_.show(*row);
-        continue;
-      }
-      rows_.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
-      Point row{.experiment = "codecs", .reason = {}, .factors = p.factors, .metrics = {}, .raw_times_s = {}};
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    for (const auto& p : points_) {
+      auto& row = planned_.emplace_back(rows.point("codecs", p.factors, planned_.size())).row;
       row.metrics[Metric::implementation] = p.codec->label;
-      fill(p, row);
-      rows_.emit(row);
+      // All ranks' gradients, kept for the exact sum, and all ranks' buffers, which become the sum.
+      const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
+      refuse_alone(p.unsupported, needs, options_.memory_bytes, row);
     }
-    return rows_.wrong();
+    return pointers_to(planned_);
   }
 
- private:
-  void fill(const ExchangeErrorPoint& p, Point& row) {
-    if (!p.unsupported.empty()) return refuse(row, Status::unsupported, p.unsupported);
-    // All ranks' gradients, kept for the exact sum, and all ranks' buffers, which become the sum.
-    const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
-    if (options_.memory_bytes > 0 && needs > options_.memory_bytes) {
-      return refuse(row, Status::skipped, short_of_memory(needs, options_.memory_bytes, "where"));
-    }
-    exchange(p, row);
-  }
-
-  void exchange(const ExchangeErrorPoint& p, Point& row) {
+  void measure(std::size_t group, SweepRows& rows) override {
+    const auto& p = points_[group];
+    Point& row = planned_[group].row;
+    rows.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
     const auto ranks = static_cast<std::size_t>(p.ranks);
     const std::size_t n = options_.size_bytes / sizeof(float);
     for (std::size_t r = gradients_.size(); r < ranks; ++r) {
@@ -123,6 +107,7 @@ class Sweep {
     if (!same) refuse(row, Status::wrong, "ranks hold different bits");
   }
 
+ private:
   /// Against the exact sum, in double.
   double error_of(const std::vector<float>& sum, std::size_t ranks) const {
     double lost = 0, norm = 0;
@@ -137,8 +122,8 @@ class Sweep {
   }
 
   const ExchangeErrorOptions& options_;
-  SweepRows rows_;
-  RoundPeers peers_;
+  std::vector<ExchangeErrorPoint> points_;
+  std::vector<SweepPoint> planned_;  ///< as many
   std::vector<std::vector<float>> gradients_;
 };
 
@@ -162,7 +147,8 @@ std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&
 
 std::size_t run_exchange_errors(const ExchangeErrorOptions& o, const FinishedRows& finished,
                                 const runtime::SignalWatch& signals, const RowListener& listener) {
-  return Sweep(o, finished, signals, listener).run();
+  ExchangeErrorSweep sweep(o);
+  return run_sweep(sweep, no_peers(signals), finished, listener, {});
 }
 
 }  // namespace gradmeter::bench

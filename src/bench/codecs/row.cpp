@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "bench/engine/sweep.hpp"
 #include "compression/crossover.hpp"
 #include "core/format.hpp"
 
@@ -10,11 +11,6 @@ namespace {
 
 using core::Metric;
 using core::Point;
-
-void refuse(Point& row, std::string why) {
-  row.status = core::Status::wrong;
-  row.reason = std::move(why);
-}
 
 core::BytesPerSecond speed(const CodecFindings& f, CodecCall call) {
   const double seconds = f.times[static_cast<std::size_t>(call)].median;
@@ -53,15 +49,17 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
   const auto& codec = f.codec;
   const std::size_t declared = codec.wire_bytes(f.point.elements());
   if (codec.variable() ? f.wire_bytes > declared : f.wire_bytes != declared) {
-    return refuse(row, fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
+    return refuse(row, core::Status::wrong,
+                  fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
   }
-  if (!e.same_sum) return refuse(row, "decode_add is not decode and a sum");
+  if (!e.same_sum) return refuse(row, core::Status::wrong, "decode_add is not decode and a sum");
   if (!e.expected) return;
   const double expected = relative(e.expected->mean, e.squared_norm);
   m[e.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;
   if (compression::agrees(*e.expected, e.squared_error, e.draws)) return;
-  refuse(row, fmt::format("error {:.3g} where {}{:.3g} is expected", relative(e.squared_error, e.squared_norm),
-                          e.expected->is_bound ? "at most " : "", expected));
+  refuse(row, core::Status::wrong,
+         fmt::format("error {:.3g} where {}{:.3g} is expected", relative(e.squared_error, e.squared_norm),
+                     e.expected->is_bound ? "at most " : "", expected));
 }
 
 void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point& row) {

@@ -1,7 +1,6 @@
 #include "bench/collectives/collectives.hpp"
 
 #include <algorithm>
-#include <deque>
 
 #include "core/format.hpp"
 
@@ -12,100 +11,73 @@ using core::Status;
 
 constexpr core::Seconds usual_point_budget{1};
 
-class Sweep {
+class CollectiveSweep final : public Experiment {
  public:
-  Sweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const FinishedRows& finished,
-        const CollectiveListener& listener)
+  CollectiveSweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const RanksListener& ranks)
       : session_(s),
         map_(map),
         options_(o),
-        rows_(finished, listener.rows, s.is_root()),
-        turns_(s, map, listener.ranks),
-        faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()} {}
+        faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()},
+        turns_(s, map, ranks) {}
 
-  std::size_t run() {
-    const auto points = plan_collectives(options_.factors, map_);
-    const auto is_new = [this](const CollectivePoint& p) {
-      return !rows_.finished(to_factors(p, map_, options_.factors));
-    };
-    rows_.start(static_cast<std::size_t>(std::ranges::count_if(points, is_new)), options_.time_budget);
-    for (auto first = points.begin(); first != points.end();) {
-      const auto last =
-          std::find_if(first, points.end(), [&](const auto& p) { return p.collective != first->collective; });
-      run_collective({first, last});
-      first = last;
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    for (const auto& p : plan_collectives(options_.factors, map_)) {
+      auto& e = entries_.emplace_back(rows.point("allreduce", to_factors(p, map_, options_.factors), p.group), p);
+      if (!p.unsupported.empty()) refuse(e.row, Status::unsupported, p.unsupported);
     }
-    return rows_.wrong();
+    for (const auto* c : options_.factors.collectives) skip_what_does_not_fit(*c);
+    return pointers_to(entries_);
+  }
+
+  void measure(std::size_t group, SweepRows& rows) override {
+    std::vector<CollectiveEntry*> points;
+    for (auto& e : entries_) {
+      if (e.group == group && e.is_due()) points.push_back(&e);
+    }
+    const CollectivePoint& first = points.front()->point;
+    if (first.collective != staged_) {
+      staged_ = first.collective;
+      stage_.reset();  // before the next one takes its memory
+      stage_ = std::make_unique<CollectiveStage>(session_, map_, needs_of(due(*staged_)), faults_);
+    }
+    rows.progress(fmt::format("{} {}: {} points in turn", first.collective->name,
+                              core::to_text(core::Bytes{first.bytes()}), points.size()));
+    turns_.measure(*stage_, points, benchmark_options(rows.share(usual_point_budget).value));
   }
 
  private:
-  /// Points of one collective share buffers and bindings.
-  void run_collective(std::span<const CollectivePoint> points) {
-    std::deque<CollectiveEntry> entries;
-    std::vector<CollectivePoint> wanted;
-    for (const auto& p : points) {
-      CollectiveEntry e{p, {}};
-      e.row.experiment = "allreduce";
-      e.row.factors = to_factors(p, map_, options_.factors);
-      if (!p.unsupported.empty()) refuse(e.row, Status::unsupported, p.unsupported);
-      if (is_kept(e)) {
-        e.point.unsupported = "kept";
-      } else if (e.row.status == Status::ok) {
-        wanted.push_back(p);
-      }
-      entries.push_back(std::move(e));
+  /// They share buffers and bindings.
+  std::vector<CollectivePoint> due(const CollectiveInfo& c) const {
+    std::vector<CollectivePoint> out;
+    for (const auto& e : entries_) {
+      if (e.point.collective == &c && e.is_due()) out.push_back(e.point);
     }
-    skip_what_does_not_fit(entries, wanted);
-    std::unique_ptr<CollectiveStage> stage;
-    if (!wanted.empty()) stage = std::make_unique<CollectiveStage>(session_, map_, needs_of(wanted), faults_);
-    for (auto first = entries.begin(); first != entries.end();) {
-      const auto last =
-          std::find_if(first, entries.end(), [&](const auto& e) { return e.point.group != first->point.group; });
-      std::vector<CollectiveEntry*> group;
-      for (auto it = first; it != last; ++it) group.push_back(&*it);
-      run_group(stage.get(), group);
-      first = last;
-    }
+    return out;
   }
 
   StageNeeds needs_of(std::span<const CollectivePoint> points) const {
     return StageNeeds::of(points, map_, session_.world().rank());
   }
 
-  bool is_kept(const CollectiveEntry& e) const { return rows_.finished(e.row.factors); }
-
   /// From the largest size down, until what is left fits.
-  void skip_what_does_not_fit(std::deque<CollectiveEntry>& entries, std::vector<CollectivePoint>& wanted) const {
+  void skip_what_does_not_fit(const CollectiveInfo& c) {
     const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(map_.ranks()));
     const std::size_t free = session_.memory_per_node();
-    while (!wanted.empty()) {
-      const auto needs = needs_of(wanted);
+    for (auto points = due(c); !points.empty(); points = due(c)) {
+      const auto needs = needs_of(points);
       // Ranks differ in scratch, and must agree on what to skip.
       const auto most = session_.world().max(static_cast<double>(needs.resident_bytes()));
       const std::size_t bytes = per_node * static_cast<std::size_t>(most);
       if (bytes <= free) return;
-      for (auto& e : entries) {
-        if (e.row.status != Status::ok || e.point.bytes() != needs.max_bytes || is_kept(e)) continue;
-        refuse(e.row, Status::skipped, short_of_memory(bytes, free));
+      for (auto& e : entries_) {
+        if (e.point.collective == &c && e.is_due() && e.point.bytes() == needs.max_bytes) {
+          refuse(e.row, Status::skipped, short_of_memory(bytes, free));
+        }
       }
-      std::erase_if(wanted, [&](const auto& p) { return p.bytes() == needs.max_bytes; });
     }
   }
 
-  void run_group(CollectiveStage* stage, const std::vector<CollectiveEntry*>& group) {
-    std::vector<CollectiveEntry*> active;
-    for (auto* e : group) {
-      if (e->row.status == Status::ok && !is_kept(*e)) active.push_back(e);
-    }
-    if (!active.empty()) {
-      say(active.front()->point, active.size());
-      turns_.measure(*stage, active, benchmark_options());
-    }
-    for (auto* e : group) emit(*e);
-  }
-
-  BenchmarkOptions benchmark_options() const {
-    const double budget = session_.world().broadcast_value(rows_.share(usual_point_budget).value);
+  BenchmarkOptions benchmark_options(double budget) const {
     BenchmarkOptions o{.rounds = {.rule = options_.rule,
                                   .exact_samples = options_.exact_samples,
                                   .exact_warmup = options_.exact_warmup,
@@ -122,36 +94,27 @@ class Sweep {
     return o;
   }
 
-  void say(const CollectivePoint& p, std::size_t n) const {
-    rows_.progress(
-        fmt::format("{} {}: {} points in turn", p.collective->name, core::to_text(core::Bytes{p.bytes()}), n));
-  }
-
-  void emit(const CollectiveEntry& e) {
-    if (const auto* row = rows_.finished(e.row.factors)) return rows_.show(*row);
-    rows_.emit(e.row);
-  }
-
   Session& session_;
   const NodeMap& map_;
   const CollectiveOptions& options_;
-  SweepRows rows_;
-  CollectiveTurns turns_;
   InjectedFaults faults_;
+  std::deque<CollectiveEntry> entries_;
+  const CollectiveInfo* staged_ = nullptr;
+  std::unique_ptr<CollectiveStage> stage_;  ///< of this collective
+  CollectiveTurns turns_;
 };
 
 }  // namespace
 
 std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOptions& o, const FinishedRows& finished,
                             const CollectiveListener& listener) {
-  return Sweep(s, map, o, finished, listener).run();
+  CollectiveSweep sweep(s, map, o, listener.ranks);
+  return run_sweep(sweep, peers_of(s, s.world()), finished, listener.rows, o.time_budget);
 }
 
 std::vector<CollectiveEstimate> estimate_collectives(const CollectiveOptions& o, const NodeMap& map) {
   const auto points = plan_collectives(o.factors, map);
-  const double each = o.time_budget
-                          ? o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points.size()))
-                          : usual_point_budget.value;
+  const double each = equal_share(o.time_budget, points.size(), usual_point_budget).value;
   std::map<const CollectiveInfo*, std::vector<CollectivePoint>> of;
   for (const auto& p : points) of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;

@@ -1,5 +1,7 @@
 #include "bench/collectives/turns.hpp"
 
+#include <algorithm>
+
 namespace gradmeter::bench {
 namespace {
 
@@ -59,27 +61,20 @@ void CollectiveTurns::measure(CollectiveStage& stage, std::vector<CollectiveEntr
   session_.stop_if_interrupted(session_.world());
 }
 
-/// All stay until the last has enough samples; wrong points leave. The canary is first in each turn, because the
-/// discarded calls of each point restore the caches.
+/// Wrong points leave. The canary is first in each turn, because the discarded calls of each point restore the caches.
 MachineState CollectiveTurns::take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits,
                                          const RoundOptions& o) {
   const double points = static_cast<double>(benchmarks.size());
   MachineMonitor monitor(&canary_, session_.world(), core::Seconds{o.rule.budget.value * points});
   PeriodicWork wire(session_.world(), wire_share);
-  for (bool enough = false; !enough;) {
-    enough = true;
-    bool any = false;
-    monitor.round();
-    for (auto& c : benchmarks) {
-      if (c.done()) continue;
-      any = true;
-      enough &= c.round();
-    }
-    if (!any) break;
-    for (auto& [place, limit] : limits) enough &= limit.round();
-    if (port_) wire.turn([this] { port_->round(); });
-    if (enough && o.exact_samples == 0) enough = monitor.has_enough(o.rule.min_blocks);
-  }
+  std::vector<Turn> turns{[&] { return monitor.round(), true; }};
+  for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || c.round(); });
+  for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
+  if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
+  bench::take_turns(turns, [&](bool enough) {
+    const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
+    return none_left || (enough && (o.exact_samples > 0 || monitor.has_enough(o.rule.min_blocks)));
+  });
   return monitor.state();
 }
 

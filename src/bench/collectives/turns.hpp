@@ -12,13 +12,14 @@
 #include "bench/collectives/codec_estimate.hpp"
 #include "bench/collectives/limit.hpp"
 #include "bench/engine/link_probe.hpp"
+#include "bench/engine/sweep.hpp"
 
 namespace gradmeter::bench {
 
 /// A point and its row.
-struct CollectiveEntry {
+struct CollectiveEntry : SweepPoint {
+  CollectiveEntry(SweepPoint planned, CollectivePoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   CollectivePoint point;
-  core::Point row = {};
 };
 
 /// One point's times by rank: of its calls, with their waits for others, and of its limit's work, in which no rank

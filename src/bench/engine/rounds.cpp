@@ -10,7 +10,8 @@ namespace gradmeter::bench {
 
 RoundPeers peers_of(Session& session, const runtime::Communicator& c) {
   return {.agree = [&c](std::size_t value) { return c.broadcast_value(value); },
-          .stop_if_interrupted = [&session, &c] { session.stop_if_interrupted(c); }};
+          .stop_if_interrupted = [&session, &c] { session.stop_if_interrupted(c); },
+          .is_first = c.rank() == 0};
 }
 
 RoundPeers no_peers(const runtime::SignalWatch& signals) {

@@ -30,6 +30,7 @@ using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool 
 struct RoundPeers {
   std::function<std::size_t(std::size_t)> agree;  ///< rank 0's value, on all of them
   std::function<void()> stop_if_interrupted;      ///< throws Interrupted
+  bool is_first = true;                           ///< this rank speaks for all
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);

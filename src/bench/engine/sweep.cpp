@@ -1,11 +1,21 @@
 #include "bench/engine/sweep.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/format.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
+
+SweepPoint SweepRows::point(std::string experiment, core::Factors factors, std::size_t group) const {
+  SweepPoint p;
+  p.row.experiment = std::move(experiment);
+  p.row.factors = std::move(factors);
+  p.group = group;
+  p.kept = finished(p.row.factors) != nullptr;
+  return p;
+}
 
 void SweepRows::start(std::size_t points, std::optional<core::Seconds> budget) {
   left_ = points;
@@ -19,17 +29,19 @@ const core::Point* SweepRows::finished(const core::Factors& f) const {
 }
 
 void SweepRows::show(const core::Point& row) const {
-  if (root_ && listener_.kept) listener_.kept(row);
+  if (peers_.is_first && listener_.kept) listener_.kept(row);
 }
 
-void SweepRows::emit(const core::Point& row) {
+void SweepRows::emit(core::Point row) {
   wrong_ += row.status == core::Status::wrong;
   left_ -= left_ > 0;
-  if (root_) listener_.measured(row);
+  if (peers_.is_first) listener_.measured(row);
+  auto key = row.factors.key();
+  finished_.insert_or_assign(std::move(key), std::move(row));
 }
 
 void SweepRows::progress(const std::string& now) const {
-  if (root_ && listener_.progress) listener_.progress(now);
+  if (peers_.is_first && listener_.progress) listener_.progress(now);
 }
 
 core::Seconds SweepRows::left() const {
@@ -38,12 +50,56 @@ core::Seconds SweepRows::left() const {
 
 core::Seconds SweepRows::share(core::Seconds usual) const {
   if (!budget_) return usual;
-  return core::Seconds{left().value / static_cast<double>(std::max<std::size_t>(1, left_))};
+  const auto mine = std::bit_cast<std::size_t>(equal_share(left(), left_, usual).value);
+  return core::Seconds{std::bit_cast<double>(peers_.agree(mine))};
+}
+
+void take_turns(std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
+  for (bool over = false; !over;) {
+    bool enough = true;
+    for (const auto& turn : turns) enough &= turn();
+    over = is_over ? is_over(enough) : enough;
+  }
+}
+
+namespace {
+
+void emit(const Experiment& experiment, SweepPoint& p, SweepRows& rows) {
+  if (p.cut) return;
+  if (p.kept) p.row = *rows.finished(p.row.factors);
+  experiment.complete(p);
+  p.kept ? rows.show(p.row) : rows.emit(std::move(p.row));
+}
+
+}  // namespace
+
+std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const FinishedRows& finished,
+                      const RowListener& listener, std::optional<core::Seconds> budget) {
+  SweepRows rows(finished, listener, peers);
+  const auto points = experiment.plan(rows);
+  rows.start(static_cast<std::size_t>(std::ranges::count(points, false, &SweepPoint::kept)), budget);
+  for (auto first = points.begin(); first != points.end();) {
+    peers.stop_if_interrupted();
+    const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });
+    if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) experiment.measure((*first)->group, rows);
+    for (; first != last; ++first) emit(experiment, **first, rows);
+  }
+  peers.stop_if_interrupted();
+  return rows.wrong();
+}
+
+core::Seconds equal_share(std::optional<core::Seconds> budget, std::size_t points, core::Seconds usual) {
+  return budget ? core::Seconds{budget->value / static_cast<double>(std::max<std::size_t>(1, points))} : usual;
 }
 
 void refuse(core::Point& row, core::Status status, std::string why) {
   row.status = status;
   row.reason = std::move(why);
+}
+
+void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row) {
+  if (!unsupported.empty()) return refuse(row, core::Status::unsupported, unsupported);
+  if (free > 0 && needs > free) refuse(row, core::Status::skipped, short_of_memory(needs, free, "where"));
 }
 
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where) {

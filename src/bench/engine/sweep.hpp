@@ -1,12 +1,15 @@
-// What every sweep does with its rows: those of an earlier run are shown, new ones go out as they are done, wrong ones
-// are counted, and points share the time that is left.
+// The sweep of every experiment: its points in groups, each group made ready and checked, sampled in turns, and turned
+// into rows. Rows of an earlier run are shown, wrong ones counted, and points share the time that is left.
 #pragma once
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "bench/engine/rounds.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
 
@@ -22,38 +25,82 @@ struct RowListener {
   std::function<void(const std::string& now)> progress;  ///< what is measured now
 };
 
+/// A point and its row. Points of one group stand together in the plan.
+struct SweepPoint {
+  core::Point row = {};   ///< experiment and factors; a status other than ok: refused
+  std::size_t group = 0;  ///< they take turns, and their rows go out together
+  bool kept = false;      ///< its row is there already
+  bool cut = false;       ///< the run was interrupted before it had enough samples: no row
+  bool is_due() const { return !kept && row.status == core::Status::ok; }
+};
+template <class Points>
+std::vector<SweepPoint*> pointers_to(Points& points) {
+  std::vector<SweepPoint*> out;
+  for (auto& p : points) out.push_back(&p);
+  return out;
+}
+
+/// The rows of one sweep, and its time.
 class SweepRows {
  public:
-  /// root: this rank tells the listener.
-  SweepRows(const FinishedRows& finished, const RowListener& listener, bool root)
-      : finished_(finished), listener_(listener), root_(root) {}
+  SweepRows(const FinishedRows& finished, const RowListener& listener, const RoundPeers& peers)
+      : finished_(finished), listener_(listener), peers_(peers) {}
 
-  /// From now on the time budget runs. points: of which no row is finished.
+  SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
+  /// From now on the time budget runs. points: of which there is no row.
   void start(std::size_t points, std::optional<core::Seconds> budget);
-  /// The row of an earlier run; null: none.
+  /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
   /// Shows an earlier row, which is counted nowhere.
   void show(const core::Point&) const;
-  void emit(const core::Point&);
+  void emit(core::Point);
   void progress(const std::string& now) const;
-  /// A point's time: an equal part of what is left of the budget; `usual` where there is none. Clocks differ: rank 0's
-  /// is what all must take.
+  /// A point's time: an equal part of what is left of the budget; `usual` where there is none. Clocks differ: all
+  /// peers take the first one's.
   core::Seconds share(core::Seconds usual) const;
-  /// Of the budget, which there must be.
+  /// Of the budget, which there must be, by this rank's clock.
   core::Seconds left() const;
   /// New rows with status wrong.
   std::size_t wrong() const { return wrong_; }
 
  private:
-  const FinishedRows& finished_;
+  FinishedRows finished_;
   const RowListener& listener_;
-  bool root_;
+  const RoundPeers& peers_;
   std::optional<core::Seconds> budget_ = {};
   double begin_ = 0;
   std::size_t left_ = 0, wrong_ = 0;
 };
 
+/// What a sweep measures. All calls are collective over the sweep's peers, and go the same way on all of them.
+class Experiment {
+ public:
+  virtual ~Experiment() = default;
+  /// All points in the order of their rows, those that cannot be had with the reason. They live as long as the
+  /// experiment. The time budget begins afterwards.
+  virtual std::vector<SweepPoint*> plan(const SweepRows&) = 0;
+  /// Of a group, the points that are due (at least one): prepares and checks them, lets them take turns and fills their
+  /// rows. What is wrong gets its status.
+  virtual void measure(std::size_t group, SweepRows&) = 0;
+  /// What a row shows besides, a kept one too.
+  virtual void complete(SweepPoint&) const {}
+};
+
+/// A block of samples of a point, or of what is measured beside the points. Gives whether it has enough.
+using Turn = std::function<bool()>;
+/// All stay until the last has enough: a quiet spell must not be compared with a noisy one. is_over: asked after each
+/// rotation, in which all had enough or not; empty: that decides.
+void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
+
+/// Gives the number of wrong points. Errors: Interrupted.
+std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const RowListener&,
+                      std::optional<core::Seconds> budget);
+
+/// What each of so many points may take [s].
+core::Seconds equal_share(std::optional<core::Seconds> budget, std::size_t points, core::Seconds usual);
 void refuse(core::Point& row, core::Status, std::string why);
+/// Of one process. unsupported: why the point cannot be had; empty: it can. free: 0 where it is unknown.
+void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row);
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 

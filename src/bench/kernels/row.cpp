@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/engine/sweep.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -13,11 +14,6 @@ using core::Point;
 
 std::string at_rank(const KernelFindings& f, int rank) {
   return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
-}
-
-void refuse(Point& row, core::Status status, std::string why) {
-  row.status = status;
-  row.reason = std::move(why);
 }
 
 /// Is the whole interval below the bound?

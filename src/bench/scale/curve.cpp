@@ -194,17 +194,6 @@ Canary* canary_of(Session& s, RankGroups& rank_groups, const std::deque<CurvePoi
   return rank_group.canary.get();
 }
 
-void take_turns(std::deque<StepBenchmark>& benchmarks, MachineMonitor& monitor, std::size_t least_blocks) {
-  for (bool all_have_enough = false; !all_have_enough;) {
-    all_have_enough = true;
-    for (auto& c : benchmarks) {
-      if (!c.is_wrong() && !c.round()) all_have_enough = false;
-    }
-    monitor.round();
-    all_have_enough = monitor.is_over() || (all_have_enough && monitor.has_enough(least_blocks));
-  }
-}
-
 }  // namespace
 
 void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& data, std::deque<CurvePoint>& points,
@@ -215,7 +204,12 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
   std::exception_ptr interrupted;
   try {
     for (auto& p : points) benchmarks.emplace_back(s, rank_groups, data, p, o);
-    take_turns(benchmarks, monitor, o.rule.min_blocks);
+    std::vector<Turn> turns;
+    for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
+    take_turns(turns, [&](bool enough) {
+      monitor.round();
+      return monitor.is_over() || (enough && monitor.has_enough(o.rule.min_blocks));
+    });
   } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
     interrupted = std::current_exception();
     if (benchmarks.size() < points.size()) throw;

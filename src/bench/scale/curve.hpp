@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bench/engine/machine_monitor.hpp"
+#include "bench/engine/sweep.hpp"
 #include "bench/scale/row.hpp"
 
 namespace gradmeter::bench {
@@ -32,11 +33,11 @@ class RankGroups {
   std::map<std::vector<int>, RankGroup> rank_groups_;  ///< by the ranks of the world that they take
 };
 
-struct CurvePoint {
+struct CurvePoint : SweepPoint {
+  CurvePoint(SweepPoint planned, ScalePoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   ScalePoint point;
-  core::Point row;         ///< experiment and factors are set; the rest is filled by measuring
   bool reference = false;  ///< only measured for comparison: an earlier run has its row
-  Measurement measured;
+  Measurement measured = {};
 };
 
 /// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.

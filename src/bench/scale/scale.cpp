@@ -1,6 +1,7 @@
 #include "bench/scale/scale.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "bench/scale/curve.hpp"
 #include "bench/scale/learning.hpp"
@@ -15,7 +16,7 @@ using core::Point;
 using core::Status;
 
 constexpr double setup_seconds = 0.5;  // data, windows, check, limits: what a point costs before its first sample
-constexpr double usual_point_budget = 5;
+constexpr core::Seconds usual_point_budget{5};
 // Enough for a sweep's largest global batch, few enough to be drawn in a moment.
 constexpr std::size_t least_samples = 4096;
 // Samples to train on, and to evaluate on.
@@ -27,64 +28,83 @@ std::size_t samples_needed(const std::vector<ScalePoint>& points) {
   return n;
 }
 
-double seconds_per_point(const ScaleOptions& o, std::size_t points) {
-  if (!o.time_budget) return usual_point_budget;
-  return o.time_budget->value / static_cast<double>(std::max<std::size_t>(1, points));
-}
-
-class Sweep {
+class ScaleSweep final : public Experiment {
  public:
-  Sweep(Session& s, const ScaleOptions& o, const FinishedRows& finished, const ScaleListener& listener)
-      : session_(s),
-        options_(o),
-        listener_(listener),
-        rows_(finished, listener.rows, s.is_root()),
-        points_(plan_scale(o.factors)),
-        done_(finished),
-        rank_groups_(s) {}
+  ScaleSweep(Session& s, const ScaleOptions& o, const ScaleListener& listener)
+      : session_(s), options_(o), listener_(listener), points_(plan_scale(o.factors)), rank_groups_(s) {}
 
-  std::size_t run() {
-    const auto is_new = [this](const ScalePoint& p) { return !done_.contains(key(p)); };
-    rows_.start(static_cast<std::size_t>(std::ranges::count_if(points_, is_new)), options_.time_budget);
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     for (auto first = points_.begin(); first != points_.end();) {
       const auto last = std::find_if(first, points_.end(), [&](const auto& p) { return p.curve != first->curve; });
-      run_curve({first, last});
+      plan_curve({first, last}, rows);
       first = last;
     }
-    return rows_.wrong();
+    return planned_;
+  }
+
+  void measure(std::size_t index, SweepRows& rows) override {
+    auto& group = groups_[index];
+    const auto& first = group.front().point;
+    rows.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
+    bool is_interrupted = false;
+    try {
+      measure_curve(session_, rank_groups_, data(), group, measure_options(first, rows.share(usual_point_budget)));
+    } catch (const core::Interrupted&) {  // the sweep ends once the rows are out
+      is_interrupted = true;
+      cut(group);
+    }
+    for (auto& c : group) compare(c, group);
+    if (options_.learn_samples > 0 && !is_interrupted) learn_all(group, rows);
+    for (const auto& c : group) report_ranks(c, group);
+    for (auto& c : group) c.measured = {};
   }
 
  private:
   core::Factors factors(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect); }
   std::string key(const ScalePoint& p) const { return factors(p).key(); }
 
-  void run_curve(std::span<const ScalePoint> points) {
-    std::deque<CurvePoint> group;
+  void plan_curve(std::span<const ScalePoint> points, const SweepRows& rows) {
+    groups_.emplace_back();
     std::size_t memory = 0;
     for (const auto& p : points) {
-      if (const auto it = done_.find(key(p)); it != done_.end()) {
-        rows_.show(it->second);
+      auto& group = groups_.back();
+      CurvePoint c = made(p, rows);
+      c.kept |= had_.contains(key(p));
+      if (!c.kept) refuse_impossible(c);
+      if (!c.is_due()) {
+        list(apart_.emplace_back(std::move(c)));
         continue;
       }
-      CurvePoint c = made(p);
-      if (skip(c, node_bytes(p))) continue;
-      auto more = missing_references(p, group);
+      auto more = missing_references(p, group, rows);
       more.push_front(std::move(c));
       std::size_t bytes = 0;
       for (const auto& m : more) bytes += node_bytes(m.point);
       if (memory + bytes > session_.memory_per_node() && !group.empty()) {  // the rest take turns after these
-        measure(group);
         memory = 0;
-        for (auto& r : missing_references(p, group)) {
+        for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
             more.push_back(std::move(r));
           }
         }
+        close_group();
+        groups_.emplace_back();
       }
       memory += bytes;
-      for (auto& m : more) add(group, std::move(m));
+      for (auto& m : more) add(groups_.back(), std::move(m));
     }
-    measure(group);
+    close_group();
+  }
+
+  void close_group() {
+    for (auto& c : groups_.back()) {
+      if (!c.reference) list(c);
+    }
+  }
+
+  void list(CurvePoint& c) {
+    c.group = groups_.size() - 1;
+    had_.insert(c.row.factors.key());
+    planned_.push_back(&c);
   }
 
   /// A point that is asked for replaces the reference that it was until now.
@@ -98,12 +118,7 @@ class Sweep {
     }
   }
 
-  CurvePoint made(const ScalePoint& p) const {
-    CurvePoint c{.point = p, .row = {}, .measured = {}};
-    c.row.experiment = "scale";
-    c.row.factors = factors(p);
-    return c;
-  }
+  CurvePoint made(const ScalePoint& p, const SweepRows& rows) const { return {rows.point("scale", factors(p), 0), p}; }
 
   /// The points that a point is compared with.
   struct ReferencePoints {
@@ -118,33 +133,25 @@ class Sweep {
   }
 
   /// References are measured in turn with the points compared with them, even if an earlier run has their rows.
-  std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group) {
+  std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group,
+                                            const SweepRows& rows) {
     std::deque<CurvePoint> out;
     const auto r = references_of(p);
     for (const ScalePoint* q : {&r.base, &r.control, r.node ? &*r.node : nullptr}) {
       const auto is_it = [&](const auto& c) { return key(c.point) == key(*q); };
       if (!q || key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_it)) continue;
       if (std::any_of(out.begin(), out.end(), is_it) || !q->impossible.empty() || !unsupported(*q).empty()) continue;
-      out.push_back(made(*q));
+      out.push_back(made(*q, rows));
       out.back().reference = true;
     }
     return out;
   }
 
-  bool skip(CurvePoint& c, std::size_t bytes) {
-    if (const auto why = c.point.impossible.empty() ? unsupported(c.point) : ""; !why.empty()) {
-      refuse(c.row, Status::unsupported, why);
-      emit(c.row);
-      return true;
-    }
-    std::string reason = c.point.impossible;
-    if (reason.empty() && bytes > session_.memory_per_node()) {
-      reason = short_of_memory(bytes, session_.memory_per_node());
-    }
-    if (reason.empty()) return false;
-    refuse(c.row, Status::skipped, reason);
-    emit(c.row);
-    return true;
+  void refuse_impossible(CurvePoint& c) {
+    if (!c.point.impossible.empty()) return refuse(c.row, Status::skipped, c.point.impossible);
+    if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
+    const std::size_t bytes = node_bytes(c.point), free = session_.memory_per_node();
+    if (bytes > free) refuse(c.row, Status::skipped, short_of_memory(bytes, free));
   }
 
   std::string unsupported(const ScalePoint& p) {
@@ -164,26 +171,14 @@ class Sweep {
     return resident_bytes(p, facts(), p.ranks) * static_cast<std::size_t>(map_of(p).ranks_per_node());
   }
 
-  void measure(std::deque<CurvePoint>& group) {
-    if (group.empty()) return;
-    const auto& first = group.front().point;
-    rows_.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
-    std::exception_ptr interrupted;
-    try {
-      measure_curve(session_, rank_groups_, data(), group, measure_options(group.front().point));
-    } catch (const core::Interrupted&) {
-      interrupted = std::current_exception();
-      std::erase_if(group, [](const CurvePoint& c) { return c.measured.blocks.size() < core::fewest_blocks; });
-    }
-    for (auto& c : group) compare(c, group);
-    if (options_.learn_samples > 0 && !interrupted) learn_all(group);
+  /// After an interruption, points without an interval have no row, and nothing is compared with them.
+  static void cut(std::deque<CurvePoint>& group) {
     for (auto& c : group) {
-      if (c.reference) continue;
-      emit(c.row);
-      report_ranks(c, group);
+      if (c.measured.blocks.size() >= core::fewest_blocks) continue;
+      c.cut = true;
+      c.measured = {};
+      refuse(c.row, Status::skipped, "interrupted");
     }
-    group.clear();
-    if (interrupted) std::rethrow_exception(interrupted);
   }
 
   void compare(CurvePoint& c, const std::deque<CurvePoint>& group) const {
@@ -214,7 +209,8 @@ class Sweep {
   }
 
   void report_ranks(const CurvePoint& c, const std::deque<CurvePoint>& group) const {
-    if (!session_.is_root() || !listener_.ranks || c.point.ranks == 1 || c.measured.blocks.empty()) return;
+    if (!session_.is_root() || !listener_.ranks || c.reference || c.point.ranks == 1 || c.measured.blocks.empty())
+      return;
     const auto control = key(control_of(c.point));
     const auto at = std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == control; });
     const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
@@ -229,21 +225,21 @@ class Sweep {
     listener_.ranks(c.row, times);
   }
 
-  void learn_all(std::deque<CurvePoint>& group) {
+  void learn_all(std::deque<CurvePoint>& group, const SweepRows& rows) {
     for (auto& c : group) {
       if (c.reference) continue;
       const auto control = control_of(c.point);
       const auto at =
           std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(control); });
-      learn_point(c.point, at == group.end() || at->row.status != Status::ok ? nullptr : &at->row, c.row);
+      learn_point(c.point, at == group.end() || at->row.status != Status::ok ? nullptr : &at->row, c.row, rows);
     }
   }
 
   /// Collective over the world. Only rank 0 is sure to have the row's metrics.
-  void learn_point(const ScalePoint& p, const Point* control, Point& row) {
+  void learn_point(const ScalePoint& p, const Point* control, Point& row, const SweepRows& rows) {
     const bool can = session_.world().broadcast_value(p.ranks > 1 && row.status == Status::ok && control != nullptr);
     if (!can) return;
-    rows_.progress(fmt::format("{} learns", p.strategy->name));
+    rows.progress(fmt::format("{} learns", p.strategy->name));
     const auto plan = session_.world().broadcast_value(
         plan_learning(options_.learn_samples, p.batch_global, control_of(p).batch_global,
                       row.metrics.number(core::Metric::time_s), control->metrics.number(core::Metric::time_s)));
@@ -263,13 +259,8 @@ class Sweep {
     session_.stop_if_interrupted(session_.world());
   }
 
-  void emit(const Point& row) {
-    rows_.emit(row);
-    done_[row.factors.key()] = row;
-  }
-
-  MeasureOptions measure_options(const ScalePoint& p) const {
-    const double budget = session_.world().broadcast_value(rows_.share(core::Seconds{usual_point_budget}).value);
+  MeasureOptions measure_options(const ScalePoint& p, core::Seconds point) const {
+    const double budget = point.value;
     MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
     // A fifth of the time at most goes into warm-up.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
@@ -295,23 +286,26 @@ class Sweep {
   Session& session_;
   const ScaleOptions& options_;
   const ScaleListener& listener_;
-  SweepRows rows_;
   std::vector<ScalePoint> points_;
-  FinishedRows done_;  ///< with what this run has measured
   RankGroups rank_groups_;
   model::DataSplit data_;
+  std::deque<std::deque<CurvePoint>> groups_;
+  std::deque<CurvePoint> apart_;      ///< kept and refused ones
+  std::vector<SweepPoint*> planned_;  ///< of both, in the order of their rows
+  std::set<std::string> had_;         ///< their keys: other cadences may come to the same points
 };
 
 }  // namespace
 
 std::size_t run_scale(Session& s, const ScaleOptions& o, const FinishedRows& finished, const ScaleListener& listener) {
-  return Sweep(s, o, finished, listener).run();
+  ScaleSweep sweep(s, o, listener);
+  return run_sweep(sweep, peers_of(s, s.world()), finished, listener.rows, o.time_budget);
 }
 
 std::vector<PointEstimate> estimate_scale(const ScaleOptions& o) {
   const auto points = plan_scale(o.factors);
   std::vector<PointEstimate> out;
-  const double budget = seconds_per_point(o, points.size());
+  const double budget = equal_share(o.time_budget, points.size(), usual_point_budget).value;
   for (const auto& p : points) {
     // The built-in digits' shape; a data directory must hold images of the same.
     const DataFacts digits{.features = std::size_t{28} * 28, .classes = 10};
