@@ -8,7 +8,6 @@
 namespace gradmeter::bench {
 namespace {
 
-using core::Status;
 
 constexpr core::Seconds usual_point_budget{3};
 

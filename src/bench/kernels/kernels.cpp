@@ -15,7 +15,6 @@
 namespace gradmeter::bench {
 namespace {
 
-using core::Point;
 using core::Status;
 using kernels::Precision;
 
