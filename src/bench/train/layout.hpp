@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "bench/engine/node_map.hpp"
 #include "core/injection.hpp"
 #include "core/result.hpp"
 #include "dataparallel/mesh.hpp"
