@@ -8,7 +8,6 @@
 namespace gradmeter::bench {
 namespace {
 
-
 constexpr core::Seconds usual_point_budget{3};
 
 class CodecSweep final : public Experiment {
