@@ -37,6 +37,7 @@ void SweepRows::emit(core::Point row) {
   left_ -= left_ > 0;
   if (peers_.is_first) listener_.measured(row);
   auto key = row.factors.key();
+  row.raw_times_s = {};  // written by now; those of a long sweep would fill the memory of every rank
   finished_.insert_or_assign(std::move(key), std::move(row));
 }
 
