@@ -7,6 +7,20 @@ namespace gradmeter::runtime {
 
 std::string_view name(RanksAs r) { return r == RanksAs::threads ? "threads" : "processes"; }
 
+double combined(double a, double b, Combine c) {
+  switch (c) {
+    case Combine::min:
+      return std::min(a, b);
+    case Combine::max:
+      return std::max(a, b);
+    case Combine::product:
+      return a * b;
+    case Combine::sum:
+      break;
+  }
+  return a + b;
+}
+
 bool may_free() noexcept { return std::uncaught_exceptions() == 0; }
 
 Communicator::Communicator(std::unique_ptr<GroupMember> member) : member_(std::move(member)) {

@@ -20,6 +20,7 @@ enum class RanksAs : std::uint8_t { processes, threads };
 std::string_view name(RanksAs);
 
 enum class Combine { sum, min, max, product };
+double combined(double a, double b, Combine);
 
 /// May what is freed together be freed now? While an exception is on its way out it is left undone, since the peers may
 /// be elsewhere; the rank is about to end then.
@@ -57,7 +58,8 @@ class GroupMember {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// `all` is empty on every rank but 0.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// In place, element by element. Sums are added in the order of MPI's recursive doubling.
+  /// In place, element by element. In the order of recursive doubling, the same for processes and
+  /// threads: equal bits on all ranks.
   virtual void combine(std::span<double> values, Combine) const = 0;
   /// Blocking; one message at a time between two ranks. `receive` must name the exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;

@@ -222,17 +222,57 @@ TEST_P(MessengerOver, AProgramThatIsNotJoinedEndsWithItsWorker) {
   site.world.barrier();
 }
 
-TEST_P(MessengerOver, InTheQuietTheOwnerMayUseMpi) {
+// The last rank waits for rank 0's server before it comes to the barrier in which rank 0 waits already.
+TEST_P(MessengerOver, ServersAnswerWhileTheirRankWaitsInMpi) {
   Site site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
-  const auto word = site.fabric.memory(1);
+  double total = 0;
+  auto background_task =
+      site.fabric.launch([&](ExecutionContext&) { adding_server(*ports.server, site.size(), total); });
+  Writer writer(*ports.worker);
+  const std::vector<float> one{1};
   for (int i = 0; i < 20; ++i) {
-    word[0] = 1;
-    site.fabric.wait(site.fabric.all_reduce(everybody, word, Op::sum, {}, {}));
-    const auto progress_pause = site.fabric.pause_progress();
-    EXPECT_EQ(site.world.sum(1), site.size());
-    EXPECT_EQ(word[0], static_cast<float>(site.size()));
+    if (site.rank() == site.size() - 1) {
+      writer.send(0, add, one);
+      (void)writer.get();
+    }
+    switch (i % 5) {
+      case 0:
+        site.world.barrier();
+        break;
+      case 1:
+        EXPECT_EQ(site.world.sum(1), site.size());
+        break;
+      case 2:
+        EXPECT_EQ(site.world.broadcast_value(site.rank(), site.size() - 1), site.size() - 1);
+        break;
+      case 3:
+        EXPECT_EQ(site.world.all_gather_value(site.rank()).back(), site.size() - 1);
+        break;
+      default:
+        EXPECT_EQ(site.world.split(0, 0).size(), site.size());
+    }
   }
+  for (int to = 0; to < site.size(); ++to) writer.send(to, bye, {});
+  background_task->join();
+  EXPECT_EQ(total, site.rank() == 0 ? 20 : 0);
+}
+
+TEST_P(MessengerOver, InAPauseNothingMoves) {
+  Site site(GetParam());
+  if (site.size() == 1) GTEST_SKIP() << "a message to the own rank travels nowhere";
+  Ports ports = site.fabric.open(everybody, small_messages);
+  Writer writer(*ports.worker);
+  {
+    const auto progress_pause = site.fabric.pause_progress();
+    writer.send((site.rank() + 1) % site.size(), add, {});
+    site.world.barrier();
+    EXPECT_FALSE(ports.server->next("a message in the pause", site.fabric.now() + 0.02));
+    site.world.barrier();
+  }
+  std::optional<Message> message;
+  while (!message) message = ports.server->next("the message after it");
+  EXPECT_EQ(message->header.operation, add);
 }
 
 TEST_P(MessengerOver, BlocksAreReducedToTheirOwnersAndGatheredFromThem) {

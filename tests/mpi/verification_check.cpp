@@ -77,7 +77,7 @@ std::string train(Training& t, std::size_t steps) {
     if (i % 2 == 0) t.verify_next();
     t.step(i % t.steps_per_epoch());
   }
-  const auto silence = t.pause_progress();
+  t.quiesce();
   return t.verdict();
 }
 

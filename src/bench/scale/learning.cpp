@@ -16,7 +16,7 @@ void train_until(Session& s, const runtime::Communicator& c, Training& t, std::s
   for (; step < end; ++step) {
     t.step(step);
     if (step % steps_between_checks != steps_between_checks - 1) continue;
-    const auto progress_pause = t.pause_progress();
+    t.quiesce();
     s.stop_if_interrupted(c);
   }
 }

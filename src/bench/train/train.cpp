@@ -105,7 +105,7 @@ class Run {
 
   /// Collective: writes what was logged, and handles signals.
   void synchronise() {
-    const auto progress_pause = training_.pause_progress();
+    training_.quiesce();
     if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
     for (const auto& [step, mine] : logged_) {
       const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
@@ -117,7 +117,6 @@ class Run {
 
   /// Collective: adds the epoch's time; the sum of losses over all ranks.
   double end_of_epoch(double begin, double loss) {
-    const auto progress_pause = training_.pause_progress();
     result_.seconds += session_.world().max(runtime::host_clock() - begin - of_epoch_.outside_training);
     return session_.world().sum(loss);
   }
@@ -126,7 +125,6 @@ class Run {
     result_.weights_equal = training_.weights_agree();
     result_.totals = training_.finish();
     if (!trace_) return;
-    const auto progress_pause = training_.pause_progress();
     clock_->resynchronise();
     result_.traced = trace_->write(session_.world(), clock_->model());
   }
@@ -140,7 +138,7 @@ class Run {
   void measure_noise_scale(std::size_t step) {
     const runtime::Timed timed(of_epoch_.outside_training);  // measuring is not training
     const auto mine = training_.local_gradient(step);
-    const auto progress_pause = training_.pause_progress();
+    training_.quiesce();
     noise_->add(gradient_norms(session_.world(), mine));
   }
 

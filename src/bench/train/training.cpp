@@ -177,7 +177,6 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   return buffers_.gradients.values<float>();
 }
 
-/// All ranks have called, with nothing of their own under way.
 void Training::quiesce() {
   if (layout_.trains() && !finished_) strategy_->settle(worker_);
   if (is_client_server() && communicator_.size() > 1) {
@@ -219,13 +218,13 @@ double Training::validation_accuracy() {
     correct += static_cast<double>(model_->forward(computer, weights, {x, y}).correct);
     session_.activity().beat();
   }
-  const auto silence = pause_progress();
+  quiesce();
   return communicator_.sum(correct) / static_cast<double>(set.size());
 }
 
 bool Training::weights_agree() {
   if (!config_.strategy->info().keeps_equal) return true;
-  const auto silence = pause_progress();
+  quiesce();
   const auto mine = hash_bits(buffers_.parameters.values<float>());
   bool equal = true;
   for (int part = 0; part < layout_.mesh.replica_ranks(); ++part) {
@@ -290,7 +289,7 @@ StepDemand Training::demand() const {
 }
 
 Observations Training::observed() {
-  const auto silence = pause_progress();
+  quiesce();
   Observations all = strategy_->observed();
   std::vector<double> counts(all.staleness.begin(), all.staleness.end());
   counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
@@ -312,7 +311,7 @@ TrainingTotals Training::finish() {
   finished_ = true;
   await_departures();
   t.observed = observed();  // only now do servers know what was under way when the first worker finished
-  const auto silence = pause_progress();
+  quiesce();
   const auto sent = probe_.totals();
   const auto sum = [&](std::uint64_t n) {
     return static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(n)));

@@ -66,12 +66,14 @@ class Training {
   std::size_t batch_global() const { return layout_.batch_global(config_); }
   const Layout& layout() const { return layout_; }
 
-  /// Do ranks exchange messages at any time, so that none may use MPI itself except in a `pause_progress`?
+  /// Do ranks exchange messages at any time, and may workers be at different steps?
   bool is_client_server() const {
     return config_.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
   }
-  /// Collective: all ranks have called, and none waits for an answer. While it lives the caller may use MPI. Null where
-  /// that is always so.
+  /// Collective: all ranks have called, with nothing of their own under way, so that what they do together next waits
+  /// for nobody's training.
+  void quiesce();
+  /// Collective: `quiesce`, and while it lives the progress threads are idle too. Null where they are so by themselves.
   using ProgressPause = std::unique_ptr<dataparallel::Engine::ProgressPause>;
   ProgressPause pause_progress();
 
@@ -92,7 +94,7 @@ class Training {
   /// Verifies the next step in which anything is exchanged, call by call and message by message. On all ranks before
   /// the same step. The step gives the same bits, only later. Cost: see dataparallel::Verifier.
   void verify_next() { verifier_.arm(); }
-  /// Collective, in a `pause_progress`: what was wrong in the steps verified since the last call, in a line that is the
+  /// Collective, after `quiesce`: what was wrong in the steps verified since the last call, in a line that is the
   /// same on all ranks; empty: nothing. Cost: a few small collectives.
   std::string verdict() { return verifier_.verdict(); }
   /// Collective: ends the strategy; afterwards there are no more steps. Returns the totals.
@@ -111,7 +113,6 @@ class Training {
   dataparallel::Probe& probe() { return probe_; }
 
  private:
-  void quiesce();
   void await_departures();
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
   bool sums_are_exact();

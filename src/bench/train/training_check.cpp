@@ -157,7 +157,7 @@ ExchangeCheck Training::check_exchange() {
   evaluation_weights();
   verifier_.end_step();
   verifier_.disarm();
-  const auto silence = pause_progress();
+  quiesce();
   found.fault = verdict();
   return found;
 }

@@ -22,7 +22,9 @@ Engine::Engine(ProgressMode mode, runtime::SpinPolicy spin_policy, runtime::Acti
 Engine::~Engine() {
   if (!thread_.joinable()) return;
   const auto all_left = [this] {
-    return std::all_of(pollables_.begin(), pollables_.end(), [](const Pollable* p) { return p->idle(); });
+    const std::lock_guard lock(mutex_);
+    return attached_.empty() &&
+           std::all_of(pollables_.begin(), pollables_.end(), [](const Pollable* p) { return p->idle(); });
   };
   while (runtime::may_free() && !failed_.load(std::memory_order_acquire) && !all_left()) std::this_thread::yield();
   {
@@ -49,6 +51,8 @@ void Engine::submit(EngineTicket op) {
 void Engine::take_submitted() {
   for (auto& op : submitted_) active_.push_back(std::move(op));
   submitted_.clear();
+  pollables_.insert(pollables_.end(), attached_.begin(), attached_.end());
+  attached_.clear();
 }
 
 bool Engine::poll_one(EngineOperation& op) {
@@ -68,7 +72,7 @@ bool Engine::poll_one(EngineOperation& op) {
 void Engine::attach(Pollable& p) {
   if (mode_ != ProgressMode::thread) throw std::logic_error("mail needs a progress thread");
   const std::lock_guard lock(mutex_);
-  pollables_.push_back(&p);
+  attached_.push_back(&p);
   work_.notify_one();
 }
 
@@ -144,11 +148,12 @@ void Engine::fail(std::exception_ptr e) {
   active_.clear();
 }
 
-/// Sleeps while there is nothing to move, or while the owner uses MPI itself. False: the end.
+/// Sleeps while there is nothing to move, or in a pause. False: the end.
 bool Engine::await_work() {
   std::unique_lock lock(mutex_);
   const auto has_work = [this] {
-    return reported_ || !submitted_.empty() || !active_.empty() || (!pollables_.empty() && !failed_);
+    return reported_ || !submitted_.empty() || !active_.empty() || !attached_.empty() ||
+           (!pollables_.empty() && !failed_);
   };
   const auto may_go_on = [&] { return stop_ || (holds_ == 0 && has_work()); };
   if (!may_go_on()) {

@@ -17,7 +17,7 @@
 namespace gradmeter::dataparallel {
 
 /// Which thread moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress
-/// thread, which is then the only one to call MPI until nothing is under way.
+/// thread.
 enum class ProgressMode { on_wait, thread };
 
 /// A call as the engine sees it: something to start and to advance.
@@ -71,11 +71,11 @@ class Engine {
   void wait(EngineOperation&);
   ProgressMode mode() const { return mode_; }
 
-  /// Only with a progress thread, and before anything is under way. It must outlive the engine.
+  /// Only with a progress thread. It must outlive the engine.
   void attach(Pollable&);
   /// An error of a background task: every wait on this engine throws it. Any thread.
   void report(std::exception_ptr);
-  /// While it lives the progress thread makes no calls, so that the owner may use MPI itself.
+  /// While it lives the progress thread moves nothing, so that whatever else is measured has the machine to itself.
   class ProgressPause {
    public:
     explicit ProgressPause(Engine& e) : engine_(e) { engine_.hold(true); }
@@ -104,7 +104,8 @@ class Engine {
   std::condition_variable work_;
   std::vector<EngineTicket> submitted_;  ///< by the computing thread, not yet taken by the moving one
   std::deque<EngineTicket> active_;      ///< used by the moving thread alone
-  std::vector<Pollable*> pollables_;
+  std::vector<Pollable*> attached_;      ///< not yet taken by the progress thread
+  std::vector<Pollable*> pollables_;     ///< changed by the progress thread alone, and under the lock
   std::exception_ptr reported_;
   int holds_ = 0;
   bool parked_ = false;  ///< the progress thread sleeps until it is notified

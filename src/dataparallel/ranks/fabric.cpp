@@ -108,7 +108,6 @@ runtime::Arena& RankFabric::arena() { return network_.arena(); }
 std::span<float> RankFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
 
 Group RankFabric::split(int color, int key) {
-  const Engine::ProgressPause progress_pause(*engine_);
   comm_groups_.push_back(make_comm_group(comm_group(everybody).communicator.split(color, key)));
   return {static_cast<int>(comm_groups_.size()) - 1};
 }
@@ -171,7 +170,6 @@ allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& ca
 
 Ports RankFabric::open(Group g, const PortOptions& o) {
   CommGroup& c = comm_group(g);
-  const Engine::ProgressPause progress_pause(*engine_);
   constexpr int roles = 2;
   auto& messenger = *c.messengers.emplace_back(std::make_unique<Messenger>(
       network_.connect(c.communicator, roles), network_.arena(), o, activity_, c.world_ranks));

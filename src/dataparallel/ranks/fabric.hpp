@@ -52,8 +52,7 @@ class RankFabric final : public Fabric {
   TransportKind transport() const { return network_.transport(); }
   /// The length at which the group's collectives cut buffers.
   std::size_t message_bytes(Group g) const;
-  /// While it lives only the caller's thread uses MPI. Calls under way make no progress, so all ranks must have
-  /// completed what they wait for.
+  /// While it lives nothing moves, so all ranks must have completed what they wait for.
   std::unique_ptr<Engine::ProgressPause> pause_progress() { return std::make_unique<Engine::ProgressPause>(*engine_); }
   /// Drops the codec's state from earlier calls.
   void forget();

@@ -95,6 +95,7 @@ Reduction::Reduction(core::Element e, Combine c)
 
 Reduction::Reduction(core::Element e, Combiner combiner) : bytes_(core::size_of(e)) {
   auto h = std::make_shared<Handles>();
+  const MpiTurn turn;  // ends before the handles, which take one to be freed
   check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, h->own_type.receive()), "MPI_Type_contiguous");
   h->type = h->own_type.get();
   check_mpi(MPI_Type_commit(&h->type), "MPI_Type_commit");
@@ -113,6 +114,7 @@ bool MpiRequests::done() {
   auto& requests = state_->requests;
   while (!requests.empty()) {
     int flag = 0;
+    const MpiTurn turn;
     check_mpi(MPI_Test(&requests.back(), &flag, MPI_STATUS_IGNORE), "MPI_Test");
     if (!flag) return false;
     requests.pop_back();
@@ -124,6 +126,7 @@ void mpi_all_reduce(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
   const MPI_Datatype type = r.handles().type;
   const MPI_Op operation = r.handles().operation;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const int n = mpi_count(b.count);
   if (later) {
     return check_mpi(MPI_Iallreduce(source_of(b), b.out, n, type, operation, comm, later->state().next()),
@@ -137,6 +140,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const MpiCuts& cuts
   const MPI_Datatype type = r.handles().type;
   const MPI_Op operation = r.handles().operation;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(cuts, c, r);
   const int* counts = cuts.counts.data();
   if (later) {
@@ -149,6 +153,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const MpiCuts& cuts
 void mpi_all_gather(const Communicator& c, MpiBuffers b, const MpiCuts& cuts, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(cuts, c, r);
   const int mine = cuts.counts[static_cast<std::size_t>(c.rank())];
   const int *counts = cuts.counts.data(), *begins = cuts.begins.data();
@@ -163,6 +168,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const Reduction& r,
   const MPI_Datatype type = r.handles().type;
   const MPI_Op operation = r.handles().operation;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const int block = block_of(b, c);
   std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(block, c, r);
   if (later) {
@@ -175,6 +181,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const Reduction& r,
 void mpi_all_gather(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const int block = block_of(b, c);
   const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(block, c, r);
   if (later) {
@@ -187,6 +194,7 @@ void mpi_all_gather(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
 void mpi_broadcast(const Communicator& c, MpiBuffers b, int root, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const int n = mpi_count(b.count);
   if (later) return check_mpi(MPI_Ibcast(b.out, n, type, root, comm, later->state().next()), "MPI_Ibcast");
   check_mpi(MPI_Bcast(b.out, n, type, root, comm), "MPI_Bcast");
@@ -195,6 +203,7 @@ void mpi_broadcast(const Communicator& c, MpiBuffers b, int root, const Reductio
 void mpi_all_to_all(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   const int n = block_of(b, c);
   if (later) {
     return check_mpi(MPI_Ialltoall(source_of(b), n, type, b.out, n, type, comm, later->state().next()),
@@ -206,6 +215,7 @@ void mpi_all_to_all(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
 void mpi_send_receive(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
+  const MpiTurn turn;
   constexpr int tag = 0;
   const int n = mpi_count(b.count), to = (c.rank() + 1) % c.size(), from = (c.rank() + c.size() - 1) % c.size();
   if (later) {

@@ -1,6 +1,7 @@
 #include <time.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,7 @@ std::size_t round_up_to_page(std::size_t n) { return (n + page_bytes - 1) / page
 class MpiMember final : public GroupMember {
  public:
   explicit MpiMember(MPI_Comm owned) : comm_(owned) {
+    const MpiTurn turn;
     check_mpi(MPI_Comm_set_errhandler(owned, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check_mpi(MPI_Comm_rank(owned, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(owned, &size_), "MPI_Comm_size");
@@ -29,54 +31,49 @@ class MpiMember final : public GroupMember {
   int size() const override { return size_; }
 
   std::unique_ptr<GroupMember> split(int color, int key) const override {
-    MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(get(), color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
-    return make_mpi_member(part);
+    return make_together("MPI_Comm_split", [&](MPI_Comm* part) {
+      return MPI_Comm_split(get(), color < 0 ? MPI_UNDEFINED : color, key, part);
+    });
   }
   std::unique_ptr<GroupMember> split_by_node() const override {
-    MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split_type(get(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part), "MPI_Comm_split_type");
-    return make_mpi_member(part);
+    return make_together("MPI_Comm_split_type", [&](MPI_Comm* part) {
+      return MPI_Comm_split_type(get(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, part);
+    });
   }
   std::unique_ptr<GroupMember> duplicate() const override {
-    MPI_Comm copy = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(get(), &copy), "MPI_Comm_dup");
-    return make_mpi_member(copy);
+    return make_together("MPI_Comm_dup", [&](MPI_Comm* copy) { return MPI_Comm_dup(get(), copy); });
   }
 
-  void barrier() const override { check_mpi(MPI_Barrier(get()), "MPI_Barrier"); }
+  void barrier() const override {
+    complete("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(get(), r); });
+  }
   void sleeping_barrier() const override {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Ibarrier(get(), &request), "MPI_Ibarrier");
-    constexpr timespec nap{0, 1'000'000};
-    for (int done = 0;;) {
-      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-      if (done) return;
-      nanosleep(&nap, nullptr);
-    }
+    const MPI_Request arrived = begin("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(get(), r); });
+    static constexpr timespec nap{0, 1'000'000};
+    finish(arrived, "MPI_Ibarrier", [] { nanosleep(&nap, nullptr); });
   }
   void broadcast(std::span<std::byte> bytes, int root) const override {
-    check_mpi(MPI_Bcast(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, root, get()), "MPI_Bcast");
+    const int n = mpi_count(bytes.size());
+    complete("MPI_Ibcast", [&](MPI_Request* r) { return MPI_Ibcast(bytes.data(), n, MPI_BYTE, root, get(), r); });
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const override {
     const int n = mpi_count(mine.size());
-    check_mpi(MPI_Allgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, get()), "MPI_Allgather");
+    complete("MPI_Iallgather", [&](MPI_Request* r) {
+      return MPI_Iallgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, get(), r);
+    });
   }
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) const override {
     const int n = mpi_count(mine.size());
-    check_mpi(MPI_Gather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, 0, get()), "MPI_Gather");
+    complete("MPI_Igather", [&](MPI_Request* r) {
+      return MPI_Igather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, 0, get(), r);
+    });
   }
-  void combine(std::span<double> values, Combine c) const override {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(values.size()), MPI_DOUBLE, mpi_op(c), get()),
-              "MPI_Allreduce");
-  }
-  void send(int peer, std::span<const std::byte> bytes) const override {
-    check_mpi(MPI_Send(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, peer, small_message_tag, get()), "MPI_Send");
-  }
+  void combine(std::span<double> values, Combine) const override;
+  void send(int peer, std::span<const std::byte> bytes) const override { finish(start_send(peer, bytes), "MPI_Isend"); }
   void receive(int peer, std::span<std::byte> bytes) const override {
-    check_mpi(
-        MPI_Recv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, peer, small_message_tag, get(), MPI_STATUS_IGNORE),
-        "MPI_Recv");
+    const int n = mpi_count(bytes.size());
+    complete("MPI_Irecv",
+             [&](MPI_Request* r) { return MPI_Irecv(bytes.data(), n, MPI_BYTE, peer, small_message_tag, get(), r); });
   }
   SharedParts share(std::size_t bytes) const override;
   std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const override {
@@ -84,12 +81,77 @@ class MpiMember final : public GroupMember {
   }
 
  private:
+  template <class Start>
+  void complete(const char* call, Start start) const {
+    finish(begin(call, start), call);
+  }
+  MPI_Request start_send(int peer, std::span<const std::byte> bytes) const {
+    const int n = mpi_count(bytes.size());
+    return begin("MPI_Isend", [&](MPI_Request* r) {
+      return MPI_Isend(bytes.data(), n, MPI_BYTE, peer, small_message_tag, get(), r);
+    });
+  }
+  /// For calls that MPI has as blocking ones only: all ranks meet first, so that none waits long in its turn.
+  template <class Make>
+  std::unique_ptr<GroupMember> make_together(const char* call, Make make) const {
+    barrier();
+    MPI_Comm made = MPI_COMM_NULL;
+    {
+      const MpiTurn turn;
+      check_mpi(make(&made), call);
+    }
+    return make_mpi_member(made);
+  }
+
+  SharedParts allocate(std::size_t bytes) const;
+
   Handle<CommunicatorTraits> comm_;
   int rank_ = 0, size_ = 0;
 };
 
+/// Recursive doubling. Of ranks beyond a power of two the first ones go in pairs, of which the odd rank waits for the
+/// result. All ranks combine the same operands in the same order.
+void MpiMember::combine(std::span<double> values, Combine c) const {
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size_))), beyond = size_ - power;
+  const bool paired = rank_ < 2 * beyond;
+  const int place = paired ? rank_ / 2 : rank_ - beyond;
+  const auto rank_at = [&](int other) { return other < beyond ? 2 * other : other + beyond; };
+  if (paired && rank_ % 2 == 1) {
+    send(rank_ - 1, std::as_bytes(values));
+    return receive(rank_ - 1, std::as_writable_bytes(values));
+  }
+  std::vector<double> theirs(values.size());
+  const auto take = [&](bool mine_first) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = mine_first ? combined(values[i], theirs[i], c) : combined(theirs[i], values[i], c);
+    }
+  };
+  if (paired) {
+    receive(rank_ + 1, std::as_writable_bytes(std::span(theirs)));
+    take(true);
+  }
+  for (int distance = 1; distance < power; distance *= 2) {
+    const int peer = rank_at(place ^ distance);
+    const MPI_Request sent = start_send(peer, std::as_bytes(values));
+    receive(peer, std::as_writable_bytes(std::span(theirs)));
+    finish(sent, "MPI_Isend");
+    take(rank_ < peer);
+  }
+  if (paired) send(rank_ + 1, std::as_bytes(values));
+}
+
 /// A shared window of MPI 3. Its own base may be only 8-byte aligned: the parts begin at a page.
 SharedParts MpiMember::share(std::size_t bytes) const {
+  SharedParts out = allocate(bytes);
+  const auto own = out.parts[static_cast<std::size_t>(rank_)];
+  std::memset(own.data(), 0, own.size());
+  barrier();
+  return out;
+}
+
+SharedParts MpiMember::allocate(std::size_t bytes) const {
+  barrier();  // as in make_together
+  const MpiTurn turn;
   MPI_Info info = MPI_INFO_NULL;
   check_mpi(MPI_Info_create(&info), "MPI_Info_create");
   check_mpi(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
@@ -109,9 +171,6 @@ SharedParts MpiMember::share(std::size_t bytes) const {
     auto* aligned = reinterpret_cast<std::byte*>(round_up_to_page(reinterpret_cast<std::size_t>(base)));
     out.parts.emplace_back(aligned, static_cast<std::size_t>(length) - page_bytes);
   }
-  const auto own = out.parts[static_cast<std::size_t>(rank_)];
-  std::memset(own.data(), 0, own.size());
-  barrier();
   return out;
 }
 

@@ -7,17 +7,42 @@
 
 #include "runtime/communicator.hpp"
 #include "runtime/handle.hpp"
+#include "runtime/mpi/turn.hpp"
+#include "runtime/time/backoff.hpp"
 
 namespace gradmeter::runtime {
 
 /// Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
+/// Starts a call, by `start(MPI_Request*)`, which returns MPI's error code.
+template <class Start>
+MPI_Request begin(const char* call, Start start) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const MpiTurn turn;
+  check_mpi(start(&request), call);
+  return request;
+}
+/// Waits for it, with a turn for each test and `wait()` between them: the messages of other threads move meanwhile.
+template <class Wait>
+void finish(MPI_Request request, const char* call, Wait wait) {
+  for (int done = 0;; wait()) {
+    const MpiTurn turn;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+    if (done) return;
+  }
+}
+inline void finish(MPI_Request request, const char* call) {
+  finish(request, call, [backoff = Backoff({.spins = 200, .yields = 0})]() mutable { backoff.wait(); });
+}
+
 struct CommunicatorTraits {
   using type = MPI_Comm;
   static type null() noexcept { return MPI_COMM_NULL; }
   static void free(type c) noexcept {
-    if (may_free()) MPI_Comm_free(&c);
+    if (!may_free()) return;
+    const MpiTurn turn;
+    MPI_Comm_free(&c);
   }
 };
 struct WindowTraits {
@@ -25,6 +50,7 @@ struct WindowTraits {
   static type null() noexcept { return MPI_WIN_NULL; }
   static void free(type w) noexcept {
     if (!may_free()) return;
+    const MpiTurn turn;
     MPI_Win_unlock_all(w);
     MPI_Win_free(&w);
   }
@@ -32,12 +58,18 @@ struct WindowTraits {
 struct DatatypeTraits {
   using type = MPI_Datatype;
   static type null() noexcept { return MPI_DATATYPE_NULL; }
-  static void free(type t) noexcept { MPI_Type_free(&t); }
+  static void free(type t) noexcept {
+    const MpiTurn turn;
+    MPI_Type_free(&t);
+  }
 };
 struct OperationTraits {
   using type = MPI_Op;
   static type null() noexcept { return MPI_OP_NULL; }
-  static void free(type o) noexcept { MPI_Op_free(&o); }
+  static void free(type o) noexcept {
+    const MpiTurn turn;
+    MPI_Op_free(&o);
+  }
 };
 
 /// The handle behind a communicator of processes. Errors: BackendError where its ranks are threads.

@@ -37,6 +37,7 @@ MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
   const int wanted = threads == MpiThreads::serialized ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED;
   check_mpi(MPI_Init_thread(&argc, &argv, wanted, &provided), "MPI_Init_thread");
   serialized_ = provided >= MPI_THREAD_SERIALIZED;
+  MpiTurn::share(serialized_ && wanted == MPI_THREAD_SERIALIZED);
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }

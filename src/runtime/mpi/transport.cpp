@@ -13,6 +13,9 @@ MpiTransport::MpiTransport(MPI_Comm parent, int channels, std::vector<int> node_
     : channels_(channels),
       node_of_(std::move(node_of)),
       one_node_(std::all_of(node_of_.begin(), node_of_.end(), [&](int n) { return n == node_of_.front(); })) {
+  const MPI_Request all_here = begin("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(parent, r); });
+  finish(all_here, "MPI_Ibarrier");  // so that none waits long in its turn
+  const MpiTurn turn;
   check_mpi(MPI_Comm_dup(parent, comm_.receive()), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(comm_.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
@@ -23,6 +26,7 @@ MpiTransport::~MpiTransport() {
   if (!may_free()) return;
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
+    const MpiTurn turn;
     // A destructor has nobody to tell; a request that cannot be cancelled ends with its communicator.
     if (MPI_Cancel(&request) == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
   }
@@ -46,9 +50,9 @@ MessageHandle MpiTransport::track(MPI_Request request, void* place) {
 }
 
 MessageHandle MpiTransport::send(int peer, int channel, std::span<const std::byte> data) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(data.data(), mpi_count(data.size()), MPI_BYTE, peer, channel, comm_.get(), &request),
-            "MPI_Isend");
+  const MPI_Request request = begin("MPI_Isend", [&](MPI_Request* r) {
+    return MPI_Isend(data.data(), mpi_count(data.size()), MPI_BYTE, peer, channel, comm_.get(), r);
+  });
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (node_of_[static_cast<std::size_t>(peer)] != node_of_[static_cast<std::size_t>(rank())]) {
@@ -58,9 +62,9 @@ MessageHandle MpiTransport::send(int peer, int channel, std::span<const std::byt
 }
 
 MessageHandle MpiTransport::receive(int peer, int channel, std::span<std::byte> landing) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, peer, channel, comm_.get(), &request),
-            "MPI_Irecv");
+  const MPI_Request request = begin("MPI_Irecv", [&](MPI_Request* r) {
+    return MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, peer, channel, comm_.get(), r);
+  });
   return track(request, landing.data());
 }
 
@@ -80,6 +84,7 @@ const std::byte* MpiTransport::try_receive(MessageHandle& t) {
 void MpiTransport::progress() {
   if (requests_.size() == free_.size()) return;
   int count = 0;
+  const MpiTurn turn;
   check_mpi(MPI_Testsome(mpi_count(requests_.size()), requests_.data(), &count, indices_.data(), MPI_STATUSES_IGNORE),
             "MPI_Testsome");
   // MPI_UNDEFINED (negative): all that is tracked has completed and waits to be asked for.

@@ -141,22 +141,8 @@ void ThreadMember::gather(std::span<const std::byte> mine, std::span<std::byte> 
   barrier();
 }
 
-double combined(double a, double b, Combine c) {
-  switch (c) {
-    case Combine::min:
-      return std::min(a, b);
-    case Combine::max:
-      return std::max(a, b);
-    case Combine::product:
-      return a * b;
-    case Combine::sum:
-      break;
-  }
-  return a + b;
-}
-
-/// In the order of recursive doubling, which MPI libraries take for a few bytes, so that sums have the bits that
-/// processes get: of ranks beyond a power of two the first ones go in pairs, then neighbours, then pairs of these.
+/// In the order in which processes do it (mpi/member.cpp), so that sums have their bits: of ranks beyond a power of two
+/// the first ones go in pairs, then neighbours, then pairs of these.
 double combined(std::vector<double> values, Combine c) {
   std::size_t power = 1;
   while (2 * power <= values.size()) power *= 2;
