@@ -56,7 +56,7 @@ function(gradmeter_test MODULE)
   endif()
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
-  if(GRADMETER_SANITIZE)
+  if(GRADMETER_SANITIZE OR GRADMETER_TEST_SHARDS)
     gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}")
     return()
   endif()
@@ -64,15 +64,18 @@ function(gradmeter_test MODULE)
   gradmeter_label_cases(${T_PROGRAM} unit ${MODULE} ${T_LABELS})
 endfunction()
 
-# Under a sanitizer a quarter of the cases runs in one process: each of 2,500 would pay for a start of its own.
+# A quarter of a program's cases in one process: each of 2,500 would pay for a start of its own.
 function(gradmeter_add_shards PROGRAM LABELS)
+  set(environment GTEST_TOTAL_SHARDS=4)
   # Cases that are long for their size or their number of draws alone: others run the same code.
   set(long *MillionsOfElements* *PastTheCaches*/*_* *WithManyWorkers* *ABiggerLayer* *ErrorIsTheFormulas*
       ExpectedError.IsWhatEachCodecDoes ParameterServer.ChunksTravelUnderTheBackwardPass
       ParameterServer.ARunTakesNoLessThanTheForecast Population.FindsBetterModelsThanItBeganWith
       Roofline.EveryInstructionSet* SimWorld.TwoHundredWorkers*)
   list(JOIN long ":" long)
-  set(environment GTEST_TOTAL_SHARDS=4 "GTEST_FILTER=-${long}")
+  if(GRADMETER_SANITIZE)
+    list(APPEND environment "GTEST_FILTER=-${long}")
+  endif()
   # The thread sanitizer does not know how OpenMP's threads wait for each other (GCC's libgomp uses futexes of its own)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.
   if(GRADMETER_SANITIZE STREQUAL "thread")
@@ -100,15 +103,16 @@ function(gradmeter_mpi_test NAME)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
+  set(alone TRUE)
+  set(cost 0)
   if(T_BESIDE_OTHERS)
     set(alone FALSE)
-  else()
-    set(alone TRUE)
+    set(cost 20)  # begins early, as the long ones of tests/cli
   endif()
   foreach(ranks ${T_RANKS})
     add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_MPIEXEC_ARGS} ${T_COMMAND})
     set_tests_properties(mpi.${NAME}.np${ranks} PROPERTIES
-      TIMEOUT ${T_TIMEOUT} RUN_SERIAL ${alone} LABELS "mpi;${T_LABELS}"
+      TIMEOUT ${T_TIMEOUT} COST ${cost} RUN_SERIAL ${alone} LABELS "mpi;${T_LABELS}"
       ENVIRONMENT "${GRADMETER_MPIEXEC_ENV}")
   endforeach()
 endfunction()

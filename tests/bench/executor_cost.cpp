@@ -76,7 +76,7 @@ void measure(const allreduce::AlgorithmChoice& a, runtime::Transport& t, runtime
 }  // namespace
 
 int main(int argc, char** argv) {
-  const runtime::MpiSession mpi(argc, argv);
+  const runtime::MpiSession mpi(argc, argv, runtime::MpiThreads::funneled);  // as `gradmeter allreduce`
   const auto world = runtime::MpiSession::world();
   if (world.rank() == 0) {
     fmt::print("{:<20} {:<6} {:>5} {:>10} {:>14}\n", "algorithm", "over", "ranks", "ns a step", "95 % interval");

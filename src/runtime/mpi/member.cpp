@@ -45,6 +45,7 @@ class MpiMember final : public GroupMember {
   }
 
   void barrier() const override {
+    if (!MpiTurn::is_shared()) return check_mpi(MPI_Barrier(get()), "MPI_Barrier");
     complete("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(get(), r); });
   }
   void sleeping_barrier() const override {
