@@ -38,7 +38,7 @@ Trace on_ranks(const runtime::Communicator& world, const Training& t, std::strin
                      .memory_bytes = std::size_t{1} << 20,
                      .max_call_bytes = std::size_t{1} << 20},
                     activity);
-  return test::train(fabric, t, digits(), [&](std::size_t n) { return fabric.arena().take_of<float>(n); });
+  return test::train(fabric, t, digits());
 }
 
 Trace in_virtual_time(int ranks, int rank, const Training& t, std::string_view algorithm) {

@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "dataparallel/mesh.hpp"
-#include "dataparallel/part_sums.hpp"
 #include "model/registry.hpp"
 #include "support/training.hpp"
 
@@ -68,58 +66,56 @@ class ForgetfulPeers final : public model::Peers {
 
 inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, const model::Dataset& data) {
   kernels::set_compute_threads(1);
-  const dataparallel::Mesh mesh(fabric, dataparallel::parse_mesh(t.mesh));
-  const auto& shape = mesh.shape();
-  dataparallel::Probe probe(fabric);
-  dataparallel::FabricPeers honest(probe, mesh);
-  const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
-  model::Part part = shape.part(mesh.place(), t.accumulate, batch);
-  const std::size_t sums = model::make_model(t.model, 784, 10, part)->pass_traffic(batch).sums.size();
-  ForgetfulPeers peers(honest, sums, t.forgotten);
-  part.peers = &peers;
-  if (t.wrong_shard) part.tensor_rank = 0;
-  const auto model = model::make_model(t.model, 784, 10, part);
-  const std::span<float> parameters = fabric.memory(model->element_count()),
-                         gradients = fabric.memory(model->element_count());
-  const model::Buffers buffers{parameters, gradients};
-  model->initialise(buffers, 100);
-  std::optional<dataparallel::GroupSums> norms;
-  if (shape.tensor > 1 && !t.local_norms) {
-    norms.emplace(probe, mesh.tensor(), dataparallel::sums_a_tensor * model->tensors().size());
-  }
-  dataparallel::PartSums* const parts = norms ? &*norms : nullptr;
-  const auto optimizer = dataparallel::make_optimizer(
-      t.training.optimizer, {.elements = model->element_count(), .tensors = model->tensors(), .parts = parts});
-  const auto strategy =
-      dataparallel::find_strategy(t.training.strategy)
-          ->make({.bucket_bytes = t.training.bucket_bytes, .optimizer = std::string(t.training.optimizer)});
-  dataparallel::Worker worker(probe, mesh.data(), *model, buffers, *optimizer, &mesh, parts);
-  Samples samples(data, t.training.batch_global, mesh.place().data, shape.data);
+  std::optional<ForgetfulPeers> peers;
+  const auto part_of_model = [&](const dataparallel::Mesh& mesh, model::Peers& honest) {
+    const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(mesh.shape().data);
+    model::Part part = mesh.shape().part(mesh.place(), t.accumulate, batch);
+    const std::size_t sums = model::make_model(t.model, 784, 10, part)->pass_traffic(batch).sums.size();
+    part.peers = &peers.emplace(honest, sums, t.forgotten);
+    if (t.wrong_shard) part.tensor_rank = 0;
+    return model::make_model(t.model, 784, 10, part);
+  };
+  const std::string optimizer(t.training.optimizer);
+  dataparallel::Assembly assembly(
+      fabric, {.mesh = dataparallel::parse_mesh(t.mesh),
+               .model = part_of_model,
+               .seed = 100,
+               .optimizer = optimizer,
+               .strategy = dataparallel::find_strategy(t.training.strategy),
+               .strategy_options = {.bucket_bytes = t.training.bucket_bytes, .optimizer = optimizer},
+               .combines_norms = !t.local_norms});
+  const auto& mesh = assembly.mesh();
+  dataparallel::Probe& probe = assembly.probe();
+  dataparallel::Worker& worker = assembly.worker();
+  dataparallel::Strategy& strategy = assembly.strategy();
+  model::Model& model = assembly.model();
+  const auto gradients = assembly.buffers().gradients.values<float>();
+  Samples samples(data, t.training.batch_global, mesh.place().data, mesh.shape().data);
   MeshTrace trace{.place = mesh.place()};
-  strategy->begin(worker);
+  strategy.begin(worker);
   for (int i = 0; i < t.training.steps; ++i) {
     const auto micro = samples.batch(i);
     probe.begin_step();
     trace.outcomes.push_back(
-        strategy->step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1}));
+        strategy.step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1}));
     const auto& record = probe.end_step();
     trace.step_times.push_back(record.step.end - record.step.begin);
     trace.bytes_sent = decompose(record, {}).bytes_sent;
   }
-  strategy->settle(worker);
+  strategy.settle(worker);
   const std::span<float> barrier_word = fabric.memory(1);  // evaluation needs all ranks settled
   fabric.wait(fabric.all_reduce(dataparallel::everybody, barrier_word, allreduce::Op::sum));
-  const std::span<float> evaluation_weights = fabric.memory(model->element_count());
-  strategy->evaluation_weights(worker, evaluation_weights);
+  const std::span<float> evaluation_weights = fabric.memory(model.element_count());
+  strategy.evaluation_weights(worker, evaluation_weights);
   trace.weights.assign(evaluation_weights.begin(), evaluation_weights.end());
-  for (const model::Tensor& tensor : model->tensors()) {
+  for (const model::Tensor& tensor : model.tensors()) {
     trace.names.push_back(tensor.name);
     const auto g = gradients.subspan(tensor.offset, tensor.count);
     trace.gradients.emplace_back(g.begin(), g.end());
   }
   Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model->forward(worker, {evaluation_weights, std::span<float>{}}, held.batch(0));
-  strategy->end(worker);
+  trace.validation = model.forward(worker, {evaluation_weights, std::span<float>{}}, held.batch(0));
+  strategy.end(worker);
   return trace;
 }
 

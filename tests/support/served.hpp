@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/probe.hpp"
+#include "dataparallel/assembly.hpp"
 #include "dataparallel/simulation/world.hpp"
-#include "dataparallel/strategy.hpp"
 #include "support/quadratic.hpp"
 #include "support/sanitized.hpp"
 
@@ -56,40 +54,41 @@ inline dataparallel::StrategyPtr choice(const Served& s) {
 
 inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   using namespace dataparallel;
-  Quadratic model(s.elements, s.curvatures, s.flops);
-  const model::Buffers buffers{fabric.memory(s.elements), fabric.memory(s.elements)};
-  model.initialise(buffers, s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0);
-  const auto rule = make_optimizer(s.optimizer, {.elements = s.elements, .tensors = model.tensors()});
-  Probe probe(fabric);
-  const auto strategy =
-      choice(s)->make({.overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec)});
-  Worker worker(probe, everybody, model, buffers, *rule);
+  Assembly assembly(
+      fabric, {.model = [&](auto&, auto&) { return std::make_unique<Quadratic>(s.elements, s.curvatures, s.flops); },
+               .seed = s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0,
+               .optimizer = s.optimizer,
+               .strategy = choice(s),
+               .strategy_options = {
+                   .overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec)}});
+  Probe& probe = assembly.probe();
+  Worker& worker = assembly.worker();
+  Strategy& strategy = assembly.strategy();
+  const auto weights = assembly.buffers().parameters.values<float>();
   std::vector<float> targets(2 * s.elements, 0.0f), evaluation_weights(s.elements);
   const std::vector<std::int32_t> labels(2, 0);
-  strategy->begin(worker);
-  const int steps = worker.rank() < strategy->workers(worker.ranks()) ? s.steps(fabric.rank()) : 0;
+  strategy.begin(worker);
+  const int steps = worker.rank() < strategy.workers(worker.ranks()) ? s.steps(fabric.rank()) : 0;
   for (int step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < targets.size() && s.targets != Served::Targets::zero; ++i) {
       targets[i] = target_of(fabric.rank(), s.targets == Served::Targets::moving ? step : 0, i);
     }
     probe.begin_step();
-    strategy->step(worker, {targets, labels}, {.size = s.step_size, .number = static_cast<std::uint64_t>(step) + 1});
+    strategy.step(worker, {targets, labels}, {.size = s.step_size, .number = static_cast<std::uint64_t>(step) + 1});
     probe.end_step();
-    seen.first.push_back(buffers.parameters.values<float>()[0]);
-    if (s.path)
-      seen.path.emplace_back(buffers.parameters.values<float>().begin(), buffers.parameters.values<float>().end());
+    seen.first.push_back(weights[0]);
+    if (s.path) seen.path.emplace_back(weights.begin(), weights.end());
     ++seen.steps;
     if (!s.judge) continue;
-    strategy->settle(worker);
-    strategy->evaluation_weights(worker, evaluation_weights);
+    strategy.settle(worker);
+    strategy.evaluation_weights(worker, evaluation_weights);
     seen.evaluation_weights.push_back(evaluation_weights);
   }
   seen.seconds = fabric.now();
-  strategy->end(worker);
+  strategy.end(worker);
   seen.end = fabric.now();
-  const auto w = buffers.parameters.values<float>();
-  seen.weights.assign(w.begin(), w.end());
-  seen.observed = strategy->observed();
+  seen.weights.assign(weights.begin(), weights.end());
+  seen.observed = strategy.observed();
   seen.totals = probe.totals();
 }
 

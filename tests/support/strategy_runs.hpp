@@ -45,40 +45,40 @@ struct StrategyEnd {
 inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& run) {
   kernels::set_compute_threads(1);
   static const auto data = training_digits();
-  const auto model = run.model();
-  const std::size_t n = model->element_count();
-  const model::Buffers buffers{fabric.memory(n), fabric.memory(n)};
-  model->initialise(buffers, 100 + static_cast<std::uint64_t>(fabric.rank()));  // the strategy must make them equal
-  auto rule = dataparallel::make_optimizer(run.optimizer, {.elements = n, .tensors = model->tensors()});
-  auto strategy = dataparallel::find_strategy(run.strategy)
-                      ->make({.bucket_bytes = run.bucket_bytes,
-                              .optimizer = run.optimizer,
-                              .codec = compression::find_codec(run.codec),
-                              .seed = 7});
-  dataparallel::Probe probe(fabric);
-  dataparallel::Worker worker(probe, dataparallel::everybody, *model, buffers, *rule);
+  dataparallel::Assembly assembly(
+      fabric, {.model = [&](auto&, auto&) { return run.model(); },
+               .seed = 100 + static_cast<std::uint64_t>(fabric.rank()),  // the strategy must make them equal
+               .optimizer = run.optimizer,
+               .strategy = dataparallel::find_strategy(run.strategy),
+               .strategy_options = {.bucket_bytes = run.bucket_bytes,
+                                    .optimizer = run.optimizer,
+                                    .codec = compression::find_codec(run.codec),
+                                    .seed = 7}});
+  dataparallel::Probe& probe = assembly.probe();
+  dataparallel::Worker& worker = assembly.worker();
+  dataparallel::Strategy& strategy = assembly.strategy();
+  const auto weights = assembly.buffers().parameters.values<float>();
   Samples samples(*data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(), fabric.size());
   StrategyEnd end;
-  const auto evaluation_weights = fabric.memory(n);
-  strategy->begin(worker);
+  const auto evaluation_weights = fabric.memory(weights.size());
+  strategy.begin(worker);
   for (int i = 0; i < run.steps; ++i) {
     const auto batch = samples.batch(i);
     const float size = run.step_sizes ? run.step_sizes(i) : run.step_size;
     probe.begin_step();
-    end.outcomes.push_back(strategy->step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1}));
-    if (i + 1 == run.steps) strategy->settle(worker);
+    end.outcomes.push_back(strategy.step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1}));
+    if (i + 1 == run.steps) strategy.settle(worker);
     for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
-    end.hashes.push_back(hash_of(std::as_bytes(buffers.parameters.values<float>())));
+    end.hashes.push_back(hash_of(std::as_bytes(weights)));
     if (run.judge_often || i + 1 == run.steps) {
-      strategy->settle(worker);
-      strategy->evaluation_weights(worker, evaluation_weights);
+      strategy.settle(worker);
+      strategy.evaluation_weights(worker, evaluation_weights);
     }
   }
-  strategy->end(worker);
+  strategy.end(worker);
   await_departures(probe);
   end.totals = probe.totals();
-  end.observed = strategy->observed();
-  const auto weights = buffers.parameters.values<float>();
+  end.observed = strategy.observed();
   end.weights.assign(weights.begin(), weights.end());
   end.evaluation_weights.assign(evaluation_weights.begin(), evaluation_weights.end());
   return end;

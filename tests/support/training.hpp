@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataparallel/assembly.hpp"
 #include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/probe.hpp"
-#include "dataparallel/strategy.hpp"
 #include "kernels/threads.hpp"
 #include "model/digits.hpp"
 #include "model/mlp.hpp"
@@ -84,40 +83,33 @@ inline StepTrace trace_of(const dataparallel::StepRecord& r) {
   return t;
 }
 
-/// Trains in the given memory: element_count floats for each buffer.
-inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model::Dataset& data,
-                   const std::function<std::span<float>(std::size_t)>& memory) {
+inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model::Dataset& data) {
   kernels::set_compute_threads(1);
-  model::Mlp mlp(t.widths);
-  const model::Buffers buffers{memory(mlp.element_count()), memory(mlp.element_count())};
-  mlp.initialise(buffers, t.own_start ? 100 + static_cast<std::uint64_t>(fabric.rank()) : 100);
-  auto optimizer =
-      dataparallel::make_optimizer(t.optimizer, {.elements = mlp.element_count(), .tensors = mlp.tensors()});
-  auto strategy = dataparallel::find_strategy(t.strategy)->make({.bucket_bytes = t.bucket_bytes});
-  dataparallel::Probe probe(fabric);
-  dataparallel::Worker worker(probe, dataparallel::everybody, mlp, buffers, *optimizer);
+  dataparallel::Assembly assembly(fabric,
+                                  {.model = [&](auto&, auto&) { return std::make_unique<model::Mlp>(t.widths); },
+                                   .seed = t.own_start ? 100 + static_cast<std::uint64_t>(fabric.rank()) : 100,
+                                   .optimizer = std::string(t.optimizer),
+                                   .strategy = dataparallel::find_strategy(t.strategy),
+                                   .strategy_options = {.bucket_bytes = t.bucket_bytes}});
+  dataparallel::Probe& probe = assembly.probe();
+  dataparallel::Worker& worker = assembly.worker();
+  dataparallel::Strategy& strategy = assembly.strategy();
+  const auto weights = assembly.buffers().parameters.values<float>();
   Samples samples(data, t.batch_global, fabric.rank(), fabric.size());
   Trace trace;
-  strategy->begin(worker);
+  strategy.begin(worker);
   for (int i = 0; i < t.steps; ++i) {
     const auto batch = samples.batch(i);
     probe.begin_step();
     const auto outcome =
-        strategy->step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
+        strategy.step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.outcomes.push_back(outcome);
-    trace.steps.back().weights = hash_of(std::as_bytes(buffers.parameters.values<float>()));
+    trace.steps.back().weights = hash_of(std::as_bytes(weights));
   }
-  strategy->end(worker);
-  const auto weights = buffers.parameters.values<float>();
+  strategy.end(worker);
   trace.weights.assign(weights.begin(), weights.end());
   return trace;
-}
-
-/// On the heap.
-inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model::Dataset& data) {
-  std::vector<kernels::AlignedVector<float>> kept;
-  return train(fabric, t, data, [&](std::size_t n) { return std::span<float>(kept.emplace_back(n)); });
 }
 
 }  // namespace gradmeter::test

@@ -7,6 +7,7 @@
 #include "compression/warm_up.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/assembly.hpp"
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/part_sums.hpp"
@@ -138,10 +139,6 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
   }
 }
 
-bool shares_norms(const TrainingConfig& c, const Layout& l) {
-  return l.mesh.tensor > 1 && dataparallel::make_optimizer(c.optimizer, {})->needs_whole_tensors();
-}
-
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
@@ -186,7 +183,8 @@ LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
     const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
     const int ranks = std::max(l.mesh.data, l.mesh.tensor);
     most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
-    if (shares_norms(c, l)) most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
+    if (dataparallel::shares_norms(l.mesh, c.optimizer))
+      most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
     most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
     most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
   }
@@ -206,7 +204,7 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
           // Parameters, gradients, evaluation weights, and a word for barriers.
           .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
           .scatters = communication == CommunicationPattern::collectives ||
-                      communication == CommunicationPattern::blocks || shares_norms(c, l),
+                      communication == CommunicationPattern::blocks || dataparallel::shares_norms(l.mesh, c.optimizer),
           .background_threads = c.threads,
           .max_call_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.largest_norms}),
           .groups = 1 + dataparallel::Mesh::groups(l.mesh)};

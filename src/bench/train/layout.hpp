@@ -99,8 +99,6 @@ Applies factors_of(dataparallel::CommunicationPattern);
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// What a row says of a training by itself; ranks, their batch, mesh and transport are the caller's.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
-/// Does the optimizer take norms of tensors that tensor ranks hold parts of?
-bool shares_norms(const TrainingConfig&, const Layout&);
 /// Does the strategy exchange anything among so many workers?
 bool exchanges(const TrainingConfig&, const Layout&);
 /// Is a thread needed that handles messages from servers, or hides exchanges?

@@ -7,8 +7,6 @@
 #include "bench/train/bucket_choice.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/part_sums.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/agreement.hpp"
 #include "runtime/time/clock.hpp"
@@ -57,17 +55,13 @@ std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& 
   return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
 }
 
-std::unique_ptr<dataparallel::PartSums> norms_of(const TrainingConfig& c, const Layout& l, const model::Model& m,
-                                                 const dataparallel::Mesh& mesh, dataparallel::Fabric& fabric) {
-  if (!shares_norms(c, l)) return nullptr;
-  return std::make_unique<dataparallel::GroupSums>(fabric, mesh.tensor(),
-                                                   dataparallel::sums_a_tensor * m.tensors().size());
-}
-
-std::unique_ptr<dataparallel::Optimizer> worker_optimizer(const TrainingConfig& c, const model::Model& m,
-                                                          dataparallel::PartSums* norms) {
-  const std::string name = c.strategy->info().own_optimizer ? "sgd" : c.optimizer;  // which has no state
-  return dataparallel::make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms});
+dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  return {.mesh = l.mesh,
+          .model = [&c, &l, d](const dataparallel::Mesh&, model::Peers& peers) { return make_model(c, l, d, peers); },
+          .seed = c.seed,
+          .optimizer = c.optimizer,
+          .strategy = c.strategy,
+          .strategy_options = c.strategy_options()};
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
@@ -103,27 +97,17 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       verifier_(
           under_test(), comm,
           config_.codec && config_.strategy->info().communication == dataparallel::CommunicationPattern::all_reduce),
-      probe_(verifier_),
-      mesh_(probe_, layout_.mesh),
-      peers_(probe_, mesh_),
-      model_(make_model(config_, layout_, facts_of(data), peers_)),
-      norms_(norms_of(config_, layout_, *model_, mesh_, probe_)),
-      optimizer_(worker_optimizer(config_, *model_, norms_.get())),
-      buffers_{.parameters = fabric_.memory(model_->element_count()),
-               .gradients = fabric_.memory(model_->element_count())},
-      evaluation_weights_(fabric_.memory(model_->element_count())),
+      assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),
+      evaluation_weights_(fabric_.memory(model().element_count())),
       word_(fabric_.memory(1)),
-      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
-      strategy_(config_.strategy->make(config_.strategy_options())),
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
       inputs_(config_.batch_per_rank * data.train->features()),
       labels_(config_.batch_per_rank) {
   kernels::set_compute_threads(config_.threads);
-  model_->initialise(buffers_, config_.seed);
   verifier_.arm();
   verifier_.begin_step(0);
-  strategy_->begin(worker_);
+  assembly_.strategy().begin(assembly_.worker());
   verifier_.end_step();
   verifier_.disarm();
   draw_epoch(0);
@@ -162,9 +146,10 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   if (!layout_.trains()) return {};
   prepare(step);
   verifier_.begin_step(steps_);
-  probe_.begin_step();
-  const auto outcome = strategy_->step(worker_, {inputs_, labels_}, {.size = step_size, .number = steps_});
-  record_ = probe_.end_step();
+  assembly_.probe().begin_step();
+  const auto outcome =
+      assembly_.strategy().step(assembly_.worker(), {inputs_, labels_}, {.size = step_size, .number = steps_});
+  record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
   return outcome;
@@ -173,12 +158,12 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
   model::PlainComputer computer;
-  model_->pass(computer, buffers_, {inputs_, labels_}, [](std::size_t) {});
-  return buffers_.gradients.values<float>();
+  assembly_.model().pass(computer, assembly_.buffers(), {inputs_, labels_}, [](std::size_t) {});
+  return assembly_.buffers().gradients.values<float>();
 }
 
 void Training::quiesce() {
-  if (layout_.trains() && !finished_) strategy_->settle(worker_);
+  if (layout_.trains() && !finished_) assembly_.strategy().settle(assembly_.worker());
   if (is_client_server() && communicator_.size() > 1) {
     fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, {}, {}));
   }
@@ -191,8 +176,9 @@ Training::ProgressPause Training::pause_progress() {
 
 model::Buffers Training::evaluation_weights() {
   quiesce();
-  const model::Buffers with_evaluation_weights{.parameters = evaluation_weights_, .gradients = buffers_.gradients};
-  if (layout_.trains()) strategy_->evaluation_weights(worker_, with_evaluation_weights.parameters);
+  const model::Buffers with_evaluation_weights{.parameters = evaluation_weights_,
+                                               .gradients = assembly_.buffers().gradients};
+  if (layout_.trains()) assembly_.strategy().evaluation_weights(assembly_.worker(), with_evaluation_weights.parameters);
   return with_evaluation_weights;
 }
 
@@ -215,7 +201,7 @@ double Training::validation_accuracy() {
     const auto x = std::span(inputs).first(n * set.features());
     const auto y = std::span(labels).first(n);
     model::gather(set, indices, x, y);
-    correct += static_cast<double>(model_->forward(computer, weights, {x, y}).correct);
+    correct += static_cast<double>(assembly_.model().forward(computer, weights, {x, y}).correct);
     session_.activity().beat();
   }
   quiesce();
@@ -225,7 +211,7 @@ double Training::validation_accuracy() {
 bool Training::weights_agree() {
   if (!config_.strategy->info().keeps_equal) return true;
   quiesce();
-  const auto mine = hash_bits(buffers_.parameters.values<float>());
+  const auto mine = hash_bits(assembly_.buffers().parameters.values<float>());
   bool equal = true;
   for (int part = 0; part < layout_.mesh.replica_ranks(); ++part) {
     const auto place = layout_.mesh.place(part);
@@ -238,27 +224,27 @@ bool Training::weights_agree() {
 dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, std::uint64_t steps) const {
   const bool codec_on_messages = is_client_server();
   return {.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
-          .tensors = model_->tensors(),
-          .elements = model_->element_count(),
+          .tensors = assembly_.model().tensors(),
+          .elements = assembly_.model().element_count(),
           .steps = steps,
           .first_step = first_step,
           .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
           .algorithm = config_.algorithm,
           .codec = codec_on_messages || exchanges(config_, layout_) ? config_.codec : nullptr,
-          .message_bytes = fabric_.message_bytes(mesh_.data()),
+          .message_bytes = fabric_.message_bytes(assembly_.mesh().data()),
           .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
 }
 
 /// This rank's share of the total: its axis' forecast, on the axis' first rank, and its replica stage's traffic.
 Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) const {
   Forecast mine;
-  if (layout_.place.data == 0) mine += strategy_->predict(forecast_input);
+  if (layout_.place.data == 0) mine += assembly_.strategy().predict(forecast_input);
   if (layout_.trains() && layout_.place.tensor == 0) {
-    auto work = strategy_->replica_work(forecast_input);
-    work.shares_norms = shares_norms(config_, layout_);
+    auto work = assembly_.strategy().replica_work(forecast_input);
+    work.shares_norms = dataparallel::shares_norms(layout_.mesh, config_.optimizer);
     const std::size_t batch = config_.batch_per_rank;
-    Forecast copy =
-        dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage, *model_, batch, work);
+    Forecast copy = dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage, assembly_.model(),
+                                                   batch, work);
     copy.least_of_one = 0;  // a replica's busiest rank need not be an axis' busiest
     mine += copy.times(forecast_input.steps);
   }
@@ -267,17 +253,17 @@ Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) c
 
 StepDemand Training::demand() const {
   // Far beyond the first steps, which some strategies make differently.
-  const std::uint64_t period = strategy_->period(), first = period * (std::uint64_t{1} << 30) + 1;
+  const std::uint64_t period = assembly_.strategy().period(), first = period * (std::uint64_t{1} << 30) + 1;
   const dataparallel::ForecastInput like_all = forecast_input(first, period);
   StepDemand d{.products = {}, .least = {}, .lock_step = !is_client_server()};
   if (layout_.trains()) {
-    const auto work = strategy_->replica_work(like_all);
+    const auto work = assembly_.strategy().replica_work(like_all);
     const auto take = [&](std::vector<model::RepeatedProduct> products, std::size_t times) {
       for (auto& p : products) p.times *= times;
       if (times > 0) d.products.insert(d.products.end(), products.begin(), products.end());
     };
-    take(model_->pass_products(config_.batch_per_rank), work.passes);
-    take(model_->forward_products(config_.batch_per_rank), work.forwards);
+    take(assembly_.model().pass_products(config_.batch_per_rank), work.passes);
+    take(assembly_.model().forward_products(config_.batch_per_rank), work.forwards);
   }
   const Forecast mine = forecast(like_all);
   const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
@@ -290,7 +276,7 @@ StepDemand Training::demand() const {
 
 Observations Training::observed() {
   quiesce();
-  Observations all = strategy_->observed();
+  Observations all = assembly_.strategy().observed();
   std::vector<double> counts(all.staleness.begin(), all.staleness.end());
   counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
   communicator_.sum(counts);
@@ -307,12 +293,12 @@ Observations Training::observed() {
 TrainingTotals Training::finish() {
   TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast(forecast_input(1, steps_));
-  strategy_->end(worker_);
+  assembly_.strategy().end(assembly_.worker());
   finished_ = true;
   await_departures();
   t.observed = observed();  // only now do servers know what was under way when the first worker finished
   quiesce();
-  const auto sent = probe_.totals();
+  const auto sent = assembly_.probe().totals();
   const auto sum = [&](std::uint64_t n) {
     return static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(n)));
   };
@@ -337,7 +323,7 @@ void Training::await_departures() {
   constexpr double long_enough = 5;
   runtime::Backoff backoff({.spins = 10, .yields = 10});
   const double begin = runtime::host_clock();
-  while (!probe_.idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
+  while (!assembly_.probe().idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
 }
 
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }

@@ -8,8 +8,8 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/layout.hpp"
 #include "bench/train/limits.hpp"
+#include "dataparallel/assembly.hpp"
 #include "dataparallel/fault_injector.hpp"
-#include "dataparallel/probe.hpp"
 #include "dataparallel/verifier.hpp"
 #include "model/dataset.hpp"
 
@@ -62,7 +62,7 @@ class Training {
   std::span<const float> local_gradient(std::size_t step);
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
   /// The number of steps after which exchanges repeat.
-  std::size_t period() const { return strategy_->period(); }
+  std::size_t period() const { return assembly_.strategy().period(); }
   std::size_t batch_global() const { return layout_.batch_global(config_); }
   const Layout& layout() const { return layout_; }
 
@@ -102,15 +102,15 @@ class Training {
   /// Collective: so far. Servers may still be answering, so bytes are not compared with a forecast.
   dataparallel::Observations observed();
 
-  const model::Model& model() const { return *model_; }
+  const model::Model& model() const { return assembly_.model(); }
   std::string_view transport_name() const;
-  std::size_t parameter_bytes() const { return model_->element_count() * sizeof(float); }
+  std::size_t parameter_bytes() const { return assembly_.model().element_count() * sizeof(float); }
   /// The measured automatic size; empty: it was given, or does not apply.
   std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
   bool has_progress_thread() const { return progress_thread_; }
   /// Threads of this rank that run at once, besides compute threads.
   int helper_threads() const;
-  dataparallel::Probe& probe() { return probe_; }
+  dataparallel::Probe& probe() { return assembly_.probe(); }
 
  private:
   void await_departures();
@@ -134,16 +134,8 @@ class Training {
   dataparallel::RankFabric fabric_;
   std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
   dataparallel::Verifier verifier_;
-  dataparallel::Probe probe_;
-  dataparallel::Mesh mesh_;
-  dataparallel::FabricPeers peers_;
-  std::unique_ptr<model::Model> model_;
-  std::unique_ptr<dataparallel::PartSums> norms_;  ///< over the tensor ranks; null: the optimizer takes none
-  std::unique_ptr<dataparallel::Optimizer> optimizer_;
-  model::Buffers buffers_;
+  dataparallel::Assembly assembly_;
   std::span<float> evaluation_weights_, word_;
-  dataparallel::Worker worker_;
-  std::unique_ptr<dataparallel::Strategy> strategy_;
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   std::vector<float> inputs_;

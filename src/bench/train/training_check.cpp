@@ -59,30 +59,31 @@ ExchangeCheck Training::check_sums() {
   } else if (!sums_are_exact()) {
     found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
   }
-  std::ranges::fill(buffers_.gradients.values<float>(), 0.0f);
+  std::ranges::fill(assembly_.buffers().gradients.values<float>(), 0.0f);
   return found;
 }
 
 /// All of training's buckets at once, as under a backward pass.
 void Training::exchange_gradients() {
-  const auto buckets = dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes);
+  const auto buckets =
+      dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(), config_.bucket_bytes);
   std::vector<dataparallel::Ticket> tickets;
   for (const auto& b : buckets) {
-    tickets.push_back(verifier_.all_reduce(worker_.axis(), worker_.gradients(b.offset, b.count), allreduce::Op::average,
-                                           verifier_.record(), b.tensor_layout()));
+    tickets.push_back(verifier_.all_reduce(assembly_.worker().axis(), assembly_.worker().gradients(b.offset, b.count),
+                                           allreduce::Op::average, verifier_.record(), b.tensor_layout()));
   }
   for (const auto& t : tickets) verifier_.wait(t);
 }
 
 bool Training::sums_are_exact() {
-  const KnownSums known(worker_.ranks());
-  const auto g = buffers_.gradients.values<float>();
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = KnownSums::value(worker_.rank(), i);
+  const KnownSums known(assembly_.worker().ranks());
+  const auto g = assembly_.buffers().gradients.values<float>();
+  for (std::size_t i = 0; i < g.size(); ++i) g[i] = KnownSums::value(assembly_.worker().rank(), i);
   exchange_gradients();
   bool right = true;
   for (std::size_t i = 0; i < g.size(); ++i) {
     // The sum is exact; to divide it, or to multiply by a rounded 1/P, rounds.
-    const double mean = known.sum(i) / worker_.ranks();
+    const double mean = known.sum(i) / assembly_.worker().ranks();
     right &= std::fabs(static_cast<double>(g[i]) - mean) <= 2 * unit_roundoff * std::fabs(mean);
   }
   return communicator_.all(right);
@@ -98,7 +99,7 @@ ExchangeCheck Training::check_coded_exchange() {
 
 /// Without state before or after: what error feedback keeps of one check would be in the next sum.
 ExchangeCheck Training::try_coded_exchange(CodedData data) {
-  const auto g = buffers_.gradients.values<float>();
+  const auto g = assembly_.buffers().gradients.values<float>();
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
   // The first step's density. Only the whole gradient can be clipped, so all-reduces do not clip.
@@ -106,7 +107,8 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const allreduce::CodedRequest request{
       .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
   const auto each_tensor = [&](const auto& visit) {
-    for (const auto& b : dataparallel::make_buckets(model_->tensors(), model_->element_count(), config_.bucket_bytes)) {
+    for (const auto& b : dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(),
+                                                    config_.bucket_bytes)) {
       for (const auto& part : b.parts) {
         visit(CodedTensor{.codec = *codec,
                           .encodings = allreduce::encodings_on_the_way(request, part),
@@ -140,7 +142,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
 /// Where only the ranks of one replica exchange, one step has all exchanges.
 bool Training::has_verified() const {
   if (is_client_server()) return verifier_.messages_verified();
-  return !exchanges(config_, layout_) || verifier_.verified(worker_.axis());
+  return !exchanges(config_, layout_) || verifier_.verified(assembly_.mesh().data());
 }
 
 ExchangeCheck Training::check_exchange() {

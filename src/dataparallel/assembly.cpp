@@ -1,0 +1,39 @@
+#include "dataparallel/assembly.hpp"
+
+#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/part_sums.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+std::unique_ptr<PartSums> norms_of(const AssemblyOptions& o, const model::Model& m, const Mesh& mesh, Fabric& fabric) {
+  if (!o.combines_norms || !shares_norms(mesh.shape(), o.optimizer)) return nullptr;
+  return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_a_tensor * m.tensors().size());
+}
+
+std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, PartSums* norms) {
+  const std::string name = o.strategy->info().own_optimizer ? "sgd" : o.optimizer;  // which has no state
+  return make_optimizer(name, {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms});
+}
+
+}  // namespace
+
+bool shares_norms(const MeshShape& mesh, const std::string& optimizer) {
+  return mesh.tensor > 1 && make_optimizer(optimizer, {})->needs_whole_tensors();
+}
+
+Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
+    : probe_(fabric),
+      mesh_(probe_, o.mesh),
+      peers_(probe_, mesh_),
+      model_(o.model(mesh_, peers_)),
+      norms_(norms_of(o, *model_, mesh_, probe_)),
+      optimizer_(optimizer_of(o, *model_, norms_.get())),
+      buffers_{.parameters = probe_.memory(model_->element_count()),
+               .gradients = probe_.memory(model_->element_count())},
+      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
+      strategy_(o.strategy->make(o.strategy_options)) {
+  model_->initialise(buffers_, o.seed);
+}
+
+}  // namespace gradmeter::dataparallel
