@@ -4,8 +4,8 @@
 
 #include "bench/collectives/collectives.hpp"
 #include "cli/agree.hpp"
-#include "cli/allreduce_flags.hpp"
 #include "cli/command.hpp"
+#include "cli/flags/allreduce_flags.hpp"
 #include "cli/measured_table.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"

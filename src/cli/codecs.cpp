@@ -4,8 +4,8 @@
 
 #include "bench/codecs/codecs.hpp"
 #include "bench/engine/run_info.hpp"
-#include "cli/codecs_flags.hpp"
 #include "cli/command.hpp"
+#include "cli/flags/codecs_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
 #include "cli/terminal.hpp"

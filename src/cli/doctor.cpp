@@ -2,7 +2,7 @@
 
 #include "bench/engine/checkup.hpp"
 #include "cli/command.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "runtime/host/cuda_adapter.hpp"

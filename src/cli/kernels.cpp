@@ -5,7 +5,7 @@
 #include "bench/kernels/kernels.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
-#include "cli/kernels_flags.hpp"
+#include "cli/flags/kernels_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
 #include "cli/terminal.hpp"

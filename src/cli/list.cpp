@@ -4,7 +4,7 @@
 
 #include "bench/train/step_size.hpp"
 #include "cli/command.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "cli/list_problems.hpp"
 #include "cli/terminal.hpp"
 #include "compression/registry.hpp"

@@ -8,7 +8,7 @@
 
 #include "bench/engine/version.hpp"
 #include "cli/command.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bench/engine/session.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::cli {

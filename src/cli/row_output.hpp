@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/engine/sweep.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "core/result_file.hpp"
 #include "report/columns.hpp"
 #include "runtime/process/progress.hpp"

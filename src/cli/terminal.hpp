@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 
 namespace gradmeter::cli {
 

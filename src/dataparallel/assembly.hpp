@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "dataparallel/decorators/probe.hpp"
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/optimizer.hpp"
-#include "dataparallel/probe.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {

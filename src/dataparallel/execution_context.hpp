@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataparallel/intervals.hpp"
+#include "dataparallel/decorators/intervals.hpp"
 #include "dataparallel/operation.hpp"
 #include "model/compute.hpp"
 

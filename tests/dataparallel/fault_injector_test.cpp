@@ -1,4 +1,4 @@
-#include "dataparallel/fault_injector.hpp"
+#include "dataparallel/decorators/fault_injector.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "dataparallel/forwarding.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 #include "dataparallel/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {

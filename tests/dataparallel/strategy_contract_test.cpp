@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/format.hpp"
-#include "dataparallel/forwarding.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 #include "support/sanitized.hpp"
 #include "support/strategy_runs.hpp"
 

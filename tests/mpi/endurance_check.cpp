@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/random.hpp"
-#include "dataparallel/forwarding.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"

@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "core/error.hpp"
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"

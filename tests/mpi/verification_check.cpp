@@ -1,6 +1,6 @@
 // What is injected into training on real ranks is found, whatever the strategy and whenever it begins, and nothing is
 // found where nothing was injected.
-#include "dataparallel/verifier.hpp"
+#include "dataparallel/decorators/verifier.hpp"
 
 #include <gtest/gtest.h>
 

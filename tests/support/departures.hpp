@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 
 namespace gradmeter::test {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/engine/rounds.hpp"
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 #include "runtime/time/cadence.hpp"
 
 namespace gradmeter::bench {

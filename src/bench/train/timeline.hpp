@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/json.hpp"
-#include "dataparallel/decomposition.hpp"
+#include "dataparallel/decorators/decomposition.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/time/drift_model.hpp"
 

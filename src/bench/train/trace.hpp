@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bench/train/timeline.hpp"
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 
 namespace gradmeter::bench {
 

@@ -9,8 +9,8 @@
 #include "bench/train/layout.hpp"
 #include "bench/train/limits.hpp"
 #include "dataparallel/assembly.hpp"
-#include "dataparallel/fault_injector.hpp"
-#include "dataparallel/verifier.hpp"
+#include "dataparallel/decorators/fault_injector.hpp"
+#include "dataparallel/decorators/verifier.hpp"
 #include "model/dataset.hpp"
 
 namespace gradmeter::bench {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataparallel/decorators/intervals.hpp"
 #include "dataparallel/fabric.hpp"
-#include "dataparallel/intervals.hpp"
 
 namespace gradmeter::dataparallel {
 

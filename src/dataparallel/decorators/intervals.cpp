@@ -1,4 +1,4 @@
-#include "dataparallel/intervals.hpp"
+#include "dataparallel/decorators/intervals.hpp"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "bench/codecs/codecs.hpp"
 #include "bench/codecs/exchange_error.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "runtime/host/host.hpp"
 
 namespace gradmeter::cli {

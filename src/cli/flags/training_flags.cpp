@@ -1,8 +1,8 @@
-#include "cli/training_flags.hpp"
+#include "cli/flags/training_flags.hpp"
 
 #include <array>
 
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "model/registry.hpp"

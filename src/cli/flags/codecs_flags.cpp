@@ -1,4 +1,4 @@
-#include "cli/codecs_flags.hpp"
+#include "cli/flags/codecs_flags.hpp"
 
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"

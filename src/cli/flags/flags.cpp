@@ -1,4 +1,4 @@
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -2,7 +2,7 @@
 #pragma once
 #include "bench/scale/plan.hpp"
 #include "cli/data.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 
 namespace gradmeter::cli {
 

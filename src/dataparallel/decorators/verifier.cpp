@@ -1,4 +1,4 @@
-#include "dataparallel/verifier.hpp"
+#include "dataparallel/decorators/verifier.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "cli/kernels_flags.hpp"
+#include "cli/flags/kernels_flags.hpp"
 
 #include <fstream>
 #include <iterator>

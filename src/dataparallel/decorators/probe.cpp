@@ -1,4 +1,4 @@
-#include "dataparallel/probe.hpp"
+#include "dataparallel/decorators/probe.hpp"
 
 #include <algorithm>
 #include <utility>

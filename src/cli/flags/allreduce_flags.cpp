@@ -1,4 +1,4 @@
-#include "cli/allreduce_flags.hpp"
+#include "cli/flags/allreduce_flags.hpp"
 
 #include <algorithm>
 

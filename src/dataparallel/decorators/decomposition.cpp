@@ -1,4 +1,4 @@
-#include "dataparallel/decomposition.hpp"
+#include "dataparallel/decorators/decomposition.hpp"
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "dataparallel/forwarding.hpp"
-#include "dataparallel/message_verifier.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
+#include "dataparallel/decorators/message_verifier.hpp"
 #include "runtime/communicator.hpp"
 
 namespace gradmeter::dataparallel {

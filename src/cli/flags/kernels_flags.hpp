@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bench/kernels/kernels.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 
 namespace gradmeter::cli {
 

@@ -1,4 +1,4 @@
-#include "dataparallel/message_verifier.hpp"
+#include "dataparallel/decorators/message_verifier.hpp"
 
 #include <unordered_map>
 #include <unordered_set>

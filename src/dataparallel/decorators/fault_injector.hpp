@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "core/injection.hpp"
-#include "dataparallel/forwarding.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 
 namespace gradmeter::dataparallel {
 

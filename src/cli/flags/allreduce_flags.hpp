@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "bench/collectives/collectives.hpp"
-#include "cli/flags.hpp"
+#include "cli/flags/flags.hpp"
 
 namespace gradmeter::cli {
 

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <vector>
 
-#include "dataparallel/decomposition.hpp"
-#include "dataparallel/forwarding.hpp"
+#include "dataparallel/decorators/decomposition.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 
 namespace gradmeter::dataparallel {
 
