@@ -36,7 +36,7 @@ class PortProbe {
  public:
   /// Collective over `c`, which must outlive it, as is `round`. node_of: by rank; of more nodes than one.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
-  /// Some milliseconds, while no other thread uses MPI.
+  /// Some milliseconds, while nothing else moves.
   void round();
   /// Of the ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
@@ -64,7 +64,7 @@ class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
-  /// Collective, some milliseconds: while no other thread uses MPI.
+  /// Collective, some milliseconds: while nothing else moves.
   void round();
   /// Collective: of the best rank.
   LinkRates rates() const;

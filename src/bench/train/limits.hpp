@@ -39,7 +39,7 @@ class StepLimits {
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
       : session_(s), c_(c), threads_(threads), products_(threads) {}
   /// Takes a few milliseconds, more for new or long products: all ranks compute, then all use the link.
-  /// While no other thread uses MPI.
+  /// While nothing else moves.
   void round(const StepDemand&);
   /// From all rounds so far, one of which must have had this demand.
   StepBound bound(const StepDemand&) const;

@@ -49,7 +49,7 @@ class Verifier final : public ForwardingFabric {
   bool verified(Group g) const { return !armed_.at(static_cast<std::size_t>(g.id)); }
   /// Have messages with a payload been verified in both directions, since the beginning?
   bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }
-  /// Collective over all ranks, while this rank may use MPI and has waited for all its calls: what was wrong in the
+  /// Collective over all ranks, while this rank has waited for all its calls: what was wrong in the
   /// steps verified since the last call, in a line; empty: nothing.
   std::string verdict();
 
