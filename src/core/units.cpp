@@ -10,6 +10,7 @@
 #include "core/detail/quote.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 
 namespace gradmeter::core {
 

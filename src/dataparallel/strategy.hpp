@@ -17,8 +17,8 @@ struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
   /// Each server counts those of its own shard.
   std::vector<std::uint64_t> staleness = {};
-  std::uint64_t staleness_under_way =
-      0;                          ///< of the updates that had not come yet when the first worker finished, summed
+  /// Of the updates that had not come yet when the first worker finished, summed.
+  std::uint64_t staleness_under_way = 0;
   std::uint64_t updates = 0;      ///< of this rank's worker, each once, over however many servers it is spread
   std::uint64_t applied = 0;      ///< steps of the server here: updates that it groups count as one
   std::uint64_t largest_gap = 0;  ///< the most clocks that the fastest worker was ahead of the slowest when it read

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <string_view>
 
 #include "compression/detail/largest.hpp"
 #include "compression/detail/parameters.hpp"
@@ -125,8 +126,9 @@ TEST(TopK, DamagedBytesAreRefusedOrHarmless) {
       wire[random.below(2 * trial, wire.size())] ^= static_cast<std::byte>(1 + random.below(2 * trial + 1, 255));
       try {
         decoded(*c, wire, x.size());
-      } catch (const core::BackendError&) {
+      } catch (const core::BackendError& e) {
         ++refused;
+        ASSERT_NE(std::string_view(e.what()).find("topk"), std::string_view::npos) << e.what();
       }
     }
     EXPECT_GT(refused, 100u);

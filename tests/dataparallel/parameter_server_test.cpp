@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 #include "support/served.hpp"
 
 namespace gradmeter::dataparallel {

@@ -36,16 +36,6 @@ void refuse_stray(std::string_view command, const options::parsed_options& parse
   }
 }
 
-/// The parsers of units do not know which flag they read.
-template <class Parse>
-auto naming_flag(const std::string& flag, Parse parse) {
-  try {
-    return parse();
-  } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", flag, e.what()));
-  }
-}
-
 }  // namespace
 
 Flags::Flags(std::string_view command, const options::options_description& d,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/train/training.hpp"
+#include "core/error.hpp"
 #include "core/injection.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
@@ -94,6 +95,16 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
     if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
   }
   return out;
+}
+
+/// What `parse()` gives; its UsageError begins with the flag, which parsers of units and names do not know.
+template <class Parse>
+auto naming_flag(const std::string& flag, Parse parse) {
+  try {
+    return parse();
+  } catch (const core::UsageError& e) {
+    throw core::UsageError(flag + ": " + e.what());
+  }
 }
 
 /// Values of a factor by name; "all" gives every one. Errors: UsageError that lists those that exist.

@@ -25,12 +25,12 @@ template <bool e4m3>
 struct VectorEncoder<Fp8Rule<e4m3>> {
   using Exact = std::conditional_t<e4m3, small::E4m3, small::E5m2>;
   explicit VectorEncoder(const typename Fp8Rule<e4m3>::Encoder& p)
-      : lifting(hn::Set(F32(), p.lifting)), factor(hn::Set(F32(), p.factor)) {}
+      : prescale(hn::Set(F32(), p.prescale)), factor(hn::Set(F32(), p.factor)) {}
   HWY_INLINE Words code(Floats x, Words) const {
-    const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), lifting), factor);
+    const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), prescale), factor);
     return Exact::encode(hn::CopySign(hn::Min(scaled, hn::Set(F32(), Fp8Rule<e4m3>::most)), x));
   }
-  Floats lifting, factor;
+  Floats prescale, factor;
 };
 
 template <bool e4m3>

@@ -18,10 +18,10 @@ using detail::Lns4Rule;
 template <>
 struct VectorEncoder<Lns4Rule> {
   explicit VectorEncoder(const Lns4Rule::Encoder& p)
-      : lifting(hn::Set(F32(), p.lifting)), factor(hn::Set(F32(), p.factor)) {}
+      : prescale(hn::Set(F32(), p.prescale)), factor(hn::Set(F32(), p.factor)) {}
   HWY_INLINE Words code(Floats x, Words draw) const {
     const U32 d;
-    const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), lifting), factor);
+    const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), prescale), factor);
     const auto share = hn::Min(scaled, hn::Set(F32(), 1.0f));
     const auto below = hn::Lt(share, hn::Set(F32(), Lns4Rule::lowest));
     // What is not below is not converted: it would leave the integers.
@@ -32,7 +32,7 @@ struct VectorEncoder<Lns4Rule> {
     const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(d, x)), hn::Set(d, 8));
     return hn::IfThenZeroElse(hn::Eq(level, hn::Zero(d)), hn::Or(level, sign));
   }
-  Floats lifting, factor;
+  Floats prescale, factor;
 };
 
 template <>

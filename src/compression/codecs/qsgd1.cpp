@@ -18,13 +18,13 @@ using detail::Qsgd1Rule;
 template <>
 struct VectorEncoder<detail::Qsgd1Rule> {
   explicit VectorEncoder(const detail::Qsgd1Rule::Encoder& p)
-      : lifting(hn::Set(F32(), p.lifting)), factor(hn::Set(F32(), p.factor)) {}
+      : prescale(hn::Set(F32(), p.prescale)), factor(hn::Set(F32(), p.factor)) {}
   HWY_INLINE Words code(Floats x, Words draw) const {
-    const auto scaled = hn::Mul(hn::Mul(x, lifting), factor);
+    const auto scaled = hn::Mul(hn::Mul(x, prescale), factor);
     const auto chance = hn::ConvertTo(I32(), hn::Add(scaled, hn::Set(F32(), 0x1p23f)));
     return hn::BitCast(U32(), hn::VecFromMask(I32(), hn::Lt(hn::BitCast(I32(), draw), chance)));
   }
-  Floats lifting, factor;
+  Floats prescale, factor;
 };
 
 template <>

@@ -20,13 +20,13 @@ namespace {
 /// |q| of one number; the arithmetic of detail/qsgd_rule.hpp, for levels known at run time.
 struct Quantiser {
   Quantiser(float norm, std::size_t levels)
-      : lifting(detail::lift(norm)),
+      : prescale(detail::prescale_for(norm)),
         cap(static_cast<float>(levels) * 0x1p24f),
-        factor(static_cast<float>(static_cast<double>(cap) / (double{norm} * lifting))) {}
+        factor(static_cast<float>(static_cast<double>(cap) / (double{norm} * prescale))) {}
   std::uint32_t level(float x, std::uint32_t draw) const {
-    return (static_cast<std::uint32_t>(std::min(std::fabs(x) * lifting * factor, cap)) + draw) >> 24;
+    return (static_cast<std::uint32_t>(std::min(std::fabs(x) * prescale * factor, cap)) + draw) >> 24;
   }
-  float lifting, cap, factor;
+  float prescale, cap, factor;
 };
 
 class QsgdElias final : public Codec {

@@ -13,6 +13,8 @@
 namespace gradmeter::compression {
 namespace {
 
+[[noreturn]] void damaged_topk(const char* how) { throw core::BackendError("compression", "topk", how); }
+
 constexpr float unfit = std::numeric_limits<float>::quiet_NaN();
 
 class TopKEncoding final : public TopK {
@@ -94,7 +96,7 @@ class TopKEncoding final : public TopK {
       float value;
       std::memcpy(&index, indices + 4 * j, 4);
       std::memcpy(&value, values + 4 * j, 4);
-      if (index < least || index >= n) damaged("places are not ascending inside the tensor");
+      if (index < least || index >= n) damaged_topk("places are not ascending inside the tensor");
       least = std::size_t{index} + 1;
       body(index, value);
     }
@@ -108,13 +110,13 @@ class TopKEncoding final : public TopK {
       std::uint64_t word;
       for (std::memcpy(&word, bits + at, 8); word != 0; word &= word - 1, ++j) {
         const std::size_t i = 8 * at + static_cast<std::size_t>(std::countr_zero(word));
-        if (i >= n || j == k) damaged("the bitmap has bits outside the tensor, or too many");
+        if (i >= n || j == k) damaged_topk("the bitmap has bits outside the tensor, or too many");
         float value;
         std::memcpy(&value, values + 4 * j, 4);
         body(i, value);
       }
     }
-    if (j != k) damaged("the bitmap has too few bits");
+    if (j != k) damaged_topk("the bitmap has too few bits");
   }
 
   detail::Density density_;

@@ -76,6 +76,6 @@ float l2_of(std::span<const double, 16> partial);
 
 /// A power of two by which numbers up to `norm` are multiplied first, so that neither they nor 1/norm leave the floats.
 /// Exact for every float.
-constexpr float lift(float norm) { return norm < 0x1p-60f ? 0x1p64f : 1.0f; }
+constexpr float prescale_for(float norm) { return norm < 0x1p-60f ? 0x1p64f : 1.0f; }
 
 }  // namespace gradmeter::compression::detail

@@ -19,12 +19,12 @@ struct Fp8Rule {
 
   struct Encoder {
     explicit Encoder(float norm)
-        : lifting(lift(norm)), factor(static_cast<float>(double{most} / (double{norm} * lifting))) {}
+        : prescale(prescale_for(norm)), factor(static_cast<float>(double{most} / (double{norm} * prescale))) {}
     std::uint32_t code(float x, std::uint32_t) const {
-      const float scaled = std::min(std::fabs(x) * lifting * factor, most);
+      const float scaled = std::min(std::fabs(x) * prescale * factor, most);
       return core::from_float(format, std::copysign(scaled, x));
     }
-    float lifting, factor;
+    float prescale, factor;
   };
   struct Decoder {
     explicit Decoder(float scale) : norm(scale) {}

@@ -20,15 +20,16 @@ struct Lns4Rule {
   static float scale(float norm) { return norm; }
 
   struct Encoder {
-    explicit Encoder(float norm) : lifting(lift(norm)), factor(static_cast<float>(1.0 / (double{norm} * lifting))) {}
+    explicit Encoder(float norm)
+        : prescale(prescale_for(norm)), factor(static_cast<float>(1.0 / (double{norm} * prescale))) {}
     std::uint32_t code(float x, std::uint32_t draw) const {
-      const float share = std::min(std::fabs(x) * lifting * factor, 1.0f);
+      const float share = std::min(std::fabs(x) * prescale * factor, 1.0f);
       const std::uint32_t place =
           share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : std::bit_cast<std::uint32_t>(share) - base;
       const std::uint32_t level = (place + (draw >> 1)) >> 23;
       return level == 0 ? 0 : level | (std::signbit(x) ? 8u : 0u);
     }
-    float lifting, factor;
+    float prescale, factor;
   };
   struct Decoder {
     explicit Decoder(float scale) : norm(scale) {}

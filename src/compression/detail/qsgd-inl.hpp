@@ -16,15 +16,15 @@ namespace gradmeter::compression::HWY_NAMESPACE {
 template <std::size_t bits, detail::Rounding rounding>
 struct VectorEncoder<detail::QsgdRule<bits, rounding>> {
   using Plain = typename detail::QsgdRule<bits, rounding>::Encoder;
-  explicit VectorEncoder(const Plain& p) : lifting(hn::Set(F32(), p.lifting)), factor(hn::Set(F32(), p.factor)) {}
+  explicit VectorEncoder(const Plain& p) : prescale(hn::Set(F32(), p.prescale)), factor(hn::Set(F32(), p.factor)) {}
   HWY_INLINE Words code(Floats x, Words draw) const {
-    const auto lifted = hn::Mul(hn::Mul(hn::Abs(x), lifting), factor);
-    const auto level = hn::ConvertTo(I32(), hn::Min(lifted, hn::Set(F32(), Plain::cap)));
+    const auto prescaled = hn::Mul(hn::Mul(hn::Abs(x), prescale), factor);
+    const auto level = hn::ConvertTo(I32(), hn::Min(prescaled, hn::Set(F32(), Plain::cap)));
     const auto q = hn::BitCast(I32(), hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), level), draw)));
     const auto sign = hn::BroadcastSignBit(hn::BitCast(I32(), x));
     return hn::BitCast(U32(), hn::Sub(hn::Xor(q, sign), sign));
   }
-  Floats lifting, factor;
+  Floats prescale, factor;
 };
 
 template <std::size_t bits, detail::Rounding rounding>

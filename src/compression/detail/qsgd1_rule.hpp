@@ -11,13 +11,14 @@ struct Qsgd1Rule {
   static float scale(float norm) { return norm; }
 
   struct Encoder {
-    explicit Encoder(float norm) : lifting(lift(norm)), factor(static_cast<float>(0x1p23 / (double{norm} * lifting))) {}
+    explicit Encoder(float norm)
+        : prescale(prescale_for(norm)), factor(static_cast<float>(0x1p23 / (double{norm} * prescale))) {}
     /// The probability is held as an integer of 2^-24, from 0 to 2^24 but for a rounding.
     std::uint32_t code(float x, std::uint32_t draw) const {
-      const auto chance = static_cast<std::int32_t>(x * lifting * factor + 0x1p23f);
+      const auto chance = static_cast<std::int32_t>(x * prescale * factor + 0x1p23f);
       return static_cast<std::int32_t>(draw) < chance ? 1 : 0;
     }
-    float lifting, factor;
+    float prescale, factor;
   };
   /// 0 - N is +0 in a bucket of zeros, where -N is not.
   struct Decoder {

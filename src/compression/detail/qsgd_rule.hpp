@@ -19,14 +19,15 @@ struct QsgdRule {
 
   struct Encoder {
     explicit Encoder(float norm)
-        : lifting(lift(norm)), factor(static_cast<float>(static_cast<double>(cap) / (double{norm} * lifting))) {}
+        : prescale(prescale_for(norm)),
+          factor(static_cast<float>(static_cast<double>(cap) / (double{norm} * prescale))) {}
     std::uint32_t code(float x, std::uint32_t draw) const {
-      const float level = std::min(std::fabs(x) * lifting * factor, cap);
+      const float level = std::min(std::fabs(x) * prescale * factor, cap);
       const std::uint32_t q = (static_cast<std::uint32_t>(level) + draw) >> 24;
       return (std::signbit(x) ? 0 - q : q) & ((1u << bits) - 1);
     }
     static constexpr float cap = static_cast<float>(levels) * 0x1p24f;
-    float lifting, factor;
+    float prescale, factor;
   };
 
   /// q/s comes first: N·q could leave the floats, N/s could vanish.
