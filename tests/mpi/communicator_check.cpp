@@ -35,6 +35,16 @@ TEST_F(CommunicatorCheck, AnArrayIsSummedElementByElement) {
   EXPECT_EQ(values, (std::array<double, 3>{double(size_), 5.0 * size_ * (size_ - 1), -0.5 * size_}));
 }
 
+TEST_F(CommunicatorCheck, ASumWhileAMessageIsOnItsWayTakesNoneOfIt) {
+  if (size_ == 1) GTEST_SKIP() << "one rank sends nothing";
+  const int last = size_ - 1;
+  if (rank_ == last) world_.send_value(0, 1e6);
+  EXPECT_EQ(world_.sum(rank_), size_ * last / 2);
+  if (rank_ == 0) {
+    EXPECT_EQ(world_.receive_value<double>(last), 1e6);
+  }
+}
+
 TEST_F(CommunicatorCheck, OneBitThatDiffersOnOneRankIsADisagreement) {
   constexpr std::uint64_t bits = 0x8000'0000'0000'0000;  // the least of the signed numbers
   const int last = size_ - 1;

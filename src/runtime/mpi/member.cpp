@@ -13,7 +13,8 @@
 namespace gradmeter::runtime {
 namespace {
 
-constexpr int small_message_tag = 0;
+/// Sums have a tag of their own: a message may be on its way while all ranks add something up.
+enum Tag : int { small_message, summand };
 std::size_t round_up_to_page(std::size_t n) { return (n + page_bytes - 1) / page_bytes * page_bytes; }
 
 class MpiMember final : public GroupMember {
@@ -70,12 +71,10 @@ class MpiMember final : public GroupMember {
     });
   }
   void combine(std::span<double> values, Combine) const override;
-  void send(int peer, std::span<const std::byte> bytes) const override { finish(start_send(peer, bytes), "MPI_Isend"); }
-  void receive(int peer, std::span<std::byte> bytes) const override {
-    const int n = mpi_count(bytes.size());
-    complete("MPI_Irecv",
-             [&](MPI_Request* r) { return MPI_Irecv(bytes.data(), n, MPI_BYTE, peer, small_message_tag, get(), r); });
+  void send(int peer, std::span<const std::byte> bytes) const override {
+    finish(start_send(peer, small_message, bytes), "MPI_Isend");
   }
+  void receive(int peer, std::span<std::byte> bytes) const override { receive(peer, small_message, bytes); }
   SharedParts share(std::size_t bytes) const override;
   std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const override {
     return std::make_unique<MpiTransport>(get(), channels, std::move(node_of));
@@ -86,11 +85,14 @@ class MpiMember final : public GroupMember {
   void complete(const char* call, Start start) const {
     finish(begin(call, start), call);
   }
-  MPI_Request start_send(int peer, std::span<const std::byte> bytes) const {
+  MPI_Request start_send(int peer, Tag tag, std::span<const std::byte> bytes) const {
     const int n = mpi_count(bytes.size());
-    return begin("MPI_Isend", [&](MPI_Request* r) {
-      return MPI_Isend(bytes.data(), n, MPI_BYTE, peer, small_message_tag, get(), r);
-    });
+    return begin("MPI_Isend",
+                 [&](MPI_Request* r) { return MPI_Isend(bytes.data(), n, MPI_BYTE, peer, tag, get(), r); });
+  }
+  void receive(int peer, Tag tag, std::span<std::byte> bytes) const {
+    const int n = mpi_count(bytes.size());
+    complete("MPI_Irecv", [&](MPI_Request* r) { return MPI_Irecv(bytes.data(), n, MPI_BYTE, peer, tag, get(), r); });
   }
   /// For calls that MPI has as blocking ones only: all ranks meet first, so that none waits long in its turn.
   template <class Make>
@@ -118,8 +120,8 @@ void MpiMember::combine(std::span<double> values, Combine c) const {
   const int place = paired ? rank_ / 2 : rank_ - beyond;
   const auto rank_at = [&](int other) { return other < beyond ? 2 * other : other + beyond; };
   if (paired && rank_ % 2 == 1) {
-    send(rank_ - 1, std::as_bytes(values));
-    return receive(rank_ - 1, std::as_writable_bytes(values));
+    finish(start_send(rank_ - 1, summand, std::as_bytes(values)), "MPI_Isend");
+    return receive(rank_ - 1, summand, std::as_writable_bytes(values));
   }
   std::vector<double> theirs(values.size());
   const auto take = [&](bool mine_first) {
@@ -128,17 +130,17 @@ void MpiMember::combine(std::span<double> values, Combine c) const {
     }
   };
   if (paired) {
-    receive(rank_ + 1, std::as_writable_bytes(std::span(theirs)));
+    receive(rank_ + 1, summand, std::as_writable_bytes(std::span(theirs)));
     take(true);
   }
   for (int distance = 1; distance < power; distance *= 2) {
     const int peer = rank_at(place ^ distance);
-    const MPI_Request sent = start_send(peer, std::as_bytes(values));
-    receive(peer, std::as_writable_bytes(std::span(theirs)));
+    const MPI_Request sent = start_send(peer, summand, std::as_bytes(values));
+    receive(peer, summand, std::as_writable_bytes(std::span(theirs)));
     finish(sent, "MPI_Isend");
     take(rank_ < peer);
   }
-  if (paired) send(rank_ + 1, std::as_bytes(values));
+  if (paired) finish(start_send(rank_ + 1, summand, std::as_bytes(values)), "MPI_Isend");
 }
 
 /// A shared window of MPI 3. Its own base may be only 8-byte aligned: the parts begin at a page.
