@@ -39,7 +39,7 @@ bool gloo_has(core::Element e) {
 #ifdef GRADMETER_HAS_GLOO
 namespace {
 
-/// gloo's meeting place. Every rank sets its values in the same order, so each `set` is a gathering of all ranks'.
+/// gloo's rendezvous store. Every rank sets its values in the same order, so each `set` is a gathering of all ranks'.
 class GatheredStore final : public gloo::rendezvous::Store {
  public:
   explicit GatheredStore(const Communicator& c) : communicator_(c) {}

@@ -1,4 +1,4 @@
-// The one door for gloo: PyTorch's collectives over TCP, where the program was built with them.
+// The adapter of gloo: PyTorch's collectives over TCP, where the program was built with them.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -110,7 +110,7 @@ TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
   EXPECT_NEAR(c.contention.value, 0, 1e-12) << "the rank that serves is no worker";
   EXPECT_NEAR(c.straggle.value, 1e-3, 1e-12);
   EXPECT_NEAR(c.interference.value, 2e-3, 1e-12);
-  EXPECT_EQ(c.wire.value, 0) << "who stands still for mail cannot tell a wire from a busy server";
+  EXPECT_EQ(c.wire.value, 0) << "who stands still for messages cannot tell a wire from a busy server";
   EXPECT_NEAR(sum(c), c.lost, 1e-15);
   Three copying = t;
   for (auto& b : copying.point.blocks) b.step += 2e-3, b.parts.handling = 2e-3;

@@ -245,7 +245,8 @@ TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
   }
   EXPECT_EQ(planned, (std::set<std::string>{"2 sync bucketed", "2 sync none", "3 sync none", "2 ps-async bucketed",
                                             "2 ps-async none", "3 ps-async bucketed", "3 ps-async none"}))
-      << "three ranks with a thread each for the exchange are six, on four cores; mail has that thread in any case";
+      << "three ranks with a thread each for the exchange are six, on four cores; messages have that thread in any "
+         "case";
 }
 
 TEST(ScalePlan, AutomaticOverlapGoesByTheFullestNodeAndTheThreads) {

@@ -48,12 +48,12 @@ TEST(Observations, ACycleThatWasCutShortCountsAsLongAsItLasted) {
 }
 
 TEST(Waits, CausesStandInTheOrderOfTheirTime) {
-  StepSamples t{.times = {1, 3}, .waits = {{"mail", 0.5}, {"ring", 1.5}}};
+  StepSamples t{.times = {1, 3}, .waits = {{"messages", 0.5}, {"ring", 1.5}}};
   core::Metrics m;
   m[Metric::time_s] = 2.0;
   fill_waits(t, m);
   EXPECT_DOUBLE_EQ(m.number(Metric::standstill_s), 1) << "half of all time, and so of the median step";
-  EXPECT_EQ(std::get<std::string>(m[Metric::standstill_causes]), "ring 75 %, mail 25 %");
+  EXPECT_EQ(std::get<std::string>(m[Metric::standstill_causes]), "ring 75 %, messages 25 %");
 }
 
 TEST(Waits, AStrategyThatNeverWaitsHasNoCause) {

@@ -86,12 +86,12 @@ TEST(EventScheduler, ADeadlockNamesAllWhoWaitAndForWhat) {
   EventScheduler scheduler(3);
   try {
     scheduler.run([&](int rank) {
-      if (rank != 1) scheduler.block(rank, rank == 0 ? "a letter" : "a call");
+      if (rank != 1) scheduler.block(rank, rank == 0 ? "a message" : "a call");
     });
     FAIL() << "no deadlock was seen";
   } catch (const std::logic_error& e) {
     EXPECT_THAT(e.what(), HasSubstr("deadlock"));
-    EXPECT_THAT(e.what(), HasSubstr("rank 0 waits for a letter; rank 2 waits for a call"));
+    EXPECT_THAT(e.what(), HasSubstr("rank 0 waits for a message; rank 2 waits for a call"));
     EXPECT_THAT(e.what(), ::testing::Not(HasSubstr("rank 1")));
   }
 }
@@ -197,12 +197,12 @@ TEST(EventScheduler, ADeadlockNamesSpawnedThreadsAndThoseThatWereStopped) {
   scheduler.stop_at(2, 4);
   try {
     scheduler.run([&](int rank) {
-      if (rank == 0) scheduler.spawn("the server", [&] { scheduler.block(scheduler.running_thread(), "mail"); });
+      if (rank == 0) scheduler.spawn("the server", [&] { scheduler.block(scheduler.running_thread(), "messages"); });
       if (rank == 2) scheduler.advance(2, 100);
     });
     FAIL() << "no deadlock was seen";
   } catch (const std::logic_error& e) {
-    EXPECT_STREQ(e.what(), "deadlock in virtual time: rank 2 died at 4 s; the server waits for mail");
+    EXPECT_STREQ(e.what(), "deadlock in virtual time: rank 2 died at 4 s; the server waits for messages");
   }
 }
 

@@ -277,7 +277,7 @@ TEST(ParameterServer, WhatCannotBeServedIsRefusedWithTheReason) {
   EXPECT_THAT(why({}, 2, 2), HasSubstr("none train"));
   EXPECT_THAT(why({.optimizer = "lars"}, 2), HasSubstr("needs whole tensors"));
   for (const auto& row : compression::codecs()) {
-    EXPECT_EQ(why({.codec = compression::find_codec(row.name)}, 2), "") << row.name << ": all codecs go by mail";
+    EXPECT_EQ(why({.codec = compression::find_codec(row.name)}, 2), "") << row.name << ": all codecs go with messages";
   }
   EXPECT_THROW(find_strategy("ps-async:scale=median"), core::UsageError);
   EXPECT_THROW(find_strategy("ps-async:push=0"), core::UsageError);

@@ -1,4 +1,4 @@
-// Mail between workers and servers on real ranks: order, room, the own rank, programs beside, endings.
+// Messages between workers and servers on real ranks: order, room, the own rank, programs beside, endings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,14 +38,14 @@ struct Site {
   RankFabric fabric;
 };
 
-/// A letter that was read, with its content.
+/// A message that was read, with its content.
 struct ReceivedMessage {
   int from = 0;
   MessageHeader header = {};
   std::vector<float> values = {};
 };
 
-/// Sends whatever the room, and loses no mail that comes while it waits for some.
+/// Sends whatever the room, and loses no message that comes while it waits for some.
 class Writer {
  public:
   explicit Writer(Port& port) : port_(port) {}
@@ -53,10 +53,10 @@ class Writer {
     std::optional<std::span<std::byte>> room;
     while (!(room = port_.draft(to, values.size_bytes()))) keep(port_.next("room"));
     if (!values.empty()) std::memcpy(room->data(), values.data(), values.size_bytes());
-    (void)port_.post(to, {.operation = operation, .sequence = sequence, .bytes = values.size_bytes()}, "mail");
+    (void)port_.post(to, {.operation = operation, .sequence = sequence, .bytes = values.size_bytes()}, "messages");
   }
   ReceivedMessage get() {
-    while (kept_.empty()) keep(port_.next("mail"));
+    while (kept_.empty()) keep(port_.next("messages"));
     ReceivedMessage first = std::move(kept_.front());
     kept_.pop_front();
     return first;
@@ -173,14 +173,14 @@ TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {
   int drafts = 0;
   while (ports.worker->draft(to, 8)) {
     const std::vector<float> v{1, 2};
-    (void)ports.worker->post(to, {.sequence = static_cast<std::uint64_t>(drafts), .bytes = 0}, "mail");
+    (void)ports.worker->post(to, {.sequence = static_cast<std::uint64_t>(drafts), .bytes = 0}, "messages");
     if (++drafts == 64) break;  // what leaves at once makes room at once
   }
   int got = 0;
   const int from = (site.rank() + site.size() - 1) % site.size();
   auto background_task = site.fabric.launch([&](ExecutionContext&) {
     while (got < 100) {
-      const auto message = ports.server->next("mail");
+      const auto message = ports.server->next("messages");
       if (!message) continue;
       EXPECT_EQ(message->from, from);
       EXPECT_EQ(message->header.sequence, static_cast<std::uint64_t>(got++));
@@ -188,7 +188,7 @@ TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {
   });
   for (; drafts < 100; ++drafts) {
     while (!ports.worker->draft(to, 0)) (void)ports.worker->next("room");
-    (void)ports.worker->post(to, {.sequence = static_cast<std::uint64_t>(drafts), .bytes = 0}, "mail");
+    (void)ports.worker->post(to, {.sequence = static_cast<std::uint64_t>(drafts), .bytes = 0}, "messages");
   }
   background_task->join();
   EXPECT_EQ(got, 100);
@@ -216,7 +216,7 @@ TEST_P(MessengerOver, AProgramThatIsNotJoinedEndsWithItsWorker) {
   Site site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   auto background_task = site.fabric.launch([&](ExecutionContext&) {
-    for (;;) (void)ports.server->next("mail that never comes");
+    for (;;) (void)ports.server->next("a message that never comes");
   });
   background_task.reset();
   site.world.barrier();

@@ -41,7 +41,7 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
       const bool is_client_server =
           find_strategy(run.strategy)->info().communication == CommunicationPattern::client_server;
-      if (is_client_server && progress == ProgressMode::on_wait) continue;  // mail moves while nobody waits
+      if (is_client_server && progress == ProgressMode::on_wait) continue;  // messages move while nobody waits
       const auto end = on_ranks(world, run, transport, progress);
       EXPECT_EQ(end.hashes, expected.hashes) << int(transport) << " " << int(progress);
       EXPECT_EQ(end.evaluation_weights, expected.evaluation_weights) << int(transport) << " " << int(progress);

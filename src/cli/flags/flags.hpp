@@ -1,4 +1,4 @@
-// Flags of a subcommand: the one door for Boost.Program_options, with errors that a person can act on.
+// Flags of a subcommand: the adapter of Boost.Program_options, with errors that a person can act on.
 #pragma once
 #include <algorithm>
 #include <boost/program_options.hpp>

@@ -70,7 +70,7 @@ bool Engine::poll_one(EngineOperation& op) {
 }
 
 void Engine::attach(Pollable& p) {
-  if (mode_ != ProgressMode::thread) throw std::logic_error("mail needs a progress thread");
+  if (mode_ != ProgressMode::thread) throw std::logic_error("messages need a progress thread");
   const std::lock_guard lock(mutex_);
   attached_.push_back(&p);
   work_.notify_one();

@@ -1,4 +1,4 @@
-// What this machine is, as far as it decides how long things take. The one door for hwloc.
+// What this machine is, as far as it decides how long things take. The adapter of hwloc.
 #pragma once
 #include <cstddef>
 #include <string>
