@@ -80,6 +80,15 @@ def training(test):
     test.equal(plain.code, 0, "the same without it is right")
 
 
+def late(test):
+    """After the checks before timing: those between timed calls, or the one at the end, show it."""
+    for codec in ("none", "qsgd8"):
+        command = ("allreduce", "--sizes", "64K", "--algorithm", "ring", "--codec", codec, "--in-place", "out",
+                   "--time-budget", "1s")
+        done = test.run(*command, "--inject", "flip:call=300,rank=1", ranks=2)
+        test.equal(done.code, 4, f"allreduce with codec {codec} that turns wrong while it is timed ends with 4")
+
+
 def bad_input(test):
     for text, word in (("flip:rank=2", "rank 2 does not exist"), ("flop", "did you mean 'flip'")):
         done = test.run("scale", *SMALL, "--strategy", "sync", "--inject", text, ranks=2)
@@ -92,6 +101,7 @@ def body(test):
     diverging_ranks(test)
     right_results(test)
     training(test)
+    late(test)
     bad_input(test)
 
 
