@@ -7,7 +7,7 @@
 
 #include "dataparallel/decorators/intervals.hpp"
 #include "dataparallel/operation.hpp"
-#include "model/compute.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -18,7 +18,7 @@ struct Group {
 inline constexpr Group everybody{};
 
 /// One computation of one rank, or a stretch of its own thread inside an exchange, which may contain computations and
-/// waits. The label is what `compute` or `exchange` was given: a literal.
+/// waits. The label is what `submit` or `exchange` was given: a literal.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
@@ -26,23 +26,17 @@ struct ComputeRecord {
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
-/// Of one task, for its thread alone.
-class ExecutionContext {
+/// Of one task, for its thread alone: also the queue of its computations.
+class ExecutionContext : public runtime::Queue {
  public:
-  virtual ~ExecutionContext() = default;
   virtual int rank(Group g = everybody) const = 0;
   virtual int size(Group g = everybody) const = 0;
 
-  virtual void compute(std::string_view label, model::Cost, const std::function<void()>& work) = 0;
-  /// An event after all computation that this task has asked for so far. On the host it is done when `compute` returns.
-  virtual Ready record() { return nullptr; }
   /// Work of this thread on messages: posting, taking, copying. A context that does not time it only runs it.
   virtual void exchange(std::string_view, const std::function<void()>& work) { work(); }
   /// From now on the interval of every computation and exchange goes to `log`, by the backend's own clock, at the
-  /// latest when `settle` returns. Null: no log.
+  /// latest when `synchronise` returns. Null: no log.
   virtual void log_to(ComputeLog* log) = 0;
-  /// Waits until all computation asked for is done. On the host it always is.
-  virtual void settle() {}
   virtual double now() const = 0;
 };
 

@@ -40,7 +40,7 @@ struct FabricCall {
   Buffer out = std::span<float>{};            ///< empty for a send; collectives work in place: it is `in`
   allreduce::Op op = allreduce::Op::sum;
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
-  Ready ready = {};
+  runtime::EventPtr ready = {};
   allreduce::TensorLayout tensor_layout = {};
 };
 
@@ -55,7 +55,7 @@ class Fabric : public ExecutionContext {
   virtual Ticket start(const FabricCall&) = 0;
   virtual void wait(const Ticket&) = 0;
   /// In place. average: the sum divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, Ready r = {},
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {},
                     const allreduce::TensorLayout& tensor_layout = {}) {
     return start({.kind = CallKind::all_reduce,
                   .group = g,
@@ -67,18 +67,18 @@ class Fabric : public ExecutionContext {
   }
   /// In place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value, what
   /// the others hold is undefined.
-  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, Ready r = {}) {
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
   }
   /// In place: block r comes from rank r.
-  Ticket all_gather(Group g, Buffer b, Ready r = {}) {
+  Ticket all_gather(Group g, Buffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(r)});
   }
-  Ticket broadcast(Group g, Buffer b, int root, Ready r = {}) {
+  Ticket broadcast(Group g, Buffer b, int root, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(r)});
   }
   /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
-  Ticket send(Group g, int peer, ConstBuffer b, Ready r = {}) {
+  Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
   }
   Ticket receive(Group g, int peer, Buffer b) {

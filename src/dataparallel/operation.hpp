@@ -7,14 +7,6 @@
 
 namespace gradmeter::dataparallel {
 
-/// When a call's data may be read: recorded after the computation so far, as by cudaEventRecord.
-class ReadyEvent {
- public:
-  virtual ~ReadyEvent() = default;
-  virtual bool reached() const = 0;
-};
-using Ready = std::shared_ptr<const ReadyEvent>;  ///< null: at once
-
 /// The times and bytes of a call, by the fabric's own clock [s]: the host's, a stream's events, or virtual time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;

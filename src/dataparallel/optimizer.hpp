@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "model/compute.hpp"
 #include "runtime/buffer.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -37,17 +37,17 @@ class Optimizer {
   /// or for an outer optimizer a difference of weights.
   virtual void apply(runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep) = 0;
   /// Of the whole update, norms included.
-  virtual model::Cost cost(std::size_t count) const = 0;
+  virtual runtime::Cost cost(std::size_t count) const = 0;
 
   /// Was it made for parts of tensors? Then `measure` and `share` must come before each `apply`, on the same range.
   virtual bool shares() const { return false; }
   /// Computes what the range adds to its tensors' norms.
   virtual void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t, UpdateStep) {}
-  virtual model::Cost measure_cost(std::size_t) const { return {}; }
+  virtual runtime::Cost measure_cost(std::size_t) const { return {}; }
   /// Sums that over the ranks that hold the tensors' other parts: one exchange for all tensors of the range.
   virtual void share() {}
   /// The whole update of a range. Exchanges come between computations, because they are not a kernel's work.
-  void update(model::Computer&, runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep);
+  void update(runtime::Queue&, runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep);
 
  private:
   std::string name_;

@@ -17,7 +17,7 @@ double Observations::mean_staleness() const {
 }
 
 void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
-  optimizer_.update(*this, buffers_.parameters.part(offset, count), gradients(offset, count), offset, step);
+  optimizer_.update(queue(), buffers_.parameters.part(offset, count), gradients(offset, count), offset, step);
 }
 
 void Strategy::begin(Worker& w) {

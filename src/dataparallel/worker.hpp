@@ -9,8 +9,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// Also the model's Computer.
-class Worker final : public model::Computer {
+class Worker {
  public:
   /// axis: the ranks with the same part of the model and other data; strategies communicate only with them.
   /// copy: null where one rank holds a replica of the model; parts: see `parts`.
@@ -36,13 +35,12 @@ class Worker final : public model::Computer {
   Buffer parameters() const { return buffers_.parameters; }
   Buffer gradients() const { return buffers_.gradients; }
   Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
-    fabric_.compute(label, cost, work);
-  }
+  /// The fabric's, for all that this rank computes.
+  runtime::Queue& queue() { return fabric_; }
   /// Forward and backward: the gradients of the batch's mean loss.
   model::Outcome pass(
       const model::Batch& b, const model::Model::Ready& ready = [](std::size_t) {}) {
-    return model_.pass(*this, buffers_, b, ready);
+    return model_.pass(fabric_, buffers_, b, ready);
   }
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. Fabric's memory.
   void tell_replica(std::span<float> values) {

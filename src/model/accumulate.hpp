@@ -21,7 +21,7 @@ class GradientSum {
     return i + 1 < micro_batches_ && i == 0 ? std::span<float>(sum_) : gradients;
   }
   /// Takes in elements [offset, offset + count) of micro-batch `i`; of the last one, they become the average.
-  void take(Computer&, std::size_t i, std::span<float> gradients, std::size_t offset, std::size_t count);
+  void take(Queue&, std::size_t i, std::span<float> gradients, std::size_t offset, std::size_t count);
 
  private:
   std::size_t micro_batches_;
@@ -55,11 +55,11 @@ class Accumulate final : public Model {
   PeerTraffic forward_traffic(std::size_t samples) const override { return inner_->forward_traffic(samples); }
 
   void initialise(Buffers b, std::uint64_t seed) const override { inner_->initialise(b, seed); }
-  Outcome forward(Computer& c, Buffers b, const Batch& batch) override { return inner_->forward(c, b, batch); }
-  void backward(Computer& c, Buffers b, const Batch& batch, const Ready& ready) override {
-    inner_->backward(c, b, batch, ready);
+  Outcome forward(Queue& queue, Buffers b, const Batch& batch) override { return inner_->forward(queue, b, batch); }
+  void backward(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) override {
+    inner_->backward(queue, b, batch, ready);
   }
-  Outcome pass(Computer&, Buffers, const Batch&, const Ready&) override;
+  Outcome pass(Queue&, Buffers, const Batch&, const Ready&) override;
 
  private:
   std::unique_ptr<Model> inner_;

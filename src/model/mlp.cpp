@@ -57,7 +57,7 @@ void Mlp::check(Buffers buffers, const Batch& batch) const {
   require_elements("mlp: inputs", batch.inputs.count(), batch.samples() * input_features());
 }
 
-Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
+Outcome Mlp::forward(Queue& queue, Buffers buffers, const Batch& batch) {
   check(buffers, batch);
   current_ = nullptr;
   Workspace& workspace = workspace_for(batch.samples());
@@ -66,7 +66,7 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   std::span<const float> input = batch.inputs.values<float>();
   for (std::size_t l = 0; l < layers(); ++l) {
     Layer& layer = workspace.layers[l];
-    computer.compute("forward.gemm", cost(layer.products.forward), [&] {
+    queue.submit("forward.gemm", cost(layer.products.forward), [&] {
       layer.forward->run(input, span_of(parameters, weight(l)), span_of(parameters, bias(l)), layer.output);
     });
     input = layer.output;
@@ -76,7 +76,7 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   Layer& top = workspace.layers.back();
   const double logits = double(top.output.size());
   kernels::CrossEntropy loss{};
-  computer.compute("forward.softmax", {.flops = 6 * logits, .bytes = 8 * logits}, [&] {
+  queue.submit("forward.softmax", {.flops = 6 * logits, .bytes = 8 * logits}, [&] {
     loss = kernels::softmax_cross_entropy(top.output, batch.labels.values<std::int32_t>(), classes(),
                                           1.0F / float(batch.samples()), top.delta);
   });
@@ -84,7 +84,7 @@ Outcome Mlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
   return {.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch.samples()};
 }
 
-void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, const Ready& ready) {
+void Mlp::backward(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready) {
   check(buffers, batch);
   require_elements("mlp: gradients", buffers.gradients.count(), element_count());
   if (current_ == nullptr || current_->samples != batch.samples() || current_->threads != kernels::compute_threads())
@@ -96,27 +96,27 @@ void Mlp::backward(Computer& computer, Buffers buffers, const Batch& batch, cons
 
   for (std::size_t l = layers(); l-- > 0;) {
     Layer& layer = workspace.layers[l];
-    weight_gradients(computer, gradients, layer, l, l == 0 ? inputs : workspace.layers[l - 1].output, ready);
+    weight_gradients(queue, gradients, layer, l, l == 0 ? inputs : workspace.layers[l - 1].output, ready);
     if (l == 0) break;
     Layer& below = workspace.layers[l - 1];
-    computer.compute("backward.gemm", cost(layer.products.input_gradient),
-                     [&] { layer.input->run(layer.delta, span_of(parameters, weight(l)), {}, below.delta); });
-    computer.compute("backward.relu", {.flops = 0, .bytes = 12.0 * double(below.delta.size())},
-                     [&] { kernels::relu_backward(below.output, below.delta); });
+    queue.submit("backward.gemm", cost(layer.products.input_gradient),
+                 [&] { layer.input->run(layer.delta, span_of(parameters, weight(l)), {}, below.delta); });
+    queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * double(below.delta.size())},
+                 [&] { kernels::relu_backward(below.output, below.delta); });
   }
 }
 
 // Before the gradient by the layer's input, so that the exchange of this one starts meanwhile.
-void Mlp::weight_gradients(Computer& computer, std::span<float> gradients, Layer& layer, std::size_t l,
+void Mlp::weight_gradients(Queue& queue, std::span<float> gradients, Layer& layer, std::size_t l,
                            std::span<const float> input, const Ready& ready) const {
   const std::size_t tensor = 2 * (layers() - 1 - l);
-  computer.compute("backward.gemm", cost(layer.products.weight_gradient),
-                   [&] { layer.weight->run(layer.delta, input, {}, span_of(gradients, weight(l))); });
+  queue.submit("backward.gemm", cost(layer.products.weight_gradient),
+               [&] { layer.weight->run(layer.delta, input, {}, span_of(gradients, weight(l))); });
   shard_.zero_padding(gradients, tensor);
   ready(tensor);
   const double elements = double(layer.delta.size());
-  computer.compute("backward.bias", {.flops = elements, .bytes = 4 * elements},
-                   [&] { kernels::column_sums(layer.delta, width(l + 1), span_of(gradients, bias(l))); });
+  queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
+               [&] { kernels::column_sums(layer.delta, width(l + 1), span_of(gradients, bias(l))); });
   shard_.zero_padding(gradients, tensor + 1);
   ready(tensor + 1);
 }

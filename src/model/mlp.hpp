@@ -41,8 +41,8 @@ class Mlp final : public Model {
 
   void initialise(Buffers b, std::uint64_t seed) const override { shard_.initialise(b, seed); }
   /// Buffers.gradients may be empty here: validation needs none.
-  Outcome forward(Computer&, Buffers, const Batch&) override;
-  void backward(Computer&, Buffers, const Batch&, const Ready& ready) override;
+  Outcome forward(Queue&, Buffers, const Batch&) override;
+  void backward(Queue&, Buffers, const Batch&, const Ready& ready) override;
 
  private:
   /// All that a layer needs at one batch size.
@@ -66,7 +66,7 @@ class Mlp final : public Model {
   void prepare_forward(Workspace&) const;
   void prepare_backward(Workspace&) const;
   void check(Buffers, const Batch&) const;
-  void weight_gradients(Computer&, std::span<float> gradients, Layer&, std::size_t layer, std::span<const float> input,
+  void weight_gradients(Queue&, std::span<float> gradients, Layer&, std::size_t layer, std::span<const float> input,
                         const Ready&) const;
 
   MlpShard shard_;

@@ -63,22 +63,21 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
     const std::span<float> output = slot.outputs[i].first(pass.samples * l.out);
     const auto weight = span_of(pass.parameters, shard_.weight(l)), bias = span_of(pass.parameters, shard_.bias(l));
     const bool is_summed = l.cut == Cut::inputs;
-    pass.computer.compute("forward.gemm", cost(products[i].problems.forward), [&] {
+    pass.queue.submit("forward.gemm", cost(products[i].problems.forward), [&] {
       products[i].forward->run(input, weight, is_summed ? std::span<const float>{} : bias, output);
     });
     if (is_summed) {
       peers_->sum(output);
-      add_bias(pass.computer, l, bias, output);
+      add_bias(pass.queue, l, bias, output);
     }
     input = output;
   }
 }
 
 // After the sum, or every rank would add it once.
-void MlpStage::add_bias(Computer& computer, const MlpLayer& l, std::span<const float> bias,
-                        std::span<float> output) const {
+void MlpStage::add_bias(Queue& queue, const MlpLayer& l, std::span<const float> bias, std::span<float> output) const {
   const double elements = static_cast<double>(output.size());
-  computer.compute("forward.bias", {.flops = elements, .bytes = 8 * elements}, [&] {
+  queue.submit("forward.bias", {.flops = elements, .bytes = 8 * elements}, [&] {
     for (std::size_t row = 0; row < output.size(); row += l.out) {
       float* const y = output.data() + row;
       if (l.last) {
@@ -101,13 +100,12 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
     weight_gradients(pass, products[i], l, input, delta, gradients, ready);
     if (l.first) break;
     const auto below = (i == 0 ? slot.input_delta : deltas[i - 1]).first(pass.samples * l.in);
-    pass.computer.compute("backward.gemm", cost(products[i].problems.input_gradient), [&] {
-      products[i].input->run(delta, span_of(pass.parameters, shard_.weight(l)), {}, below);
-    });
+    pass.queue.submit("backward.gemm", cost(products[i].problems.input_gradient),
+                      [&] { products[i].input->run(delta, span_of(pass.parameters, shard_.weight(l)), {}, below); });
     if (l.cut == Cut::outputs) peers_->sum(below);
     if (i == 0) break;
-    pass.computer.compute("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(below.size())},
-                          [&] { kernels::relu_backward(input, below); });
+    pass.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(below.size())},
+                      [&] { kernels::relu_backward(input, below); });
   }
 }
 
@@ -115,13 +113,13 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
 void MlpStage::weight_gradients(const Pass& pass, Products& p, const MlpLayer& l, std::span<const float> input,
                                 std::span<const float> delta, std::span<float> gradients,
                                 const Model::Ready& ready) const {
-  pass.computer.compute("backward.gemm", cost(p.problems.weight_gradient),
-                        [&] { p.weight->run(delta, input, {}, span_of(gradients, shard_.weight(l))); });
+  pass.queue.submit("backward.gemm", cost(p.problems.weight_gradient),
+                    [&] { p.weight->run(delta, input, {}, span_of(gradients, shard_.weight(l))); });
   shard_.zero_padding(gradients, l.weight);
   ready(l.weight);
   const double elements = static_cast<double>(delta.size());
-  pass.computer.compute("backward.bias", {.flops = elements, .bytes = 4 * elements},
-                        [&] { kernels::column_sums(delta, l.out, span_of(gradients, shard_.bias(l))); });
+  pass.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
+                    [&] { kernels::column_sums(delta, l.out, span_of(gradients, shard_.bias(l))); });
   shard_.zero_padding(gradients, l.bias);
   ready(l.bias);
 }

@@ -53,7 +53,7 @@ class MlpStage {
   MlpStage(const MlpShard&, const Part&, std::string gemm_backend);
 
   struct Pass {
-    Computer& computer;
+    Queue& queue;
     std::span<const float> parameters;
     std::span<const float> input;
     std::size_t samples;
@@ -81,7 +81,7 @@ class MlpStage {
   };
   std::vector<Products>& prepared(std::size_t samples);
   Products prepare(const MlpLayer&, std::size_t samples) const;
-  void add_bias(Computer&, const MlpLayer&, std::span<const float> bias, std::span<float> output) const;
+  void add_bias(Queue&, const MlpLayer&, std::span<const float> bias, std::span<float> output) const;
   void weight_gradients(const Pass&, Products&, const MlpLayer&, std::span<const float> input,
                         std::span<const float> delta, std::span<float> gradients, const Model::Ready&) const;
 

@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "kernels/gemm.hpp"
-#include "model/compute.hpp"
 #include "model/peers.hpp"
 #include "runtime/buffer.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::model {
+
+using runtime::Cost;
+using runtime::Queue;
 
 /// Where a tensor's elements are in the flat buffers of the whole model: rows of `columns` elements that begin `stride`
 /// apart.
@@ -90,14 +93,14 @@ class Model {
   /// Equal on every rank for equal seeds.
   virtual void initialise(Buffers, std::uint64_t seed) const = 0;
   /// Leaves what backward needs. Cost: 2·params FLOP a sample.
-  virtual Outcome forward(Computer&, Buffers, const Batch&) = 0;
+  virtual Outcome forward(Queue&, Buffers, const Batch&) = 0;
   /// Overwrites the gradients with those of the batch's *mean* loss, last layer first; calls `ready(i)` as soon as
   /// tensor i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
-  virtual void backward(Computer&, Buffers, const Batch&, const Ready& ready) = 0;
+  virtual void backward(Queue&, Buffers, const Batch&, const Ready& ready) = 0;
   /// Both, in whatever order the model likes (micro-batches, stages): what training calls.
-  virtual Outcome pass(Computer& c, Buffers b, const Batch& batch, const Ready& ready) {
-    const Outcome outcome = forward(c, b, batch);
-    backward(c, b, batch, ready);
+  virtual Outcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
+    const Outcome outcome = forward(queue, b, batch);
+    backward(queue, b, batch, ready);
     return outcome;
   }
 };

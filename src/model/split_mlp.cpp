@@ -100,20 +100,20 @@ void SplitMlp::check(Buffers buffers, const Batch& batch) const {
   kernels::require_elements("split mlp: inputs", batch.inputs.count(), batch.samples() * input_features());
 }
 
-Outcome SplitMlp::forward(Computer& computer, Buffers buffers, const Batch& batch) {
+Outcome SplitMlp::forward(Queue& queue, Buffers buffers, const Batch& batch) {
   check(buffers, batch);
   const std::size_t piece = largest_piece(part_.batch), pieces = (batch.samples() + piece - 1) / piece;
-  Run run{.computer = computer, .buffers = buffers, .batch = batch, .samples = piece, .pieces = pieces, .ready = {}};
+  Run run{.queue = queue, .buffers = buffers, .batch = batch, .samples = piece, .pieces = pieces, .ready = {}};
   play(run, forward_steps(pieces));
   return run.outcome;
 }
 
-Outcome SplitMlp::pass(Computer& computer, Buffers buffers, const Batch& batch, const Ready& ready) {
+Outcome SplitMlp::pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready) {
   check(buffers, batch);
   kernels::require_elements("split mlp: gradients", buffers.gradients.count(), element_count());
   const std::size_t piece = micro_batch_samples(batch.samples(), part_.micro_batches);
   if (piece > largest_piece(part_.batch)) throw std::logic_error("split mlp: its memory is for a smaller batch");
-  Run run{.computer = computer,
+  Run run{.queue = queue,
           .buffers = buffers,
           .batch = batch,
           .samples = piece,
@@ -150,7 +150,7 @@ MlpStage::Pass SplitMlp::stage_pass(const Run& run, std::size_t piece) const {
   const std::span<const float> input = is_first()
                                            ? run.batch.inputs.values<float>().subspan(run.first(piece) * in, n * in)
                                            : std::span<const float>(memory_.slots[piece % slots_].input.first(n * in));
-  return {.computer = run.computer, .parameters = run.buffers.parameters.values<float>(), .input = input, .samples = n};
+  return {.queue = run.queue, .parameters = run.buffers.parameters.values<float>(), .input = input, .samples = n};
 }
 
 void SplitMlp::forward_piece(Run& run, std::size_t piece) {
@@ -176,11 +176,11 @@ void SplitMlp::take_loss(Run& run, std::size_t piece) {
   const auto labels = run.batch.labels.part(run.first(piece), n).values<std::int32_t>();
   const std::span<float> delta = run.ready ? slot.top_delta.first(logits) : std::span<float>{};
   kernels::CrossEntropy loss{};
-  run.computer.compute("forward.softmax",
-                       {.flops = 6 * static_cast<double>(logits), .bytes = 8 * static_cast<double>(logits)}, [&] {
-                         loss = kernels::softmax_cross_entropy(slot.outputs.back().first(logits), labels, classes(),
-                                                               1.0F / static_cast<float>(n), delta);
-                       });
+  run.queue.submit("forward.softmax",
+                   {.flops = 6 * static_cast<double>(logits), .bytes = 8 * static_cast<double>(logits)}, [&] {
+                     loss = kernels::softmax_cross_entropy(slot.outputs.back().first(logits), labels, classes(),
+                                                           1.0F / static_cast<float>(n), delta);
+                   });
   if (part_.tensor_rank > 0) return;
   run.outcome.loss_sum += loss.loss_sum;
   run.outcome.correct += loss.correct;
@@ -195,13 +195,13 @@ void SplitMlp::backward_piece(Run& run, std::size_t piece) {
   finish(post.input_delta_left);
   if (!is_last()) {
     const std::size_t outputs = n * shard_.layers().back().out;
-    run.computer.compute("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(outputs)}, [&] {
+    run.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(outputs)}, [&] {
       kernels::relu_backward(slot.outputs.back().first(outputs), slot.top_delta.first(outputs));
     });
   }
   const std::span<float> gradients = run.buffers.gradients.values<float>();
   stage_.backward(stage_pass(run, piece), slot, memory_.deltas, sum_.target(piece, gradients), [&](std::size_t t) {
-    sum_.take(run.computer, piece, gradients, tensors()[t].offset, tensors()[t].count);
+    sum_.take(run.queue, piece, gradients, tensors()[t].offset, tensors()[t].count);
     if (piece + 1 == run.pieces) (*run.ready)(t);
   });
   if (!is_first()) {

@@ -46,9 +46,11 @@ class SplitMlp final : public Model {
   PeerTraffic forward_traffic(std::size_t samples) const override;
 
   void initialise(Buffers b, std::uint64_t seed) const override { shard_.initialise(b, seed); }
-  Outcome forward(Computer&, Buffers, const Batch&) override;
-  void backward(Computer& c, Buffers b, const Batch& batch, const Ready& ready) override { pass(c, b, batch, ready); }
-  Outcome pass(Computer&, Buffers, const Batch&, const Ready&) override;
+  Outcome forward(Queue&, Buffers, const Batch&) override;
+  void backward(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) override {
+    pass(queue, b, batch, ready);
+  }
+  Outcome pass(Queue&, Buffers, const Batch&, const Ready&) override;
 
  private:
   /// Messages under way for the micro-batch in one slot.
@@ -57,7 +59,7 @@ class SplitMlp final : public Model {
   };
   /// One pass, or one forward.
   struct Run {
-    Computer& computer;
+    Queue& queue;
     Buffers buffers;
     const Batch& batch;
     std::size_t samples, pieces;  ///< of all but the last piece

@@ -13,9 +13,19 @@
 
 namespace gradmeter::runtime {
 
+/// Where host code may reach the memory of a device: only while work of one of its queues runs, on that thread.
+class DeviceAccess {
+ public:
+  virtual ~DeviceAccess() = default;
+  /// Errors: std::logic_error for an address that is not the device's.
+  virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes) const = 0;
+};
+/// Of this thread. Null: nothing of any device can be reached.
+inline thread_local const DeviceAccess* device_access = nullptr;
+
 /// Says nothing about ownership. Byte: std::byte, or const std::byte for memory that is only read.
-/// Errors: std::logic_error when host memory is asked of a device buffer, or another type than it holds: whoever cannot
-/// reach the device says so instead of crashing.
+/// Errors: std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or another
+/// type than it holds: whoever cannot reach the device says so instead of crashing.
 template <class Byte>
 class BasicBuffer {
  public:
@@ -32,6 +42,9 @@ class BasicBuffer {
       : element_(core::element_of<std::remove_const_t<T>>),
         count_(device.size()),
         memory_(DeviceSpan<Byte>(reinterpret_cast<Byte*>(device.device_address()), device.bytes())) {}
+  /// Memory of a type that is known at run time. Errors: std::logic_error when it is not a whole number of elements.
+  BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host, host.size()) {}
+  BasicBuffer(core::Element element, DeviceSpan<Byte> device) : BasicBuffer(element, device, device.bytes()) {}
   /// Reading memory that may be written, as spans do.
   template <class Other>
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
@@ -49,8 +62,9 @@ class BasicBuffer {
   bool on_device() const { return memory_.index() == 1; }
 
   Byte* host() const {
-    if (on_device()) throw std::logic_error("device memory was given where host memory is needed");
-    return std::get<0>(memory_).data();
+    if (!on_device()) return std::get<0>(memory_).data();
+    if (device_access == nullptr) throw std::logic_error("device memory was given where host memory is needed");
+    return device_access->host_address(std::get<1>(memory_).device_address(), bytes());
   }
   /// Host memory as what it holds.
   template <class T>
@@ -71,6 +85,11 @@ class BasicBuffer {
   }
 
  private:
+  BasicBuffer(core::Element element, std::variant<std::span<Byte>, DeviceSpan<Byte>> memory, std::size_t bytes)
+      : element_(element), count_(bytes / core::size_of(element)), memory_(memory) {
+    if (count_ * core::size_of(element) != bytes) throw std::logic_error("a buffer of part of an element");
+  }
+
   core::Element element_;
   std::size_t count_;
   std::variant<std::span<Byte>, DeviceSpan<Byte>> memory_;

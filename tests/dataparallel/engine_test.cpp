@@ -37,7 +37,7 @@ class Journal {
 struct Script {
   const char* name = "call";
   int order = 0;
-  Ready ready = {};
+  runtime::EventPtr ready = {};
   std::function<bool()> advance = [] { return true; };
   std::function<void()> start = [] {};
   allreduce::Waiting waiting = {};
@@ -79,7 +79,7 @@ std::function<bool()> after(int n) {
   return [n]() mutable { return --n <= 0; };
 }
 
-class Flag final : public ReadyEvent {
+class Flag final : public runtime::Event {
  public:
   bool reached() const override { return set_.load(std::memory_order_acquire); }
   void set() { set_.store(true, std::memory_order_release); }

@@ -136,8 +136,8 @@ double loss_of(const std::vector<float>& weights) {
   std::vector<float> p = weights, g(weights.size());
   const auto data = test::training_digits();
   test::Samples samples(*data, 480, 0, 1);
-  model::PlainComputer computer;
-  const auto outcome = mlp.forward(computer, {p, g}, samples.batch(0));
+  runtime::HostQueue queue;
+  const auto outcome = mlp.forward(queue, {p, g}, samples.batch(0));
   return outcome.loss_sum / 480;
 }
 

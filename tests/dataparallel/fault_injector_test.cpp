@@ -125,7 +125,7 @@ class TickingFabric final : public Ticking<ForwardingFabric> {
 
 /// Of `context`, which nobody has asked for the time yet.
 void expect_slow_if_faulty(ExecutionContext& context) {
-  context.compute("work", {}, [&] {
+  context.submit("work", {}, [&] {
     while (context.now() < 10) {
     }
   });

@@ -40,13 +40,13 @@ class ThreadRank {
         engine_(mode, spin_policy, activity_) {
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
   }
-  EngineTicket all_reduce(std::vector<float>& v, allreduce::Op op, Ready ready = {}) {
+  EngineTicket all_reduce(std::vector<float>& v, allreduce::Op op, runtime::EventPtr ready = {}) {
     auto* bytes = reinterpret_cast<std::byte*>(v.data());
     return post(std::make_shared<CollectiveOperation>("all-reduce", 0, std::move(ready), executor_,
                                                       allreduce::Call{bytes, bytes, v.size(), core::Element::f32, op},
                                                       world_ranks_));
   }
-  EngineTicket send(int peer, const std::vector<float>& v, Ready ready = {}) {
+  EngineTicket send(int peer, const std::vector<float>& v, runtime::EventPtr ready = {}) {
     return post(
         std::make_shared<SendOperation>(std::move(ready), *messages_, peer, std::as_bytes(std::span(v)), world_ranks_));
   }
@@ -140,7 +140,7 @@ TEST_P(OperationsContract, MessagesPassBesideACollectiveThatWaits) {
 }
 
 /// Set by the rank itself, as an accelerator's stream would set it.
-class Computed final : public ReadyEvent {
+class Computed final : public runtime::Event {
  public:
   bool reached() const override { return reached_.load(std::memory_order_acquire); }
   void reach() { reached_.store(true, std::memory_order_release); }
@@ -209,7 +209,7 @@ TEST(SendOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
   Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(12);
-  const auto t = std::make_shared<SendOperation>(Ready{}, transport, 1, data, ranks);
+  const auto t = std::make_shared<SendOperation>(runtime::EventPtr{}, transport, 1, data, ranks);
   engine.submit(t);
   engine.wait(*t);
   EXPECT_EQ(t->completion().bytes_sent, 12u);
@@ -223,7 +223,7 @@ TEST(SendOperation, RefusesMemoryThatThePeerCannotRead) {
   Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(100);
-  const auto t = std::make_shared<SendOperation>(Ready{}, transport, 1, data, ranks);
+  const auto t = std::make_shared<SendOperation>(runtime::EventPtr{}, transport, 1, data, ranks);
   engine.submit(t);
   EXPECT_THROW(engine.wait(*t), core::BackendError);
 }

@@ -105,10 +105,10 @@ TEST(Probe, RecordsComputationsAndEveryKindOfCall) {
     Fabric& f = probe;
     const int other = 1 - f.rank();
     std::vector<float> a(2), b(2), c(2);
-    f.compute("before", {.flops = 5}, [] {});  // in no step
+    f.submit("before", {.flops = 5}, [] {});  // in no step
     probe.begin_step();
-    f.compute("forward", {.flops = 2}, [] {});
-    f.compute("backward", {.flops = 4}, [] {});
+    f.submit("forward", {.flops = 2}, [] {});
+    f.submit("backward", {.flops = 4}, [] {});
     const auto reduce = f.all_reduce(everybody, std::span<float>(a), Op::average);
     const auto cast = f.broadcast(everybody, std::span<float>(a), 0);
     const auto sending = f.send(everybody, other, std::span<const float>(b));
@@ -144,7 +144,7 @@ TEST(Probe, AStepForgetsTheOneBeforeIt) {
     Probe probe(inner);
     for (int i = 0; i < 3; ++i) {
       probe.begin_step();
-      probe.compute("work", {.flops = 1}, [] {});
+      probe.submit("work", {.flops = 1}, [] {});
       std::vector<float> v(1);
       probe.wait(probe.all_reduce(everybody, std::span<float>(v), Op::sum, {}, {}));
       const auto& r = probe.end_step();
@@ -158,11 +158,11 @@ TEST(Probe, AStepForgetsTheOneBeforeIt) {
 TEST(Probe, WhatIsComputedBetweenStepsIsInNone) {
   SimWorld(1, plain_machine()).run([](Fabric& inner) {
     Probe probe(inner);
-    probe.compute("before", {.flops = 1}, [] {});
+    probe.submit("before", {.flops = 1}, [] {});
     probe.begin_step();
-    probe.compute("work", {.flops = 1}, [] {});
+    probe.submit("work", {.flops = 1}, [] {});
     const auto& r = probe.end_step();
-    probe.compute("validation", {.flops = 1}, [] {});
+    probe.submit("validation", {.flops = 1}, [] {});
     ASSERT_EQ(r.computations.size(), 1u);
     EXPECT_EQ(r.computations[0].label, "work");
   });
@@ -173,7 +173,7 @@ TEST(Probe, KeepsWhatBackgroundTasksComputeIfItIsAsked) {
     Probe probe(inner);
     for (const bool asked : {false, true}) {
       probe.keep_background(asked);
-      probe.launch([](ExecutionContext& c) { c.compute("serve", {.flops = 1}, [] {}); })->join();
+      probe.launch([](ExecutionContext& c) { c.submit("serve", {.flops = 1}, [] {}); })->join();
       const auto kept = probe.take_background().computations;
       ASSERT_EQ(kept.size(), asked ? 1u : 0u);
       if (asked) {
@@ -189,9 +189,9 @@ TEST(Probe, AFabricOutlivesItsProbe) {
     {
       Probe probe(inner);
       probe.begin_step();
-      probe.compute("work", {.flops = 1}, [] {});
+      probe.submit("work", {.flops = 1}, [] {});
     }
-    inner.compute("more work", {.flops = 1}, [] {});
+    inner.submit("more work", {.flops = 1}, [] {});
     EXPECT_DOUBLE_EQ(inner.now(), 2);
   });
 }

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 
 TEST(SimBackgroundTask, RunsBesideItsWorkerFromTheLaunchOn) {
   const auto end = SimWorld(2, slow_machine()).run([](Fabric& f) {
-    f.compute("before", {.flops = 10}, [] {});
+    f.submit("before", {.flops = 10}, [] {});
     double began = -1;
     const int worker = f.rank();
     const auto background = f.launch([&](ExecutionContext& mine) {
@@ -25,11 +25,11 @@ TEST(SimBackgroundTask, RunsBesideItsWorkerFromTheLaunchOn) {
       EXPECT_EQ(mine.rank(), worker);
       EXPECT_EQ(mine.size(), 2);
       EXPECT_EQ(mine.record(), nullptr);
-      mine.settle();
-      mine.compute("serve", {.flops = 100}, [] {});
+      mine.synchronise();
+      mine.submit("serve", {.flops = 100}, [] {});
       EXPECT_EQ(mine.now(), 110);
     });
-    f.compute("work", {.flops = worker == 0 ? 30.0 : 300.0}, [] {});
+    f.submit("work", {.flops = worker == 0 ? 30.0 : 300.0}, [] {});
     EXPECT_EQ(f.now(), worker == 0 ? 40 : 310) << "it takes none of the worker's time";
     background->join();
     EXPECT_EQ(began, 10);
@@ -43,7 +43,7 @@ TEST(SimBackgroundTask, LogsItsOwnComputations) {
     f.log_to(&ours);
     const auto background = f.launch([&](ExecutionContext& mine) {
       mine.log_to(&its);
-      mine.compute("serve", {.flops = 3}, [] {});
+      mine.submit("serve", {.flops = 3}, [] {});
       mine.log_to(nullptr);
     });
     background->join();
@@ -58,7 +58,7 @@ TEST(SimBackgroundTask, LogsItsOwnComputations) {
 TEST(SimBackgroundTask, WhatItThrowsComesOutOfJoin) {
   SimWorld(1, slow_machine()).run([](Fabric& f) {
     const auto background = f.launch([](ExecutionContext& mine) {
-      mine.compute("serve", {.flops = 3}, [] {});
+      mine.submit("serve", {.flops = 3}, [] {});
       throw core::WrongResult("as expected");
     });
     EXPECT_THROW(background->join(), core::WrongResult);
@@ -82,10 +82,10 @@ TEST(SimBackgroundTask, SlowServersAreSlowedAndWorkersAreNot) {
   std::vector<double> served(2);
   const auto end = SimWorld(2, m).run([&](Fabric& f) {
     const auto background = f.launch([&](ExecutionContext& mine) {
-      for (int i = 0; i < 2; ++i) mine.compute("serve", {.flops = 1}, [] {});
+      for (int i = 0; i < 2; ++i) mine.submit("serve", {.flops = 1}, [] {});
       served[static_cast<std::size_t>(mine.rank())] = mine.now();
     });
-    f.compute("work", {.flops = 10}, [] {});
+    f.submit("work", {.flops = 10}, [] {});
     background->join();
   });
   EXPECT_THAT(served, ElementsAre(2, 6));
@@ -129,7 +129,7 @@ TEST(SimBackgroundTask, IsGoneBeforeWhatItUsesIs) {
         throw;
       }
     });
-    f.compute("work", {.flops = 10.0 + f.rank()}, [] {});
+    f.submit("work", {.flops = 10.0 + f.rank()}, [] {});
     if (f.rank() == 1) throw core::WrongResult("as expected");
     (void)ports.worker->next("an answer");
   }),
@@ -146,7 +146,7 @@ TEST(SimBackgroundTask, ThatNobodyJoinsIsEnded) {
       (void)ports.server->next("a push");
       ADD_FAILURE() << "nobody wrote";
     });
-    f.compute("work", {.flops = 5}, [] {});
+    f.submit("work", {.flops = 5}, [] {});
     EXPECT_GE(guests, 1);  // the other may be over
   });
   EXPECT_EQ(guests, 0);

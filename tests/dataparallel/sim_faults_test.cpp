@@ -74,12 +74,12 @@ TEST(SimRankFailure, EndsTheRanksProgramsInTheMidstOfWhatTheyDo) {
   const auto end = SimWorld(2, machine_where({{.rank = 1, .at_s = 25}})).run([&](Fabric& f) {
     const auto background = f.launch([&](ExecutionContext& mine) {
       for (int i = 0; i < 10; ++i) {
-        mine.compute("serve", {.flops = 4}, [] {});
+        mine.submit("serve", {.flops = 4}, [] {});
         if (mine.rank() == 1) beside_saw = mine.now();
       }
     });
     for (int i = 0; i < 5; ++i) {
-      f.compute("work", {.flops = 10}, [] {});
+      f.submit("work", {.flops = 10}, [] {});
       if (f.rank() == 1) worker_saw = f.now();
     }
     background->join();
@@ -139,7 +139,7 @@ TEST(SimRankFailure, WhatHadLeftStillComesAndWhatHadNotDoesNot) {
 TEST(SimRankFailure, ADeadlockNamesWhoDied) {
   const auto m = machine_where({{.rank = 3, .at_s = 0.125}});
   const auto late = [](Fabric& f) {
-    if (f.rank() == 3) f.compute("work", {.flops = 10}, [] {});
+    if (f.rank() == 3) f.submit("work", {.flops = 10}, [] {});
   };
   EXPECT_THAT(failure(4, m,
                       [&](Fabric& f) {
@@ -199,7 +199,7 @@ std::vector<std::tuple<int, int, std::uint64_t, double>> eventful_run(std::uint6
   SimWorld(6, m).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {.payload_bytes = 256});
     for (std::uint64_t i = 0; i < 6; ++i) {
-      f.compute("work", {.flops = 1e6}, [] {});
+      f.submit("work", {.flops = 1e6}, [] {});
       for (int to = 0; to < f.size(); ++to) write(*ports.worker, to, {.sequence = i, .bytes = 100});
       while (const auto message = ports.server->poll()) {
         heard.emplace_back(f.rank(), message->from, message->is_failure_notice ? 99 : message->header.sequence,

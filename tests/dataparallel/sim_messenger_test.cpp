@@ -103,7 +103,7 @@ TEST(SimMessenger, EarlierFirstBytesComeFirstWhoeverPostedFirst) {
       write(*ports.worker, 3, {.bytes = 928});  // keeps its port busy for 1000 s
       write(*ports.worker, 0, {.bytes = 28});
     } else if (f.rank() == 2) {
-      f.compute("later", {.flops = 5}, [] {});
+      f.submit("later", {.flops = 5}, [] {});
       write(*ports.worker, 0, {.bytes = 28});
     } else if (f.rank() == 0) {
       for (int i = 0; i < 2; ++i) {
@@ -156,7 +156,7 @@ TEST(SimMessenger, RoomThatCameMeanwhileIsSaidAtOnce) {
     if (f.rank() != 0) return;
     write(*ports.worker, 1, {.bytes = 28});
     EXPECT_FALSE(ports.worker->draft(1, 28));
-    f.compute("work", {.flops = 500}, [] {});
+    f.submit("work", {.flops = 500}, [] {});
     EXPECT_FALSE(ports.worker->next("room"));
     EXPECT_DOUBLE_EQ(f.now(), 500);
   });
@@ -166,7 +166,7 @@ TEST(SimMessenger, ADeadlineIsKeptAndAPollTakesNoTime) {
   SimWorld(2, slow_machine()).run([](Fabric& f) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) {
-      f.compute("work", {.flops = 50}, [] {});
+      f.submit("work", {.flops = 50}, [] {});
       write(*ports.worker, 0, {.bytes = 28});
       return;
     }
@@ -255,13 +255,13 @@ std::pair<std::vector<double>, std::vector<std::uint64_t>> busy_run(int workers,
         for (int due = workers * rounds; due > 0; --due) {
           const auto message = ports.server->next("a push");
           digest = digest * 31 + static_cast<std::uint64_t>(message->from) + 1;
-          mine.compute("apply", {.flops = 1e3}, [] {});
+          mine.submit("apply", {.flops = 1e3}, [] {});
           write(*ports.server, message->from, {.clock = message->header.clock, .bytes = 128});
         }
       });
     }
     for (int i = 0; i < rounds; ++i) {
-      f.compute("step", {.flops = 1e6}, [] {});
+      f.submit("step", {.flops = 1e6}, [] {});
       for (int s = 0; s < servers; ++s) write(*ports.worker, s, {.clock = std::uint64_t(i), .bytes = 256});
       for (int s = 0; s < servers; ++s) EXPECT_EQ(ports.worker->next("the weights")->header.clock, std::uint64_t(i));
     }

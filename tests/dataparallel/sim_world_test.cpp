@@ -98,9 +98,9 @@ TEST(SimWorld, ACallRunsUnderTheComputationThatFollowsIt) {
     auto v = values(f.rank(), 2);
     const auto t = f.all_reduce(everybody, whole(v), Op::sum);
     EXPECT_FALSE(t->done());
-    f.compute("work", {.flops = 7}, [] {});
+    f.submit("work", {.flops = 7}, [] {});
     EXPECT_FALSE(t->done());
-    f.compute("work", {.flops = 7}, [] {});
+    f.submit("work", {.flops = 7}, [] {});
     EXPECT_TRUE(t->done());
     f.wait(t);
   });
@@ -109,7 +109,7 @@ TEST(SimWorld, ACallRunsUnderTheComputationThatFollowsIt) {
 
 TEST(SimWorld, TheLastToComeHoldsUpItsPeers) {
   const auto end = SimWorld(4, slow_machine()).run([](Fabric& f) {
-    if (f.rank() == 2) f.compute("late", {.flops = 100}, [] {});
+    if (f.rank() == 2) f.submit("late", {.flops = 100}, [] {});
     auto v = values(f.rank(), 4);
     f.wait(f.all_reduce(everybody, whole(v), Op::sum));
   });
@@ -123,15 +123,15 @@ TEST(SimWorld, AComputationTakesTheSlowerOfItsFlopsAndItsBytes) {
   SimMachine m;
   m.flops_per_s = 10;
   m.bytes_per_s = 2;
-  EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.compute("a", {.flops = 40, .bytes = 2}, [] {}); }), ElementsAre(4));
-  EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.compute("a", {.flops = 40, .bytes = 18}, [] {}); }), ElementsAre(9));
+  EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.submit("a", {.flops = 40, .bytes = 2}, [] {}); }), ElementsAre(4));
+  EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.submit("a", {.flops = 40, .bytes = 18}, [] {}); }), ElementsAre(9));
 }
 
 TEST(SimWorld, AStragglerIsSlowedExactlyAsItSays) {
   SimMachine m = slow_machine();
   m.slowdown = [](int rank, std::uint64_t n) { return rank == 1 && n % 2 == 0 ? 3.0 : 1.0; };
   const auto end = SimWorld(3, m).run([](Fabric& f) {
-    for (int i = 0; i < 4; ++i) f.compute("work", {.flops = 10}, [] {});
+    for (int i = 0; i < 4; ++i) f.submit("work", {.flops = 10}, [] {});
   });
   EXPECT_THAT(end, ElementsAre(40, 80, 40));
 }
@@ -165,7 +165,7 @@ TEST(SimWorld, AMessageThatIsThereAlreadyCostsTheReceiverNoTime) {
     if (f.rank() == 0) {
       f.wait(f.send(everybody, 1, std::span<const float>(v)));
     } else {
-      f.compute("busy", {.flops = 100}, [] {});
+      f.submit("busy", {.flops = 100}, [] {});
       f.wait(f.receive(everybody, 0, whole(v)));
       EXPECT_DOUBLE_EQ(f.now(), 100);
       EXPECT_EQ(v, values(0, 2));
@@ -180,7 +180,7 @@ TEST(SimWorld, ASentBufferMayChangeOnceTheSendIsDone) {
       f.wait(f.send(everybody, 1, std::span<const float>(v)));
       v = {0, 0};
     } else {
-      f.compute("busy", {.flops = 100}, [] {});
+      f.submit("busy", {.flops = 100}, [] {});
       f.wait(f.receive(everybody, 0, whole(v)));
       EXPECT_EQ(v, values(0, 2));
     }
@@ -327,9 +327,9 @@ std::pair<std::vector<double>, std::vector<float>> eventful_run(int workers, std
     auto v = values(f.rank(), 33);
     std::vector<float> got(33);
     for (int step = 0; step < 5; ++step) {
-      f.compute("work", {.flops = 1e6}, [] {});
+      f.submit("work", {.flops = 1e6}, [] {});
       const auto t = f.all_reduce(everybody, whole(v), Op::average);
-      f.compute("more work", {.flops = 1e5}, [] {});
+      f.submit("more work", {.flops = 1e5}, [] {});
       f.wait(t);
       const auto s = f.send(everybody, (f.rank() + 1) % workers, std::span<const float>(v));
       f.wait(f.receive(everybody, (f.rank() + workers - 1) % workers, whole(got)));

@@ -30,7 +30,7 @@ struct Case {
   Floats gradients_in(std::size_t micro_batches) {
     Accumulate model(std::make_unique<Mlp>(mlp_widths()), micro_batches);
     Floats g(parameters.size(), 7.0F);
-    outcome = model.pass(computer, {parameters, g}, batch(), [&](std::size_t t) { announced.push_back(t); });
+    outcome = model.pass(queue, {parameters, g}, batch(), [&](std::size_t t) { announced.push_back(t); });
     return g;
   }
   static std::vector<std::size_t> mlp_widths() { return {features, 16, classes}; }
@@ -39,7 +39,7 @@ struct Case {
   std::vector<std::int32_t> labels;
   Mlp mlp;
   Floats parameters;
-  PlainComputer computer;
+  runtime::HostQueue queue;
   Outcome outcome;
   std::vector<std::size_t> announced;
 };
@@ -61,7 +61,7 @@ TEST(Accumulate, AddsInOrderAndDividesOnce) {
   const std::size_t k = 3, n = samples / k;
   Floats sum(c.parameters.size()), g(c.parameters.size());
   for (std::size_t i = 0; i < k; ++i) {
-    c.mlp.pass(c.computer, {c.parameters, g}, part_of(c.batch(), features, i * n, n), [](std::size_t) {});
+    c.mlp.pass(c.queue, {c.parameters, g}, part_of(c.batch(), features, i * n, n), [](std::size_t) {});
     for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = i == 0 ? g[j] : sum[j] + g[j];
   }
   Floats divided_first = sum;
@@ -78,7 +78,7 @@ TEST(Accumulate, AnnouncesEachTensorOnceWhenItIsFinal) {
   Accumulate model(std::make_unique<Mlp>(Case::mlp_widths()), 4);
   Floats g(c.parameters.size()), at_announcement(c.parameters.size());
   std::vector<std::size_t> order;
-  model.pass(c.computer, {c.parameters, g}, c.batch(), [&](std::size_t i) {
+  model.pass(c.queue, {c.parameters, g}, c.batch(), [&](std::size_t i) {
     order.push_back(i);
     const Tensor& t = model.tensors()[i];
     std::copy_n(g.begin() + std::ptrdiff_t(t.offset), t.count, at_announcement.begin() + std::ptrdiff_t(t.offset));

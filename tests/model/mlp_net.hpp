@@ -48,13 +48,13 @@ struct Net {
   }
   Buffers buffers() { return {parameters, gradients}; }
   Outcome step(const Batch& batch) {
-    const Outcome outcome = mlp.forward(computer, buffers(), batch);
-    mlp.backward(computer, buffers(), batch, [](std::size_t) {});
+    const Outcome outcome = mlp.forward(queue, buffers(), batch);
+    mlp.backward(queue, buffers(), batch, [](std::size_t) {});
     return outcome;
   }
   Mlp mlp;
   Floats parameters, gradients;
-  PlainComputer computer;
+  runtime::HostQueue queue;
 };
 
 }  // namespace gradmeter::model

@@ -15,8 +15,8 @@ namespace gradmeter::model {
 namespace {
 
 /// Writes down what is asked of it, in order.
-struct Recorder final : Computer {
-  void compute(std::string_view label, Cost cost, const std::function<void()>& work) override {
+struct Recorder final : Queue {
+  void submit(std::string_view label, Cost cost, const runtime::Work& work) override {
     events.emplace_back(label);
     if (label.ends_with(".gemm")) gemm_flops += cost.flops;
     EXPECT_GT(cost.bytes, 0);
@@ -29,10 +29,10 @@ struct Recorder final : Computer {
 TEST(Mlp, TensorsAreAnnouncedInOrderAndFinal) {
   Net net({20, 30, 25, 10});
   const Data data = random_data(8, 20, 10);
-  net.mlp.forward(net.computer, net.buffers(), data.batch());
+  net.mlp.forward(net.queue, net.buffers(), data.batch());
   std::vector<std::size_t> order;
   Floats at_announcement(net.gradients.size());
-  net.mlp.backward(net.computer, net.buffers(), data.batch(), [&](std::size_t i) {
+  net.mlp.backward(net.queue, net.buffers(), data.batch(), [&](std::size_t i) {
     order.push_back(i);
     const Tensor& t = net.mlp.tensors()[i];
     std::copy_n(net.gradients.begin() + std::ptrdiff_t(t.offset), t.count,
@@ -138,8 +138,8 @@ TEST(Mlp, WeightsStartWithTheVarianceOfHe) {
 TEST(Mlp, ForwardNeedsNoGradients) {
   Net net({5, 7, 4});
   const Data data = random_data(3, 5, 4);
-  const Outcome with = net.mlp.forward(net.computer, net.buffers(), data.batch());
-  const Outcome without = net.mlp.forward(net.computer, {net.parameters, std::span<float>{}}, data.batch());
+  const Outcome with = net.mlp.forward(net.queue, net.buffers(), data.batch());
+  const Outcome without = net.mlp.forward(net.queue, {net.parameters, std::span<float>{}}, data.batch());
   EXPECT_EQ(with.loss_sum, without.loss_sum);
 }
 
@@ -148,7 +148,7 @@ TEST(Mlp, AValidationBatchBetweenTwoStepsChangesNothing) {
   const Data data = random_data(3, 5, 4), other = random_data(10, 5, 4, 10);
   net.step(data.batch());
   const Floats before = net.gradients;
-  net.mlp.forward(net.computer, net.buffers(), other.batch());
+  net.mlp.forward(net.queue, net.buffers(), other.batch());
   net.step(data.batch());
   EXPECT_EQ(net.gradients, before);
 }
@@ -170,24 +170,23 @@ TEST(Mlp, BuffersAndBatchesOfTheWrongSizeAreRefused) {
   const auto ready = [](std::size_t) {};
   const std::span<float> all(net.parameters), grads(net.gradients);
   const Buffers short_parameters{all.first(all.size() - 1), grads}, short_gradients{all, grads.first(3)};
-  EXPECT_THROW(net.mlp.forward(net.computer, short_parameters, data.batch()), std::invalid_argument);
-  EXPECT_THROW(
-      net.mlp.forward(net.computer, net.buffers(), {std::span<const float>{}, std::span<const std::int32_t>{}}),
-      std::invalid_argument);
-  EXPECT_THROW(net.mlp.forward(net.computer, net.buffers(), {std::span(data.inputs).first(14), data.labels}),
+  EXPECT_THROW(net.mlp.forward(net.queue, short_parameters, data.batch()), std::invalid_argument);
+  EXPECT_THROW(net.mlp.forward(net.queue, net.buffers(), {std::span<const float>{}, std::span<const std::int32_t>{}}),
+               std::invalid_argument);
+  EXPECT_THROW(net.mlp.forward(net.queue, net.buffers(), {std::span(data.inputs).first(14), data.labels}),
                std::invalid_argument);
   EXPECT_THROW(net.mlp.initialise(short_gradients, 1), std::invalid_argument);
-  net.mlp.forward(net.computer, net.buffers(), data.batch());
-  EXPECT_THROW(net.mlp.backward(net.computer, short_gradients, data.batch(), ready), std::invalid_argument);
+  net.mlp.forward(net.queue, net.buffers(), data.batch());
+  EXPECT_THROW(net.mlp.backward(net.queue, short_gradients, data.batch(), ready), std::invalid_argument);
 }
 
 TEST(Mlp, BackwardNeedsAForwardOfTheSameBatchSize) {
   Net net({5, 7, 4});
   const Data data = random_data(3, 5, 4);
   const auto ready = [](std::size_t) {};
-  EXPECT_THROW(net.mlp.backward(net.computer, net.buffers(), data.batch(), ready), std::logic_error);
-  net.mlp.forward(net.computer, net.buffers(), data.part(0, 2));
-  EXPECT_THROW(net.mlp.backward(net.computer, net.buffers(), data.batch(), ready), std::logic_error);
+  EXPECT_THROW(net.mlp.backward(net.queue, net.buffers(), data.batch(), ready), std::logic_error);
+  net.mlp.forward(net.queue, net.buffers(), data.part(0, 2));
+  EXPECT_THROW(net.mlp.backward(net.queue, net.buffers(), data.batch(), ready), std::logic_error);
 }
 
 }  // namespace

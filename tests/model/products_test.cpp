@@ -58,8 +58,8 @@ TEST(Products, OfAForwardPassAreThoseOfTheWeightsHeld) {
 using Counts = std::map<std::pair<double, double>, std::size_t>;  ///< runs by (FLOP, bytes)
 
 /// Counts the products that are asked of it.
-struct ProductCounter final : Computer {
-  void compute(std::string_view label, Cost cost, const std::function<void()>& work) override {
+struct ProductCounter final : Queue {
+  void submit(std::string_view label, Cost cost, const runtime::Work& work) override {
     if (label.ends_with(".gemm")) ++counts[{cost.flops, cost.bytes}];
     work();
   }

@@ -89,8 +89,8 @@ TEST(SplitMlp, WithoutPeersItHasSizesButDoesNotRun) {
   EXPECT_GT(m->peer_needs().memory_bytes, 0u);
   Floats p(m->element_count()), inputs(std::size_t{784} * 4);
   const std::vector<std::int32_t> labels(4);
-  PlainComputer computer;
-  EXPECT_THROW((void)m->forward(computer, {p, p}, {inputs, labels}), std::logic_error);
+  runtime::HostQueue queue;
+  EXPECT_THROW((void)m->forward(queue, {p, p}, {inputs, labels}), std::logic_error);
 }
 
 /// All floats that a part keeps of its activations.

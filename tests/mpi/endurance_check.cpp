@@ -30,9 +30,9 @@ template <class Base>
 class DelayingComputations : public Base {
  public:
   DelayingComputations(auto& inner, std::uint64_t seed, std::uint64_t program) : Base(inner), random_(seed, program) {}
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
     delay();
-    Base::compute(label, cost, work);
+    Base::submit(label, cost, work);
     delay();
   }
 

@@ -150,7 +150,7 @@ TEST_P(EveryTransport, ALateRankHoldsItsPeersUp) {
 
 TEST_P(EveryTransport, ComputationRunsAtOnceAndIsOnTheBoard) {
   bool ran = false;
-  site_.fabric.compute("forward.gemm", {}, [&] {
+  site_.fabric.submit("forward.gemm", {}, [&] {
     ran = true;
     EXPECT_STREQ(site_.activity.doing().computing, "forward.gemm");
   });

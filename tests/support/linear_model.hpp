@@ -27,16 +27,16 @@ class LinearModel final : public model::Model {
     const auto p = b.parameters.values<float>();
     for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(core::Random(seed, 1).uniform(i));
   }
-  model::Outcome forward(model::Computer& c, model::Buffers b, const model::Batch& batch) override {
+  model::Outcome forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch) override {
     double loss = 0;
-    c.compute("forward.linear", {.flops = 2.0 * double(slope_.size()), .bytes = 0}, [&] {
+    queue.submit("forward.linear", {.flops = 2.0 * double(slope_.size()), .bytes = 0}, [&] {
       const auto p = b.parameters.values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) loss += double(slope_[i]) * double(p[i]);
     });
     return {.loss_sum = loss * double(batch.samples()), .correct = 0, .samples = batch.samples()};
   }
-  void backward(model::Computer& c, model::Buffers b, const model::Batch&, const Ready& ready) override {
-    c.compute("backward.linear", {}, [&] { std::ranges::copy(slope_, b.gradients.values<float>().begin()); });
+  void backward(runtime::Queue& queue, model::Buffers b, const model::Batch&, const Ready& ready) override {
+    queue.submit("backward.linear", {}, [&] { std::ranges::copy(slope_, b.gradients.values<float>().begin()); });
     ready(0);
   }
 

@@ -114,7 +114,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
     trace.gradients.emplace_back(g.begin(), g.end());
   }
   Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model.forward(worker, {evaluation_weights, std::span<float>{}}, held.batch(0));
+  trace.validation = model.forward(worker.queue(), {evaluation_weights, std::span<float>{}}, held.batch(0));
   strategy.end(worker);
   return trace;
 }

@@ -32,9 +32,9 @@ class Quadratic final : public model::Model {
       x = 1 + 0.001f * static_cast<float>(seed % 100) + 0.01f * static_cast<float>(i++ % 50);
     }
   }
-  model::Outcome forward(model::Computer& c, model::Buffers b, const model::Batch& batch) override {
+  model::Outcome forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch) override {
     model::Outcome out{.samples = batch.samples()};
-    c.compute("forward", {flops_ / 2, 0}, [&] {
+    queue.submit("forward", {flops_ / 2, 0}, [&] {
       const auto x = b.parameters.values<float>();
       const auto targets = batch.inputs.values<float>();
       for (std::size_t i = 0; i < targets.size(); ++i) {
@@ -44,12 +44,12 @@ class Quadratic final : public model::Model {
     });
     return out;
   }
-  void backward(model::Computer& c, model::Buffers b, const model::Batch& batch, const Ready& ready) override {
+  void backward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch, const Ready& ready) override {
     const auto x = b.parameters.values<float>();
     const auto g = b.gradients.values<float>();
     const auto targets = batch.inputs.values<float>();
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      c.compute("backward", {flops_ / 2 / double(tensors_.size()), 0}, [&] {
+      queue.submit("backward", {flops_ / 2 / double(tensors_.size()), 0}, [&] {
         for (std::size_t i = tensors_[t].offset; i < tensors_[t].offset + tensors_[t].count; ++i) {
           float mean = 0;
           for (std::size_t s = 0; s < batch.samples(); ++s) mean += targets[s * elements_ + i];

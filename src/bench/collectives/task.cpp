@@ -162,7 +162,7 @@ class OverlapTask final : public CollectiveTask {
   }
 
   dataparallel::EngineTicket submit() {
-    auto ticket = std::make_shared<dataparallel::CollectiveOperation>(setup_.label, 0, dataparallel::Ready{},
+    auto ticket = std::make_shared<dataparallel::CollectiveOperation>(setup_.label, 0, runtime::EventPtr{},
                                                                       setup_.collective, setup_.call, world_ranks_);
     engine_.submit(ticket);
     return ticket;

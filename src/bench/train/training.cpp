@@ -157,8 +157,8 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
-  model::PlainComputer computer;
-  assembly_.model().pass(computer, assembly_.buffers(), {inputs_, labels_}, [](std::size_t) {});
+  runtime::HostQueue queue;
+  assembly_.model().pass(queue, assembly_.buffers(), {inputs_, labels_}, [](std::size_t) {});
   return assembly_.buffers().gradients.values<float>();
 }
 
@@ -192,7 +192,7 @@ double Training::validation_accuracy() {
   std::vector<std::uint64_t> indices;
   std::vector<float> inputs(piece * set.features());
   std::vector<std::int32_t> labels(piece);
-  model::PlainComputer computer;
+  runtime::HostQueue queue;
   double correct = 0;
   for (std::size_t i = first; i < last; i += piece) {
     const std::size_t n = std::min(piece, last - i);
@@ -201,7 +201,7 @@ double Training::validation_accuracy() {
     const auto x = std::span(inputs).first(n * set.features());
     const auto y = std::span(labels).first(n);
     model::gather(set, indices, x, y);
-    correct += static_cast<double>(assembly_.model().forward(computer, weights, {x, y}).correct);
+    correct += static_cast<double>(assembly_.model().forward(queue, weights, {x, y}).correct);
     session_.activity().beat();
   }
   quiesce();

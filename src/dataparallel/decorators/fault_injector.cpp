@@ -66,10 +66,10 @@ class FaultyPort final : public Port {
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
 };
 
-void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, model::Cost cost,
+void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, runtime::Cost cost,
                     const std::function<void()>& work) {
-  if (slow == 1) return inner.compute(label, cost, work);
-  inner.compute(label, cost, [&] {
+  if (slow == 1) return inner.submit(label, cost, work);
+  inner.submit(label, cost, [&inner, slow, work] {
     const double begin = inner.now();
     work();
     const double end = begin + slow * (inner.now() - begin);
@@ -82,7 +82,7 @@ void compute_slowly(ExecutionContext& inner, double slow, std::string_view label
 class SlowContext final : public ForwardingContext<ExecutionContext> {
  public:
   SlowContext(ExecutionContext& inner, double slow) : ForwardingContext(inner), slow_(slow) {}
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
     compute_slowly(inner_, slow_, label, cost, work);
   }
 
@@ -146,7 +146,7 @@ std::unique_ptr<BackgroundTask> FaultInjector::launch(BackgroundProgram program)
   });
 }
 
-void FaultInjector::compute(std::string_view label, model::Cost cost, const std::function<void()>& work) {
+void FaultInjector::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
   compute_slowly(inner_, slow_, label, cost, work);
 }
 

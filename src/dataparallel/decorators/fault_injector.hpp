@@ -42,7 +42,7 @@ class FaultInjector final : public ForwardingFabric {
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
-  void compute(std::string_view label, model::Cost, const std::function<void()>& work) override;
+  void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
 
  private:
   Ticket watch(Ticket, Buffer result);

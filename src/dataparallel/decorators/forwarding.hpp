@@ -13,13 +13,15 @@ class ForwardingContext : public Interface {
   explicit ForwardingContext(Interface& inner) : inner_(inner) {}
   int rank(Group g) const override { return inner_.rank(g); }
   int size(Group g) const override { return inner_.size(g); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
-    inner_.compute(label, cost, work);
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    inner_.submit(label, cost, work);
   }
-  Ready record() override { return inner_.record(); }
+  runtime::Device& device() override { return inner_.device(); }
+  runtime::EventPtr record() override { return inner_.record(); }
   void exchange(std::string_view label, const std::function<void()>& work) override { inner_.exchange(label, work); }
   void log_to(ComputeLog* log) override { inner_.log_to(log); }
-  void settle() override { inner_.settle(); }
+  void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
+  void synchronise() override { inner_.synchronise(); }
   double now() const override { return inner_.now(); }
 
  protected:

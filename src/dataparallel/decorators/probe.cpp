@@ -48,8 +48,8 @@ class LoggedContext final : public ForwardingContext<ExecutionContext> {
   LoggedContext(const LoggedContext&) = delete;
   LoggedContext& operator=(const LoggedContext&) = delete;
 
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
-    inner_.compute(label, cost, work);
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    inner_.submit(label, cost, work);
     background_log_.add(log_);
     log_.clear();
   }
@@ -122,7 +122,7 @@ void Probe::begin_step() {
 }
 
 const StepRecord& Probe::end_step() {
-  inner_.settle();
+  inner_.synchronise();
   inner_.log_to(nullptr);  // computation between steps (an evaluation) is in no step
   record_.step.end = inner_.now();
   in_step_ = false;

@@ -24,7 +24,7 @@ class Adam final : public Optimizer {
                   std::span<float>(square_).subspan(offset, w.count()), g.values<float>(), p);
   }
 
-  model::Cost cost(std::size_t n) const override {
+  runtime::Cost cost(std::size_t n) const override {
     const bool decays = decay_ > 0;
     return {(decays ? 13.0 : 12.0) * double(n), (decays ? 36.0 : 28.0) * double(n)};
   }

@@ -49,8 +49,8 @@ class Lamb final : public NormOptimizer {
         mean_(scope.elements, 0.0f),
         square_(scope.elements, 0.0f) {}
 
-  model::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
-  model::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
+  runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
 
  private:
   TwoSums squares_of(const Piece& piece, UpdateStep step) override { return average(tensor(piece, step), parameters_); }

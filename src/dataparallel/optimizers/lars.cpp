@@ -19,8 +19,8 @@ class Lars final : public NormOptimizer {
   Lars(std::string name, const OptimizerScope& scope, Parameters p)
       : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.elements, 0.0f) {}
 
-  model::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
-  model::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
+  runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
 
  private:
   TwoSums squares_of(const Piece& piece, UpdateStep) override {

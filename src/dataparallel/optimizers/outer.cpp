@@ -18,7 +18,7 @@ class Outer final : public Optimizer {
     kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), change.values<float>(),
                       parameters_);
   }
-  model::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 
  private:
   kernels::MomentumParameters parameters_;

@@ -13,7 +13,7 @@ class Sgd final : public Optimizer {
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t, UpdateStep step) override {
     kernels::sgd(w.values<float>(), g.values<float>(), step.size);
   }
-  model::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
 };
 
 class Momentum final : public Optimizer {
@@ -24,7 +24,7 @@ class Momentum final : public Optimizer {
     kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), g.values<float>(),
                       {step.size, mu_, nesterov_});
   }
-  model::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 
  private:
   float mu_;

@@ -16,7 +16,7 @@ class ThreadContext final : public ExecutionContext {
   explicit ThreadContext(const ExecutionContext& owner) : owner_(owner) {}
   int rank(Group g) const override { return owner_.rank(g); }
   int size(Group g) const override { return owner_.size(g); }
-  void compute(std::string_view label, model::Cost, const std::function<void()>& work) override {
+  void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override {
     const double begin = runtime::host_clock();
     work();
     if (log_) log_->push_back({label, {begin, runtime::host_clock()}});

@@ -23,7 +23,8 @@ enum class ProgressMode { on_wait, thread };
 /// A call as the engine sees it: something to start and to advance.
 class EngineOperation : public Operation {
  public:
-  EngineOperation(const char* label, int order, Ready ready) : label_(label), order_(order), ready_(std::move(ready)) {}
+  EngineOperation(const char* label, int order, runtime::EventPtr ready)
+      : label_(label), order_(order), ready_(std::move(ready)) {}
   std::string_view label() const final { return label_; }
   bool done() const final { return done_.load(std::memory_order_acquire); }
   const Completion& completion() const final;
@@ -40,7 +41,7 @@ class EngineOperation : public Operation {
   friend class Engine;
   const char* label_;
   int order_;  ///< calls of one order run one after another; with a negative one they start in order and overlap
-  Ready ready_;
+  runtime::EventPtr ready_;
   bool started_ = false;
   std::atomic<bool> done_{false};
 };

@@ -183,7 +183,7 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
 
 void RankFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperation&>(*t)); }
 
-void RankFabric::compute(std::string_view label, model::Cost, const std::function<void()>& work) {
+void RankFabric::submit(std::string_view label, runtime::Cost, const runtime::Work& work) {
   const runtime::Computing note(activity_, label.data());
   const double begin = runtime::host_clock();
   work();

@@ -37,7 +37,7 @@ bool CollectiveOperation::advance() {
   return true;
 }
 
-SendOperation::SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
+SendOperation::SendOperation(runtime::EventPtr ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
                              const std::vector<int>& world_ranks)
     : EngineOperation("send", order_of_sends(peer), std::move(ready)),
       transport_(t),

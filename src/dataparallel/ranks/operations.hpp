@@ -12,8 +12,8 @@ namespace gradmeter::dataparallel {
 class CollectiveOperation final : public EngineOperation {
  public:
   /// `label` and `world_ranks` (of the group's members) must outlive it.
-  CollectiveOperation(const char* label, int order, Ready ready, allreduce::Collective& a, allreduce::Call call,
-                      const std::vector<int>& world_ranks)
+  CollectiveOperation(const char* label, int order, runtime::EventPtr ready, allreduce::Collective& a,
+                      allreduce::Call call, const std::vector<int>& world_ranks)
       : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
 
  private:
@@ -33,7 +33,7 @@ class CollectiveOperation final : public EngineOperation {
 /// Messages do not wait for collectives, nor for each other: they have a transport of their own.
 class SendOperation final : public EngineOperation {
  public:
-  SendOperation(Ready ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
+  SendOperation(runtime::EventPtr ready, runtime::Transport& t, int peer, std::span<const std::byte> data,
                 const std::vector<int>& world_ranks);
 
  private:

@@ -104,7 +104,7 @@ void ServerClient::receive() {
 void ServerClient::fetch(Buffer to) {
   receive();
   const auto out = to.values<float>();
-  fabric_.compute("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(weights_, out.begin()); });
+  fabric_.submit("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(weights_, out.begin()); });
   for (ServerConnection& connection : connections_) {
     connection.base = connection.incoming;
     connection.reached = connection.incoming_reached;

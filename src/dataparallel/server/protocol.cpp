@@ -113,7 +113,7 @@ void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const
 void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, std::size_t bytes,
                   const std::function<void()>& chunk) const {
   if (!encodes(n)) return chunk();
-  f.compute(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);
+  f.submit(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);
 }
 
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {

@@ -47,8 +47,8 @@ std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(ExecutionContext& f, s
   free->base_id = base_id;
   free->base = std::move(base);
   free->wire.assign(encoders_.size(), {});
-  f.compute("server.copy", {0, 8.0 * double(weights.size())},
-            [&] { free->values.assign(weights.begin(), weights.end()); });
+  f.submit("server.copy", {0, 8.0 * double(weights.size())},
+           [&] { free->values.assign(weights.begin(), weights.end()); });
   return free;
 }
 

@@ -17,7 +17,7 @@ class Add final : public Optimizer {
     const auto change = d.values<float>();
     for (std::size_t i = 0; i < to.size(); ++i) to[i] += change[i];
   }
-  model::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
+  runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
 };
 
 /// The tensors, as far as they lie in the range.
@@ -121,8 +121,8 @@ void Server::leave(int worker) {
 
 void Server::apply(std::span<const float> change, float size) {
   const UpdateStep step{.size = size, .number = version_ + 1};
-  context_->compute("server.update", optimizer_->cost(change.size()),
-                    [&] { optimizer_->apply(weights_, change, 0, step); });
+  context_->submit("server.update", optimizer_->cost(change.size()),
+                   [&] { optimizer_->apply(weights_, change, 0, step); });
   ++version_;
 }
 
@@ -153,7 +153,7 @@ bool Server::clock_is_complete() const {
 void Server::add_up(std::vector<Change>& clock) {
   std::vector<float>& sum = clock.front().values;
   const double n = double(sum.size()), all = double(clock.size());
-  context_->compute("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
+  context_->submit("server.sum", {all * n, 4 * n * (all + 1)}, [&] {
     for (std::size_t k = 1; k < clock.size(); ++k) {
       const std::vector<float>& next = clock[k].values;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];

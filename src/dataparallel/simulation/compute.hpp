@@ -18,7 +18,7 @@ class SimCompute : public Interface {
 
   int rank(Group g) const override { return g_.groups.position(g, worker_); }
   int size(Group g) const override { return g_.groups.size(g); }
-  void compute(std::string_view label, model::Cost cost, const std::function<void()>& work) override {
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
     work();
     const double begin = now();
     const double factor = slowdown_ ? slowdown_(worker_, count_) : 1.0;

@@ -72,10 +72,10 @@ class BlockAveraging final : public Strategy {
     }
     if (!optimizer_) return;
     const std::size_t n = anchor_.size();
-    model::Cost cost = optimizer_->cost(n);
+    runtime::Cost cost = optimizer_->cost(n);
     cost.flops += double(n);
     cost.bytes += 20.0 * double(n);
-    w.compute("outer", cost, [&] {
+    w.queue().submit("outer", cost, [&] {
       const auto p = w.parameters().values<float>();
       for (std::size_t i = 0; i < n; ++i) p[i] -= anchor_[i];
       optimizer_->apply(Buffer(std::span<float>(anchor_)), p, 0, step);

@@ -42,7 +42,7 @@ class Easgd final : public ServerStrategy {
     service_.server_client().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
     const auto n = static_cast<double>(pull_.size());
-    w.compute("easgd", {3 * n, 16 * n}, [&] {
+    w.queue().submit("easgd", {3 * n, 16 * n}, [&] {
       const auto x = w.parameters().values<float>();
       for (std::size_t i = 0; i < pull_.size(); ++i) {
         pull_[i] = alpha * (x[i] - pull_[i]);

@@ -30,7 +30,8 @@ class EvolutionStrategy final : public Strategy {
 
   model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto p = w.parameters().values<float>();
-    w.compute("keep", {.flops = 0, .bytes = 8.0 * double(p.size())}, [&] { std::ranges::copy(p, center_.begin()); });
+    w.queue().submit("keep", {.flops = 0, .bytes = 8.0 * double(p.size())},
+                     [&] { std::ranges::copy(p, center_.begin()); });
     const std::size_t own = gains_.size() / static_cast<std::size_t>(w.ranks());
     const std::size_t first = own * static_cast<std::size_t>(w.rank());
     double loss = 0, correct = 0;
@@ -71,18 +72,18 @@ class EvolutionStrategy final : public Strategy {
 
   model::Outcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
     const auto p = w.parameters().values<float>();
-    w.compute("disturb", {.flops = double(p.size()), .bytes = 16.0 * double(p.size())}, [&] {
+    w.queue().submit("disturb", {.flops = double(p.size()), .bytes = 16.0 * double(p.size())}, [&] {
       std::ranges::copy(center_, p.begin());
       add_signs(p, runs_, name, distance);
     });
-    return w.model().forward(w, w.buffers(), batch);
+    return w.model().forward(w.queue(), w.buffers(), batch);
   }
 
   void climb(Worker& w, UpdateStep step) {
     const auto p = w.parameters().values<float>();
     const double n = static_cast<double>(gains_.size());
     const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
-    w.compute("update", {.flops = n * double(p.size()), .bytes = 12.0 * double(p.size())}, [&] {
+    w.queue().submit("update", {.flops = n * double(p.size()), .bytes = 12.0 * double(p.size())}, [&] {
       std::ranges::copy(center_, p.begin());
       for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
         for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;

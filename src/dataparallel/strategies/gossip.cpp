@@ -80,11 +80,11 @@ class Gossip final : public Strategy {
     const auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
     take_in(w);  // before x changes: the peer may not have received it yet
-    w.optimizer().update(w, mine_.first(elements_), w.gradients(), 0, step);
+    w.optimizer().update(w.queue(), mine_.first(elements_), w.gradients(), 0, step);
     push(w, step.number);
     if (!overlap_) take_in(w);
-    w.compute("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
-              [&] { divide(mine_, w.parameters().values<float>()); });
+    w.queue().submit("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
+                     [&] { divide(mine_, w.parameters().values<float>()); });
     return outcome;
   }
 
@@ -119,7 +119,7 @@ class Gossip final : public Strategy {
   /// Half is sent, the same half is kept.
   void push(Worker& w, std::uint64_t number) {
     const int ranks = w.ranks(), rank = w.rank();
-    w.compute("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [&] {
+    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [&] {
       for (float& v : mine_) v *= 0.5f;
     });
     more_ = peers_.to(rank, ranks, number);
@@ -140,7 +140,7 @@ class Gossip final : public Strategy {
   }
 
   void add(Worker& w, std::span<const float> from, std::span<float> to) const {
-    w.compute("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [&] {
+    w.queue().submit("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [&] {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
     });
   }

@@ -78,7 +78,7 @@ class ParameterServer final : public ServerStrategy {
  private:
   void clip(Worker& w) {
     const auto n = static_cast<double>(w.gradients().count());
-    w.compute("clip", {3 * n, 12 * n}, [&] {
+    w.queue().submit("clip", {3 * n, 12 * n}, [&] {
       const auto workers = static_cast<std::size_t>(service_.workers(w.ranks()));
       compression::clip_gradient(w.gradients().values<float>(), clip_, workers);
     });
@@ -88,7 +88,7 @@ class ParameterServer final : public ServerStrategy {
   ConstBuffer gathered(Worker& w) {
     if (periods_.push == 1) return w.gradients();
     const auto n = static_cast<double>(accrued_.size());
-    w.compute("accrue", {n, 12 * n}, [&] {
+    w.queue().submit("accrue", {n, 12 * n}, [&] {
       const auto g = w.gradients().values<float>();
       for (std::size_t i = 0; i < accrued_.size(); ++i) accrued_[i] += g[i];
     });

@@ -117,12 +117,12 @@ class Population final : public Strategy {
 
   static model::Outcome evaluate(Worker& w, const model::Batch& batch, std::span<const float> member) {
     show(w, member);
-    return w.model().forward(w, w.buffers(), batch);
+    return w.model().forward(w.queue(), w.buffers(), batch);
   }
 
   static void show(Worker& w, std::span<const float> member) {
-    w.compute("show", {.flops = 0, .bytes = 8.0 * double(member.size())},
-              [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
+    w.queue().submit("show", {.flops = 0, .bytes = 8.0 * double(member.size())},
+                     [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
   }
 
   void select() {
@@ -212,7 +212,7 @@ class Population final : public Strategy {
     const auto a = survivor(p.first), b = survivor(p.second);
     const auto distance = static_cast<float>(s_.mutation * std::pow(s_.decay, static_cast<double>(step - 1)));
     const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
-    w.compute("breed", {.flops = 3.0 * double(child.size()), .bytes = 20.0 * double(child.size())}, [&] {
+    w.queue().submit("breed", {.flops = 3.0 * double(child.size()), .bytes = 20.0 * double(child.size())}, [&] {
       for (std::size_t i = 0; i < child.size(); ++i) child[i] = 0.5f * (a[i] + b[i]);
       add_signs(child, runs_, noise, distance);
     });

@@ -129,7 +129,8 @@ class Sharded final : public Strategy {
     const Share& own = shares_[bucket];
     Optimizer& optimizer = *optimizers_[bucket];
     if (own.count == 0 && !optimizer.shares()) return;
-    optimizer.update(w, w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), 0, step);
+    optimizer.update(w.queue(), w.parameters().part(own.offset, own.count), w.gradients(own.offset, own.count), 0,
+                     step);
   }
 
   std::size_t bucket_bytes_;

@@ -24,7 +24,7 @@ class Sync final : public Strategy {
     });
     if (clips) {
       const auto n = static_cast<double>(w.gradients().count());
-      w.compute("clip", {3 * n, 12 * n}, [&] {
+      w.queue().submit("clip", {3 * n, 12 * n}, [&] {
         compression::clip_gradient(w.gradients().values<float>(), clip_, static_cast<std::size_t>(w.ranks()));
       });
       for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));

@@ -1,0 +1,29 @@
+// A device as the owner of memory: where models, optimizers and codecs keep what they compute on.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "core/element.hpp"
+#include "runtime/buffer.hpp"
+
+namespace gradmeter::runtime {
+
+/// A buffer and the memory behind it, which is freed with the last copy.
+struct OwnedBuffer {
+  Buffer buffer = std::span<float>{};
+  std::shared_ptr<void> memory = {};
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string_view name() const = 0;  ///< "host"
+  /// Zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when there is none left.
+  virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
+};
+
+/// The memory of this process.
+Device& host_device();
+
+}  // namespace gradmeter::runtime

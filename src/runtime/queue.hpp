@@ -1,0 +1,63 @@
+// An ordered sequence of work on one device. All work on the memory of models, optimizers and strategies goes through
+// the queue of the task that asks for it, so that it can be timed, simulated, or run later by a device.
+#pragma once
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+
+#include "runtime/buffer.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::runtime {
+
+/// What a piece of work costs: floating-point operations, and bytes moved to and from memory.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+/// A place in a queue: reached when all work before it is done, as by cudaEventRecord. Any thread.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool reached() const = 0;
+};
+using EventPtr = std::shared_ptr<const Event>;  ///< null: reached
+
+/// What it refers to must live until the work is done: buffers and what it computes with, never the caller's locals.
+using Work = std::function<void()>;
+
+/// Of one task, for its thread alone. Work runs in the order of its submission, at the latest when `synchronise`
+/// returns; a host's at once.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  /// Whose memory its work may use.
+  virtual Device& device() { return host_device(); }
+  /// Labels are literals ("forward.gemm"). The work itself is a kernel call, nothing else, so that the sum of these
+  /// intervals is the time inside kernels. Only here may it ask buffers for their memory.
+  virtual void submit(std::string_view label, Cost, const Work&) = 0;
+  /// After all work submitted so far.
+  virtual EventPtr record() { return nullptr; }
+  /// Work that is submitted from now on begins after the event. The caller does not wait.
+  virtual void begin_after(const EventPtr&) {}
+  /// Waits until all work submitted so far is done.
+  virtual void synchronise() {}
+
+  /// Errors: std::logic_error when lengths differ. Memory must not overlap.
+  void copy(std::string_view label, ConstBuffer from, Buffer to) {
+    if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");
+    submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(to.bytes())},
+           [from, to] { std::memcpy(to.host(), from.host(), to.bytes()); });
+  }
+};
+
+/// Runs work at once and nothing else.
+class HostQueue final : public Queue {
+ public:
+  void submit(std::string_view, Cost, const Work& work) override { work(); }
+};
+
+}  // namespace gradmeter::runtime
