@@ -36,15 +36,16 @@ constexpr allreduce::CollectiveKind collective_kind(CallKind kind) {
 struct FabricCall {
   CallKind kind;
   Group group;
-  ConstBuffer in = std::span<const float>{};  ///< empty for a receive
-  Buffer out = std::span<float>{};            ///< empty for a send; collectives work in place: it is `in`
+  ConstBuffer in = runtime::no_floats;  ///< empty for a receive
+  Buffer out = runtime::no_floats;      ///< empty for a send; collectives work in place: it is `in`
   allreduce::Op op = allreduce::Op::sum;
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
   runtime::EventPtr ready = {};
   allreduce::TensorLayout tensor_layout = {};
 };
 
-/// All ranks of a group must make its collective calls in the same order. Buffers belong to the fabric from the call
+/// All ranks of a group must make its collective calls in the same order. A call begins when its event is reached;
+/// without one the buffers must be ready when it is made. Buffers belong to the fabric from the call
 /// until `wait` returns. Errors: BackendError when the layer below fails.
 class Fabric : public ExecutionContext {
  public:
@@ -81,8 +82,9 @@ class Fabric : public ExecutionContext {
   Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
   }
-  Ticket receive(Group g, int peer, Buffer b) {
-    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer});
+  /// r: after which the buffer may be overwritten.
+  Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
   }
 
   /// Collective over the group. Before any call is under way.
@@ -90,7 +92,7 @@ class Fabric : public ExecutionContext {
   /// Starts a background task. What it refers to must live until `join`; of this fabric it may use only the ports.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
-  virtual std::span<float> memory(std::size_t floats) = 0;
+  virtual Buffer memory(std::size_t floats) = 0;
 };
 
 }  // namespace gradmeter::dataparallel

@@ -133,13 +133,13 @@ Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
   if (shape_.pipeline > 1) pipeline_ = fabric.split(place_.data * shape_.tensor + place_.tensor, place_.stage);
 }
 
-void Mesh::send_to_replica(Fabric& fabric, std::span<float> values) const {
+void Mesh::send_to_replica(Fabric& fabric, const Buffer& values) const {
   const int last = shape_.pipeline - 1;
   if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0, fabric.record()));
   if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last, fabric.record()));
 }
 
-void FabricPeers::sum(std::span<float> values) {
+void FabricPeers::sum(Buffer values) {
   fabric_.wait(fabric_.all_reduce(mesh_.tensor(), values, allreduce::Op::sum, fabric_.record()));
 }
 
@@ -147,13 +147,14 @@ int FabricPeers::rank_of(model::Neighbour n) const {
   return mesh_.place().stage + (n == model::Neighbour::next ? 1 : -1);
 }
 
-model::TransferPtr FabricPeers::send(model::Neighbour to, std::span<const float> values) {
+model::TransferPtr FabricPeers::send(model::Neighbour to, ConstBuffer values) {
   return std::make_unique<FabricTransfer>(fabric_,
                                           fabric_.send(mesh_.pipeline(), rank_of(to), values, fabric_.record()));
 }
 
-model::TransferPtr FabricPeers::receive(model::Neighbour from, std::span<float> values) {
-  return std::make_unique<FabricTransfer>(fabric_, fabric_.receive(mesh_.pipeline(), rank_of(from), values));
+model::TransferPtr FabricPeers::receive(model::Neighbour from, Buffer values) {
+  return std::make_unique<FabricTransfer>(fabric_,
+                                          fabric_.receive(mesh_.pipeline(), rank_of(from), values, fabric_.record()));
 }
 
 Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, const model::PeerTraffic& traffic) {

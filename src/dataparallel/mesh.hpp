@@ -56,7 +56,7 @@ class Mesh {
   /// From the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which call
   /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
   /// Cost: each of the others gets one message.
-  void send_to_replica(Fabric&, std::span<float> values) const;
+  void send_to_replica(Fabric&, const Buffer& values) const;
   /// How many groups besides that of all ranks, to reserve a fabric's memory for them.
   static int groups(const MeshShape&);
 
@@ -76,10 +76,10 @@ class FabricPeers final : public model::Peers {
   std::size_t tensor_ranks() const override { return static_cast<std::size_t>(mesh_.shape().tensor); }
   std::size_t stage() const override { return static_cast<std::size_t>(mesh_.place().stage); }
   std::size_t stages() const override { return static_cast<std::size_t>(mesh_.shape().pipeline); }
-  void sum(std::span<float>) override;
-  model::TransferPtr send(model::Neighbour, std::span<const float>) override;
-  model::TransferPtr receive(model::Neighbour, std::span<float>) override;
-  std::span<float> memory(std::size_t floats) override { return fabric_.memory(floats); }
+  void sum(Buffer) override;
+  model::TransferPtr send(model::Neighbour, ConstBuffer) override;
+  model::TransferPtr receive(model::Neighbour, Buffer) override;
+  Buffer memory(std::size_t floats) override { return fabric_.memory(floats); }
 
  private:
   int rank_of(model::Neighbour) const;

@@ -29,7 +29,7 @@ class GroupSums final : public PartSums {
  private:
   Fabric& fabric_;
   Group group_;
-  std::span<float> words_;  ///< of all ranks, rank by rank
+  Buffer words_;  ///< of all ranks, rank by rank
 };
 
 /// How many values an optimizer with norms shares for each tensor that is a part.

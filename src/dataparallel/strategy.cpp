@@ -21,11 +21,11 @@ void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
 }
 
 void Strategy::begin(Worker& w) {
-  if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0));
+  if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0, w.fabric().record()));
 }
 
 void Strategy::evaluation_weights(Worker& w, Buffer to) {
-  std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin());
+  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
 }
 
 std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {

@@ -44,7 +44,7 @@ class Strategy {
   virtual std::size_t period() const { return 1; }
 
   /// One training step on this worker's part of the batch. Not on ranks that serve.
-  virtual model::Outcome step(Worker&, const model::Batch&, UpdateStep) = 0;
+  virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
   /// Waits until this worker has nothing under way. When all have returned, nothing travels until the next step.
   virtual void settle(Worker&) {}
   /// Writes the evaluation weights, which the run would return now, to `to`: the servers', the mean, or this worker's

@@ -38,12 +38,12 @@ class Worker {
   /// The fabric's, for all that this rank computes.
   runtime::Queue& queue() { return fabric_; }
   /// Forward and backward: the gradients of the batch's mean loss.
-  model::Outcome pass(
+  model::PendingOutcome pass(
       const model::Batch& b, const model::Model::Ready& ready = [](std::size_t) {}) {
     return model_.pass(fabric_, buffers_, b, ready);
   }
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. Fabric's memory.
-  void tell_replica(std::span<float> values) {
+  void tell_replica(const Buffer& values) {
     if (replica_) replica_->send_to_replica(fabric_, values);
   }
   /// Applies the optimizer to one range of the flat buffers.

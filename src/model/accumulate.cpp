@@ -13,20 +13,26 @@ std::size_t at_least_one(std::size_t micro_batches) {
 
 }  // namespace
 
-void GradientSum::take(Queue& queue, std::size_t i, std::span<float> gradients, std::size_t offset, std::size_t count) {
+Buffer GradientSum::target(Queue& queue, std::size_t i, const Buffer& gradients) {
+  if (i > 0 || micro_batches_ == 1) return gradients;
+  if (sum_.memory == nullptr) sum_ = queue.device().allocate(core::Element::f32, elements_);
+  return sum_.buffer;
+}
+
+void GradientSum::take(Queue& queue, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count) {
   if (i == 0) return;  // it was written in place
-  float* const g = gradients.data() + offset;
-  float* const s = sum_.data() + offset;
   const bool last = i + 1 == micro_batches_;
   const auto factor = static_cast<float>(1.0 / static_cast<double>(micro_batches_));
   const double elements = static_cast<double>(count);
-  queue.submit("backward.accumulate", {.flops = (last ? 2 : 1) * elements, .bytes = 12 * elements}, [&] {
-    if (last) {
-      for (std::size_t k = 0; k < count; ++k) g[k] = (s[k] + g[k]) * factor;
-    } else {
-      for (std::size_t k = 0; k < count; ++k) s[k] += g[k];
-    }
-  });
+  queue.submit("backward.accumulate", {.flops = (last ? 2 : 1) * elements, .bytes = 12 * elements},
+               [last, factor, to = gradients.part(offset, count), from = sum_.buffer.part(offset, count)] {
+                 const std::span<float> g = to.values<float>(), s = from.values<float>();
+                 if (last) {
+                   for (std::size_t k = 0; k < g.size(); ++k) g[k] = (s[k] + g[k]) * factor;
+                 } else {
+                   for (std::size_t k = 0; k < g.size(); ++k) s[k] += g[k];
+                 }
+               });
 }
 
 std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches) {
@@ -67,26 +73,22 @@ PeerTraffic Accumulate::pass_traffic(std::size_t samples) const {
   return all;
 }
 
-Outcome Accumulate::pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready) {
+void Accumulate::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready,
+                          const OutcomePlace& outcome) {
   const std::size_t k = sum_.micro_batches(), samples = micro_batch_samples(batch.samples(), k);
-  if (k == 1) return inner_->pass(queue, buffers, batch, ready);
-  const std::span<float> gradients = buffers.gradients.values<float>();
-  Outcome all;
   for (std::size_t i = 0; i < k; ++i) {
-    const Buffers here{buffers.parameters, sum_.target(i, gradients)};
-    const Batch micro = part_of(batch, input_features(), i * samples, samples);
-    const auto average = [&](std::size_t t) {
-      sum_.take(queue, i, gradients, tensors()[t].offset, tensors()[t].count);
-      ready(t);
-    };
     const bool last = i + 1 == k;
-    const Outcome one = inner_->pass(queue, here, micro, last ? Ready(average) : Ready([](std::size_t) {}));
-    if (!last) sum_.take(queue, i, gradients, 0, gradients.size());
-    all.loss_sum += one.loss_sum;
-    all.correct += one.correct;
-    all.samples += one.samples;
+    const Buffers here{buffers.parameters, sum_.target(queue, i, buffers.gradients)};
+    inner_->run_pass(
+        queue, here, part_of(batch, input_features(), i * samples, samples),
+        [&](std::size_t t) {
+          if (!last) return;
+          sum_.take(queue, i, buffers.gradients, tensors()[t].offset, tensors()[t].count);
+          ready(t);
+        },
+        outcome);
+    if (!last) sum_.take(queue, i, buffers.gradients, 0, element_count());
   }
-  return all;
 }
 
 }  // namespace gradmeter::model

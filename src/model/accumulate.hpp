@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "kernels/aligned.hpp"
 #include "model/model.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::model {
 
@@ -14,18 +14,16 @@ namespace gradmeter::model {
 class GradientSum {
  public:
   explicit GradientSum(std::size_t elements, std::size_t micro_batches)
-      : micro_batches_(micro_batches), sum_(micro_batches > 1 ? elements : 0) {}
+      : elements_(micro_batches > 1 ? elements : 0), micro_batches_(micro_batches) {}
   std::size_t micro_batches() const { return micro_batches_; }
   /// Where micro-batch `i` writes its gradients; the last one's memory later holds the average.
-  std::span<float> target(std::size_t i, std::span<float> gradients) {
-    return i + 1 < micro_batches_ && i == 0 ? std::span<float>(sum_) : gradients;
-  }
+  Buffer target(Queue&, std::size_t i, const Buffer& gradients);
   /// Takes in elements [offset, offset + count) of micro-batch `i`; of the last one, they become the average.
-  void take(Queue&, std::size_t i, std::span<float> gradients, std::size_t offset, std::size_t count);
+  void take(Queue&, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count);
 
  private:
-  std::size_t micro_batches_;
-  kernels::AlignedVector<float> sum_;
+  std::size_t elements_, micro_batches_;
+  runtime::OwnedBuffer sum_;  ///< allocated where the first target is asked for
 };
 
 /// Samples in each of `micro_batches` equal parts. Errors: UsageError when the batch does not divide.
@@ -33,8 +31,8 @@ std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches);
 /// Samples [first, first + count) of a batch whose inputs have `features` numbers.
 Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t count);
 
-/// A model around another. `pass` cuts the batch and announces tensors during the last micro-batch; forward and
-/// backward alone are the inner model's, on the whole batch.
+/// A model around another. A pass cuts the batch and announces tensors during the last micro-batch; a forward pass
+/// alone is the inner model's, on the whole batch.
 /// Memory: another set of gradients. Errors: UsageError for less than one micro-batch, and from `pass` when the batch
 /// does not divide.
 class Accumulate final : public Model {
@@ -54,12 +52,11 @@ class Accumulate final : public Model {
   PeerTraffic pass_traffic(std::size_t samples) const override;
   PeerTraffic forward_traffic(std::size_t samples) const override { return inner_->forward_traffic(samples); }
 
-  void initialise(Buffers b, std::uint64_t seed) const override { inner_->initialise(b, seed); }
-  Outcome forward(Queue& queue, Buffers b, const Batch& batch) override { return inner_->forward(queue, b, batch); }
-  void backward(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) override {
-    inner_->backward(queue, b, batch, ready);
+  void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { inner_->initialise(queue, b, seed); }
+  void run_forward(Queue& queue, Buffers b, const Batch& batch, const OutcomePlace& outcome) override {
+    inner_->run_forward(queue, b, batch, outcome);
   }
-  Outcome pass(Queue&, Buffers, const Batch&, const Ready&) override;
+  void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 
  private:
   std::unique_ptr<Model> inner_;

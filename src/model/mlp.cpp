@@ -1,124 +1,241 @@
 #include "model/mlp.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "kernels/pointwise.hpp"
 #include "kernels/problems/shape.hpp"
-#include "kernels/threads.hpp"
 
 namespace gradmeter::model {
-
 namespace {
 
-using kernels::require_elements;
+void finish(TransferPtr& t) {
+  if (t) t->wait();
+  t.reset();
+}
 
 }  // namespace
 
-Mlp::Mlp(std::vector<std::size_t> widths, std::string gemm_backend)
-    : shard_(std::move(widths)), gemm_backend_(std::move(gemm_backend)) {}
+Mlp::Mlp(std::vector<std::size_t> widths, const Part& part, std::string gemm_backend)
+    : shard_(std::move(widths), part),
+      part_(part),
+      stage_(shard_, part, std::move(gemm_backend)),
+      steps_(pipeline_steps(part.order, part.stage, part.stages, part.micro_batches)),
+      slots_(most_in_flight(steps_)),
+      sum_(shard_.element_count(), part.micro_batches),
+      posts_(slots_) {
+  const std::size_t seen = Mlp::peer_needs().memory_bytes / sizeof(float);
+  if (part.peers && seen > 0) seen_ = part.peers->memory(seen);
+}
+
+// A part's is made once, for the largest micro-batch that its peers' memory is made for.
+void Mlp::provide_memory(Queue& queue, std::size_t samples) {
+  if (samples <= memory_samples_) return;
+  memory_samples_ = part_.is_whole() ? samples : largest_piece(part_.batch);
+  queue.synchronise();  // work on the memory that goes now
+  Allotment needed;
+  (void)lay_out(shard_, slots_, memory_samples_, needed);
+  own_ = queue.device().allocate(core::Element::f32, needed.own());
+  Allotment given(own_.buffer, seen_);
+  memory_ = lay_out(shard_, slots_, memory_samples_, given);
+}
+
+std::size_t Mlp::largest_piece(std::size_t batch) const {
+  return std::max<std::size_t>(1, (batch + part_.micro_batches - 1) / part_.micro_batches);
+}
+
+/// Samples of a forward pass's pieces: a part has memory for so many.
+std::size_t Mlp::forward_piece_samples(std::size_t batch) const {
+  return part_.is_whole() ? batch : largest_piece(part_.batch);
+}
 
 std::size_t Mlp::workspace_bytes(std::size_t samples) const {
-  std::size_t floats = 0;
-  for (std::size_t layer = 0; layer < layers(); ++layer) floats += 2 * samples * width(layer + 1);
-  return floats * sizeof(float);
+  Allotment needed;
+  (void)lay_out(shard_, slots_, largest_piece(samples), needed);
+  const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
+  return (needed.own() + sums) * sizeof(float);
 }
 
-Mlp::Workspace& Mlp::workspace_for(std::size_t samples) {
-  const int threads = kernels::compute_threads();
-  for (Workspace& workspace : workspaces_)
-    if (workspace.samples == samples && workspace.threads == threads) return workspace;
-  Workspace workspace{samples, threads, std::vector<Layer>(layers())};
-  prepare_forward(workspace);
-  return workspaces_.emplace_back(std::move(workspace));
+PeerNeeds Mlp::peer_needs() const {
+  Allotment needed;
+  const std::size_t samples = largest_piece(part_.batch);
+  (void)lay_out(shard_, slots_, samples, needed);
+  const std::vector<std::size_t> sums = stage_.sums(samples);
+  const std::size_t largest = sums.empty() ? 0 : std::ranges::max(sums);
+  return {.memory_bytes = needed.seen() * sizeof(float), .largest_sum_bytes = largest * sizeof(float)};
 }
 
-void Mlp::prepare_forward(Workspace& workspace) const {
-  for (std::size_t l = 0; l < layers(); ++l) {
-    Layer& layer = workspace.layers[l];
-    layer.output.resize(workspace.samples * width(l + 1));
-    if (l + 1 == layers()) layer.delta.resize(layer.output.size());
-    layer.products = products_of(shard_.layers()[l], workspace.samples);
-    layer.forward = kernels::make_gemm(layer.products.forward, gemm_backend_);
+std::vector<RepeatedProduct> Mlp::pass_products(std::size_t samples) const {
+  auto products = shard_.pass_products(micro_batch_samples(samples, part_.micro_batches));
+  for (RepeatedProduct& p : products) p.times = part_.micro_batches;
+  return products;
+}
+
+std::vector<RepeatedProduct> Mlp::forward_products(std::size_t samples) const {
+  const std::size_t piece = forward_piece_samples(samples);
+  std::vector<RepeatedProduct> all;
+  if (samples >= piece) all = shard_.forward_products(piece);
+  for (RepeatedProduct& p : all) p.times = samples / piece;
+  if (samples % piece == 0) return all;
+  const auto rest = shard_.forward_products(samples % piece);
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+PeerTraffic Mlp::pass_traffic(std::size_t samples) const {
+  const std::size_t piece = micro_batch_samples(samples, part_.micro_batches);
+  const std::vector<std::size_t> sums = stage_.sums(piece);
+  PeerTraffic t;
+  for (std::size_t i = 0; i < part_.micro_batches; ++i) {
+    t.sums.insert(t.sums.end(), sums.begin(), sums.end());
+    if (!is_first()) t.messages += 1, t.floats_sent += piece * shard_.layers().front().in;
+    if (!is_last()) t.messages += 1, t.floats_sent += piece * shard_.layers().back().out;
   }
+  return t;
 }
 
-void Mlp::prepare_backward(Workspace& workspace) const {
-  for (std::size_t l = 0; l < layers(); ++l) {
-    Layer& layer = workspace.layers[l];
-    layer.delta.resize(layer.output.size());
-    layer.weight = kernels::make_gemm(layer.products.weight_gradient, gemm_backend_);
-    if (l > 0) layer.input = kernels::make_gemm(layer.products.input_gradient, gemm_backend_);
+PeerTraffic Mlp::forward_traffic(std::size_t samples) const {
+  const std::size_t piece = forward_piece_samples(samples);
+  PeerTraffic t;
+  for (std::size_t first = 0; first < samples; first += piece) {
+    const std::size_t n = std::min(piece, samples - first);
+    const std::vector<std::size_t> sums = stage_.forward_sums(n);
+    t.sums.insert(t.sums.end(), sums.begin(), sums.end());
+    if (!is_last()) t.messages += 1, t.floats_sent += n * shard_.layers().back().out;
   }
+  return t;
 }
 
 void Mlp::check(Buffers buffers, const Batch& batch) const {
-  require_elements("mlp: parameters", buffers.parameters.count(), element_count());
+  if (!part_.peers && !part_.is_whole())
+    throw std::logic_error("mlp: a part that was made without peers can only be asked for its sizes");
+  kernels::require_elements("mlp: parameters", buffers.parameters.count(), element_count());
   if (batch.samples() == 0) throw std::invalid_argument("mlp: the batch is empty");
-  require_elements("mlp: inputs", batch.inputs.count(), batch.samples() * input_features());
+  kernels::require_elements("mlp: inputs", batch.inputs.count(), batch.samples() * input_features());
 }
 
-Outcome Mlp::forward(Queue& queue, Buffers buffers, const Batch& batch) {
+void Mlp::run_forward(Queue& queue, Buffers buffers, const Batch& batch, const OutcomePlace& outcome) {
   check(buffers, batch);
-  current_ = nullptr;
-  Workspace& workspace = workspace_for(batch.samples());
+  const std::size_t piece = forward_piece_samples(batch.samples());
+  const std::size_t pieces = (batch.samples() + piece - 1) / piece;
+  provide_memory(queue, piece);
+  const Run run{.queue = queue,
+                .buffers = buffers,
+                .batch = batch,
+                .samples = piece,
+                .pieces = pieces,
+                .ready = nullptr,
+                .outcome = outcome};
+  play(run, forward_steps(pieces));
+}
 
-  const std::span<float> parameters = buffers.parameters.values<float>();
-  std::span<const float> input = batch.inputs.values<float>();
-  for (std::size_t l = 0; l < layers(); ++l) {
-    Layer& layer = workspace.layers[l];
-    queue.submit("forward.gemm", cost(layer.products.forward), [&] {
-      layer.forward->run(input, span_of(parameters, weight(l)), span_of(parameters, bias(l)), layer.output);
-    });
-    input = layer.output;
+void Mlp::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready, const OutcomePlace& outcome) {
+  check(buffers, batch);
+  kernels::require_elements("mlp: gradients", buffers.gradients.count(), element_count());
+  const std::size_t piece = micro_batch_samples(batch.samples(), part_.micro_batches);
+  if (!part_.is_whole() && piece > largest_piece(part_.batch))
+    throw std::logic_error("mlp: its memory is for a smaller batch");
+  provide_memory(queue, piece);
+  const Run run{.queue = queue,
+                .buffers = buffers,
+                .batch = batch,
+                .samples = piece,
+                .pieces = part_.micro_batches,
+                .ready = &ready,
+                .outcome = outcome};
+  play(run, steps_);
+}
+
+void Mlp::play(const Run& run, const std::vector<PipelineStep>& steps) {
+  for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i);
+  for (const PipelineStep& s : steps) {
+    if (s.kind == PipelineStep::Kind::forward) {
+      forward_piece(run, s.micro_batch);
+    } else {
+      backward_piece(run, s.micro_batch);
+    }
   }
+  for (Post& p : posts_) {
+    finish(p.output_left);
+    finish(p.input_delta_left);
+  }
+}
 
+void Mlp::expect_input(const Run& run, std::size_t piece) {
+  if (is_first() || piece >= run.pieces) return;
+  const Buffer& input = memory_.slots[piece % slots_].input;
+  const std::size_t width = shard_.layers().front().in;
+  posts_[piece % slots_].input = part_.peers->receive(Neighbour::previous, input.part(0, run.count(piece) * width));
+}
+
+MlpStage::Pass Mlp::stage_pass(const Run& run, std::size_t piece) const {
+  const std::size_t n = run.count(piece), in = shard_.layers().front().in;
+  const ConstBuffer input = is_first() ? run.batch.inputs.part(run.first(piece) * in, n * in)
+                                       : ConstBuffer(memory_.slots[piece % slots_].input.part(0, n * in));
+  return {.queue = run.queue, .parameters = run.buffers.parameters, .input = input, .samples = n};
+}
+
+void Mlp::forward_piece(const Run& run, std::size_t piece) {
+  const StageSlot& slot = memory_.slots[piece % slots_];
+  Post& post = posts_[piece % slots_];
+  const std::size_t outputs = run.count(piece) * shard_.layers().back().out;
+  finish(post.input);
+  finish(post.output_left);
+  stage_.forward(stage_pass(run, piece), slot);
+  if (is_last()) {
+    take_loss(run, piece);
+  } else {
+    // The receive for the answer is posted before the message that it answers is sent.
+    if (run.ready) post.delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs));
+    post.output_left = part_.peers->send(Neighbour::next, slot.outputs.back().part(0, outputs));
+  }
+  if (!run.ready) expect_input(run, piece + slots_);
+}
+
+void Mlp::take_loss(const Run& run, std::size_t piece) {
+  const StageSlot& slot = memory_.slots[piece % slots_];
+  const std::size_t n = run.count(piece), logits = n * classes();
   // The loss's gradient costs little more than its exponentials, so it is computed here and not again in backward.
-  Layer& top = workspace.layers.back();
-  const double logits = double(top.output.size());
-  kernels::CrossEntropy loss{};
-  queue.submit("forward.softmax", {.flops = 6 * logits, .bytes = 8 * logits}, [&] {
-    loss = kernels::softmax_cross_entropy(top.output, batch.labels.values<std::int32_t>(), classes(),
-                                          1.0F / float(batch.samples()), top.delta);
-  });
-  current_ = &workspace;
-  return {.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch.samples()};
+  const auto loss = [labels = run.batch.labels.part(run.first(piece), n), classes = classes(),
+                     outputs = slot.outputs.back().part(0, logits),
+                     delta = slot.top_delta.part(0, run.ready ? logits : 0), reports = part_.tensor_rank == 0,
+                     outcome = run.outcome] {
+    const auto y = labels.values<std::int32_t>();
+    const kernels::CrossEntropy l = kernels::softmax_cross_entropy(
+        outputs.values<float>(), y, classes, 1.0F / static_cast<float>(y.size()), delta.values<float>());
+    if (!reports) return;
+    outcome->loss_sum += l.loss_sum;
+    outcome->correct += l.correct;
+    outcome->samples += y.size();
+  };
+  const double elements = static_cast<double>(logits);
+  run.queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, loss);
 }
 
-void Mlp::backward(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready) {
-  check(buffers, batch);
-  require_elements("mlp: gradients", buffers.gradients.count(), element_count());
-  if (current_ == nullptr || current_->samples != batch.samples() || current_->threads != kernels::compute_threads())
-    throw std::logic_error("mlp: backward without a forward of the same batch size and threads right before it");
-  Workspace& workspace = *current_;
-  if (workspace.layers.front().weight == nullptr) prepare_backward(workspace);
-  const std::span<float> parameters = buffers.parameters.values<float>(), gradients = buffers.gradients.values<float>();
-  const std::span<const float> inputs = batch.inputs.values<float>();
-
-  for (std::size_t l = layers(); l-- > 0;) {
-    Layer& layer = workspace.layers[l];
-    weight_gradients(queue, gradients, layer, l, l == 0 ? inputs : workspace.layers[l - 1].output, ready);
-    if (l == 0) break;
-    Layer& below = workspace.layers[l - 1];
-    queue.submit("backward.gemm", cost(layer.products.input_gradient),
-                 [&] { layer.input->run(layer.delta, span_of(parameters, weight(l)), {}, below.delta); });
-    queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * double(below.delta.size())},
-                 [&] { kernels::relu_backward(below.output, below.delta); });
+void Mlp::backward_piece(const Run& run, std::size_t piece) {
+  const StageSlot& slot = memory_.slots[piece % slots_];
+  Post& post = posts_[piece % slots_];
+  const std::size_t n = run.count(piece);
+  finish(post.delta);
+  finish(post.input_delta_left);
+  if (!is_last()) {
+    const std::size_t outputs = n * shard_.layers().back().out;
+    run.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(outputs)},
+                     [y = slot.outputs.back().part(0, outputs), delta = slot.top_delta.part(0, outputs)] {
+                       kernels::relu_backward(y.values<float>(), delta.values<float>());
+                     });
   }
-}
-
-// Before the gradient by the layer's input, so that the exchange of this one starts meanwhile.
-void Mlp::weight_gradients(Queue& queue, std::span<float> gradients, Layer& layer, std::size_t l,
-                           std::span<const float> input, const Ready& ready) const {
-  const std::size_t tensor = 2 * (layers() - 1 - l);
-  queue.submit("backward.gemm", cost(layer.products.weight_gradient),
-               [&] { layer.weight->run(layer.delta, input, {}, span_of(gradients, weight(l))); });
-  shard_.zero_padding(gradients, tensor);
-  ready(tensor);
-  const double elements = double(layer.delta.size());
-  queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
-               [&] { kernels::column_sums(layer.delta, width(l + 1), span_of(gradients, bias(l))); });
-  shard_.zero_padding(gradients, tensor + 1);
-  ready(tensor + 1);
+  const Buffer& gradients = run.buffers.gradients;
+  const Buffer target = sum_.target(run.queue, piece, gradients);
+  stage_.backward(stage_pass(run, piece), slot, memory_.deltas, target, [&](std::size_t t) {
+    sum_.take(run.queue, piece, gradients, tensors()[t].offset, tensors()[t].count);
+    if (piece + 1 == run.pieces) (*run.ready)(t);
+  });
+  if (!is_first()) {
+    const std::size_t inputs = n * shard_.layers().front().in;
+    post.input_delta_left = part_.peers->send(Neighbour::previous, slot.input_delta.part(0, inputs));
+  }
+  expect_input(run, piece + slots_);
 }
 
 }  // namespace gradmeter::model

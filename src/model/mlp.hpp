@@ -1,78 +1,107 @@
-// A fully connected network with ReLU between its layers and softmax cross-entropy on top. Almost all of its time is
-// matrix products, so it suits experiments with batch, precision and exchange.
+// A fully connected network with ReLU between its layers and softmax cross-entropy on top: whole, or the part of it
+// that one rank holds, where tensor ranks share layers and pipeline stages hold runs of layers. Almost all of its time
+// is matrix products, so it suits experiments with batch, precision and exchange.
 #pragma once
-#include <list>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/aligned.hpp"
 #include "kernels/gemm.hpp"
-#include "model/mlp_shard.hpp"
+#include "model/accumulate.hpp"
+#include "model/mlp_stage.hpp"
 
 namespace gradmeter::model {
 
-/// A whole network on one rank; `split_mlp.hpp` has parts of one. Tensors as in `MlpShard`; a weight's gradient is
-/// computed before its bias's.
-/// A weight lies as [out × in], as in most frameworks: measured with oneDNN 2.6 on AVX-512 at batch 16 and 256, a
-/// step's products take as long as with [in × out] within 2 %, and the narrow last layer's gradient 0.6 times as long.
-/// Cost: 2·(weights) FLOP a sample forward; backward twice that, less the first layer's input gradient.
-/// Errors: UsageError for fewer than 2 widths, more than 64, or a width outside 1 … 65536. forward and backward throw
-/// std::invalid_argument on buffers or batches of the wrong size, std::logic_error on a backward that no forward of
-/// this batch size came right before.
-/// Source: initialisation He et al., "Delving deep into rectifiers", ICCV 2015 (uniform, variance 2/in); biases zero.
+/// Tensors as in `MlpShard`; a weight's gradient is computed before its bias's. A weight lies as [out × in], as in most
+/// frameworks: measured with oneDNN 2.6 on AVX-512 at batch 16 and 256, a step's products take as long as with
+/// [in × out] within 2 %, and the narrow last layer's gradient 0.6 times as long.
+///
+/// A part's tensors and first weights are this part of the whole network's (`MlpShard` says which). So are the
+/// gradients: up to the rounding of sums over tensor ranks, or with the bits of an accumulating whole network where
+/// there are none. Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica
+/// get the same batch and make their calls together; tensor rank 0 of the last stage reports the outcome, the others'
+/// is zero.
+///
+/// A pass cuts the batch into the part's micro-batches; gradients are averaged over them in their order
+/// (`GradientSum`), and tensors are announced in the last one's backward pass. A forward pass takes a batch of any
+/// size, of a part in pieces that its memory is made for.
+///
+/// Cost a micro-batch of n samples: 2·(weights) FLOP a sample forward, backward twice that, less the first layer's
+/// input gradient; of a part its share, and the messages of `pass_traffic`: a pair of layers that is shared is summed
+/// once forward [n × out] and once backward [n × in], the network's first pair not backward; a border of stages carries
+/// one [n × width] each way, of a rank's share where it lies inside a pair. Activations: those of `most_in_flight`
+/// micro-batches, allocated once for a part, and for a whole network whenever a batch is larger than those before.
+/// Errors: those of `MlpShard`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
+/// on buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
+/// than it said. Sources: initialisation He et al., "Delving deep into rectifiers", ICCV 2015 (uniform, variance 2/in);
+/// biases zero; Megatron-LM (tensor ranks), GPipe and 1F1B (stages): `mlp_shard.hpp`, `part.hpp`.
 class Mlp final : public Model {
  public:
-  /// widths: features, hidden layers, classes.
-  explicit Mlp(std::vector<std::size_t> widths,
+  /// widths: features, hidden layers, classes; of the whole network.
+  explicit Mlp(std::vector<std::size_t> widths, const Part& = {},
                std::string gemm_backend = std::string(kernels::gemm_backends().front().name));
 
-  const std::string& name() const override { return shard_.name(); }
-  std::span<const Tensor> tensors() const override { return shard_.tensors(); }
-  std::size_t element_count() const override { return shard_.element_count(); }
+  const std::string& name() const override { return shard_.name(); }  ///< the whole network's, as are the next two
   std::size_t input_features() const override { return shard_.widths().front(); }
   std::size_t classes() const override { return shard_.widths().back(); }
+  std::span<const Tensor> tensors() const override { return shard_.tensors(); }
+  std::size_t element_count() const override { return shard_.element_count(); }
   /// Matrix products only: the rest is under 1 % and by convention not counted.
   double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
-  std::vector<RepeatedProduct> pass_products(std::size_t n) const override { return shard_.pass_products(n); }
-  std::vector<RepeatedProduct> forward_products(std::size_t n) const override { return shard_.forward_products(n); }
-  /// Activations and their gradients; the GEMM library's own scratch not counted.
+  std::vector<RepeatedProduct> pass_products(std::size_t samples) const override;
+  std::vector<RepeatedProduct> forward_products(std::size_t samples) const override;
+  /// Activations and their gradients, without the memory that its peers provide; the GEMM library's own scratch is not
+  /// counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
+  PeerNeeds peer_needs() const override;
+  PeerTraffic pass_traffic(std::size_t samples) const override;
+  PeerTraffic forward_traffic(std::size_t samples) const override;
 
-  void initialise(Buffers b, std::uint64_t seed) const override { shard_.initialise(b, seed); }
-  /// Buffers.gradients may be empty here: validation needs none.
-  Outcome forward(Queue&, Buffers, const Batch&) override;
-  void backward(Queue&, Buffers, const Batch&, const Ready& ready) override;
+  void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { shard_.initialise(queue, b, seed); }
+  void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
+  void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 
  private:
-  /// All that a layer needs at one batch size.
-  struct Layer {
-    kernels::AlignedVector<float> output, delta;  ///< [samples × out]; delta is the loss's gradient by the output
-    LayerProducts products;
-    std::unique_ptr<kernels::Gemm> forward, weight, input;
+  /// Messages under way for the micro-batch in one slot.
+  struct Post {
+    TransferPtr input, output_left, delta, input_delta_left;
   };
-  /// All layers at one batch size and one number of threads (a Gemm is bound to it).
-  struct Workspace {
-    std::size_t samples;
-    int threads;
-    std::vector<Layer> layers;
+  /// One pass, or one forward.
+  struct Run {
+    Queue& queue;
+    Buffers buffers;
+    const Batch& batch;
+    std::size_t samples, pieces;  ///< of all but the last piece
+    const Ready* ready;           ///< null: no backward
+    OutcomePlace outcome;
+    std::size_t first(std::size_t piece) const { return piece * samples; }
+    std::size_t count(std::size_t piece) const { return std::min(samples, batch.samples() - first(piece)); }
   };
-
-  std::size_t layers() const { return shard_.layers().size(); }
-  std::size_t width(std::size_t i) const { return shard_.widths()[i]; }
-  const Tensor& weight(std::size_t layer) const { return shard_.weight(shard_.layers()[layer]); }
-  const Tensor& bias(std::size_t layer) const { return shard_.bias(shard_.layers()[layer]); }
-  Workspace& workspace_for(std::size_t samples);
-  void prepare_forward(Workspace&) const;
-  void prepare_backward(Workspace&) const;
+  bool is_first() const { return part_.stage == 0; }
+  bool is_last() const { return part_.stage + 1 == part_.stages; }
+  std::size_t largest_piece(std::size_t batch) const;
+  std::size_t forward_piece_samples(std::size_t batch) const;
   void check(Buffers, const Batch&) const;
-  void weight_gradients(Queue&, std::span<float> gradients, Layer&, std::size_t layer, std::span<const float> input,
-                        const Ready&) const;
+  void provide_memory(Queue&, std::size_t samples);
+  void play(const Run&, const std::vector<PipelineStep>&);
+  void expect_input(const Run&, std::size_t piece);
+  void forward_piece(const Run&, std::size_t piece);
+  void backward_piece(const Run&, std::size_t piece);
+  void take_loss(const Run&, std::size_t piece);
+  MlpStage::Pass stage_pass(const Run&, std::size_t piece) const;
 
   MlpShard shard_;
-  std::string gemm_backend_;
-  std::list<Workspace> workspaces_;  ///< a run has few batch sizes; each is prepared once
-  Workspace* current_ = nullptr;     ///< what the last forward filled
+  Part part_;
+  MlpStage stage_;
+  std::vector<PipelineStep> steps_;
+  std::size_t slots_;
+  GradientSum sum_;
+  Buffer seen_ = no_floats;         ///< by peers
+  std::size_t memory_samples_ = 0;  ///< of a micro-batch, that `memory_` is made for
+  runtime::OwnedBuffer own_ = {};
+  StageMemory memory_;
+  std::vector<Post> posts_;  ///< by slot
 };
 
 }  // namespace gradmeter::model

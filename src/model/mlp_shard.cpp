@@ -170,27 +170,26 @@ std::vector<RepeatedProduct> MlpShard::pass_products(std::size_t samples) const 
   return all;
 }
 
-void MlpShard::initialise(Buffers buffers, std::uint64_t seed) const {
+void MlpShard::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) const {
   kernels::require_elements("mlp: parameters", buffers.parameters.count(), element_count_);
   kernels::require_elements("mlp: gradients", buffers.gradients.count(), element_count_);
-  const std::span<float> parameters = buffers.parameters.values<float>();
-  std::ranges::fill(parameters, 0.0F);
-  std::ranges::fill(buffers.gradients.values<float>(), 0.0F);
-  for (const MlpLayer& l : layers_) {
-    const core::Random random(seed, l.number);
-    const double bound = std::sqrt(6.0 / static_cast<double>(l.whole_in));
-    const std::span<float> w = span_of(parameters, weight(l));
-    for (std::size_t o = 0; o < l.out; ++o) {
-      const std::size_t begin = (l.first_out + o) * l.whole_in + l.first_in;
-      for (std::size_t i = 0; i < l.in; ++i)
-        w[o * l.in + i] = static_cast<float>(bound * (2 * random.uniform(begin + i) - 1));
-    }
+  queue.at_once([&] {
+    std::ranges::fill(buffers.parameters.values<float>(), 0.0F);
+    std::ranges::fill(buffers.gradients.values<float>(), 0.0F);
+    for (const MlpLayer& l : layers_) draw(l, seed, part_of(buffers.parameters, weight(l)).values<float>());
+  });
+}
+
+void MlpShard::draw(const MlpLayer& l, std::uint64_t seed, std::span<float> weight) {
+  const core::Random random(seed, l.number);
+  const double bound = std::sqrt(6.0 / static_cast<double>(l.whole_in));
+  for (std::size_t o = 0; o < l.out; ++o) {
+    const std::size_t begin = (l.first_out + o) * l.whole_in + l.first_in;
+    for (std::size_t i = 0; i < l.in; ++i)
+      weight[o * l.in + i] = static_cast<float>(bound * (2 * random.uniform(begin + i) - 1));
   }
 }
 
-void MlpShard::zero_padding(std::span<float> gradients, std::size_t tensor) const {
-  const std::size_t end = tensors_[tensor].offset + tensors_[tensor].count;
-  std::ranges::fill(gradients.subspan(end, padded(end) - end), 0.0F);
-}
+Buffer MlpShard::with_padding(const Buffer& b, const Tensor& t) { return b.part(t.offset, padded(t.count)); }
 
 }  // namespace gradmeter::model

@@ -65,11 +65,12 @@ class MlpShard {
   std::vector<RepeatedProduct> forward_products(std::size_t samples) const;
 
   /// The part's share of the whole network's draws: the same values however the network is split.
-  void initialise(Buffers, std::uint64_t seed) const;
-  /// Zeroes the gap behind a tensor.
-  void zero_padding(std::span<float> gradients, std::size_t tensor) const;
+  void initialise(Queue&, Buffers, std::uint64_t seed) const;
+  /// A tensor's part of a flat buffer with the gap behind it, which whoever writes the one sets to zero.
+  static Buffer with_padding(const Buffer&, const Tensor&);
 
  private:
+  static void draw(const MlpLayer&, std::uint64_t seed, std::span<float> weight);
   void add_layer(std::size_t number, const Part&);
   std::size_t add_tensor(std::string name, std::vector<std::size_t> shape, bool is_part, WholePlace);
   std::size_t whole_offset(std::size_t layer) const;
@@ -85,9 +86,9 @@ class MlpShard {
 std::vector<std::size_t> balanced_runs(std::span<const std::size_t> weights, std::size_t stages);
 
 /// A tensor's part of a flat buffer.
-template <class Float>
-std::span<Float> span_of(std::span<Float> buffer, const Tensor& tensor) {
-  return buffer.subspan(tensor.offset, tensor.count);
+template <class AnyBuffer>
+AnyBuffer part_of(const AnyBuffer& b, const Tensor& t) {
+  return b.part(t.offset, t.count);
 }
 
 }  // namespace gradmeter::model

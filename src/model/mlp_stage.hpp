@@ -1,5 +1,5 @@
 // The layers that one rank holds, forward and backward over one micro-batch: computation, and the sums over tensor
-// ranks within it. `split_mlp` decides when micro-batches come, and from where.
+// ranks within it. `mlp` decides when micro-batches come, and from where.
 #pragma once
 #include <functional>
 #include <list>
@@ -13,19 +13,21 @@
 
 namespace gradmeter::model {
 
+using runtime::no_floats;
+
 /// Allocates floats, private ones and ones that peers see. Without memory it only counts them.
 class Allotment {
  public:
   Allotment() = default;
-  Allotment(std::span<float> own, std::span<float> seen) : own_{own, 0}, seen_{seen, 0} {}
+  Allotment(const Buffer& own, const Buffer& seen) : own_{own}, seen_{seen} {}
   /// Aligned to a cache line. Empty while it only counts.
-  std::span<float> take(std::size_t floats, bool seen_by_peers);
+  Buffer take(std::size_t floats, bool seen_by_peers);
   std::size_t own() const { return own_.used; }
   std::size_t seen() const { return seen_.used; }
 
  private:
   struct Block {
-    std::span<float> memory;
+    Buffer memory = no_floats;
     std::size_t used = 0;
   };
   Block own_, seen_;
@@ -33,16 +35,16 @@ class Allotment {
 
 /// What one micro-batch keeps between its forward and its backward pass [samples × width].
 struct StageSlot {
-  std::span<float> input;                 ///< that the previous stage sent; empty on the first
-  std::vector<std::span<float>> outputs;  ///< of each layer
-  std::span<float> top_delta;             ///< the loss's gradient by the last of them
-  std::span<float> input_delta;           ///< and by the input, for the previous stage; empty on the first
+  Buffer input = no_floats;        ///< that the previous stage sent; empty on the first
+  std::vector<Buffer> outputs;     ///< of each layer
+  Buffer top_delta = no_floats;    ///< the loss's gradient by the last of them
+  Buffer input_delta = no_floats;  ///< and by the input, for the previous stage; empty on the first
 };
 
 struct StageMemory {
   std::vector<StageSlot> slots;
-  std::vector<std::span<float>> deltas;  ///< by the outputs of all layers but the last, of the micro-batch that is in
-                                         ///< its backward pass
+  std::vector<Buffer> deltas;  ///< by the outputs of all layers but the last, of the micro-batch that is in its
+                               ///< backward pass
 };
 /// For so many micro-batches at once of at most so many samples.
 StageMemory lay_out(const MlpShard&, std::size_t slots, std::size_t samples, Allotment&);
@@ -54,15 +56,15 @@ class MlpStage {
 
   struct Pass {
     Queue& queue;
-    std::span<const float> parameters;
-    std::span<const float> input;
+    ConstBuffer parameters;
+    ConstBuffer input;
     std::size_t samples;
   };
-  /// Fills the slot's outputs. Bits without tensor ranks: those of `Mlp`.
+  /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);
   /// From the slot's top delta, already passed through the last output's ReLU, to its input delta, not yet passed
-  /// through that of the stage before. `ready(i)` when tensor i's gradient is there, i ascending.
-  void backward(const Pass&, const StageSlot&, std::span<const std::span<float>> deltas, std::span<float> gradients,
+  /// through that of the stage before. `ready(i)` when tensor i's gradient is submitted, i ascending.
+  void backward(const Pass&, const StageSlot&, std::span<const Buffer> deltas, const Buffer& gradients,
                 const Model::Ready& ready);
   /// Floats of the sums over tensor ranks in a forward and a backward pass over so many samples.
   std::vector<std::size_t> sums(std::size_t samples) const;
@@ -81,9 +83,9 @@ class MlpStage {
   };
   std::vector<Products>& prepared(std::size_t samples);
   Products prepare(const MlpLayer&, std::size_t samples) const;
-  void add_bias(Queue&, const MlpLayer&, std::span<const float> bias, std::span<float> output) const;
-  void weight_gradients(const Pass&, Products&, const MlpLayer&, std::span<const float> input,
-                        std::span<const float> delta, std::span<float> gradients, const Model::Ready&) const;
+  void sum(const Buffer& partial) const;
+  void weight_gradients(const Pass&, const Products&, const MlpLayer&, const ConstBuffer& input,
+                        const ConstBuffer& delta, const Buffer& gradients, const Model::Ready&) const;
 
   const MlpShard& shard_;
   Peers* peers_;

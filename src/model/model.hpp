@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,10 +12,13 @@
 #include "kernels/gemm.hpp"
 #include "model/peers.hpp"
 #include "runtime/buffer.hpp"
+#include "runtime/pending.hpp"
 #include "runtime/queue.hpp"
 
 namespace gradmeter::model {
 
+using runtime::Buffer;
+using runtime::ConstBuffer;
 using runtime::Cost;
 using runtime::Queue;
 
@@ -43,6 +47,11 @@ struct Outcome {
   /// Of ranks that do not have the loss: 0.
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
+
+/// Known when the queue has done the pass.
+using PendingOutcome = runtime::Pending<Outcome>;
+/// For work to add to.
+using OutcomePlace = std::shared_ptr<Outcome>;
 
 /// inputs [samples × features] fp32, row-major; labels [samples] int32. On the host or on a device, as the model is.
 struct Batch {
@@ -91,18 +100,26 @@ class Model {
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
 
   /// Equal on every rank for equal seeds.
-  virtual void initialise(Buffers, std::uint64_t seed) const = 0;
-  /// Leaves what backward needs. Cost: 2·params FLOP a sample.
-  virtual Outcome forward(Queue&, Buffers, const Batch&) = 0;
-  /// Overwrites the gradients with those of the batch's *mean* loss, last layer first; calls `ready(i)` as soon as
-  /// tensor i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
-  virtual void backward(Queue&, Buffers, const Batch&, const Ready& ready) = 0;
-  /// Both, in whatever order the model likes (micro-batches, stages): what training calls.
-  virtual Outcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
-    const Outcome outcome = forward(queue, b, batch);
-    backward(queue, b, batch, ready);
+  virtual void initialise(Queue&, Buffers, std::uint64_t seed) const = 0;
+
+  /// Buffers.gradients may be empty here: validation needs none. Cost: 2·params FLOP a sample.
+  PendingOutcome forward(Queue& queue, Buffers b, const Batch& batch) {
+    PendingOutcome outcome(queue);
+    run_forward(queue, b, batch, outcome.place());
     return outcome;
   }
+  /// Forward and backward, in whatever order the model likes (micro-batches, stages). Overwrites the gradients with
+  /// those of the batch's *mean* loss; calls `ready(i)` once the work is submitted after which tensor i's gradient is
+  /// final, i ascending from 0. The first layer's input gradient is not computed.
+  PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
+    PendingOutcome outcome(queue);
+    run_pass(queue, b, batch, ready, outcome.place());
+    return outcome;
+  }
+
+  /// The same, adding to an outcome, so that passes over parts of a batch make one.
+  virtual void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) = 0;
+  virtual void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) = 0;
 };
 
 }  // namespace gradmeter::model

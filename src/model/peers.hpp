@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
+
+#include "runtime/buffer.hpp"
 
 namespace gradmeter::model {
 
@@ -31,14 +32,14 @@ class Peers {
   virtual std::size_t stages() const = 0;
 
   /// In place, over the tensor ranks of this stage; equal bits on all of them. Returns when it is done.
-  virtual void sum(std::span<float>) = 0;
+  virtual void sum(runtime::Buffer) = 0;
   /// To and from the same tensor rank of a neighbouring stage, in order. A receive that is posted long before its
   /// message is sent saves the transport a copy.
-  virtual TransferPtr send(Neighbour, std::span<const float>) = 0;
-  virtual TransferPtr receive(Neighbour, std::span<float>) = 0;
+  virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
+  virtual TransferPtr receive(Neighbour, runtime::Buffer) = 0;
 
   /// Zeroed memory that peers can read, never given back.
-  virtual std::span<float> memory(std::size_t floats) = 0;
+  virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
 /// What one rank's part of a model asks of its peers.

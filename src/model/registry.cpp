@@ -9,7 +9,6 @@
 #include "core/format.hpp"
 #include "model/accumulate.hpp"
 #include "model/mlp.hpp"
-#include "model/split_mlp.hpp"
 
 namespace gradmeter::model {
 
@@ -45,7 +44,7 @@ std::unique_ptr<Model> make_mlp(const core::ParsedName& name, std::size_t featur
 
 std::unique_ptr<Model> make_mlp_part(const core::ParsedName& name, std::size_t features, std::size_t classes,
                                      const Part& part) {
-  return std::make_unique<SplitMlp>(widths_of(name, features, classes), part);
+  return std::make_unique<Mlp>(widths_of(name, features, classes), part);
 }
 
 constexpr std::array table{

@@ -97,5 +97,6 @@ class BasicBuffer {
 
 using Buffer = BasicBuffer<std::byte>;
 using ConstBuffer = BasicBuffer<const std::byte>;
+inline const Buffer no_floats = std::span<float>{};  ///< an empty buffer
 
 }  // namespace gradmeter::runtime

@@ -11,7 +11,7 @@ namespace gradmeter::runtime {
 
 /// A buffer and the memory behind it, which is freed with the last copy.
 struct OwnedBuffer {
-  Buffer buffer = std::span<float>{};
+  Buffer buffer = no_floats;
   std::shared_ptr<void> memory = {};
 };
 

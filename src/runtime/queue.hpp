@@ -46,6 +46,13 @@ class Queue {
   /// Waits until all work submitted so far is done.
   virtual void synchronise() {}
 
+  /// After all work submitted so far, and waited for: for a few words that the caller reads or writes, so it may refer
+  /// to locals. Belongs to no kernel: a queue of the host only runs it.
+  void at_once(const Work& work) {
+    if (&device() == &host_device()) return work();
+    submit("host", {}, work);
+    synchronise();
+  }
   /// Errors: std::logic_error when lengths differ. Memory must not overlap.
   void copy(std::string_view label, ConstBuffer from, Buffer to) {
     if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");

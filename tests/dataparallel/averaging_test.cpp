@@ -86,7 +86,8 @@ TEST(OuterMomentum, FollowsThePapersTwoSequences) {
   constexpr double zeta = 0.8, mu = 0.6;
   for (const bool nesterov : {false, true}) {
     std::vector<float> w{3};
-    const auto rule = make_outer_momentum(1, {.step = float(zeta), .mu = float(mu), .nesterov = nesterov});
+    const auto rule =
+        make_outer_momentum({.elements = 1}, {.step = float(zeta), .mu = float(mu), .nesterov = nesterov});
     double global = 3, v = 0;  // W and Δ of the paper; blocks begin at W, or at W + mu·Δ
     for (const float change : changes) {
       v = mu * v + zeta * change;

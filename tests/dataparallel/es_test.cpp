@@ -135,10 +135,9 @@ double loss_of(const std::vector<float>& weights) {
   model::Mlp mlp({784, 16, 10});
   std::vector<float> p = weights, g(weights.size());
   const auto data = test::training_digits();
-  test::Samples samples(*data, 480, 0, 1);
   runtime::HostQueue queue;
-  const auto outcome = mlp.forward(queue, {p, g}, samples.batch(0));
-  return outcome.loss_sum / 480;
+  test::Samples samples(queue, *data, 480, 0, 1);
+  return mlp.forward(queue, {p, g}, samples.batch(0)).get().loss_sum / 480;
 }
 
 TEST(Population, FindsBetterModelsThanItBeganWith) {

@@ -36,7 +36,7 @@ void on_faulty_ranks(const core::Injection& injection, Program program) {
 
 TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
   on_faulty_ranks(from_call("2"), [](Fabric& f) {
-    const auto v = f.memory(n);
+    const auto v = f.memory(n).values<float>();
     for (int call = 0; call < 5; ++call) {
       std::ranges::fill(v, float(f.rank()));
       f.wait(f.all_reduce(everybody, v, Op::sum));
@@ -47,7 +47,7 @@ TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
 
 TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
   on_faulty_ranks(core::parse_injection("drop:rank=1,call=1"), [](Fabric& f) {
-    const auto v = f.memory(n);
+    const auto v = f.memory(n).values<float>();
     for (int call = 0; call < 3; ++call) {
       std::ranges::fill(v, 1.0f);
       f.wait(f.all_gather(everybody, v));
@@ -61,7 +61,7 @@ TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
 TEST(FaultInjector, SpoilsEveryKindOfCall) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
     const int wrong = f.rank() == faulty ? 1 : 0, r = f.rank();
-    const auto v = f.memory(n);
+    const auto v = f.memory(n).values<float>();
     std::ranges::fill(v, 1.0f);
     f.wait(f.reduce_scatter(everybody, v, Op::sum));
     int found = 0;
@@ -74,7 +74,7 @@ TEST(FaultInjector, SpoilsEveryKindOfCall) {
     std::ranges::fill(v, 5.0f);
     f.wait(f.broadcast(everybody, v, 0));
     EXPECT_EQ(differing(v, [](std::size_t) { return 5.0f; }), wrong);
-    const auto w = f.memory(n);
+    const auto w = f.memory(n).values<float>();
     std::ranges::fill(v, 6.0f);
     const Ticket in = f.receive(everybody, (r + 1) % ranks, w), out = f.send(everybody, (r + ranks - 1) % ranks, v);
     f.wait(in);
@@ -144,7 +144,7 @@ TEST(FaultInjector, LetsTheComputationsOfItsRankLastLonger) {
 
 TEST(FaultInjector, LeavesAloneWhatHasNoFault) {
   on_faulty_ranks({}, [](Fabric& f) {
-    const auto v = f.memory(n);
+    const auto v = f.memory(n).values<float>();
     std::ranges::fill(v, 1.0f);
     f.wait(f.all_reduce(everybody, v, Op::sum));
     EXPECT_EQ(differing(v, [](std::size_t) { return 3.0f; }), 0);

@@ -51,8 +51,8 @@ class ThreadRank {
         std::make_shared<SendOperation>(std::move(ready), *messages_, peer, std::as_bytes(std::span(v)), world_ranks_));
   }
   EngineTicket receive(int peer, std::vector<float>& v) {
-    return post(
-        std::make_shared<ReceiveOperation>(*messages_, peer, std::as_writable_bytes(std::span(v)), world_ranks_));
+    return post(std::make_shared<ReceiveOperation>(nullptr, *messages_, peer, std::as_writable_bytes(std::span(v)),
+                                                   world_ranks_));
   }
   void wait(const EngineTicket& t) { engine_.wait(*t); }
 

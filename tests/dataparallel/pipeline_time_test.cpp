@@ -37,7 +37,7 @@ double pass_time(const std::string& mesh_text, std::size_t micro_batches, std::s
     const auto part = mesh.shape().part(mesh.place(), micro_batches, batch, &peers);
     const auto model = model::make_model(name, features, width, part);
     kernels::AlignedVector<float> parameters(model->element_count()), gradients(parameters.size());
-    model->initialise({parameters, gradients}, 1);
+    model->initialise(f, {parameters, gradients}, 1);
     const std::vector<float> inputs(features * batch, 0.1f);
     const std::vector<std::int32_t> labels(batch, 3);
     const auto none = make_optimizer("sgd", {.elements = parameters.size(), .tensors = model->tensors()});

@@ -155,11 +155,11 @@ TEST(SimBackgroundTask, ThatNobodyJoinsIsEnded) {
 
 TEST(SimMemory, IsZeroedAndStaysWhereItIs) {
   SimWorld(2, slow_machine()).run([](Fabric& f) {
-    const auto a = f.memory(100), none = f.memory(0);
+    const auto a = f.memory(100).values<float>(), none = f.memory(0).values<float>();
     EXPECT_THAT(a, Each(0.0f));
     EXPECT_TRUE(none.empty());
     std::fill(a.begin(), a.end(), 3.0f + float(f.rank()));
-    const auto b = f.memory(1 << 16);
+    const auto b = f.memory(1 << 16).values<float>();
     EXPECT_THAT(b.first(10), Each(0.0f));
     const auto background = f.launch([&](ExecutionContext&) { a[1] = 9; });
     background->join();

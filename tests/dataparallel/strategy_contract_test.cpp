@@ -107,7 +107,7 @@ TEST_P(StrategyContract, RunsRepeatToTheBit) {
 class MemoryCounter final : public ForwardingFabric {
  public:
   using ForwardingFabric::ForwardingFabric;
-  std::span<float> memory(std::size_t floats) override {
+  Buffer memory(std::size_t floats) override {
     taken_ += floats * sizeof(float);
     return ForwardingFabric::memory(floats);
   }
@@ -124,7 +124,7 @@ TEST_P(StrategyContract, BeginTakesNoMoreMemoryThanStated) {
       const auto model = StrategyRun{}.model();
       const std::size_t n = model->element_count();
       const model::Buffers buffers{f.memory(n), f.memory(n)};
-      model->initialise(buffers, 1);
+      model->initialise(f, buffers, 1);
       const auto rule = make_optimizer("sgd", {.elements = n});
       Worker worker(memory_counter, everybody, *model, buffers, *rule);
       const auto strategy = choice()->make({});

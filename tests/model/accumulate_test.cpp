@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/accuracy.hpp"
+#include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
 #include "model/mlp.hpp"
 #include "model/registry.hpp"
@@ -24,13 +25,13 @@ struct Case {
     for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<float>(random.gaussian(i));
     for (std::size_t i = 0; i < samples; ++i) labels[i] = static_cast<std::int32_t>(random.below(i, classes));
     Floats unused(parameters.size());
-    mlp.initialise({parameters, unused}, 1);
+    mlp.initialise(queue, {parameters, unused}, 1);
   }
   Batch batch() const { return {inputs, labels}; }
   Floats gradients_in(std::size_t micro_batches) {
     Accumulate model(std::make_unique<Mlp>(mlp_widths()), micro_batches);
     Floats g(parameters.size(), 7.0F);
-    outcome = model.pass(queue, {parameters, g}, batch(), [&](std::size_t t) { announced.push_back(t); });
+    outcome = model.pass(queue, {parameters, g}, batch(), [&](std::size_t t) { announced.push_back(t); }).get();
     return g;
   }
   static std::vector<std::size_t> mlp_widths() { return {features, 16, classes}; }

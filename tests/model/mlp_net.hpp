@@ -37,9 +37,9 @@ inline Data random_data(std::size_t samples, std::size_t features, std::size_t c
 /// A model with its two buffers, biases not zero so that they count.
 struct Net {
   explicit Net(const Widths& widths, std::uint64_t seed = 1, std::string backend = "onednn")
-      : mlp(widths, std::move(backend)), parameters(mlp.element_count()), gradients(mlp.element_count()) {
+      : mlp(widths, {}, std::move(backend)), parameters(mlp.element_count()), gradients(mlp.element_count()) {
     kernels::set_compute_threads(1);
-    mlp.initialise(buffers(), seed);
+    mlp.initialise(queue, buffers(), seed);
     const core::Random random(seed, 1000);
     for (const Tensor& t : mlp.tensors())
       if (t.shape.size() == 1)
@@ -48,9 +48,7 @@ struct Net {
   }
   Buffers buffers() { return {parameters, gradients}; }
   Outcome step(const Batch& batch) {
-    const Outcome outcome = mlp.forward(queue, buffers(), batch);
-    mlp.backward(queue, buffers(), batch, [](std::size_t) {});
-    return outcome;
+    return mlp.pass(queue, buffers(), batch, [](std::size_t) {}).get();
   }
   Mlp mlp;
   Floats parameters, gradients;

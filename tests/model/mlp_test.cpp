@@ -90,7 +90,7 @@ TEST(Mlp, TheLossAndTheHitsAreTheReferences) {
   const Widths widths{20, 30, 10};
   Net net(widths);
   const Data data = random_data(50, 20, 10);
-  const Outcome got = net.mlp.forward(net.queue, net.buffers(), data.batch());
+  const Outcome got = net.mlp.forward(net.queue, net.buffers(), data.batch()).get();
   const Reference want = reference(net.mlp, widths, {net.parameters.begin(), net.parameters.end()}, data);
   EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum);
   EXPECT_EQ(got.correct, want.correct);
@@ -101,7 +101,7 @@ TEST(Mlp, WithZeroParametersEachSampleLosesTheLogarithmOfTheClasses) {
   Net net({20, 30, 10});
   std::ranges::fill(net.parameters, 0.0F);
   const Data data = random_data(50, 20, 10);
-  const Outcome got = net.mlp.forward(net.queue, net.buffers(), data.batch());
+  const Outcome got = net.mlp.forward(net.queue, net.buffers(), data.batch()).get();
   EXPECT_NEAR(got.loss_sum, 50 * std::log(10.0), 1e-9);
   EXPECT_EQ(got.correct, std::size_t(std::ranges::count(data.labels, 0)));
 }

@@ -77,7 +77,8 @@ TEST(Products, AreThoseThatAreRun) {
     const auto model = make_model("mlp:20-30-25-10", 20, 10, {.micro_batches = micro_batches});
     Floats parameters(model->element_count()), gradients(model->element_count());
     const Buffers buffers{parameters, gradients};
-    model->initialise(buffers, 1);
+    runtime::HostQueue queue;
+    model->initialise(queue, buffers, 1);
     const Data data = random_data(8, 20, 10);
     ProductCounter pass, forward;
     model->pass(pass, buffers, data.batch(), [](std::size_t) {});

@@ -279,7 +279,7 @@ TEST_P(MessengerOver, BlocksAreReducedToTheirOwnersAndGatheredFromThem) {
   for (const auto progress : {ProgressMode::thread, ProgressMode::on_wait}) {
     Site site(GetParam(), progress);
     const std::size_t n = 10'007;
-    const auto v = site.fabric.memory(n);
+    const auto v = site.fabric.memory(n).values<float>();
     for (std::size_t i = 0; i < n; ++i) v[i] = static_cast<float>((i % 13) * static_cast<std::size_t>(site.rank() + 1));
     site.fabric.wait(site.fabric.reduce_scatter(everybody, v, Op::sum, {}));
     const auto p = static_cast<std::uint32_t>(site.size()), me = static_cast<std::uint32_t>(site.rank());

@@ -229,7 +229,7 @@ TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
                                       activity);
       FaultInjector injecting(fabric, core::parse_injection(injection), world.rank());
       Verifier verifier(injecting, world, false);
-      const auto v = verifier.memory(n);
+      const auto v = verifier.memory(n).values<float>();
       test::fill(v, world.rank());
       verifier.arm();
       verifier.begin_step(1);

@@ -23,20 +23,26 @@ class LinearModel final : public model::Model {
   std::size_t classes() const override { return 10; }
   double step_flops(std::size_t samples) const override { return 2.0 * double(samples * slope_.size()); }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
-  void initialise(model::Buffers b, std::uint64_t seed) const override {
-    const auto p = b.parameters.values<float>();
-    for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(core::Random(seed, 1).uniform(i));
-  }
-  model::Outcome forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch) override {
-    double loss = 0;
-    queue.submit("forward.linear", {.flops = 2.0 * double(slope_.size()), .bytes = 0}, [&] {
+  void initialise(runtime::Queue& queue, model::Buffers b, std::uint64_t seed) const override {
+    queue.at_once([&] {
       const auto p = b.parameters.values<float>();
-      for (std::size_t i = 0; i < p.size(); ++i) loss += double(slope_[i]) * double(p[i]);
+      for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(core::Random(seed, 1).uniform(i));
     });
-    return {.loss_sum = loss * double(batch.samples()), .correct = 0, .samples = batch.samples()};
   }
-  void backward(runtime::Queue& queue, model::Buffers b, const model::Batch&, const Ready& ready) override {
-    queue.submit("backward.linear", {}, [&] { std::ranges::copy(slope_, b.gradients.values<float>().begin()); });
+  void run_forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch,
+                   const model::OutcomePlace& outcome) override {
+    queue.submit("forward.linear", {.flops = 2.0 * double(slope_.size()), .bytes = 0}, [this, b, batch, outcome] {
+      const auto p = b.parameters.values<float>();
+      double loss = 0;
+      for (std::size_t i = 0; i < p.size(); ++i) loss += double(slope_[i]) * double(p[i]);
+      outcome->loss_sum += loss * double(batch.samples());
+      outcome->samples += batch.samples();
+    });
+  }
+  void run_pass(runtime::Queue& queue, model::Buffers b, const model::Batch& batch, const Ready& ready,
+                const model::OutcomePlace& outcome) override {
+    run_forward(queue, b, batch, outcome);
+    queue.submit("backward.linear", {}, [this, b] { std::ranges::copy(slope_, b.gradients.values<float>().begin()); });
     ready(0);
   }
 

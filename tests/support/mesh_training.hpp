@@ -50,12 +50,12 @@ class ForgetfulPeers final : public model::Peers {
   std::size_t tensor_ranks() const override { return inner_.tensor_ranks(); }
   std::size_t stage() const override { return inner_.stage(); }
   std::size_t stages() const override { return inner_.stages(); }
-  void sum(std::span<float> v) override {
+  void sum(runtime::Buffer v) override {
     if (!forgotten_ || calls_++ % sums_ != *forgotten_) inner_.sum(v);
   }
-  model::TransferPtr send(model::Neighbour n, std::span<const float> v) override { return inner_.send(n, v); }
-  model::TransferPtr receive(model::Neighbour n, std::span<float> v) override { return inner_.receive(n, v); }
-  std::span<float> memory(std::size_t floats) override { return inner_.memory(floats); }
+  model::TransferPtr send(model::Neighbour n, runtime::ConstBuffer v) override { return inner_.send(n, v); }
+  model::TransferPtr receive(model::Neighbour n, runtime::Buffer v) override { return inner_.receive(n, v); }
+  runtime::Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
 
  private:
   model::Peers& inner_;
@@ -89,32 +89,31 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   dataparallel::Worker& worker = assembly.worker();
   dataparallel::Strategy& strategy = assembly.strategy();
   model::Model& model = assembly.model();
-  const auto gradients = assembly.buffers().gradients.values<float>();
-  Samples samples(data, t.training.batch_global, mesh.place().data, mesh.shape().data);
+  Samples samples(fabric, data, t.training.batch_global, mesh.place().data, mesh.shape().data);
   MeshTrace trace{.place = mesh.place()};
   strategy.begin(worker);
   for (int i = 0; i < t.training.steps; ++i) {
     const auto micro = samples.batch(i);
     probe.begin_step();
-    trace.outcomes.push_back(
-        strategy.step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1}));
+    const auto outcome =
+        strategy.step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     const auto& record = probe.end_step();
     trace.step_times.push_back(record.step.end - record.step.begin);
     trace.bytes_sent = decompose(record, {}).bytes_sent;
+    trace.outcomes.push_back(outcome.get());
   }
   strategy.settle(worker);
-  const std::span<float> barrier_word = fabric.memory(1);  // evaluation needs all ranks settled
-  fabric.wait(fabric.all_reduce(dataparallel::everybody, barrier_word, allreduce::Op::sum));
-  const std::span<float> evaluation_weights = fabric.memory(model.element_count());
+  const runtime::Buffer barrier_word = fabric.memory(1);  // evaluation needs all ranks settled
+  fabric.wait(fabric.all_reduce(dataparallel::everybody, barrier_word, allreduce::Op::sum, fabric.record()));
+  const runtime::Buffer evaluation_weights = fabric.memory(model.element_count());
   strategy.evaluation_weights(worker, evaluation_weights);
-  trace.weights.assign(evaluation_weights.begin(), evaluation_weights.end());
+  trace.weights = values_of(fabric, evaluation_weights);
   for (const model::Tensor& tensor : model.tensors()) {
     trace.names.push_back(tensor.name);
-    const auto g = gradients.subspan(tensor.offset, tensor.count);
-    trace.gradients.emplace_back(g.begin(), g.end());
+    trace.gradients.push_back(values_of(fabric, worker.gradients(tensor.offset, tensor.count)));
   }
-  Samples held(data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model.forward(worker.queue(), {evaluation_weights, std::span<float>{}}, held.batch(0));
+  Samples held(fabric, data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
+  trace.validation = model.forward(worker.queue(), {evaluation_weights, runtime::no_floats}, held.batch(0)).get();
   strategy.end(worker);
   return trace;
 }

@@ -26,30 +26,33 @@ class Quadratic final : public model::Model {
   std::size_t classes() const override { return 1; }
   double step_flops(std::size_t) const override { return flops_; }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
-  void initialise(model::Buffers b, std::uint64_t seed) const override {
-    std::size_t i = 0;
-    for (float& x : b.parameters.values<float>()) {
-      x = 1 + 0.001f * static_cast<float>(seed % 100) + 0.01f * static_cast<float>(i++ % 50);
-    }
-  }
-  model::Outcome forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch) override {
-    model::Outcome out{.samples = batch.samples()};
-    queue.submit("forward", {flops_ / 2, 0}, [&] {
-      const auto x = b.parameters.values<float>();
-      const auto targets = batch.inputs.values<float>();
-      for (std::size_t i = 0; i < targets.size(); ++i) {
-        const double off = double(x[i % elements_]) - double(targets[i]);
-        out.loss_sum += 0.5 * double(curvature(i % elements_)) * off * off;
+  void initialise(runtime::Queue& queue, model::Buffers b, std::uint64_t seed) const override {
+    queue.at_once([&] {
+      std::size_t i = 0;
+      for (float& x : b.parameters.values<float>()) {
+        x = 1 + 0.001f * static_cast<float>(seed % 100) + 0.01f * static_cast<float>(i++ % 50);
       }
     });
-    return out;
   }
-  void backward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch, const Ready& ready) override {
-    const auto x = b.parameters.values<float>();
-    const auto g = b.gradients.values<float>();
-    const auto targets = batch.inputs.values<float>();
+  void run_forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch,
+                   const model::OutcomePlace& outcome) override {
+    queue.submit("forward", {flops_ / 2, 0}, [this, b, batch, outcome] {
+      const auto x = b.parameters.values<float>();
+      const auto targets = batch.inputs.values<float>();
+      outcome->samples += batch.samples();
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        const double off = double(x[i % elements_]) - double(targets[i]);
+        outcome->loss_sum += 0.5 * double(curvature(i % elements_)) * off * off;
+      }
+    });
+  }
+  void run_pass(runtime::Queue& queue, model::Buffers b, const model::Batch& batch, const Ready& ready,
+                const model::OutcomePlace& outcome) override {
+    run_forward(queue, b, batch, outcome);
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      queue.submit("backward", {flops_ / 2 / double(tensors_.size()), 0}, [&] {
+      queue.submit("backward", {flops_ / 2 / double(tensors_.size()), 0}, [this, b, batch, t] {
+        const auto x = b.parameters.values<float>(), g = b.gradients.values<float>();
+        const auto targets = batch.inputs.values<float>();
         for (std::size_t i = tensors_[t].offset; i < tensors_[t].offset + tensors_[t].count; ++i) {
           float mean = 0;
           for (std::size_t s = 0; s < batch.samples(); ++s) mean += targets[s * elements_ + i];

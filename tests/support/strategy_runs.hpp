@@ -57,19 +57,21 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   dataparallel::Probe& probe = assembly.probe();
   dataparallel::Worker& worker = assembly.worker();
   dataparallel::Strategy& strategy = assembly.strategy();
-  const auto weights = assembly.buffers().parameters.values<float>();
-  Samples samples(*data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(), fabric.size());
+  const runtime::Buffer weights = assembly.buffers().parameters;
+  Samples samples(fabric, *data, run.batch_per_rank * static_cast<std::size_t>(fabric.size()), fabric.rank(),
+                  fabric.size());
   StrategyEnd end;
-  const auto evaluation_weights = fabric.memory(weights.size());
+  const auto evaluation_weights = fabric.memory(weights.count());
   strategy.begin(worker);
   for (int i = 0; i < run.steps; ++i) {
     const auto batch = samples.batch(i);
     const float size = run.step_sizes ? run.step_sizes(i) : run.step_size;
     probe.begin_step();
-    end.outcomes.push_back(strategy.step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1}));
+    const auto outcome = strategy.step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1});
     if (i + 1 == run.steps) strategy.settle(worker);
     for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
-    end.hashes.push_back(hash_of(std::as_bytes(weights)));
+    end.outcomes.push_back(outcome.get());
+    end.hashes.push_back(hash_of(fabric, weights));
     if (run.judge_often || i + 1 == run.steps) {
       strategy.settle(worker);
       strategy.evaluation_weights(worker, evaluation_weights);
@@ -79,8 +81,8 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   await_departures(probe);
   end.totals = probe.totals();
   end.observed = strategy.observed();
-  end.weights.assign(weights.begin(), weights.end());
-  end.evaluation_weights.assign(evaluation_weights.begin(), evaluation_weights.end());
+  end.weights = values_of(fabric, weights);
+  end.evaluation_weights = values_of(fabric, evaluation_weights);
   return end;
 }
 

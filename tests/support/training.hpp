@@ -49,27 +49,47 @@ inline std::shared_ptr<const model::Dataset> training_digits() {
 /// This rank's part of each global batch: every rank sees other samples.
 class Samples {
  public:
-  Samples(const model::Dataset& data, std::size_t batch_global, int rank, int ranks)
-      : data_(data),
+  Samples(runtime::Queue& queue, const model::Dataset& data, std::size_t batch_global, int rank, int ranks)
+      : queue_(queue),
+        data_(data),
         sampler_(data.size(), batch_global, 11),
         part_(static_cast<std::size_t>(rank)),
         indices_(batch_global / static_cast<std::size_t>(ranks)),
-        inputs_(indices_.size() * data.features()),
-        labels_(indices_.size()) {}
+        inputs_(queue.device().allocate(core::Element::f32, indices_.size() * data.features())),
+        labels_(queue.device().allocate(core::Element::i32, indices_.size())) {}
   model::Batch batch(int step) {
     sampler_.indices(static_cast<std::size_t>(step), part_, indices_);
-    model::gather(data_, indices_, inputs_, labels_);
-    return {inputs_, labels_};
+    queue_.at_once([this] {
+      model::gather(data_, indices_, inputs_.buffer.values<float>(), labels_.buffer.values<std::int32_t>());
+    });
+    return {inputs_.buffer, labels_.buffer};
   }
 
  private:
+  runtime::Queue& queue_;
   const model::Dataset& data_;
   model::Sampler sampler_;
   std::size_t part_;
   std::vector<std::uint64_t> indices_;
-  std::vector<float> inputs_;
-  std::vector<std::int32_t> labels_;
+  runtime::OwnedBuffer inputs_, labels_;
 };
+
+/// Of all bits that a buffer holds.
+inline std::uint64_t hash_of(runtime::Queue& queue, const runtime::ConstBuffer& b) {
+  std::uint64_t hash = 0;
+  queue.at_once([&] { hash = hash_of(std::span(b.host(), b.bytes())); });
+  return hash;
+}
+
+/// What a buffer holds, after all work submitted so far.
+inline std::vector<float> values_of(runtime::Queue& queue, const runtime::ConstBuffer& b) {
+  std::vector<float> out;
+  queue.at_once([&] {
+    const auto values = b.values<float>();
+    out.assign(values.begin(), values.end());
+  });
+  return out;
+}
 
 inline StepTrace trace_of(const dataparallel::StepRecord& r) {
   StepTrace t;
@@ -94,8 +114,8 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
   dataparallel::Probe& probe = assembly.probe();
   dataparallel::Worker& worker = assembly.worker();
   dataparallel::Strategy& strategy = assembly.strategy();
-  const auto weights = assembly.buffers().parameters.values<float>();
-  Samples samples(data, t.batch_global, fabric.rank(), fabric.size());
+  const runtime::Buffer weights = assembly.buffers().parameters;
+  Samples samples(fabric, data, t.batch_global, fabric.rank(), fabric.size());
   Trace trace;
   strategy.begin(worker);
   for (int i = 0; i < t.steps; ++i) {
@@ -104,11 +124,11 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
     const auto outcome =
         strategy.step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
-    trace.outcomes.push_back(outcome);
-    trace.steps.back().weights = hash_of(std::as_bytes(weights));
+    trace.outcomes.push_back(outcome.get());
+    trace.steps.back().weights = hash_of(fabric, weights);
   }
   strategy.end(worker);
-  trace.weights.assign(weights.begin(), weights.end());
+  trace.weights = values_of(fabric, weights);
   return trace;
 }
 

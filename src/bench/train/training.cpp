@@ -152,7 +152,7 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
-  return outcome;
+  return outcome.get();
 }
 
 std::span<const float> Training::local_gradient(std::size_t step) {
@@ -165,7 +165,7 @@ std::span<const float> Training::local_gradient(std::size_t step) {
 void Training::quiesce() {
   if (layout_.trains() && !finished_) assembly_.strategy().settle(assembly_.worker());
   if (is_client_server() && communicator_.size() > 1) {
-    fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, {}, {}));
+    fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, fabric_.record()));
   }
 }
 
@@ -201,7 +201,7 @@ double Training::validation_accuracy() {
     const auto x = std::span(inputs).first(n * set.features());
     const auto y = std::span(labels).first(n);
     model::gather(set, indices, x, y);
-    correct += static_cast<double>(assembly_.model().forward(queue, weights, {x, y}).correct);
+    correct += static_cast<double>(assembly_.model().forward(queue, weights, {x, y}).get().correct);
     session_.activity().beat();
   }
   quiesce();

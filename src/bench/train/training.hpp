@@ -135,7 +135,7 @@ class Training {
   std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
   dataparallel::Verifier verifier_;
   dataparallel::Assembly assembly_;
-  std::span<float> evaluation_weights_, word_;
+  dataparallel::Buffer evaluation_weights_, word_;
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   std::vector<float> inputs_;

@@ -38,7 +38,7 @@ class ForwardingFabric : public ForwardingContext<Fabric> {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return inner_.launch(std::move(program));
   }
-  std::span<float> memory(std::size_t floats) override { return inner_.memory(floats); }
+  Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
 };
 
 }  // namespace gradmeter::dataparallel

@@ -1,7 +1,6 @@
 #include "dataparallel/optimizers/adam.hpp"
 
 #include <cmath>
-#include <vector>
 
 #include "kernels/pointwise.hpp"
 
@@ -10,8 +9,8 @@ namespace {
 
 class Adam final : public Optimizer {
  public:
-  Adam(std::string name, std::size_t elements, kernels::AdamParameters p, float decay)
-      : Optimizer(std::move(name)), parameters_(p), decay_(decay), mean_(elements, 0.0f), square_(elements, 0.0f) {}
+  Adam(std::string name, const OptimizerScope& scope, kernels::AdamParameters p, float decay)
+      : Optimizer(std::move(name)), parameters_(p), decay_(decay), mean_(scope.state()), square_(scope.state()) {}
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     const auto weights = w.values<float>();
@@ -20,8 +19,10 @@ class Adam final : public Optimizer {
     p.step = step.size;
     p.update = step.number;
     p.epsilon *= static_cast<float>(std::sqrt(1 - std::pow(double{p.beta2}, static_cast<double>(step.number))));
-    kernels::adam(weights, std::span<float>(mean_).subspan(offset, w.count()),
-                  std::span<float>(square_).subspan(offset, w.count()), g.values<float>(), p);
+    const auto of = [&](const runtime::OwnedBuffer& state) {
+      return state.buffer.part(offset, w.count()).values<float>();
+    };
+    kernels::adam(weights, of(mean_), of(square_), g.values<float>(), p);
   }
 
   runtime::Cost cost(std::size_t n) const override {
@@ -32,14 +33,14 @@ class Adam final : public Optimizer {
  private:
   kernels::AdamParameters parameters_;
   float decay_;
-  std::vector<float> mean_, square_;
+  runtime::OwnedBuffer mean_, square_;
 };
 
 std::unique_ptr<Optimizer> with_decay(const core::ParsedName& name, const OptimizerScope& scope, float decay) {
   const kernels::AdamParameters p{.beta1 = optimizer_parameter(name, "beta1", 0, 1),
                                   .beta2 = optimizer_parameter(name, "beta2", 0, 1),
                                   .epsilon = optimizer_parameter(name, "epsilon", 0, 1)};
-  return std::make_unique<Adam>(name.canonical(), scope.elements, p, decay);
+  return std::make_unique<Adam>(name.canonical(), scope, p, decay);
 }
 
 }  // namespace

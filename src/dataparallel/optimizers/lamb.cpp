@@ -1,7 +1,6 @@
 #include "dataparallel/optimizers/lamb.hpp"
 
 #include <cmath>
-#include <vector>
 
 #include "dataparallel/optimizers/tensor_norms.hpp"
 #include "kernels/threads.hpp"
@@ -44,10 +43,7 @@ TwoSums average(const Tensor& t, const Parameters& p) {
 class Lamb final : public NormOptimizer {
  public:
   Lamb(std::string name, const OptimizerScope& scope, Parameters p)
-      : NormOptimizer(std::move(name), scope),
-        parameters_(p),
-        mean_(scope.elements, 0.0f),
-        square_(scope.elements, 0.0f) {}
+      : NormOptimizer(std::move(name), scope), parameters_(p), mean_(scope.state()), square_(scope.state()) {}
 
   runtime::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
   runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
@@ -71,8 +67,8 @@ class Lamb final : public NormOptimizer {
       return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step.number))));
     };
     return {.w = piece.w,
-            .m = mean_.data() + piece.offset,
-            .v = square_.data() + piece.offset,
+            .m = mean_.buffer.values<float>().data() + piece.offset,
+            .v = square_.buffer.values<float>().data() + piece.offset,
             .g = piece.g,
             .count = piece.count,
             .of_mean = correction(parameters_.beta1),
@@ -80,7 +76,7 @@ class Lamb final : public NormOptimizer {
   }
 
   Parameters parameters_;
-  std::vector<float> mean_, square_;
+  runtime::OwnedBuffer mean_, square_;
 };
 
 }  // namespace

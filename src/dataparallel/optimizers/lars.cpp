@@ -1,7 +1,6 @@
 #include "dataparallel/optimizers/lars.hpp"
 
 #include <cmath>
-#include <vector>
 
 #include "dataparallel/optimizers/tensor_norms.hpp"
 #include "kernels/threads.hpp"
@@ -17,7 +16,7 @@ class Lars final : public NormOptimizer {
     float mu, eta, decay;
   };
   Lars(std::string name, const OptimizerScope& scope, Parameters p)
-      : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.elements, 0.0f) {}
+      : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.state()) {}
 
   runtime::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
   runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
@@ -36,7 +35,7 @@ class Lars final : public NormOptimizer {
     const double size = std::sqrt(sums.first), slope = std::sqrt(sums.second);
     const double trust = size > 0 && slope > 0 ? double{p.eta} * size / (slope + double{p.decay} * size) : 1.0;
     const auto rate = static_cast<float>(double{step.size} * trust);
-    float *w = piece.w, *v = velocity_.data() + piece.offset;
+    float *w = piece.w, *v = velocity_.buffer.values<float>().data() + piece.offset;
     const float* g = piece.g;
     kernels::split(piece.count, grain, [=](std::size_t first, std::size_t count) {
       for (std::size_t i = first; i < first + count; ++i) {
@@ -47,7 +46,7 @@ class Lars final : public NormOptimizer {
   }
 
   Parameters parameters_;
-  std::vector<float> velocity_;
+  runtime::OwnedBuffer velocity_;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "dataparallel/optimizers/outer.hpp"
 
 #include "core/format.hpp"
-#include "kernels/aligned.hpp"
 #include "kernels/pointwise.hpp"
 
 namespace gradmeter::dataparallel {
@@ -9,26 +8,26 @@ namespace {
 
 class Outer final : public Optimizer {
  public:
-  Outer(std::size_t elements, OuterMomentum o)
+  Outer(const OptimizerScope& scope, OuterMomentum o)
       : Optimizer(fmt::format("outer:mu={},nesterov={:d},step={}", o.mu, o.nesterov, o.step)),
         parameters_{.step = -o.step, .mu = o.mu, .nesterov = o.nesterov},
-        velocity_(elements, 0.0f) {}
+        velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep) override {
     // A change is added where a gradient is subtracted: hence the step below zero.
-    kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), change.values<float>(),
-                      parameters_);
+    kernels::momentum(w.values<float>(), velocity_.buffer.part(offset, w.count()).values<float>(),
+                      change.values<float>(), parameters_);
   }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 
  private:
   kernels::MomentumParameters parameters_;
-  kernels::AlignedVector<float> velocity_;
+  runtime::OwnedBuffer velocity_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_outer_momentum(std::size_t elements, OuterMomentum o) {
-  return std::make_unique<Outer>(elements, o);
+std::unique_ptr<Optimizer> make_outer_momentum(const OptimizerScope& scope, OuterMomentum o) {
+  return std::make_unique<Outer>(scope, o);
 }
 
 }  // namespace gradmeter::dataparallel

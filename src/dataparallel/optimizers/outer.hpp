@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "dataparallel/optimizer.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -21,6 +21,6 @@ struct OuterMomentum {
 /// w += zeta·Δ + mu·v(t), and so the same as an outer SGD with Nesterov momentum, DiLoCo's.
 /// Cost: 20 bytes an element, M of state.
 /// Source: Chen & Huo, ICASSP 2016; Douillard et al., "DiLoCo", 2023, algorithm 1.
-std::unique_ptr<Optimizer> make_outer_momentum(std::size_t elements, OuterMomentum);
+std::unique_ptr<Optimizer> make_outer_momentum(const OptimizerScope&, OuterMomentum);
 
 }  // namespace gradmeter::dataparallel

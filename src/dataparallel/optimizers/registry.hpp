@@ -18,6 +18,10 @@ struct OptimizerScope {
   /// Over the ranks that hold the rest of tensors that are parts; null: all tensors are whole. Must outlive the
   /// optimizer.
   PartSums* parts = nullptr;
+  runtime::Device& device = runtime::host_device();  ///< where weights are, and so its state
+
+  /// Zeros, one for each element.
+  runtime::OwnedBuffer state() const { return device.allocate(core::Element::f32, elements); }
 };
 
 /// One row. `parameters`: with their defaults, "mu=0.9"; empty: none.

@@ -1,7 +1,5 @@
 #include "dataparallel/optimizers/sgd.hpp"
 
-#include <vector>
-
 #include "kernels/pointwise.hpp"
 
 namespace gradmeter::dataparallel {
@@ -18,10 +16,10 @@ class Sgd final : public Optimizer {
 
 class Momentum final : public Optimizer {
  public:
-  Momentum(std::string name, std::size_t elements, float mu, bool nesterov)
-      : Optimizer(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(elements, 0.0f) {}
+  Momentum(std::string name, const OptimizerScope& scope, float mu, bool nesterov)
+      : Optimizer(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    kernels::momentum(w.values<float>(), std::span<float>(velocity_).subspan(offset, w.count()), g.values<float>(),
+    kernels::momentum(w.values<float>(), velocity_.buffer.part(offset, w.count()).values<float>(), g.values<float>(),
                       {step.size, mu_, nesterov_});
   }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
@@ -29,12 +27,12 @@ class Momentum final : public Optimizer {
  private:
   float mu_;
   bool nesterov_;
-  std::vector<float> velocity_;
+  runtime::OwnedBuffer velocity_;
 };
 
 std::unique_ptr<Optimizer> with_velocity(const core::ParsedName& name, const OptimizerScope& scope, bool nesterov) {
   const float mu = optimizer_parameter(name, "mu", 0, 1);
-  return std::make_unique<Momentum>(name.canonical(), scope.elements, mu, nesterov);
+  return std::make_unique<Momentum>(name.canonical(), scope, mu, nesterov);
 }
 
 }  // namespace

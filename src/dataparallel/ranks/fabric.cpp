@@ -105,7 +105,7 @@ int RankFabric::rank(Group g) const { return comm_group(g).communicator.rank(); 
 int RankFabric::size(Group g) const { return comm_group(g).communicator.size(); }
 std::size_t RankFabric::message_bytes(Group g) const { return comm_group(g).collectives->message_bytes(); }
 runtime::Arena& RankFabric::arena() { return network_.arena(); }
-std::span<float> RankFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
+Buffer RankFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
 
 Group RankFabric::split(int color, int key) {
   comm_groups_.push_back(make_comm_group(comm_group(everybody).communicator.split(color, key)));
@@ -134,7 +134,7 @@ EngineTicket RankFabric::operation(const FabricCall& call) {
   }
   if (call.kind == CallKind::receive) {
     const std::span<std::byte> data{out.host(), out.bytes()};
-    return std::make_shared<ReceiveOperation>(*c.messages, call.peer, data, c.world_ranks);
+    return std::make_shared<ReceiveOperation>(call.ready, *c.messages, call.peer, data, c.world_ranks);
   }
   allreduce::Collective& bound = collective(c, call);
   return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),

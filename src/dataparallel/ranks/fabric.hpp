@@ -41,7 +41,7 @@ class RankFabric final : public Fabric {
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
-  std::span<float> memory(std::size_t floats) override;
+  Buffer memory(std::size_t floats) override;
   void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
   void exchange(std::string_view label, const std::function<void()>& work) override;
   void log_to(ComputeLog* log) override { log_ = log; }

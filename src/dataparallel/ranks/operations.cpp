@@ -10,9 +10,9 @@ namespace {
 
 constexpr int channel = 0;  // the only one that message transports have
 
-// Receives are always ready. A send that is not must keep its place before later ones to its peer, and only those.
-constexpr int order_of_receives = -1;
-constexpr int order_of_sends(int peer) { return -2 - peer; }
+// A message that is not ready must keep its place before later ones to or from its peer, and only those.
+constexpr int order_of_sends(int peer) { return -1 - 2 * peer; }
+constexpr int order_of_receives(int peer) { return -2 - 2 * peer; }
 
 }  // namespace
 
@@ -67,9 +67,9 @@ bool SendOperation::advance() {
   return transport_.send_done(ticket_);
 }
 
-ReceiveOperation::ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data,
+ReceiveOperation::ReceiveOperation(runtime::EventPtr ready, runtime::Transport& t, int peer, std::span<std::byte> data,
                                    const std::vector<int>& world_ranks)
-    : EngineOperation("receive", order_of_receives, {}),
+    : EngineOperation("receive", order_of_receives(peer), std::move(ready)),
       transport_(t),
       peer_(peer),
       data_(data),

@@ -51,7 +51,8 @@ class SendOperation final : public EngineOperation {
 
 class ReceiveOperation final : public EngineOperation {
  public:
-  ReceiveOperation(runtime::Transport& t, int peer, std::span<std::byte> data, const std::vector<int>& world_ranks);
+  ReceiveOperation(runtime::EventPtr ready, runtime::Transport& t, int peer, std::span<std::byte> data,
+                   const std::vector<int>& world_ranks);
 
  private:
   void start() override;

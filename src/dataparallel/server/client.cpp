@@ -17,15 +17,15 @@ std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
 }  // namespace
 
 ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding,
-                           const ServerClientPlan& plan, std::span<const float> first)
+                           const ServerClientPlan& plan, const ConstBuffer& first)
     : fabric_(fabric),
       port_(std::move(port)),
       sharding_(sharding),
       plan_(plan),
       connection_of_(sharding.servers(), 0),
       encoders_(sharding.servers()),
-      change_(std::span<const float>()),
-      weights_(first.begin(), first.end()) {
+      weights_(first.count()) {
+  fabric.at_once([&] { std::ranges::copy(first.values<float>(), weights_.begin()); });
   for (std::uint32_t s = 0; s < sharding.servers(); ++s) {
     if (sharding.shard(s).count == 0) continue;
     connection_of_[s] = connections_.size();
@@ -103,8 +103,9 @@ void ServerClient::receive() {
 
 void ServerClient::fetch(Buffer to) {
   receive();
-  const auto out = to.values<float>();
-  fabric_.submit("weights", {0, 8.0 * double(out.size())}, [&] { std::ranges::copy(weights_, out.begin()); });
+  fabric_.submit("weights", {0, 8.0 * double(to.count())},
+                 [&] { std::ranges::copy(weights_, to.values<float>().begin()); });
+  fabric_.synchronise();  // the next answers change these weights
   for (ServerConnection& connection : connections_) {
     connection.base = connection.incoming;
     connection.reached = connection.incoming_reached;
@@ -118,7 +119,7 @@ std::uint64_t ServerClient::reached() const {
 }
 
 void ServerClient::fetch_for_evaluation(Buffer to) {
-  evaluation_target_ = to.values<float>();
+  evaluation_target_ = to;
   ask(Opcode::evaluate, 0, clock_);
   receive();
 }
@@ -163,10 +164,11 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   connection.incoming = h.version;
   connection.incoming_reached = h.clock;
   const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
-  const auto out = (for_evaluation ? evaluation_target_ : std::span(weights_)).subspan(h.first, h.count);
+  const Buffer to = (for_evaluation ? evaluation_target_ : Buffer(weights_)).part(h.first, h.count);
   const Coding coding = for_evaluation ? Coding() : plan_.weights;
   const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
+    const auto out = to.values<float>();
     if (!coding.encodes(h.count)) return coding.decode(payload, out, draw);
     decoded_.resize(h.count);
     coding.decode(payload, decoded_, draw);
@@ -192,11 +194,13 @@ void ServerClient::send_request(ServerConnection& connection) {
 
 /// The next chunk. Returns the bytes written.
 std::size_t ServerClient::encode(ServerConnection& connection, Range chunk, std::byte* wire) {
-  const auto values = change_.values<float>().subspan(chunk.first, chunk.count);
+  const ConstBuffer change = change_.part(chunk.first, chunk.count);
   const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
   std::size_t bytes = 0;
-  plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count),
-                     [&] { bytes = encoders_[connection.shard][connection.next]->encode(values, wire, draw); });
+  plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count), [&] {
+    ChunkEncoder& encoder = *encoders_[connection.shard][connection.next];
+    bytes = encoder.encode(change.values<float>(), wire, draw);
+  });
   return bytes;
 }
 

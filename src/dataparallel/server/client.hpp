@@ -22,7 +22,7 @@ struct ServerClientPlan {
 class ServerClient {
  public:
   /// first: the weights, equal on all workers.
-  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, std::span<const float> first);
+  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, const ConstBuffer& first);
 
   /// Begins to push the next update. Elements up to the last `ready` may be sent; they must not change until
   /// `finish_push`. fetch: the servers send weights as soon as they have applied it.
@@ -83,13 +83,13 @@ class ServerClient {
   std::vector<std::size_t> connection_of_;                            ///< by shard
   std::vector<std::vector<std::unique_ptr<ChunkEncoder>>> encoders_;  ///< by shard and chunk
   std::uint64_t clock_ = 0, sequence_ = 0;
-  ConstBuffer change_;
+  ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
   std::size_t ready_ = 0;
-  std::vector<float> weights_;          ///< with the answers received so far
-  std::vector<float> decoded_;          ///< of a chunk
-  std::span<float> evaluation_target_;  ///< where `fetch_for_evaluation` writes
+  std::vector<float> weights_;                     ///< with the answers received so far
+  std::vector<float> decoded_;                     ///< of a chunk
+  Buffer evaluation_target_ = runtime::no_floats;  ///< where `fetch_for_evaluation` writes
 };
 
 }  // namespace gradmeter::dataparallel

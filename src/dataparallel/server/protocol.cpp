@@ -112,8 +112,9 @@ void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const
 
 void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, std::size_t bytes,
                   const std::function<void()>& chunk) const {
-  if (!encodes(n)) return chunk();
+  if (!encodes(n)) return f.at_once(chunk);
   f.submit(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);
+  f.synchronise();
 }
 
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {

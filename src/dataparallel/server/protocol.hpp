@@ -91,8 +91,8 @@ class Coding {
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const;
   /// Errors: logic_error for a message that cannot be one of so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
-  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire. That is a kernel where the codec has work to do,
-  /// else a copy, which is part of the exchange.
+  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire, and waits for it. That is a kernel where the codec
+  /// has work to do, else a copy, which is part of the exchange.
   void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
             const std::function<void()>&) const;
 

@@ -66,15 +66,16 @@ void Service::begin(Worker& w) {
                           .changes = changes,
                           .weights = weights,
                           .seed = options_.seed};
-    server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
-                                       w.model().tensors(), std::move(ports.server));
+    w.queue().at_once([&] {
+      server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
+                                         w.model().tensors(), std::move(ports.server));
+    });
     background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
   }
   if (w.rank() < workers) {
     const ServerClientPlan plan{
         .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
-    server_client_ =
-        std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters().values<float>());
+    server_client_ = std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters());
   }
 }
 

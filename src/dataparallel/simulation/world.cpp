@@ -48,7 +48,7 @@ class SimFabric final : public SimCompute<Fabric> {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return dataparallel::launch(g_, s_.messenger, s_.background_computations, worker_, std::move(program));
   }
-  std::span<float> memory(std::size_t floats) override { return memory_.emplace_back(floats); }
+  Buffer memory(std::size_t floats) override { return memory_.emplace_back(floats); }
 
  private:
   SimState& s_;

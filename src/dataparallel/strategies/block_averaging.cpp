@@ -5,7 +5,6 @@
 
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/outer.hpp"
-#include "kernels/aligned.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -32,14 +31,15 @@ class BlockAveraging final : public Strategy {
   void begin(Worker& w) override {
     Strategy::begin(w);
     if (!outer_) return;
-    const auto p = w.parameters().values<float>();
-    anchor_.assign(p.begin(), p.end());
+    anchor_ = w.queue().device().allocate(core::Element::f32, w.parameters().count());
+    w.queue().at_once(
+        [&] { std::ranges::copy(w.parameters().values<float>(), anchor_.buffer.values<float>().begin()); });
     OuterMomentum o = *outer_;
     if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(w.ranks());
-    optimizer_ = make_outer_momentum(anchor_.size(), o);
+    optimizer_ = make_outer_momentum({.elements = w.parameters().count(), .device = w.queue().device()}, o);
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     // By the buckets of the control, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
@@ -53,7 +53,8 @@ class BlockAveraging final : public Strategy {
   void evaluation_weights(Worker& w, Buffer to) override {
     Strategy::evaluation_weights(w, to);
     // Not where weights are equal: their sum, divided again, would round.
-    if (apart_ && w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+    if (apart_ && w.ranks() > 1)
+      w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average, w.fabric().record()));
   }
 
   Forecast predict(const ForecastInput& s) const override {
@@ -71,15 +72,15 @@ class BlockAveraging final : public Strategy {
       w.fabric().wait(w.fabric().all_reduce(w.axis(), w.parameters(), allreduce::Op::average, w.fabric().record()));
     }
     if (!optimizer_) return;
-    const std::size_t n = anchor_.size();
+    const std::size_t n = w.parameters().count();
     runtime::Cost cost = optimizer_->cost(n);
     cost.flops += double(n);
     cost.bytes += 20.0 * double(n);
-    w.queue().submit("outer", cost, [&] {
-      const auto p = w.parameters().values<float>();
-      for (std::size_t i = 0; i < n; ++i) p[i] -= anchor_[i];
-      optimizer_->apply(Buffer(std::span<float>(anchor_)), p, 0, step);
-      std::ranges::copy(anchor_, p.begin());
+    w.queue().submit("outer", cost, [this, step, parameters = w.parameters()] {
+      const auto p = parameters.values<float>(), anchor = anchor_.buffer.values<float>();
+      for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
+      optimizer_->apply(anchor_.buffer, parameters, 0, step);
+      std::ranges::copy(anchor, p.begin());
     });
   }
 
@@ -87,8 +88,8 @@ class BlockAveraging final : public Strategy {
   Blocks blocks_;
   Outer outer_;
   std::unique_ptr<Optimizer> optimizer_;
-  kernels::AlignedVector<float> anchor_;  ///< what the block began with
-  bool apart_ = false;                    ///< steps have been made since the workers were equal
+  runtime::OwnedBuffer anchor_;  ///< what the block began with
+  bool apart_ = false;           ///< steps have been made since the workers were equal
 };
 
 constexpr core::CountRange any_block{1, 1u << 30};

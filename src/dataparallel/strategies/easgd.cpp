@@ -19,7 +19,7 @@ class Easgd final : public ServerStrategy {
     pull_.resize(w.parameters().count());
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const bool visits = step.number % every_ == 0;
     ServerClient& server_client = service_.server_client();
     if (visits)
@@ -42,8 +42,8 @@ class Easgd final : public ServerStrategy {
     service_.server_client().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
     const auto n = static_cast<double>(pull_.size());
-    w.queue().submit("easgd", {3 * n, 16 * n}, [&] {
-      const auto x = w.parameters().values<float>();
+    w.queue().submit("easgd", {3 * n, 16 * n}, [this, alpha, parameters = w.parameters()] {
+      const auto x = parameters.values<float>();
       for (std::size_t i = 0; i < pull_.size(); ++i) {
         pull_[i] = alpha * (x[i] - pull_[i]);
         x[i] -= pull_[i];

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "dataparallel/signs.hpp"
-#include "kernels/aligned.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -24,32 +23,23 @@ class EvolutionStrategy final : public Strategy {
   void begin(Worker& w) override {
     Strategy::begin(w);
     gains_ = w.fabric().memory(all_pairs(w.ranks()));
-    center_.resize(w.model().element_count());
+    center_ = w.queue().device().allocate(core::Element::f32, w.model().element_count());
     runs_ = noise_runs(w.model().tensors(), stretch);
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const auto p = w.parameters().values<float>();
-    w.queue().submit("keep", {.flops = 0, .bytes = 8.0 * double(p.size())},
-                     [&] { std::ranges::copy(p, center_.begin()); });
-    const std::size_t own = gains_.size() / static_cast<std::size_t>(w.ranks());
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    w.queue().copy("keep", w.parameters(), center_.buffer);
+    const std::size_t own = gains_.count() / static_cast<std::size_t>(w.ranks());
     const std::size_t first = own * static_cast<std::size_t>(w.rank());
-    double loss = 0, correct = 0;
-    std::size_t samples = 0;
-    for (std::size_t k = first; k < first + own; ++k) {
-      const auto plus = at(w, batch, noise(step, k), sigma_), minus = at(w, batch, noise(step, k), -sigma_);
-      gains_[k] = static_cast<float>(minus.mean_loss() - plus.mean_loss());
-      loss += plus.loss_sum + minus.loss_sum;
-      correct += static_cast<double>(plus.correct + minus.correct);
-      samples = plus.samples;
-    }
-    w.tell_replica(gains_.subspan(first, own));
+    std::vector<Pair> pairs;
+    for (std::size_t k = first; k < first + own; ++k)
+      pairs.push_back({at(w, batch, noise(step, k), sigma_), at(w, batch, noise(step, k), -sigma_)});
+    const model::PendingOutcome mean(w.queue());
+    w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
+    w.tell_replica(gains_.part(first, own));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_, w.fabric().record()));
     climb(w, step);
-    const double evaluated = 2.0 * static_cast<double>(own);
-    return {.loss_sum = loss / evaluated,
-            .correct = static_cast<std::size_t>(std::lround(correct / evaluated)),
-            .samples = samples};
+    return mean;
   }
 
   Forecast predict(const ForecastInput& s) const override {
@@ -62,6 +52,25 @@ class EvolutionStrategy final : public Strategy {
   }
 
  private:
+  /// At the weights plus and minus a draw of noise.
+  struct Pair {
+    model::PendingOutcome plus, minus;
+  };
+  /// The gain of each, and the mean of all outcomes.
+  static void compare(std::span<const Pair> pairs, std::span<float> gains, model::Outcome& mean) {
+    double loss = 0, correct = 0;
+    for (std::size_t k = 0; k < pairs.size(); ++k) {
+      const model::Outcome &plus = *pairs[k].plus.place(), &minus = *pairs[k].minus.place();
+      gains[k] = static_cast<float>(minus.mean_loss() - plus.mean_loss());
+      loss += plus.loss_sum + minus.loss_sum;
+      correct += static_cast<double>(plus.correct + minus.correct);
+      mean.samples = plus.samples;
+    }
+    const double evaluated = 2.0 * static_cast<double>(pairs.size());
+    mean.loss_sum = loss / evaluated;
+    mean.correct = static_cast<std::size_t>(std::lround(correct / evaluated));
+  }
+
   std::size_t all_pairs(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
     return (pairs_ + p - 1) / p * p;
@@ -70,25 +79,26 @@ class EvolutionStrategy final : public Strategy {
     return {.seed = seed_, .step = step.number, .member = static_cast<std::uint32_t>(pair)};
   }
 
-  model::Outcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
-    const auto p = w.parameters().values<float>();
-    w.queue().submit("disturb", {.flops = double(p.size()), .bytes = 16.0 * double(p.size())}, [&] {
-      std::ranges::copy(center_, p.begin());
+  model::PendingOutcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
+    const double n = static_cast<double>(w.parameters().count());
+    w.queue().submit("disturb", {.flops = n, .bytes = 16.0 * n}, [this, name, distance, to = w.parameters()] {
+      const auto p = to.values<float>();
+      std::ranges::copy(center_.buffer.values<float>(), p.begin());
       add_signs(p, runs_, name, distance);
     });
     return w.model().forward(w.queue(), w.buffers(), batch);
   }
 
   void climb(Worker& w, UpdateStep step) {
-    const auto p = w.parameters().values<float>();
-    const double n = static_cast<double>(gains_.size());
+    const double n = static_cast<double>(gains_.count()), elements = static_cast<double>(w.parameters().count());
     const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
-    w.queue().submit("update", {.flops = n * double(p.size()), .bytes = 12.0 * double(p.size())}, [&] {
-      std::ranges::copy(center_, p.begin());
+    w.queue().submit("update", {.flops = n * elements, .bytes = 12.0 * elements}, [=, this, to = w.parameters()] {
+      const auto p = to.values<float>(), gains = gains_.values<float>();
+      std::ranges::copy(center_.buffer.values<float>(), p.begin());
       for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
         for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;
         const auto some = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
-        for (std::size_t k = 0; k < gains_.size(); ++k) add_signs(p, some, noise(step, k), scale * gains_[k]);
+        for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, some, noise(step, k), scale * gains[k]);
       }
     });
   }
@@ -96,9 +106,9 @@ class EvolutionStrategy final : public Strategy {
   std::size_t pairs_;
   float sigma_;
   std::uint64_t seed_;
-  std::span<float> gains_;                ///< F+ - F- by pair, rank by rank
-  kernels::AlignedVector<float> center_;  ///< the weights that are perturbed
-  std::vector<NoiseRun> runs_;            ///< and their places in the whole model, by which noise is drawn
+  Buffer gains_ = runtime::no_floats;  ///< F+ - F- by pair, rank by rank
+  runtime::OwnedBuffer center_;        ///< the weights that are perturbed
+  std::vector<NoiseRun> runs_;         ///< and their places in the whole model, by which noise is drawn
 };
 
 }  // namespace

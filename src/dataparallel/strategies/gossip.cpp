@@ -71,20 +71,22 @@ class Gossip final : public Strategy {
     mine_ = w.fabric().memory(elements_ + tail);
     theirs_ = w.fabric().memory(elements_ + tail);
     if (!peers_.regular()) next_ = w.fabric().memory(elements_ + tail);
-    const auto p = w.parameters().values<float>();
-    std::copy(p.begin(), p.end(), mine_.begin());
-    mine_[elements_] = 1;
+    w.queue().at_once([&] {
+      const auto x = mine_.values<float>();
+      std::ranges::copy(w.parameters().values<float>(), x.begin());
+      x[elements_] = 1;
+    });
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
     take_in(w);  // before x changes: the peer may not have received it yet
-    w.optimizer().update(w.queue(), mine_.first(elements_), w.gradients(), 0, step);
+    w.optimizer().update(w.queue(), mine_.part(0, elements_), w.gradients(), 0, step);
     push(w, step.number);
     if (!overlap_) take_in(w);
     w.queue().submit("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
-                     [&] { divide(mine_, w.parameters().values<float>()); });
+                     [from = mine_, to = w.parameters()] { divide(from.values<float>(), to.values<float>()); });
     return outcome;
   }
 
@@ -93,7 +95,7 @@ class Gossip final : public Strategy {
     if (!leaving_) return;
     if (arriving_) w.fabric().wait(arriving_);
     for (const int peer : more_) {
-      w.fabric().wait(w.fabric().receive(w.axis(), peer, next_));
+      w.fabric().wait(w.fabric().receive(w.axis(), peer, next_, w.fabric().record()));
       add(w, next_, theirs_);
     }
     more_.clear();
@@ -103,9 +105,11 @@ class Gossip final : public Strategy {
 
   void evaluation_weights(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
-    const auto x = to.values<float>();
-    for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine_[i] + theirs_[i] : mine_[i];
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+    w.queue().at_once([&] {
+      const auto x = to.values<float>(), mine = mine_.values<float>(), theirs = theirs_.values<float>();
+      for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine[i] + theirs[i] : mine[i];
+    });
+    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average, w.fabric().record()));
   }
 
   Forecast predict(const ForecastInput& s) const override {
@@ -119,14 +123,14 @@ class Gossip final : public Strategy {
   /// Half is sent, the same half is kept.
   void push(Worker& w, std::uint64_t number) {
     const int ranks = w.ranks(), rank = w.rank();
-    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [&] {
-      for (float& v : mine_) v *= 0.5f;
+    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = mine_] {
+      for (float& v : mine.values<float>()) v *= 0.5f;
     });
     more_ = peers_.to(rank, ranks, number);
     if (more_.empty()) {
-      std::ranges::fill(theirs_, 0.0f);
+      w.queue().at_once([&] { std::ranges::fill(theirs_.values<float>(), 0.0f); });
     } else {
-      arriving_ = w.fabric().receive(w.axis(), more_.front(), theirs_);
+      arriving_ = w.fabric().receive(w.axis(), more_.front(), theirs_, w.fabric().record());
       more_.erase(more_.begin());
     }
     leaving_ = w.fabric().send(w.axis(), peers_.of(rank, ranks, number), mine_, w.fabric().record());
@@ -139,24 +143,27 @@ class Gossip final : public Strategy {
     arriving_ = leaving_ = nullptr;
   }
 
-  void add(Worker& w, std::span<const float> from, std::span<float> to) const {
-    w.queue().submit("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [&] {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+  void add(Worker& w, const Buffer& from, const Buffer& to) const {
+    w.queue().submit("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [from, to] {
+      const auto x = from.values<float>(), sum = to.values<float>();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
     });
   }
 
-  void divide(std::span<const float> x, std::span<float> z) const {
-    const float inverse = 1.0f / x[elements_];  // a power of two on regular graphs, where nothing rounds
-    for (std::size_t i = 0; i < elements_; ++i) z[i] = x[i] * inverse;
+  /// z = x / weight, which follows x.
+  static void divide(std::span<const float> x, std::span<float> z) {
+    const float inverse = 1.0f / x[z.size()];  // a power of two on regular graphs, where nothing rounds
+    for (std::size_t i = 0; i < z.size(); ++i) z[i] = x[i] * inverse;
   }
 
   Peers peers_;
   bool overlap_;
   std::size_t elements_ = 0;
-  std::span<float> mine_, theirs_;  ///< x, its weight, zeros; the sum of what others sent in the last step
-  std::span<float> next_;           ///< where several send: a message that is yet to be added to theirs
-  Ticket arriving_, leaving_;       ///< leaving: a step's messages have not been taken in yet
-  std::vector<int> more_;           ///< who else sends in that step
+  Buffer mine_ = runtime::no_floats;    ///< x, its weight, zeros
+  Buffer theirs_ = runtime::no_floats;  ///< the sum of what others sent in the last step
+  Buffer next_ = runtime::no_floats;    ///< where several send: a message that is yet to be added to theirs
+  Ticket arriving_, leaving_;           ///< leaving: a step's messages have not been taken in yet
+  std::vector<int> more_;               ///< who else sends in that step
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ class Independent final : public Strategy {
  public:
   explicit Independent(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes) {}
   void begin(Worker&) override {}
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const auto outcome = w.pass(batch);
     // Bucket by bucket, as `sync` does, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {

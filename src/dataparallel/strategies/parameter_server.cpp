@@ -26,10 +26,10 @@ class ParameterServer final : public ServerStrategy {
 
   void begin(Worker& w) override {
     ServerStrategy::begin(w);
-    if (periods_.push > 1) accrued_.assign(w.gradients().count(), 0.0f);
+    if (periods_.push > 1) accrued_ = w.queue().device().allocate(core::Element::f32, w.gradients().count());
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     ServerClient& server_client = service_.server_client();
     const bool pushes = step.number % periods_.push == 0;
     const std::uint64_t next_clock = server_client.pushed() + (pushes ? 1 : 0);
@@ -53,7 +53,8 @@ class ParameterServer final : public ServerStrategy {
     } else {
       w.update(step);
     }
-    if (pushes) std::ranges::fill(accrued_, 0.0f);
+    if (pushes && periods_.push > 1)
+      w.queue().at_once([&] { std::ranges::fill(accrued_.buffer.values<float>(), 0.0f); });
     return outcome;
   }
 
@@ -78,27 +79,28 @@ class ParameterServer final : public ServerStrategy {
  private:
   void clip(Worker& w) {
     const auto n = static_cast<double>(w.gradients().count());
-    w.queue().submit("clip", {3 * n, 12 * n}, [&] {
-      const auto workers = static_cast<std::size_t>(service_.workers(w.ranks()));
-      compression::clip_gradient(w.gradients().values<float>(), clip_, workers);
-    });
+    w.queue().submit(
+        "clip", {3 * n, 12 * n},
+        [clip = clip_, gradients = w.gradients(), workers = static_cast<std::size_t>(service_.workers(w.ranks()))] {
+          compression::clip_gradient(gradients.values<float>(), clip, workers);
+        });
   }
 
   /// What is to be pushed: the gradient, or the sum of those since the last push.
   ConstBuffer gathered(Worker& w) {
     if (periods_.push == 1) return w.gradients();
-    const auto n = static_cast<double>(accrued_.size());
-    w.queue().submit("accrue", {n, 12 * n}, [&] {
-      const auto g = w.gradients().values<float>();
-      for (std::size_t i = 0; i < accrued_.size(); ++i) accrued_[i] += g[i];
+    const auto n = static_cast<double>(w.gradients().count());
+    w.queue().submit("accrue", {n, 12 * n}, [to = accrued_.buffer, gradients = w.gradients()] {
+      const auto g = gradients.values<float>(), sum = to.values<float>();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
     });
-    return accrued_;
+    return accrued_.buffer;
   }
 
   PushPullPeriods periods_;
   bool overlap_;
-  double clip_;  ///< 0: none
-  std::vector<float> accrued_;
+  double clip_;                   ///< 0: none
+  runtime::OwnedBuffer accrued_;  ///< gradients since the last push
 };
 
 constexpr core::CountRange counts{1, 1'000'000};

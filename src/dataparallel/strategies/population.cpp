@@ -43,9 +43,9 @@ class Population final : public Strategy {
     losses_ = w.fabric().memory(all_members(w.ranks()));
     words_ = w.fabric().memory(words());
     runs_ = noise_runs(w.model().tensors(), longest_run);
-    const auto draw = [&](std::span<float> weights, std::size_t slot) {
+    const auto draw = [&](const Buffer& weights, std::size_t slot) {
       const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
-      w.model().initialise({.parameters = weights, .gradients = w.gradients()}, seed);
+      w.model().initialise(w.queue(), {.parameters = weights, .gradients = w.gradients()}, seed);
     };
     for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
     for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) remote_survivors_.push_back(w.fabric().memory(n));
@@ -54,21 +54,25 @@ class Population final : public Strategy {
     show(w, members_.front());
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const std::size_t shared_model = ranking_.front();
-    double par = owns(shared_model) ? 0 : evaluate(w, batch, survivor(0)).mean_loss();
-    model::Outcome best;
-    std::vector<double> losses;
-    for (std::size_t k = 0; k < members_.size(); ++k) {
-      const auto outcome = evaluate(w, batch, members_[k]);
-      losses.push_back(outcome.mean_loss());
-      if (first_ + k == shared_model) par = losses.back();
-      if (k == 0 || outcome.loss_sum < best.loss_sum) best = outcome;
+    std::vector<model::PendingOutcome> outcomes;
+    for (const Buffer& m : members_) outcomes.push_back(evaluate(w, batch, m));
+    const auto shared = owns(shared_model) ? outcomes[shared_model - first_] : evaluate(w, batch, survivor(0));
+    const double par = shared.get().mean_loss();
+    model::PendingOutcome best = outcomes.front();
+    for (const auto& o : outcomes) {
+      if (o.get().loss_sum < best.get().loss_sum) best = o;
     }
-    for (std::size_t k = 0; k < losses.size(); ++k) losses_[first_ + k] = static_cast<float>(losses[k] - par);
-    w.tell_replica(losses_.subspan(first_, losses.size()));
+    const Buffer own = losses_.part(first_, members_.size());
+    w.queue().at_once([&] {
+      const auto losses = own.values<float>();
+      for (std::size_t k = 0; k < losses.size(); ++k)
+        losses[k] = static_cast<float>(outcomes[k].place()->mean_loss() - par);
+    });
+    w.tell_replica(own);
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
-    select();
+    w.queue().at_once([&] { select(losses_.values<float>()); });
     agree(w);
     fetch(w, step.number);
     for (std::size_t k = 0; k < members_.size(); ++k) {
@@ -79,9 +83,9 @@ class Population final : public Strategy {
 
   void evaluation_weights(Worker& w, Buffer to) override {
     const std::size_t best = ranking_.front();
-    if (owns(best)) std::ranges::copy(members_[best - first_], to.values<float>().begin());
+    if (owns(best)) w.queue().at_once([&] { copy_values(members_[best - first_], to); });
     const int root = static_cast<int>(best / members_.size());
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root, w.fabric().record()));
   }
 
   Forecast predict(const ForecastInput& s) const override {
@@ -115,23 +119,23 @@ class Population final : public Strategy {
   bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
   bool survives(std::size_t slot) const { return std::find(ranking_.begin(), ranking_.end(), slot) != ranking_.end(); }
 
-  static model::Outcome evaluate(Worker& w, const model::Batch& batch, std::span<const float> member) {
+  static void copy_values(const Buffer& from, const Buffer& to) {
+    std::ranges::copy(from.values<float>(), to.values<float>().begin());
+  }
+
+  static model::PendingOutcome evaluate(Worker& w, const model::Batch& batch, const Buffer& member) {
     show(w, member);
     return w.model().forward(w.queue(), w.buffers(), batch);
   }
 
-  static void show(Worker& w, std::span<const float> member) {
-    w.queue().submit("show", {.flops = 0, .bytes = 8.0 * double(member.size())},
-                     [&] { std::ranges::copy(member, w.parameters().values<float>().begin()); });
-  }
+  static void show(Worker& w, const Buffer& member) { w.queue().copy("show", member, w.parameters()); }
 
-  void select() {
-    ranking_.resize(losses_.size());
+  void select(std::span<const float> losses) {
+    ranking_.resize(losses.size());
     std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
     const auto fitter = [&](std::size_t a, std::size_t b) {
       // A NaN must not break the order.
-      const float x = std::isnan(losses_[a]) ? INFINITY : losses_[a],
-                  y = std::isnan(losses_[b]) ? INFINITY : losses_[b];
+      const float x = std::isnan(losses[a]) ? INFINITY : losses[a], y = std::isnan(losses[b]) ? INFINITY : losses[b];
       return x < y || (x == y && a < b);
     };
     std::sort(ranking_.begin(), ranking_.end(), fitter);
@@ -142,21 +146,25 @@ class Population final : public Strategy {
   /// rankings would wait for different peers for ever, and the fault would not be reported. For the same reason the
   /// ranking is sent three times over, so that a majority corrects one wrong number.
   void agree(Worker& w) {
-    write_ranking();
+    w.queue().at_once([&] { write_ranking(); });
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0, w.fabric().record()));
-    read_ranking();
-    write_ranking();
+    w.queue().at_once([&] {
+      read_ranking();
+      write_ranking();
+    });
     w.tell_replica(words_);
-    read_ranking();
+    w.queue().at_once([&] { read_ranking(); });
   }
 
   void write_ranking() {
-    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = static_cast<float>(ranking_[i % s_.survivors]);
+    const auto words = words_.values<float>();
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<float>(ranking_[i % s_.survivors]);
   }
   void read_ranking() {
-    const auto slots = static_cast<float>(losses_.size());
+    const auto slots = static_cast<float>(losses_.count());
+    const auto words = words_.values<float>();
     for (std::size_t i = 0; i < s_.survivors; ++i) {
-      const float a = words_[i], b = words_[i + s_.survivors], c = words_[i + 2 * s_.survivors];
+      const float a = words[i], b = words[i + s_.survivors], c = words[i + 2 * s_.survivors];
       const float most = a == b || a == c ? a : b;
       ranking_[i] = most >= 0 && most < slots ? static_cast<std::size_t>(most) : 0;
     }
@@ -189,7 +197,8 @@ class Population final : public Strategy {
       const std::size_t owner = ranking_[s] / members_.size();
       if (owner != rank) {
         if (wanted(s, rank, step)) {
-          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
+          tickets.push_back(
+              w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s], w.fabric().record()));
         }
         continue;
       }
@@ -202,30 +211,32 @@ class Population final : public Strategy {
     for (const Ticket& t : tickets) w.fabric().wait(t);
   }
 
-  std::span<const float> survivor(std::size_t s) const {
+  const Buffer& survivor(std::size_t s) const {
     return owns(ranking_[s]) ? members_[ranking_[s] - first_] : remote_survivors_[s];
   }
 
   void breed(Worker& w, std::size_t slot, std::uint64_t step) {
-    const auto child = members_[slot - first_];
+    const Buffer& child = members_[slot - first_];
     const Parents p = parents(slot, step);
-    const auto a = survivor(p.first), b = survivor(p.second);
     const auto distance = static_cast<float>(s_.mutation * std::pow(s_.decay, static_cast<double>(step - 1)));
     const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
-    w.queue().submit("breed", {.flops = 3.0 * double(child.size()), .bytes = 20.0 * double(child.size())}, [&] {
-      for (std::size_t i = 0; i < child.size(); ++i) child[i] = 0.5f * (a[i] + b[i]);
-      add_signs(child, runs_, noise, distance);
-    });
+    const double n = static_cast<double>(child.count());
+    w.queue().submit("breed", {.flops = 3.0 * n, .bytes = 20.0 * n},
+                     [this, noise, distance, child, first = survivor(p.first), second = survivor(p.second)] {
+                       const auto to = child.values<float>(), a = first.values<float>(), b = second.values<float>();
+                       for (std::size_t i = 0; i < to.size(); ++i) to[i] = 0.5f * (a[i] + b[i]);
+                       add_signs(to, runs_, noise, distance);
+                     });
   }
 
   Search s_;
-  std::size_t first_ = 0;                           ///< this rank's slots are first_, first_ + 1, …
-  std::vector<std::span<float>> members_;           ///< this rank's
-  std::vector<std::span<float>> remote_survivors_;  ///< by place among the survivors: those of other ranks
-  std::vector<NoiseRun> runs_;                      ///< the weights' places in the whole model, by which noise is drawn
-  std::span<float> words_;                          ///< the ranking on its way
-  std::span<float> losses_;           ///< of all slots in the last step, less the shared model's on the same samples
-  std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
+  std::size_t first_ = 0;                 ///< this rank's slots are first_, first_ + 1, …
+  std::vector<Buffer> members_;           ///< this rank's
+  std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: those of other ranks
+  std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
+  Buffer words_ = runtime::no_floats;     ///< the ranking on its way
+  Buffer losses_ = runtime::no_floats;  ///< of all slots in the last step, less the shared model's on the same samples
+  std::vector<std::size_t> ranking_;    ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 
 }  // namespace

@@ -71,7 +71,7 @@ class Sharded final : public Strategy {
     }
   }
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const bool alone = w.ranks() == 1;
     std::vector<Ticket> reduced, gathered;
     const auto outcome = w.pass(batch, [&](std::size_t tensor) {
@@ -122,7 +122,8 @@ class Sharded final : public Strategy {
     }
     PartSums* sums = w.parts();
     if (axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
-    return make_optimizer(optimizer_, {.elements = own.count, .tensors = mine, .parts = sums});
+    return make_optimizer(optimizer_,
+                          {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device()});
   }
 
   void update(Worker& w, std::size_t bucket, UpdateStep step) {

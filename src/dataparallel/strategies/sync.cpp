@@ -11,7 +11,7 @@ class Sync final : public Strategy {
  public:
   explicit Sync(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes), clip_(compression::clip_of(o.codec)) {}
 
-  model::Outcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     if (buckets_.empty()) buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_);
     std::vector<Ticket> tickets;
     const bool clips = clip_ > 0 && w.ranks() > 1;
@@ -24,9 +24,10 @@ class Sync final : public Strategy {
     });
     if (clips) {
       const auto n = static_cast<double>(w.gradients().count());
-      w.queue().submit("clip", {3 * n, 12 * n}, [&] {
-        compression::clip_gradient(w.gradients().values<float>(), clip_, static_cast<std::size_t>(w.ranks()));
-      });
+      w.queue().submit("clip", {3 * n, 12 * n},
+                       [clip = clip_, gradients = w.gradients(), ranks = static_cast<std::size_t>(w.ranks())] {
+                         compression::clip_gradient(gradients.values<float>(), clip, ranks);
+                       });
       for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
     }
     // A bucket is applied as soon as it is here, during the exchange of those after it.

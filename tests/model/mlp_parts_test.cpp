@@ -1,10 +1,10 @@
-#include "model/split_mlp.hpp"
+#include "model/mlp.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "model/mlp.hpp"
+#include "kernels/aligned.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::model {
@@ -25,7 +25,8 @@ std::string refusal(std::string_view model, const Part& part) {
 
 Floats first_weights(const Model& m, std::uint64_t seed) {
   Floats parameters(m.element_count()), gradients(m.element_count());
-  m.initialise({parameters, gradients}, seed);
+  runtime::HostQueue queue;
+  m.initialise(queue, {parameters, gradients}, seed);
   return parameters;
 }
 
@@ -46,7 +47,7 @@ TEST(MlpShard, PartsHaveTheWholeModelsFirstWeightsAndTogetherAllOfThem) {
     for (std::size_t rank = 0; rank < 2 * stages; ++rank) {
       const Part part{.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = stages};
       const MlpShard shard(widths, part);
-      const Floats mine = first_weights(SplitMlp(widths, part), 7);
+      const Floats mine = first_weights(Mlp(widths, part), 7);
       for (const MlpLayer& l : shard.layers()) {
         const Tensor& place = whole.tensors()[2 * (widths.size() - 2 - l.number)];
         for (std::size_t o = 0; o < l.out; ++o) {
@@ -76,7 +77,7 @@ TEST(MlpShard, LayersAreCutInPairsAndTheOddLastOneIsWhole) {
   EXPECT_EQ(odd.tensors()[5].shape, (std::vector<std::size_t>{4})) << "and their biases";
 }
 
-TEST(SplitMlp, WhatCannotBeSplitIsRefused) {
+TEST(MlpParts, WhatCannotBeSplitIsRefused) {
   EXPECT_THAT(refusal("mlp:784-30-10", {.tensor_ranks = 4}), HasSubstr("a layer of width 30, which 4 tensor ranks"));
   EXPECT_EQ(refusal("mlp:784-32-10", {.tensor_ranks = 4}), "no refusal") << "ten classes need not divide";
   EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("one layer"));
@@ -84,7 +85,7 @@ TEST(SplitMlp, WhatCannotBeSplitIsRefused) {
   EXPECT_THAT(refusal("mlp", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
 }
 
-TEST(SplitMlp, WithoutPeersItHasSizesButDoesNotRun) {
+TEST(MlpParts, WithoutPeersItHasSizesButDoesNotRun) {
   const auto m = make_model("mlp:784-32-10", 784, 10, {.tensor_ranks = 2, .batch = 4});
   EXPECT_GT(m->peer_needs().memory_bytes, 0u);
   Floats p(m->element_count()), inputs(std::size_t{784} * 4);
@@ -97,12 +98,12 @@ TEST(SplitMlp, WithoutPeersItHasSizesButDoesNotRun) {
 std::size_t activation_floats(const Part& part, std::size_t batch) {
   Part p = part;
   p.batch = batch;
-  const SplitMlp m({64, 64, 64, 64, 64}, p);
+  const Mlp m({64, 64, 64, 64, 64}, p);
   const std::size_t sums = p.micro_batches > 1 ? m.element_count() : 0;
   return (m.workspace_bytes(batch) + m.peer_needs().memory_bytes) / sizeof(float) - sums;
 }
 
-TEST(SplitMlp, ActivationMemoryIsThatOfTheMicroBatchesInFlight) {
+TEST(MlpParts, ActivationMemoryIsThatOfTheMicroBatchesInFlight) {
   constexpr std::size_t samples = 16;
   for (const std::size_t m : {4u, 8u, 16u}) {
     const Part eager{.stage = 1, .stages = 4, .micro_batches = m};
@@ -115,11 +116,11 @@ TEST(SplitMlp, ActivationMemoryIsThatOfTheMicroBatchesInFlight) {
   }
 }
 
-TEST(SplitMlp, FlopsOfAllPartsAreTheWholeModels) {
+TEST(MlpParts, FlopsOfAllPartsAreTheWholeModels) {
   const std::vector<std::size_t> widths{12, 8, 6, 4, 10};
   double sum = 0;
   for (std::size_t rank = 0; rank < 4; ++rank)
-    sum += SplitMlp(widths, {.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = 2}).step_flops(5);
+    sum += Mlp(widths, {.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = 2}).step_flops(5);
   EXPECT_EQ(sum, Mlp(widths).step_flops(5));
 }
 
