@@ -135,8 +135,8 @@ Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
 
 void Mesh::send_to_replica(Fabric& fabric, const Buffer& values) const {
   const int last = shape_.pipeline - 1;
-  if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0, fabric.record()));
-  if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last, fabric.record()));
+  if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0));
+  if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last));
 }
 
 void FabricPeers::sum(Buffer values) {
@@ -152,9 +152,9 @@ model::TransferPtr FabricPeers::send(model::Neighbour to, ConstBuffer values) {
                                           fabric_.send(mesh_.pipeline(), rank_of(to), values, fabric_.record()));
 }
 
-model::TransferPtr FabricPeers::receive(model::Neighbour from, Buffer values) {
+model::TransferPtr FabricPeers::receive(model::Neighbour from, Buffer values, runtime::EventPtr ready) {
   return std::make_unique<FabricTransfer>(fabric_,
-                                          fabric_.receive(mesh_.pipeline(), rank_of(from), values, fabric_.record()));
+                                          fabric_.receive(mesh_.pipeline(), rank_of(from), values, std::move(ready)));
 }
 
 Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, const model::PeerTraffic& traffic) {

@@ -54,7 +54,8 @@ class Mesh {
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
   /// From the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which call
-  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
+  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the
+  /// fabric's memory and ready: work on it has been waited for.
   /// Cost: each of the others gets one message.
   void send_to_replica(Fabric&, const Buffer& values) const;
   /// How many groups besides that of all ranks, to reserve a fabric's memory for them.
@@ -78,7 +79,7 @@ class FabricPeers final : public model::Peers {
   std::size_t stages() const override { return static_cast<std::size_t>(mesh_.shape().pipeline); }
   void sum(Buffer) override;
   model::TransferPtr send(model::Neighbour, ConstBuffer) override;
-  model::TransferPtr receive(model::Neighbour, Buffer) override;
+  model::TransferPtr receive(model::Neighbour, Buffer, runtime::EventPtr ready) override;
   Buffer memory(std::size_t floats) override { return fabric_.memory(floats); }
 
  private:

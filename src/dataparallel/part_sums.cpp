@@ -26,7 +26,7 @@ void GroupSums::sum(std::span<double> values) {
   const Buffer words = words_.part(0, all);
   const std::size_t at = own * static_cast<std::size_t>(fabric_.rank(group_));
   fabric_.at_once([&] { std::memcpy(&words.values<float>()[at], values.data(), values.size_bytes()); });
-  fabric_.wait(fabric_.all_gather(group_, words, fabric_.record()));
+  fabric_.wait(fabric_.all_gather(group_, words));
   std::ranges::fill(values, 0.0);
   fabric_.at_once([&] {
     const std::span<const float> gathered = words.values<float>();

@@ -21,7 +21,7 @@ void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
 }
 
 void Strategy::begin(Worker& w) {
-  if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0, w.fabric().record()));
+  if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0));
 }
 
 void Strategy::evaluation_weights(Worker& w, Buffer to) {

@@ -38,7 +38,7 @@ class Strategy {
   /// Why it cannot be used with this optimizer on so many ranks; empty: it can.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
-  /// Once, before the first step, on all ranks of the axis: all take rank 0's weights.
+  /// Once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
   virtual void begin(Worker&);
   /// The number of steps after which exchanges repeat: a step's time is the mean over them.
   virtual std::size_t period() const { return 1; }

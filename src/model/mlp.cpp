@@ -147,7 +147,8 @@ void Mlp::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const Read
 }
 
 void Mlp::play(const Run& run, const std::vector<PipelineStep>& steps) {
-  for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i);
+  // A stage's messages are received in the order of their posting: what the first waits for is done for all of them.
+  for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i, i == 0 && inputs_in_use_);
   for (const PipelineStep& s : steps) {
     if (s.kind == PipelineStep::Kind::forward) {
       forward_piece(run, s.micro_batch);
@@ -159,13 +160,16 @@ void Mlp::play(const Run& run, const std::vector<PipelineStep>& steps) {
     finish(p.output_left);
     finish(p.input_delta_left);
   }
+  // What a run sends leaves after all that has read its inputs; the last stage's forward pass sends nothing.
+  inputs_in_use_ = run.ready == nullptr && is_last();
 }
 
-void Mlp::expect_input(const Run& run, std::size_t piece) {
+void Mlp::expect_input(const Run& run, std::size_t piece, bool in_use) {
   if (is_first() || piece >= run.pieces) return;
   const Buffer& input = memory_.slots[piece % slots_].input;
   const std::size_t width = shard_.layers().front().in;
-  posts_[piece % slots_].input = part_.peers->receive(Neighbour::previous, input.part(0, run.count(piece) * width));
+  posts_[piece % slots_].input = part_.peers->receive(Neighbour::previous, input.part(0, run.count(piece) * width),
+                                                      in_use ? run.queue.record() : nullptr);
 }
 
 MlpStage::Pass Mlp::stage_pass(const Run& run, std::size_t piece) const {
@@ -185,11 +189,12 @@ void Mlp::forward_piece(const Run& run, std::size_t piece) {
   if (is_last()) {
     take_loss(run, piece);
   } else {
-    // The receive for the answer is posted before the message that it answers is sent.
-    if (run.ready) post.delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs));
+    // The receive for the answer is posted before the message that it answers is sent. That leaves after all work so
+    // far, so its answer overwrites nothing that is still read.
+    if (run.ready) post.delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs), nullptr);
     post.output_left = part_.peers->send(Neighbour::next, slot.outputs.back().part(0, outputs));
   }
-  if (!run.ready) expect_input(run, piece + slots_);
+  if (!run.ready) expect_input(run, piece + slots_, true);
 }
 
 void Mlp::take_loss(const Run& run, std::size_t piece) {
@@ -235,7 +240,7 @@ void Mlp::backward_piece(const Run& run, std::size_t piece) {
     const std::size_t inputs = n * shard_.layers().front().in;
     post.input_delta_left = part_.peers->send(Neighbour::previous, slot.input_delta.part(0, inputs));
   }
-  expect_input(run, piece + slots_);
+  expect_input(run, piece + slots_, true);
 }
 
 }  // namespace gradmeter::model

@@ -85,7 +85,8 @@ class Mlp final : public Model {
   void check(Buffers, const Batch&) const;
   void provide_memory(Queue&, std::size_t samples);
   void play(const Run&, const std::vector<PipelineStep>&);
-  void expect_input(const Run&, std::size_t piece);
+  /// in_use: work submitted before may still read what the memory holds.
+  void expect_input(const Run&, std::size_t piece, bool in_use);
   void forward_piece(const Run&, std::size_t piece);
   void backward_piece(const Run&, std::size_t piece);
   void take_loss(const Run&, std::size_t piece);
@@ -101,7 +102,8 @@ class Mlp final : public Model {
   std::size_t memory_samples_ = 0;  ///< of a micro-batch, that `memory_` is made for
   runtime::OwnedBuffer own_ = {};
   StageMemory memory_;
-  std::vector<Post> posts_;  ///< by slot
+  std::vector<Post> posts_;     ///< by slot
+  bool inputs_in_use_ = false;  ///< the last run has not waited for the work that reads them
 };
 
 }  // namespace gradmeter::model

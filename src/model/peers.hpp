@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/buffer.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::model {
 
@@ -34,9 +34,10 @@ class Peers {
   /// In place, over the tensor ranks of this stage; equal bits on all of them. Returns when it is done.
   virtual void sum(runtime::Buffer) = 0;
   /// To and from the same tensor rank of a neighbouring stage, in order. A receive that is posted long before its
-  /// message is sent saves the transport a copy.
+  /// message is sent saves the transport a copy. What is sent is what the work submitted so far leaves; `ready`: after
+  /// which the memory may be overwritten, null: at once.
   virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
-  virtual TransferPtr receive(Neighbour, runtime::Buffer) = 0;
+  virtual TransferPtr receive(Neighbour, runtime::Buffer, runtime::EventPtr ready) = 0;
 
   /// Zeroed memory that peers can read, never given back.
   virtual runtime::Buffer memory(std::size_t floats) = 0;

@@ -15,8 +15,11 @@ class HostDevice final : public Device {
     const std::size_t bytes = count * core::size_of(element);
     std::shared_ptr<void> memory(::operator new(bytes, cache_line), [](void* p) { ::operator delete(p, cache_line); });
     std::memset(memory.get(), 0, bytes);
-    return {Buffer(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
+    return {map(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
   }
+  Buffer map(core::Element element, std::span<std::byte> memory) override { return {element, memory}; }
+  std::byte* transport_address(const Buffer& b) const override { return b.host(); }
+  const std::byte* transport_address(const ConstBuffer& b) const override { return b.host(); }
 };
 
 }  // namespace

@@ -21,6 +21,11 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host"
   /// Zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when there is none left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
+  /// Memory of this process that transports reach, as this device's own: its queues work on it. It stays the caller's.
+  virtual Buffer map(core::Element, std::span<std::byte> memory) = 0;
+  /// Where transports, and the sums on the way, reach a buffer of this device or of the host.
+  virtual std::byte* transport_address(const Buffer&) const = 0;
+  virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
 };
 
 /// The memory of this process.

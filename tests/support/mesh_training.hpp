@@ -54,7 +54,9 @@ class ForgetfulPeers final : public model::Peers {
     if (!forgotten_ || calls_++ % sums_ != *forgotten_) inner_.sum(v);
   }
   model::TransferPtr send(model::Neighbour n, runtime::ConstBuffer v) override { return inner_.send(n, v); }
-  model::TransferPtr receive(model::Neighbour n, runtime::Buffer v) override { return inner_.receive(n, v); }
+  model::TransferPtr receive(model::Neighbour n, runtime::Buffer v, runtime::EventPtr ready) override {
+    return inner_.receive(n, v, std::move(ready));
+  }
   runtime::Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
 
  private:

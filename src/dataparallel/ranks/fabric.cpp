@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "allreduce/schedule/algorithms/binomial_tree.hpp"
 #include "core/error.hpp"
@@ -68,7 +69,8 @@ std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicato
 RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& o, runtime::Activity& activity)
     : options_(o),
       network_(c, {.transport = o.transport, .memory_bytes = o.memory_bytes + scratch_bytes(o, c)}),
-      activity_(activity) {
+      activity_(activity),
+      queue_(o.queue ? o.queue : &host_queue_) {
   comm_groups_.push_back(make_comm_group(c.duplicate()));
   engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
 }
@@ -105,7 +107,9 @@ int RankFabric::rank(Group g) const { return comm_group(g).communicator.rank(); 
 int RankFabric::size(Group g) const { return comm_group(g).communicator.size(); }
 std::size_t RankFabric::message_bytes(Group g) const { return comm_group(g).collectives->message_bytes(); }
 runtime::Arena& RankFabric::arena() { return network_.arena(); }
-Buffer RankFabric::memory(std::size_t floats) { return network_.arena().take_of<float>(floats); }
+Buffer RankFabric::memory(std::size_t floats) {
+  return device().map(core::Element::f32, network_.arena().take(floats * sizeof(float)));
+}
 
 Group RankFabric::split(int color, int key) {
   comm_groups_.push_back(make_comm_group(comm_group(everybody).communicator.split(color, key)));
@@ -126,23 +130,21 @@ Ticket RankFabric::start(const FabricCall& call) {
 
 EngineTicket RankFabric::operation(const FabricCall& call) {
   CommGroup& c = comm_group(call.group);
-  const ConstBuffer& in = call.in;
-  const Buffer& out = call.out;
+  const std::span<const std::byte> in{device().transport_address(call.in), call.in.bytes()};
+  const std::span<std::byte> out{device().transport_address(call.out), call.out.bytes()};
   if (call.kind == CallKind::send) {
-    const std::span<const std::byte> data{in.host(), in.bytes()};
-    return std::make_shared<SendOperation>(call.ready, *c.messages, call.peer, data, c.world_ranks);
+    return std::make_shared<SendOperation>(call.ready, *c.messages, call.peer, in, c.world_ranks);
   }
   if (call.kind == CallKind::receive) {
-    const std::span<std::byte> data{out.host(), out.bytes()};
-    return std::make_shared<ReceiveOperation>(call.ready, *c.messages, call.peer, data, c.world_ranks);
+    return std::make_shared<ReceiveOperation>(call.ready, *c.messages, call.peer, out, c.world_ranks);
   }
   allreduce::Collective& bound = collective(c, call);
   return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
                                                call.group.id, call.ready, bound,
-                                               allreduce::Call{.in = in.host(),
-                                                               .out = out.host(),
-                                                               .count = out.count(),
-                                                               .element = out.element(),
+                                               allreduce::Call{.in = in.data(),
+                                                               .out = out.data(),
+                                                               .count = call.out.count(),
+                                                               .element = call.out.element(),
                                                                .op = call.op,
                                                                .tensor_layout = call.tensor_layout},
                                                c.world_ranks);
@@ -183,17 +185,26 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
 
 void RankFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperation&>(*t)); }
 
-void RankFabric::submit(std::string_view label, runtime::Cost, const runtime::Work& work) {
-  const runtime::Computing note(activity_, label.data());
-  const double begin = runtime::host_clock();
-  work();
-  if (log_) log_->push_back({label, {begin, runtime::host_clock()}});
+void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
+  if (queue_ == &host_queue_) return run(label, work, false);
+  queue_->submit(label, cost, [this, label, work] { run(label, work, false); });
 }
 
-void RankFabric::exchange(std::string_view label, const std::function<void()>& work) {
+void RankFabric::exchange(std::string_view label, const std::function<void()>& work) { run(label, work, true); }
+
+void RankFabric::run(std::string_view label, const std::function<void()>& work, bool exchanges) {
+  std::optional<runtime::Computing> note;
+  if (!exchanges) note.emplace(activity_, label.data());
   const double begin = runtime::host_clock();
   work();
-  if (log_) log_->push_back({.label = label, .when = {begin, runtime::host_clock()}, .exchanges = true});
+  const Interval when{begin, runtime::host_clock()};
+  const std::lock_guard lock(log_mutex_);
+  if (log_) log_->push_back({label, when, exchanges});
+}
+
+void RankFabric::log_to(ComputeLog* log) {
+  const std::lock_guard lock(log_mutex_);
+  log_ = log;
 }
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,7 @@
 // The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "allreduce/compressed/compressed.hpp"
@@ -20,11 +21,12 @@ struct RankFabricOptions {
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};
-  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and messages
-  bool scatters = false;           ///< reduce_scatter and all_gather will be called
-  int background_threads = 1;      ///< of a background task's kernels
-  std::size_t max_call_bytes = 0;  ///< the longest buffer of a collective
-  int groups = 3;                  ///< that make collectives, with that of all ranks: each has memory
+  std::size_t memory_bytes = 0;     ///< for models, strategies' `memory` and messages
+  bool scatters = false;            ///< reduce_scatter and all_gather will be called
+  int background_threads = 1;       ///< of a background task's kernels
+  std::size_t max_call_bytes = 0;   ///< the longest buffer of a collective
+  int groups = 3;                   ///< that make collectives, with that of all ranks: each has memory
+  runtime::Queue* queue = nullptr;  ///< of this rank's computations, which outlives the fabric; null: the host's
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.
@@ -44,7 +46,11 @@ class RankFabric final : public Fabric {
   Buffer memory(std::size_t floats) override;
   void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
   void exchange(std::string_view label, const std::function<void()>& work) override;
-  void log_to(ComputeLog* log) override { log_ = log; }
+  runtime::Device& device() override { return queue_->device(); }
+  runtime::EventPtr record() override { return queue_->record(); }
+  void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }
+  void synchronise() override { queue_->synchronise(); }
+  void log_to(ComputeLog* log) override;
   double now() const override { return runtime::host_clock(); }
 
   /// Memory that the transport moves best, and the only kind that shm can: models keep their gradients here.
@@ -65,11 +71,15 @@ class RankFabric final : public Fabric {
   CommGroup& comm_group(Group g) const;
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
+  void run(std::string_view label, const std::function<void()>& work, bool exchanges);
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
 
   RankFabricOptions options_;
   runtime::Network network_;
   runtime::Activity& activity_;
+  runtime::HostQueue host_queue_;
+  runtime::Queue* queue_;
+  std::mutex log_mutex_;  ///< work and exchanges may be on two threads
   ComputeLog* log_ = nullptr;
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
   std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it uses

@@ -53,8 +53,7 @@ class BlockAveraging final : public Strategy {
   void evaluation_weights(Worker& w, Buffer to) override {
     Strategy::evaluation_weights(w, to);
     // Not where weights are equal: their sum, divided again, would round.
-    if (apart_ && w.ranks() > 1)
-      w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average, w.fabric().record()));
+    if (apart_ && w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
   Forecast predict(const ForecastInput& s) const override {

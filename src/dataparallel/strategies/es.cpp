@@ -37,7 +37,7 @@ class EvolutionStrategy final : public Strategy {
     const model::PendingOutcome mean(w.queue());
     w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
     w.tell_replica(gains_.part(first, own));
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_, w.fabric().record()));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_));
     climb(w, step);
     return mean;
   }

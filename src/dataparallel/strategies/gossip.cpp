@@ -109,7 +109,7 @@ class Gossip final : public Strategy {
       const auto x = to.values<float>(), mine = mine_.values<float>(), theirs = theirs_.values<float>();
       for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine[i] + theirs[i] : mine[i];
     });
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average, w.fabric().record()));
+    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
   Forecast predict(const ForecastInput& s) const override {

@@ -71,7 +71,7 @@ class Population final : public Strategy {
         losses[k] = static_cast<float>(outcomes[k].place()->mean_loss() - par);
     });
     w.tell_replica(own);
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_, w.fabric().record()));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_));
     w.queue().at_once([&] { select(losses_.values<float>()); });
     agree(w);
     fetch(w, step.number);
@@ -85,7 +85,7 @@ class Population final : public Strategy {
     const std::size_t best = ranking_.front();
     if (owns(best)) w.queue().at_once([&] { copy_values(members_[best - first_], to); });
     const int root = static_cast<int>(best / members_.size());
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root, w.fabric().record()));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
   }
 
   Forecast predict(const ForecastInput& s) const override {
@@ -147,7 +147,7 @@ class Population final : public Strategy {
   /// ranking is sent three times over, so that a majority corrects one wrong number.
   void agree(Worker& w) {
     w.queue().at_once([&] { write_ranking(); });
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0, w.fabric().record()));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0));
     w.queue().at_once([&] {
       read_ranking();
       write_ranking();
@@ -189,7 +189,8 @@ class Population final : public Strategy {
     return false;
   }
 
-  /// Survivors are sent once to each rank that wants them. They do not change meanwhile.
+  /// Survivors are sent once to each rank that wants them. They do not change meanwhile. No work is under way: the
+  /// ranking has been waited for.
   void fetch(Worker& w, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
     std::vector<Ticket> tickets;
@@ -197,15 +198,13 @@ class Population final : public Strategy {
       const std::size_t owner = ranking_[s] / members_.size();
       if (owner != rank) {
         if (wanted(s, rank, step)) {
-          tickets.push_back(
-              w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s], w.fabric().record()));
+          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
         }
         continue;
       }
       for (std::size_t to = 0; to < ranks; ++to) {
         if (to == rank || !wanted(s, to, step)) continue;
-        tickets.push_back(
-            w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_], w.fabric().record()));
+        tickets.push_back(w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_]));
       }
     }
     for (const Ticket& t : tickets) w.fabric().wait(t);

@@ -1,0 +1,297 @@
+// Training on the deferred device against the host, to the bit: whatever is read or written before the work on it is
+// done gives other numbers here, or a fault. Nothing but the strategy waits: batches are uploaded before the first step
+// and outcomes read after the last.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/format.hpp"
+#include "dataparallel/ranks/fabric.hpp"
+#include "model/registry.hpp"
+#include "runtime/threads/thread_group.hpp"
+#include "support/deferred.hpp"
+#include "support/training.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::DeferredDevice;
+using test::DeferredPolicy;
+using test::DeferredQueue;
+
+/// Seeds of a case: 5, or GRADMETER_SEEDS. 0 runs all work as late as can be.
+std::uint64_t seeds() {
+  const char* given = std::getenv("GRADMETER_SEEDS");
+  return given ? std::strtoull(given, nullptr, 10) : 5;
+}
+
+struct Case {
+  std::string strategy = "sync", optimizer = "momentum", mesh = "data";
+  int ranks = 2;  ///< of a mesh that does not say how many
+  std::string algorithm = "ring", codec = "none";
+  ProgressMode progress = ProgressMode::on_wait;
+  std::string model = "mlp:784-32-24-16-10";
+
+  MeshShape shape() const {
+    const MeshShape given = parse_mesh(mesh);
+    return given.replica_ranks() == 1 ? given.complete(ranks)
+                                      : given.complete(std::max(1, given.data) * given.replica_ranks());
+  }
+  std::string text() const {
+    return fmt::format("{} {} {} on {} ranks, {} {}", strategy, optimizer, mesh, shape().ranks(), algorithm, codec);
+  }
+};
+
+/// What one rank ends with.
+struct End {
+  std::vector<float> weights, gradients, evaluation_weights;
+  std::vector<double> losses;
+  std::uint64_t bytes_sent = 0;
+  bool operator==(const End&) const = default;
+};
+
+constexpr int steps = 3;
+constexpr std::size_t batch_per_replica = 8;
+
+std::vector<model::Batch> batches_of(Fabric& f, const Mesh& mesh, std::deque<test::Samples>& memory) {
+  static const auto data = test::training_digits();
+  std::vector<model::Batch> batches;
+  for (int i = 0; i < steps; ++i) {
+    const auto replicas = static_cast<std::size_t>(mesh.shape().data);
+    batches.push_back(
+        memory.emplace_back(f, *data, batch_per_replica * replicas, mesh.place().data, mesh.shape().data).batch(i));
+  }
+  return batches;
+}
+
+bool serves(const Case& c) {
+  return find_strategy(c.strategy)->info().communication == CommunicationPattern::client_server;
+}
+
+End train(Fabric& fabric, const Case& c) {
+  Assembly assembly(fabric,
+                    {.mesh = c.shape(),
+                     .model =
+                         [&](const Mesh& mesh, model::Peers& peers) {
+                           return model::make_model(c.model, 784, 10,
+                                                    mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers));
+                         },
+                     .optimizer = c.optimizer,
+                     .strategy = find_strategy(c.strategy),
+                     .strategy_options = {.bucket_bytes = std::size_t{16} << 10, .optimizer = c.optimizer, .seed = 7}});
+  Worker& worker = assembly.worker();
+  Strategy& strategy = assembly.strategy();
+  std::deque<test::Samples> memory;
+  const auto batches = batches_of(fabric, assembly.mesh(), memory);
+  const Buffer word = fabric.memory(1), evaluated = fabric.memory(worker.parameters().count());
+  strategy.begin(worker);
+  assembly.probe().begin_step();
+  std::vector<model::PendingOutcome> outcomes;
+  for (int i = 0; i < steps; ++i) {
+    const auto number = static_cast<std::uint64_t>(i) + 1;
+    outcomes.push_back(strategy.step(worker, batches[static_cast<std::size_t>(i)], {.size = 0.02f, .number = number}));
+  }
+  strategy.settle(worker);
+  End end;
+  const std::uint64_t sent = decompose(assembly.probe().end_step(), {}).bytes_sent;
+  if (!serves(c)) end.bytes_sent = sent;  // when a message has left is not the same every time
+  fabric.wait(fabric.all_reduce(everybody, word, allreduce::Op::sum));  // evaluation needs all ranks settled
+  strategy.evaluation_weights(worker, evaluated);
+  for (const model::Batch& b : batches)
+    outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::no_floats}, b));
+  strategy.end(worker);
+  for (const auto& o : outcomes) end.losses.push_back(o.get().loss_sum);
+  end.weights = test::values_of(fabric, worker.parameters());
+  end.gradients = test::values_of(fabric, worker.gradients());
+  end.evaluation_weights = test::values_of(fabric, evaluated);
+  return end;
+}
+
+/// Where ranks compute; none: on the host.
+using Policies = std::vector<DeferredPolicy>;
+
+Policies all_ranks(const Case& c, std::uint64_t seed) {
+  Policies p(static_cast<std::size_t>(c.shape().ranks()));
+  for (std::size_t r = 0; r < p.size(); ++r) p[r].seed = seed == 0 ? 0 : seed * p.size() + r;
+  return p;
+}
+
+/// By rank.
+struct Run {
+  std::vector<End> ends;
+  std::vector<std::uint64_t> events;  ///< recorded
+};
+
+Run train(const Case& c, const Policies& policies) {
+  const int ranks = c.shape().ranks();
+  Run all{std::vector<End>(static_cast<std::size_t>(ranks)),
+          std::vector<std::uint64_t>(static_cast<std::size_t>(ranks))};
+  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
+    kernels::set_compute_threads(1);
+    const auto rank = static_cast<std::size_t>(world.rank());
+    runtime::Activity activity;
+    DeferredDevice device;
+    std::optional<DeferredQueue> queue;
+    if (!policies.empty()) queue.emplace(device, policies[rank]);
+    RankFabric fabric(world,
+                      {.algorithm = allreduce::find_algorithm(c.algorithm),
+                       .codec = compression::find_codec(c.codec),
+                       .progress = c.progress,
+                       .spin_policy = {20, 0},
+                       .memory_bytes = std::size_t{4} << 20,
+                       .scatters = true,
+                       .max_call_bytes = std::size_t{1} << 20,
+                       .groups = 1 + Mesh::groups(c.shape()),
+                       .queue = queue ? &*queue : nullptr},
+                      activity);
+    all.ends[rank] = train(fabric, c);
+    if (queue) all.events[rank] = queue->events();
+    world.barrier();  // nobody reads this rank's memory any more
+  });
+  return all;
+}
+
+/// For every seed.
+void expect_host_bits(const Case& c) {
+  const Run host = train(c, {});
+  for (std::uint64_t seed = 0; seed < seeds(); ++seed)
+    EXPECT_EQ(train(c, all_ranks(c, seed)).ends, host.ends) << c.text() << ", seed " << seed;
+}
+
+class DeferredStrategy : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DeferredStrategy, HasTheHostsBits) {
+  for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+    const Case c{.strategy = GetParam(), .ranks = 3, .progress = progress};
+    if (!serves(c) || progress == ProgressMode::thread) expect_host_bits(c);
+  }
+}
+
+std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {
+  std::string n = info.param;
+  std::ranges::replace_if(
+      n, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
+  return n;
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
+                         ::testing::Values("sync", "sharded", "independent", "model-averaging:every=2", "bmuf:every=2",
+                                           "diloco:every=2", "gossip", "gossip:graph=ring,overlap=1",
+                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2",
+                                           "ps-sync"),
+                         name_of_text);
+
+/// Nothing is the same every time where several workers meet, so these have one.
+TEST(DeferredAsynchronous, HasTheHostsBitsWithOneWorker) {
+  for (const char* strategy : {"ps-async", "ps-async:push=2", "ps-async:prefetch=1", "ps-ssp", "easgd:every=1"})
+    expect_host_bits({.strategy = strategy, .ranks = 1, .progress = ProgressMode::thread});
+}
+
+TEST(DeferredOptimizer, HasTheHostsBits) {
+  for (const auto& o : optimizers()) {
+    for (const char* strategy : {"sync", "sharded"})
+      expect_host_bits({.strategy = strategy, .optimizer = std::string(o.name)});
+  }
+}
+
+const std::vector<Case> meshes{{.mesh = "tensor=2"},
+                               {.mesh = "pipeline=2"},
+                               {.mesh = "pipeline=3,schedule=gpipe"},
+                               {.mesh = "tensor=2,pipeline=2"},
+                               {.optimizer = "lars", .mesh = "data=2,tensor=2"},
+                               {.strategy = "sharded", .optimizer = "lamb", .mesh = "data=2,tensor=2"},
+                               {.strategy = "gossip", .mesh = "data=2,pipeline=2"},
+                               {.strategy = "es:pairs=2", .mesh = "data=2,tensor=2"},
+                               {.strategy = "population:size=4,survivors=2", .mesh = "data=2,pipeline=2"}};
+
+TEST(DeferredMesh, HasTheHostsBits) {
+  for (Case c : meshes) {
+    for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+      c.progress = progress;
+      expect_host_bits(c);
+    }
+  }
+}
+
+bool is_for_threads(const std::string& algorithm, int ranks) {
+  bool taken = false;
+  const auto p = static_cast<std::uint32_t>(ranks);
+  runtime::run_thread_ranks(1, [&](const runtime::Communicator&) {
+    taken = allreduce::find_algorithm(algorithm)->refusal({p, p}).empty();
+  });
+  return taken;
+}
+
+TEST(DeferredExchange, HasTheHostsBitsOverEveryAlgorithm) {
+  for (const auto& row : allreduce::algorithms()) {
+    const std::string name(row.name);
+    if (name != "auto" && is_for_threads(name, 4))  // "auto" need not choose the same every time
+      expect_host_bits({.ranks = 4, .algorithm = name});
+  }
+}
+
+/// With a density at which the sum of few ranks stays sparse.
+TEST(DeferredExchange, HasTheHostsBitsWithEveryCodec) {
+  for (const auto& row : compression::codecs()) {
+    const bool sparse = row.parameters.find("density") != std::string_view::npos;
+    const std::string codec = fmt::format("{}:min=100{}", row.name, sparse ? ",density=0.05" : "");
+    expect_host_bits({.optimizer = "sgd", .ranks = 3, .codec = codec});
+  }
+}
+
+/// Is a run without that event of that rank another than the host's, in one of the ways to make progress?
+bool is_found(Case c, int rank, std::uint64_t event, const Run& host) {
+  Policies late = all_ranks(c, 0);
+  late[static_cast<std::size_t>(rank)].dropped_event = event;
+  late[static_cast<std::size_t>(rank)].delay = std::chrono::microseconds(300);
+  for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+    c.progress = progress;
+    try {
+      if (train(c, late).ends != host.ends) return true;
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The first receive of `gossip` is into memory that nothing has used yet.
+bool is_exempt(const Case& c, std::uint64_t event) { return c.strategy.starts_with("gossip") && event == 0; }
+
+/// Without any one of a run's events, where all work is as late as can be, the run is another.
+void expect_all_events_are_needed(const Case& c) {
+  const Run host = train(c, {}), late = train(c, all_ranks(c, 0));
+  for (int rank = 0; rank < c.shape().ranks(); ++rank) {
+    for (std::uint64_t event = 0; event < late.events[static_cast<std::size_t>(rank)]; ++event)
+      EXPECT_TRUE(is_exempt(c, event) || is_found(c, rank, event, host))
+          << c.text() << ": event " << event << " of rank " << rank;
+  }
+}
+
+class DeferredEventsOf : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DeferredEventsOf, AreAllNeeded) {
+  expect_all_events_are_needed({.strategy = GetParam(), .model = "mlp:784-16-10"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredEventsOf,
+                         ::testing::Values("sync", "sharded", "model-averaging:every=2", "bmuf:every=2",
+                                           "diloco:every=2", "gossip", "gossip:graph=ring,overlap=1",
+                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2"),
+                         name_of_text);
+
+// Where stages have tensor ranks, or replicas exchange weights between steps, waiting for those implies some of them.
+TEST(DeferredEvents, OfAMeshAreAllNeeded) {
+  for (const Case& c :
+       {Case{.mesh = "tensor=2"}, Case{.mesh = "pipeline=2"}, Case{.mesh = "pipeline=3,schedule=gpipe"}})
+    expect_all_events_are_needed(c);
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

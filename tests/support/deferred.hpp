@@ -1,0 +1,81 @@
+// A second device for tests: memory that the host cannot touch, and queues whose work runs as late as polls and waits
+// require. What reads or writes too early, or without asking, gets wrong data or a fault.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/random.hpp"
+#include "runtime/queue.hpp"
+
+namespace gradmeter::test {
+
+/// Its addresses are of pages without access; the memory itself lies elsewhere in this process.
+class DeferredDevice final : public runtime::Device, public runtime::DeviceAccess {
+ public:
+  DeferredDevice() = default;
+  ~DeferredDevice() override;
+  std::string_view name() const override { return "deferred"; }
+  runtime::OwnedBuffer allocate(core::Element, std::size_t count) override;
+  runtime::Buffer map(core::Element, std::span<std::byte> memory) override;
+  std::byte* transport_address(const runtime::Buffer&) const override;
+  const std::byte* transport_address(const runtime::ConstBuffer&) const override;
+  std::byte* host_address(const std::byte* device_address, std::size_t bytes) const override;
+
+ private:
+  struct Range {
+    std::byte* memory;
+    std::size_t bytes, mapped;
+  };
+  void unmap(const std::byte* device_address);
+
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;  ///< by device address
+};
+
+/// When work runs that nothing demands yet.
+struct DeferredPolicy {
+  std::uint64_t seed = 0;  ///< of the draws: 0 draws nothing, and all work waits for a poll or a wait
+  /// Of the events that it records, counted from 0, this one is forgotten: its waiters do not wait.
+  std::optional<std::uint64_t> dropped_event = {};
+  std::chrono::microseconds delay{0};  ///< before each piece of work, so that whoever does not wait is earlier
+};
+
+/// In order, on a thread of its own, with the number of compute threads of the thread that made it.
+class DeferredQueue final : public runtime::Queue {
+ public:
+  DeferredQueue(DeferredDevice&, DeferredPolicy);
+  ~DeferredQueue() override;
+  runtime::Device& device() override { return device_; }
+  void submit(std::string_view label, runtime::Cost, const runtime::Work&) override;
+  runtime::EventPtr record() override;
+  void begin_after(const runtime::EventPtr&) override;
+  /// Errors: what the work threw.
+  void synchronise() override;
+  std::uint64_t events() const { return events_; }  ///< recorded so far
+
+ private:
+  class Reached;
+  void demand(std::uint64_t number);
+  void run();
+
+  DeferredDevice& device_;
+  const DeferredPolicy policy_;
+  const core::Random random_;
+  std::uint64_t events_ = 0, draws_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable demanded_changed_, done_changed_;
+  std::deque<runtime::Work> waiting_;
+  std::uint64_t submitted_ = 0, demanded_ = 0, done_ = 0;
+  std::exception_ptr error_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradmeter::test
