@@ -12,13 +12,14 @@ enum class Transpose { no, yes };
 enum class Activation { none, relu };
 
 /// op(A) is [m × k], op(B) is [k × n], C is [m × n]; all row-major and dense. With transpose_a, A lies as [k × m].
-struct GemmProblem {
-  std::size_t m, n, k;
+struct GemmShape {
+  std::size_t m = 0, n = 0, k = 0;
   Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
+  bool packed = false;                       ///< B is in the backend's own layout, as weights are for inference
   bool bias = false;                         ///< add bias[n] to each row of C
   Activation activation = Activation::none;  ///< applied last
   bool accumulate = false;                   ///< beta = 1 instead of 0
-  bool operator==(const GemmProblem&) const = default;
+  bool operator==(const GemmShape&) const = default;
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
   /// Each operand once.
   double bytes() const { return 4.0 * (double(m) * double(k) + double(k) * double(n) + double(m) * double(n)); }
@@ -37,13 +38,13 @@ class Gemm {
 /// The backends that were built; the first is the default. "reference" sums in float64 and rounds once.
 struct GemmBackend {
   std::string_view name, source;
-  std::unique_ptr<Gemm> (*make)(const GemmProblem&);
+  std::unique_ptr<Gemm> (*make)(const GemmShape&);
 };
 std::span<const GemmBackend> gemm_backends();
 /// Errors: UsageError on an unknown backend; BackendError when the library refuses the problem.
-std::unique_ptr<Gemm> make_gemm(const GemmProblem&, std::string_view backend = gemm_backends().front().name);
+std::unique_ptr<Gemm> make_gemm(const GemmShape&, std::string_view backend = gemm_backends().front().name);
 
 /// ‖C − C_ref‖ ≤ tolerance · ‖C_ref‖ for fp32 operands and fp32 accumulation over k summands.
-double gemm_tolerance(const GemmProblem&);
+double gemm_tolerance(const GemmShape&);
 
 }  // namespace gradmeter::kernels

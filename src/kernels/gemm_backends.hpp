@@ -1,4 +1,4 @@
-// The functions behind gemm_backends(): one for each file gemm_*.cpp. Users call make_gemm.
+// The functions behind gemm_backends(). Users call make_gemm.
 #pragma once
 #include <memory>
 #include <span>
@@ -8,11 +8,10 @@
 
 namespace gradmeter::kernels {
 
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmProblem&);
-std::unique_ptr<Gemm> make_reference_gemm(const GemmProblem&);
+std::unique_ptr<Gemm> make_reference_gemm(const GemmShape&);
 
 /// Errors: std::invalid_argument when an operand's length is not the problem's.
-inline void require_operands(const GemmProblem& p, std::span<const float> a, std::span<const float> b,
+inline void require_operands(const GemmShape& p, std::span<const float> a, std::span<const float> b,
                              std::span<const float> bias, std::span<const float> c) {
   require_elements("gemm: a", a.size(), p.m * p.k);
   require_elements("gemm: b", b.size(), p.k * p.n);

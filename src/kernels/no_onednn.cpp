@@ -1,8 +1,9 @@
 // Of a build without oneDNN: products are the reference's, and cases that only oneDNN has are refused.
 #include "core/error.hpp"
-#include "kernels/cases/makers.hpp"
 #include "kernels/gemm_backends.hpp"
 #include "kernels/library.hpp"
+#include "kernels/ops/makers.hpp"
+#include "kernels/quantization.hpp"
 
 namespace gradmeter::kernels {
 
@@ -10,24 +11,22 @@ std::map<std::string, std::string> library_versions() { return {}; }
 
 std::string onednn_refusal() { return "built without oneDNN: install it (Debian: libdnnl-dev) and configure again"; }
 
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmProblem&) { throw core::UsageError(onednn_refusal()); }
-
-std::string gemm_case_refusal(const Problem&) { return onednn_refusal(); }
-std::size_t gemm_case_bytes(const Problem&) { return 0; }
-std::unique_ptr<KernelCase> make_gemm_case(const Problem&, const KernelCaseOptions&) {
+std::string gemm_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
 
-std::string conv_case_refusal(const Problem&) { return onednn_refusal(); }
-std::size_t conv_case_bytes(const Problem&) { return 0; }
-std::unique_ptr<KernelCase> make_conv_case(const Problem&, const KernelCaseOptions&) {
+std::string conv_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_conv_op(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
 
-std::string rnn_case_refusal(const Problem&) { return onednn_refusal(); }
-std::size_t rnn_case_bytes(const Problem&) { return 0; }
-std::unique_ptr<KernelCase> make_rnn_case(const Problem&, const KernelCaseOptions&) {
+std::string rnn_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
+
+// No kernel of 8-bit numbers is left that it could matter to.
+double largest_int8_weight() { return 127; }
 
 }  // namespace gradmeter::kernels

@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr std::array<std::size_t, 3> sides{384, 768, 1536};
 
 struct TimedProduct {
-  GemmProblem problem;
+  GemmShape problem;
   std::unique_ptr<Gemm> gemm;
   double best = 0;  // FLOP/s
 };
@@ -46,7 +46,7 @@ core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
   AlignedVector<float> c(largest);
   std::vector<TimedProduct> products;
   for (const std::size_t side : sides) {
-    const GemmProblem problem{.m = side, .n = side, .k = side};
+    const GemmShape problem{.m = side, .n = side, .k = side};
     products.push_back({problem, make_gemm(problem)});
   }
   constexpr int least_rounds = 2;  // the first touches memory for the first time
@@ -63,7 +63,7 @@ core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
 
 core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget) {
   constexpr std::size_t side = 512;
-  const GemmProblem problem{.m = side, .n = side, .k = side};
+  const GemmShape problem{.m = side, .n = side, .k = side};
   const AlignedVector<float> a = random_floats(side * side, 0), b = random_floats(side * side, 1);
   AlignedVector<float> c(side * side);
   const auto gemm = make_gemm(problem);

@@ -31,11 +31,11 @@ struct MlpLayer {
 
 /// A layer's matrix products over one micro-batch. The first layer of a network has no use for its input's gradient.
 struct LayerProducts {
-  kernels::GemmProblem forward, weight_gradient, input_gradient;
+  kernels::GemmShape forward, weight_gradient, input_gradient;
 };
 LayerProducts products_of(const MlpLayer&, std::size_t samples);
 
-inline Cost cost(const kernels::GemmProblem& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
+inline Cost cost(const kernels::GemmShape& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
 
 /// Layers go in pairs: the first of a pair is cut by outputs, the second by inputs, so that the activations between
 /// them need no exchange: a pair costs one sum of [samples × out] forward and one of [samples × in] backward, the

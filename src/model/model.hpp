@@ -69,7 +69,7 @@ struct Buffers {
 
 /// A matrix product that is run `times` times.
 struct RepeatedProduct {
-  kernels::GemmProblem problem;
+  kernels::GemmShape problem;
   std::size_t times = 1;
 };
 

@@ -8,6 +8,7 @@
 // machine with other load, only the best is reliable.
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -17,6 +18,7 @@
 
 #include "core/format.hpp"
 #include "core/statistics.hpp"
+#include "kernels/aligned.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/onednn.hpp"
 #include "kernels/peak.hpp"
@@ -28,7 +30,6 @@ namespace {
 using namespace gradmeter;
 using namespace gradmeter::kernels;
 using onednn::Tag;
-using onednn::Tensor;
 using onednn::Type;
 
 constexpr std::size_t rounds = 31;
@@ -104,63 +105,15 @@ void print_roofs(int threads) {
              memory_rates());
 }
 
-/// The primitive and its operands, as a program without kernel cases would have them.
-struct BareGemm {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-  dnnl::matmul::primitive_desc description;
-  dnnl::matmul matmul;
-  Tensor a, b, c, scratch;
-  std::unordered_map<int, dnnl::memory> arguments;
-
-  explicit BareGemm(const Problem& p)
-      : description(describe(p, engine)),
-        matmul(description),
-        a(description.src_desc(), engine),
-        b(description.weights_desc(), engine),
-        c(description.dst_desc(), engine),
-        scratch(description.scratchpad_desc(), engine),
-        arguments{{DNNL_ARG_SRC, a.memory()},
-                  {DNNL_ARG_WEIGHTS, b.memory()},
-                  {DNNL_ARG_DST, c.memory()},
-                  {DNNL_ARG_SCRATCHPAD, scratch.memory()}} {
-    const auto& s = std::get<GemmShape>(p.shape);
-    a.fill(1);
-    Tensor plain({{onednn::dim(s.k), onednn::dim(s.n)}, description.weights_desc().data_type(), Tag::ab}, engine);
-    plain.fill(2);
-    onednn::reorder(plain, b);
-  }
-  void run() {
-    matmul.execute(stream, arguments);
-    stream.wait();
-  }
-
- private:
-  static dnnl::matmul::primitive_desc describe(const Problem& p, const dnnl::engine& engine) {
-    const auto& s = std::get<GemmShape>(p.shape);
-    const bool bytes = p.precision == Precision::int8;
-    const Type wide = p.precision == Precision::bf16 ? Type::bf16 : Type::f32;
-    const auto tag = [](Transpose t) { return t == Transpose::yes ? Tag::ba : Tag::ab; };
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::memory::desc a({onednn::dim(s.m), onednn::dim(s.k)}, bytes ? Type::u8 : wide, tag(s.transpose_a));
-    const dnnl::memory::desc b({onednn::dim(s.k), onednn::dim(s.n)}, bytes ? Type::s8 : wide,
-                               s.packed ? Tag::any : tag(s.transpose_b));
-    const dnnl::memory::desc c({onednn::dim(s.m), onednn::dim(s.n)}, bytes ? Type::s32 : wide, Tag::ab);
-    return {dnnl::matmul::desc(a, b, c), attributes, engine};
-  }
-};
-
-/// Any other primitive with operands of its own, filled with random numbers in whatever layout it wants.
+/// A primitive and its operands in whatever layout it wants, as a program without kernel cases would have them.
 class BarePrimitive {
  public:
   template <class Description>
   BarePrimitive(const Description& d, const dnnl::primitive& p, dnnl::engine engine,
                 const std::vector<std::pair<int, dnnl::memory::desc>>& operands)
       : stream_(engine), primitive_(p) {
-    std::uint64_t seed = 1;
-    for (const auto& [name, description] : operands) add(name, description, engine, ++seed);
-    add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc(), engine, 0);
+    for (const auto& [name, description] : operands) add(name, description, engine);
+    add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc(), engine);
   }
   void run() {
     primitive_.execute(stream_, arguments_);
@@ -168,15 +121,14 @@ class BarePrimitive {
   }
 
  private:
-  void add(int name, const dnnl::memory::desc& description, const dnnl::engine& engine, std::uint64_t seed) {
-    Tensor& t = tensors_.try_emplace(name, description, engine).first->second;
+  void add(int name, const dnnl::memory::desc& description, const dnnl::engine& engine) {
     // Small numbers in every byte: blocked layouts have padding, which must stay finite.
-    if (seed > 0) std::fill_n(t.data(), t.bytes(), std::byte{0x3c});
-    arguments_.emplace(name, t.memory());
+    auto& memory = memory_.emplace_back(description.get_size() + 1, std::byte{0x3c});
+    arguments_.emplace(name, dnnl::memory(description, engine, memory.data()));
   }
   dnnl::stream stream_;
   dnnl::primitive primitive_;
-  std::unordered_map<int, Tensor> tensors_;
+  std::deque<AlignedVector<std::byte>> memory_;
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
@@ -184,6 +136,23 @@ dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr a;
   a.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return a;
+}
+
+Call bare_gemm(const Problem& p) {
+  const auto& s = std::get<GemmShape>(p.shape);
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const onednn::OperandTypes t = onednn::operand_types(p.precision);
+  const auto tag = [](Transpose x) { return x == Transpose::yes ? Tag::ba : Tag::ab; };
+  const dnnl::matmul::primitive_desc d(
+      {dnnl::memory::desc({onednn::dim(s.m), onednn::dim(s.k)}, t.left, tag(s.transpose_a)),
+       dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, t.right, s.packed ? Tag::any : tag(s.transpose_b)),
+       dnnl::memory::desc({onednn::dim(s.m), onednn::dim(s.n)}, t.result, Tag::ab)},
+      user_scratchpad(), engine);
+  const auto made = std::make_shared<BarePrimitive>(
+      d, dnnl::matmul(d), engine,
+      std::vector<std::pair<int, dnnl::memory::desc>>{
+          {DNNL_ARG_SRC, d.src_desc()}, {DNNL_ARG_WEIGHTS, d.weights_desc()}, {DNNL_ARG_DST, d.dst_desc()}});
+  return [made] { made->run(); };
 }
 
 Call bare_conv(const Problem& p) {
@@ -244,9 +213,7 @@ Call bare_lstm(const Problem& p) {
 Call bare(const Problem& p) {
   if (p.operation() == KernelKind::conv) return bare_conv(p);
   if (p.operation() == KernelKind::rnn) return bare_lstm(p);
-  if (p.operation() != KernelKind::gemm) return {};
-  const auto gemm = std::make_shared<BareGemm>(p);
-  return [gemm] { gemm->run(); };
+  return p.operation() == KernelKind::gemm ? bare_gemm(p) : Call{};
 }
 
 /// A handful of shapes, small to large, for each operation and precision that oneDNN computes here.

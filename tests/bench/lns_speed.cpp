@@ -57,7 +57,7 @@ double seconds(const std::function<void()>& work) {
 }
 
 void measure(std::size_t n) {
-  const GemmProblem problem{.m = n, .n = n, .k = n};
+  const GemmShape problem{.m = n, .n = n, .k = n};
   const core::Random random(1, 1);
   std::vector<float> a(n * n), b(n * n), c(n * n);
   for (std::size_t i = 0; i < n * n; ++i) {

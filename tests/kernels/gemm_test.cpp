@@ -26,7 +26,7 @@ std::vector<float> gaussians(std::size_t n, std::uint64_t stream) {
 
 struct Operands {
   std::vector<float> a, b, bias, c;
-  explicit Operands(const GemmProblem& p)
+  explicit Operands(const GemmShape& p)
       : a(gaussians(p.m * p.k, 0)),
         b(gaussians(p.k * p.n, 1)),
         bias(gaussians(p.bias ? p.n : 0, 2)),
@@ -34,7 +34,7 @@ struct Operands {
 };
 
 // Three plain loops: the reference for both backends.
-std::vector<float> by_definition(const GemmProblem& p, const Operands& o) {
+std::vector<float> by_definition(const GemmShape& p, const Operands& o) {
   std::vector<float> result(p.m * p.n);
   for (std::size_t i = 0; i < p.m; ++i)
     for (std::size_t j = 0; j < p.n; ++j) {
@@ -57,15 +57,15 @@ std::vector<float> run(Gemm& gemm, const Operands& o) {
   return c;
 }
 
-std::string describe(const GemmProblem& p) {
+std::string describe(const GemmShape& p) {
   return fmt::format("{}x{}x{} ta={} tb={} bias={} relu={} accumulate={}", p.m, p.n, p.k,
                      p.transpose_a == Transpose::yes, p.transpose_b == Transpose::yes, p.bias,
                      p.activation == Activation::relu, p.accumulate);
 }
 
 // All 32 ways to ask for one product.
-std::vector<GemmProblem> variants(std::size_t m, std::size_t n, std::size_t k) {
-  std::vector<GemmProblem> all;
+std::vector<GemmShape> variants(std::size_t m, std::size_t n, std::size_t k) {
+  std::vector<GemmShape> all;
   for (unsigned bits = 0; bits < 32; ++bits)
     all.push_back({.m = m,
                    .n = n,
@@ -81,8 +81,8 @@ std::vector<GemmProblem> variants(std::size_t m, std::size_t n, std::size_t k) {
 class GemmContract : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { set_compute_threads(1); }
-  std::unique_ptr<Gemm> make(const GemmProblem& p) const { return make_gemm(p, GetParam()); }
-  void expect_right(const GemmProblem& p) const {
+  std::unique_ptr<Gemm> make(const GemmShape& p) const { return make_gemm(p, GetParam()); }
+  void expect_right(const GemmShape& p) const {
     const Operands operands(p);
     const double error = relative_error(run(*make(p), operands), by_definition(p, operands));
     EXPECT_LE(error, gemm_tolerance(p)) << describe(p);
@@ -94,7 +94,7 @@ class GemmContract : public testing::TestWithParam<std::string> {
 TEST_P(GemmContract, EveryVariantAgreesWithTheDefinitionOnRaggedShapes) {
   const core::Random random(11, 0);
   for (std::uint64_t i = 0; i < 24; ++i)
-    for (const GemmProblem& p :
+    for (const GemmShape& p :
          variants(1 + random.below(3 * i, 70), 1 + random.below(3 * i + 1, 70), 1 + random.below(3 * i + 2, 90)))
       expect_right(p);
   RecordProperty("worst_share_of_tolerance", fmt::format("{:.3f}", worst_));
@@ -103,7 +103,7 @@ TEST_P(GemmContract, EveryVariantAgreesWithTheDefinitionOnRaggedShapes) {
 TEST_P(GemmContract, EveryVariantAgreesWithTheDefinitionOnThinShapes) {
   const std::size_t shapes[][3] = {{1, 1, 1}, {1, 17, 33}, {33, 1, 17}, {17, 33, 1}, {1, 300, 140}, {16, 10, 129}};
   for (const auto& [m, n, k] : shapes)
-    for (const GemmProblem& p : variants(m, n, k)) expect_right(p);
+    for (const GemmShape& p : variants(m, n, k)) expect_right(p);
 }
 
 TEST_P(GemmContract, ALayerOfARealModelAgreesWithTheDefinition) {
@@ -112,7 +112,7 @@ TEST_P(GemmContract, ALayerOfARealModelAgreesWithTheDefinition) {
 }
 
 TEST_P(GemmContract, OneMissingSummandInOneElementIsFoundByTheNorm) {
-  const GemmProblem p{.m = 60, .n = 50, .k = 70};
+  const GemmShape p{.m = 60, .n = 50, .k = 70};
   const Operands operands(p);
   const std::vector<float> right = by_definition(p, operands);
   std::vector<float> wrong = run(*make(p), operands);
@@ -122,7 +122,7 @@ TEST_P(GemmContract, OneMissingSummandInOneElementIsFoundByTheNorm) {
 }
 
 TEST_P(GemmContract, TwoRunsGiveEqualBits) {
-  const GemmProblem p{.m = 37, .n = 41, .k = 300, .bias = true};
+  const GemmShape p{.m = 37, .n = 41, .k = 300, .bias = true};
   const Operands operands(p);
   const auto gemm = make(p);
   EXPECT_EQ(run(*gemm, operands), run(*gemm, operands));
@@ -130,7 +130,7 @@ TEST_P(GemmContract, TwoRunsGiveEqualBits) {
 }
 
 TEST_P(GemmContract, OneProblemRunsOnOtherBuffers) {
-  const GemmProblem p{.m = 5, .n = 6, .k = 7, .bias = true};
+  const GemmShape p{.m = 5, .n = 6, .k = 7, .bias = true};
   const auto gemm = make(p);
   Operands operands(p);
   run(*gemm, operands);
@@ -140,7 +140,7 @@ TEST_P(GemmContract, OneProblemRunsOnOtherBuffers) {
 }
 
 TEST_P(GemmContract, WithoutAccumulationTheOldContentsDoNotMatter) {
-  const GemmProblem p{.m = 5, .n = 6, .k = 7};
+  const GemmShape p{.m = 5, .n = 6, .k = 7};
   Operands operands(p);
   const std::vector<float> right = by_definition(p, operands);
   std::ranges::fill(operands.c, std::numeric_limits<float>::quiet_NaN());
@@ -148,7 +148,7 @@ TEST_P(GemmContract, WithoutAccumulationTheOldContentsDoNotMatter) {
 }
 
 TEST_P(GemmContract, BuffersOfTheWrongLengthAreRefused) {
-  const GemmProblem p{.m = 2, .n = 3, .k = 4, .bias = true};
+  const GemmShape p{.m = 2, .n = 3, .k = 4, .bias = true};
   const auto gemm = make(p);
   std::vector<float> a(8), b(12), bias(3), c(6), longer(13);
   EXPECT_NO_THROW(gemm->run(a, b, bias, c));
@@ -194,7 +194,7 @@ TEST(Gemm, WhatTheLibraryRefusesIsABackendError) {
 
 TEST(Gemm, AThreadWithAnotherNumberOfThreadsIsRefused) {
   set_compute_threads(1);
-  const GemmProblem p{.m = 4, .n = 4, .k = 4};
+  const GemmShape p{.m = 4, .n = 4, .k = 4};
   const auto gemm = make_gemm(p, "onednn");
   std::vector<float> a(16), b(16), c(16);
   set_compute_threads(2);
@@ -204,7 +204,7 @@ TEST(Gemm, AThreadWithAnotherNumberOfThreadsIsRefused) {
 }
 
 TEST(Gemm, TwoThreadsAgreeWithTheReference) {
-  const GemmProblem p{.m = 130, .n = 140, .k = 150, .activation = Activation::relu};
+  const GemmShape p{.m = 130, .n = 140, .k = 150, .activation = Activation::relu};
   const Operands operands(p);
   set_compute_threads(2);
   const std::vector<float> two = run(*make_gemm(p), operands);
@@ -213,7 +213,7 @@ TEST(Gemm, TwoThreadsAgreeWithTheReference) {
 }
 
 TEST(Gemm, CountsTwoOperationsAMultiplyAddAndEachOperandOnce) {
-  const GemmProblem p{.m = 2, .n = 3, .k = 5};
+  const GemmShape p{.m = 2, .n = 3, .k = 5};
   EXPECT_EQ(p.flops(), 60);
   EXPECT_EQ(p.bytes(), 4 * (10 + 15 + 6));
 }

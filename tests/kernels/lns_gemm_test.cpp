@@ -40,13 +40,13 @@ Words random_words(std::size_t n, std::uint64_t stream, Numbers numbers) {
   return words;
 }
 
-Words product(const GemmProblem& p, const Lns& lns, const Words& a, const Words& b) {
+Words product(const GemmShape& p, const Lns& lns, const Words& a, const Words& b) {
   Words c(p.m * p.n, Lns16{0x1234});
   make_lns_gemm(p, lns)->run(a, b, c);
   return c;
 }
 
-Words by_reference(const GemmProblem& p, const Lns& lns, const Words& a, const Words& b) {
+Words by_reference(const GemmShape& p, const Lns& lns, const Words& a, const Words& b) {
   Words c(p.m * p.n);
   lns_gemm_reference(p, lns, a, b, c);
   return c;
@@ -59,7 +59,7 @@ std::vector<Lns> systems() {
   return all;
 }
 
-void expect_the_bits_of_the_scalar_type(const GemmProblem& p, Numbers numbers) {
+void expect_the_bits_of_the_scalar_type(const GemmShape& p, Numbers numbers) {
   const Words a = random_words(p.m * p.k, p.m, numbers), b = random_words(p.k * p.n, p.n + 1000, numbers);
   for (const Lns& lns : systems()) {
     const Words expected = by_reference(p, lns, a, b);
@@ -99,7 +99,7 @@ TEST_F(LnsGemmBits, AreThoseOfTheScalarTypeAmongZeros) {
 
 // Products that fall below the range, or above it, or both.
 TEST_F(LnsGemmBits, AreThoseOfTheScalarTypeAtTheEndsOfTheRange) {
-  const GemmProblem p{.m = 11, .n = 35, .k = 60};
+  const GemmShape p{.m = 11, .n = 35, .k = 60};
   for (const std::int32_t centre : {8192, 8900, 23000, 24600})
     for (const std::int32_t spread : {200, 4000, 16000}) expect_the_bits_of_the_scalar_type(p, {centre, spread, 2});
   expect_the_bits_of_the_scalar_type(p, {.spread = 2 * Lns16::one - 2});
@@ -113,7 +113,7 @@ TEST_F(LnsGemmBits, AreThoseOfTheScalarTypeAroundTheWidestWindow) {
 
 TEST_F(LnsGemmBits, AreThoseOfTheScalarTypeForEveryDistanceOfTwoTerms) {
   // Row i of A times column j of B: 1·1 ± 1·2^-(d / 2^F), with d = 64·i + j.
-  const GemmProblem p{.m = 40, .n = 64, .k = 2};
+  const GemmShape p{.m = 40, .n = 64, .k = 2};
   for (const bool opposite : {false, true})
     for (const Lns& lns : systems()) {
       Words a(p.m * p.k), b(p.k * p.n);
@@ -133,7 +133,7 @@ TEST_F(LnsGemmBits, AreThoseOfTheScalarTypeForEveryDistanceOfTwoTerms) {
 }
 
 TEST_F(LnsGemmBits, DoNotDependOnTheNumberOfThreads) {
-  const GemmProblem p{.m = 100, .n = 170, .k = 300};
+  const GemmShape p{.m = 100, .n = 170, .k = 300};
   const Words a = random_words(p.m * p.k, 1, {}), b = random_words(p.k * p.n, 2, {});
   const Words one = product(p, Lns(8), a, b);
   for (const int threads : {2, 3}) {
@@ -143,7 +143,7 @@ TEST_F(LnsGemmBits, DoNotDependOnTheNumberOfThreads) {
 }
 
 TEST_F(LnsGemmBits, AreThoseOfTheFirstRunInTheSecond) {
-  const GemmProblem p{.m = 20, .n = 50, .k = 60};
+  const GemmShape p{.m = 20, .n = 50, .k = 60};
   const auto gemm = make_lns_gemm(p, Lns(7));
   const Words a = random_words(p.m * p.k, 1, {}), b = random_words(p.k * p.n, 2, {}), zeros(p.m * p.k);
   Words first(p.m * p.n), second(p.m * p.n);
@@ -160,7 +160,7 @@ struct Errors {
   double operands, linear, logarithmic;
 };
 Errors errors(unsigned fraction_bits) {
-  const GemmProblem p{.m = 32, .n = 32, .k = 1024};
+  const GemmShape p{.m = 32, .n = 32, .k = 1024};
   const core::Random random(31, 0);
   std::vector<float> a(p.m * p.k), b(p.k * p.n), exact(p.m * p.n), value(p.m * p.n);
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(random.gaussian(i));

@@ -23,7 +23,7 @@ TEST(Peak, OfAMatrixProductIsARateAProcessorCanHave) {
 
 TEST(Peak, IsNotBelowOneOrdinaryProduct) {
   set_compute_threads(1);
-  const GemmProblem p{.m = 512, .n = 512, .k = 512};
+  const GemmShape p{.m = 512, .n = 512, .k = 512};
   const auto gemm = make_gemm(p);
   std::vector<float> a(p.m * p.k, 0.5F), b(p.k * p.n, 0.25F), c(p.m * p.n);
   gemm->run(a, b, {}, c);

@@ -15,7 +15,7 @@ constexpr double shortest_turn_s = 2e-4;  // of one product: more runs of a shor
 
 /// Where the second operand, the bias and the end lie among the inputs, each on a cache line [elements].
 struct Places {
-  explicit Places(const kernels::GemmProblem& p) : b(padded(p.m * p.k)), bias(b + padded(p.k * p.n)), end(bias + p.n) {}
+  explicit Places(const kernels::GemmShape& p) : b(padded(p.m * p.k)), bias(b + padded(p.k * p.n)), end(bias + p.n) {}
   static std::size_t padded(std::size_t n) {
     constexpr std::size_t line = kernels::cache_line_bytes / sizeof(float);
     return (n + line - 1) / line * line;
@@ -39,7 +39,7 @@ double shortest(double so_far, const Work& work) {
 
 }  // namespace
 
-ProductProbe::Entry& ProductProbe::entry(const kernels::GemmProblem& problem) {
+ProductProbe::Entry& ProductProbe::entry(const kernels::GemmShape& problem) {
   for (Entry& e : entries_)
     if (e.problem == problem) return e;
   if (const std::size_t needed = Places(problem).end; needed > inputs_.size()) {
@@ -67,7 +67,7 @@ void ProductProbe::round(std::span<const model::RepeatedProduct> products, core:
 }
 
 void ProductProbe::run(Entry& e) {
-  const kernels::GemmProblem& p = e.problem;
+  const kernels::GemmShape& p = e.problem;
   const std::span<const float> inputs(inputs_);
   const Places at(p);
   const auto a = inputs.first(p.m * p.k), b = inputs.subspan(at.b, p.k * p.n);

@@ -34,12 +34,12 @@ class ProductProbe {
 
  private:
   struct Entry {
-    kernels::GemmProblem problem;
+    kernels::GemmShape problem;
     std::unique_ptr<kernels::Gemm> gemm;
     std::uint64_t rounds = 0;
     double run_s = 0, read_s = 0;  ///< the shortest
   };
-  Entry& entry(const kernels::GemmProblem&);
+  Entry& entry(const kernels::GemmShape&);
   void run(Entry&);
 
   int threads_;

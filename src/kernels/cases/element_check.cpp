@@ -8,11 +8,9 @@
 
 namespace gradmeter::kernels {
 
-double stored_roundoff(Precision p) { return p == Precision::bf16 ? 0x1p-8 : p == Precision::fp32 ? 0x1p-24 : 0; }
-
 double allowed_distance(const ReferenceSum& sum, Precision p) {
-  if (p == Precision::int8) return 0;
-  return stored_roundoff(p) * std::fabs(sum.value) + 4 * 0x1p-24 * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
+  if (info(p).exact) return 0;
+  return info(p).roundoff * std::fabs(sum.value) + 4 * 0x1p-24 * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
 }
 
 void ElementCheck::add(double result, double reference, double allowed, bool counts) {

@@ -20,9 +20,8 @@ struct ReferenceSum {
   }
 };
 
-/// Unit roundoff of a result's type: 2^-24 for fp32, 2^-8 for bf16, 0 for integers, which must be equal.
-double stored_roundoff(Precision);
-/// u·|value| + 4·2^-24·√terms·size: the largest rounding error of the storage type and of fp32 sums, in any order.
+/// u·|value| + 4·2^-24·√terms·size, u the roundoff of a result's type; exact sums must be equal. The largest rounding
+/// error of the storage type and of fp32 sums, in any order.
 double allowed_distance(const ReferenceSum&, Precision);
 
 class ElementCheck {

@@ -1,44 +1,20 @@
 #include "kernels/cases/kernel_case.hpp"
 
 #include <array>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/cases/makers.hpp"
+#include "kernels/op.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
-constexpr std::string_view gemm_source = "oneDNN matmul primitive, github.com/oneapi-src/oneDNN",
-                           lns_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
-                           conv_source = "oneDNN convolution primitive, direct algorithm",
-                           rnn_source = "oneDNN rnn, lstm and gru primitives",
-                           sparse_source = "own, on Highway: CSR and blocks of 16 x 1",
+constexpr std::string_view sparse_source = "own, on Highway: CSR and blocks of 16 x 1",
                            pointwise_source = "own, on Highway: optimizers' updates and an lstm cell";
 
-constexpr std::array table{
-    KernelCaseInfo{"onednn", gemm_source, KernelKind::gemm, Precision::fp32, gemm_case_refusal, gemm_case_bytes,
-                   make_gemm_case},
-    KernelCaseInfo{"onednn", gemm_source, KernelKind::gemm, Precision::bf16, gemm_case_refusal, gemm_case_bytes,
-                   make_gemm_case},
-    KernelCaseInfo{"onednn", gemm_source, KernelKind::gemm, Precision::int8, gemm_case_refusal, gemm_case_bytes,
-                   make_gemm_case},
-    KernelCaseInfo{"lns", lns_source, KernelKind::gemm, Precision::lns16, lns_case_refusal, lns_case_bytes,
-                   make_lns_case},
-    KernelCaseInfo{"lns", lns_source, KernelKind::gemm, Precision::lns16_linear, lns_case_refusal, lns_case_bytes,
-                   make_lns_case},
-    KernelCaseInfo{"onednn", conv_source, KernelKind::conv, Precision::fp32, conv_case_refusal, conv_case_bytes,
-                   make_conv_case},
-    KernelCaseInfo{"onednn", conv_source, KernelKind::conv, Precision::bf16, conv_case_refusal, conv_case_bytes,
-                   make_conv_case},
-    KernelCaseInfo{"onednn", conv_source, KernelKind::conv, Precision::int8, conv_case_refusal, conv_case_bytes,
-                   make_conv_case},
-    KernelCaseInfo{"onednn", rnn_source, KernelKind::rnn, Precision::fp32, rnn_case_refusal, rnn_case_bytes,
-                   make_rnn_case},
-    KernelCaseInfo{"onednn", rnn_source, KernelKind::rnn, Precision::bf16, rnn_case_refusal, rnn_case_bytes,
-                   make_rnn_case},
-    KernelCaseInfo{"onednn", rnn_source, KernelKind::rnn, Precision::int8, rnn_case_refusal, rnn_case_bytes,
-                   make_rnn_case},
+constexpr std::array others{
     KernelCaseInfo{"highway", sparse_source, KernelKind::sparse, Precision::fp32, sparse_case_refusal,
                    sparse_case_bytes, make_sparse_case},
     KernelCaseInfo{"highway", pointwise_source, KernelKind::pointwise, Precision::fp32, pointwise_case_refusal,
@@ -47,24 +23,40 @@ constexpr std::array table{
                    pointwise_case_bytes, make_pointwise_case},
 };
 
+/// Data and check of an operation that backends have as an Op.
+KernelCaseInfo case_of(const OpBackend& b) {
+  KernelCaseInfo row{b.name, b.source, b.operation, b.precision, b.refusal, operand_bytes, make_gemm_case};
+  const bool is_lns = b.precision == Precision::lns16 || b.precision == Precision::lns16_linear;
+  if (b.operation == KernelKind::conv) row.make = make_conv_case;
+  if (b.operation == KernelKind::rnn) row.resident_bytes = rnn_case_bytes, row.make = make_rnn_case;
+  if (is_lns) row.resident_bytes = lns_case_bytes, row.make = make_lns_case;
+  return row;
+}
+
 /// The row that takes it, or the reason of the last one that does not.
 struct Found {
-  const KernelCaseInfo* row = nullptr;
+  std::optional<KernelCaseInfo> row;
   std::string why;
 };
 Found find(const Problem& p) {
-  Found found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
-  for (const auto& row : table) {
+  Found found{{}, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
+  for (const KernelCaseInfo& row : kernel_cases()) {
     if (row.operation != p.operation() || row.precision != p.precision) continue;
-    found.why = row.refusal ? row.refusal(p) : "";
-    if (found.why.empty()) return {&row, {}};
+    found.why = row.refusal(p);
+    if (found.why.empty()) return {row, {}};
   }
   return found;
 }
 
 }  // namespace
 
-std::span<const KernelCaseInfo> kernel_cases() { return table; }
+std::vector<KernelCaseInfo> kernel_cases() {
+  std::vector<KernelCaseInfo> all;
+  for (const OpBackend& b : op_backends())
+    if (b.device == runtime::host_device().name()) all.push_back(case_of(b));
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
 
 std::string kernel_case_refusal(const Problem& p) { return find(p).why; }
 

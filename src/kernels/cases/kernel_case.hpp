@@ -3,8 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/problems/problem.hpp"
 
@@ -52,7 +53,8 @@ struct KernelCaseInfo {
   std::size_t (*resident_bytes)(const Problem&);
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
 };
-std::span<const KernelCaseInfo> kernel_cases();
+/// Every row of op_backends() for the host has a case; those of other operations follow.
+std::vector<KernelCaseInfo> kernel_cases();
 
 /// The first backend that takes it. Errors: UsageError with the reason; BackendError when the library refuses.
 std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);

@@ -1,58 +1,58 @@
 // Dense products in the logarithmic number system: lns16 multiplies and adds in it, lns16-linear only stores in it.
 #include <cmath>
-#include <cstring>
-#include <deque>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/aligned.hpp"
 #include "kernels/cases/element_check.hpp"
 #include "kernels/cases/makers.hpp"
+#include "kernels/cases/op_case.hpp"
 #include "kernels/cases/random_data.hpp"
-#include "kernels/lns/gemm.hpp"
+#include "kernels/lns/lns.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 class LnsCase final : public KernelCase {
-  struct Operands {
-    AlignedVector<Lns16> a, b, c;
-  };
-
  public:
   LnsCase(const Problem& p, const KernelCaseOptions& o)
       : s_(std::get<GemmShape>(p.shape)),
-        sum_(p.precision == Precision::lns16 ? LnsSum::logarithmic : LnsSum::linear),
-        problem_{.m = s_.m, .n = s_.n, .k = s_.k, .transpose_a = s_.transpose_a, .transpose_b = s_.transpose_b},
-        gemm_(make_lns_gemm(problem_, lns_, sum_)),
-        seed_(o.seed) {
+        is_logarithmic_(p.precision == Precision::lns16),
+        seed_(o.seed),
+        op_(p, o.sets) {
     for (std::size_t i = 0; i < o.sets; ++i) {
-      sets_.push_back(
-          {AlignedVector<Lns16>(s_.m * s_.k), AlignedVector<Lns16>(s_.k * s_.n), AlignedVector<Lns16>(s_.m * s_.n)});
-      fill(sets_.back().a, o.seed + 2 * i);
-      fill(sets_.back().b, o.seed + 2 * i + 1);
+      fill(numbers(op_.input_memory(i, "a")), o.seed + 2 * i);
+      fill(numbers(op_.input_memory(i, "b")), o.seed + 2 * i + 1);
     }
+    op_.bind();
   }
 
-  void run(std::size_t set) override { gemm_->run(sets_[set].a, sets_[set].b, sets_[set].c); }
+  void run(std::size_t set) override { op_.run(set); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);
     const double of_an_element = 2 * static_cast<double>(s_.k);
     const auto count = static_cast<std::size_t>(std::max(flops_at_most / of_an_element, 16.0));
     const auto places = sample_places(s_.m * s_.n, count, seed_);
-    Operands& x = sets_[0];
+    const Operands x{numbers(op_.input_memory(0, "a")), numbers(op_.input_memory(0, "b")),
+                     numbers(op_.output_memory(0, "c"))};
     if (inject_error) x.c[places[places.size() / 2]].bits ^= 0x40;  // a quarter of an octave
     ElementCheck element_check;
     for (const std::size_t at : places) add_element(x, at / s_.n, at % s_.n, element_check);
     return element_check.verdict();
   }
 
-  std::string implementation() const override { return gemm_->implementation(); }
+  std::string implementation() const override { return op_.op().implementation(); }
 
  private:
-  void fill(AlignedVector<Lns16>& out, std::uint64_t seed) const {
+  struct Operands {
+    std::span<Lns16> a, b, c;
+  };
+  static std::span<Lns16> numbers(std::span<std::byte> memory) {
+    return {reinterpret_cast<Lns16*>(memory.data()), memory.size() / sizeof(Lns16)};
+  }
+  void fill(std::span<Lns16> out, std::uint64_t seed) const {
     TablePlaces places(core::Random(seed, 0x6c6e).bits(0));
     for (Lns16& x : out) x = draws_[places.next()];
   }
@@ -71,12 +71,12 @@ class LnsCase final : public KernelCase {
     for (std::size_t l = 0; l < s_.k; ++l) {
       const Lns16 a = x.a[s_.transpose_a == Transpose::yes ? l * s_.m + i : i * s_.k + l];
       const Lns16 b = x.b[s_.transpose_b == Transpose::yes ? j * s_.k + l : l * s_.n + j];
-      if (sum_ == LnsSum::logarithmic) sum = lns_.add(sum, lns_.multiply(a, b));
+      if (is_logarithmic_) sum = lns_.add(sum, lns_.multiply(a, b));
       exact.add(lns_.decode(a), lns_.decode(b));
     }
     const Lns16 found = x.c[i * s_.n + j];
     const double result = lns_.decode(found);
-    if (sum_ == LnsSum::logarithmic) {
+    if (is_logarithmic_) {
       // The error for the record is against float64; only the scalar type's word is right.
       return element_check.add(result, exact.value, found == sum ? std::numeric_limits<double>::infinity() : 0);
     }
@@ -87,21 +87,14 @@ class LnsCase final : public KernelCase {
   }
 
   GemmShape s_;
-  LnsSum sum_;
+  bool is_logarithmic_;
   Lns lns_{8};
   std::vector<Lns16> draws_ = encoded_draws();
-  GemmProblem problem_;
-  std::unique_ptr<LnsGemm> gemm_;
   std::uint64_t seed_;
-  std::deque<Operands> sets_;
+  OpCase op_;
 };
 
 }  // namespace
-
-std::string lns_case_refusal(const Problem& p) {
-  if (auto why = gemm_case_refusal(p); !why.empty()) return why;
-  return std::get<GemmShape>(p.shape).packed ? "lns16 packs both operands in every call; leave packed out" : "";
-}
 
 /// Operands, and the packed copies that a call makes of them.
 std::size_t lns_case_bytes(const Problem& p) { return 3 * static_cast<std::size_t>(bytes(p)); }

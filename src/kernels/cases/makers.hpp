@@ -4,21 +4,17 @@
 
 namespace gradmeter::kernels {
 
-std::string gemm_case_refusal(const Problem&);
-std::size_t gemm_case_bytes(const Problem&);
+std::size_t operand_bytes(const Problem&);  ///< each operand once, as `bytes`
 std::unique_ptr<KernelCase> make_gemm_case(const Problem&, const KernelCaseOptions&);
 
-std::string lns_case_refusal(const Problem&);
 std::size_t lns_case_bytes(const Problem&);
 std::unique_ptr<KernelCase> make_lns_case(const Problem&, const KernelCaseOptions&);
 
-std::string conv_case_refusal(const Problem&);
-std::size_t conv_case_bytes(const Problem&);
 std::unique_ptr<KernelCase> make_conv_case(const Problem&, const KernelCaseOptions&);
 
-std::string rnn_case_refusal(const Problem&);
 std::size_t rnn_case_bytes(const Problem&);
 std::unique_ptr<KernelCase> make_rnn_case(const Problem&, const KernelCaseOptions&);
+
 std::string sparse_case_refusal(const Problem&);
 std::size_t sparse_case_bytes(const Problem&);
 std::unique_ptr<KernelCase> make_sparse_case(const Problem&, const KernelCaseOptions&);

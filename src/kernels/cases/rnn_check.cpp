@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/quantization.hpp"
+
 namespace gradmeter::kernels {
 namespace {
 

@@ -7,9 +7,6 @@
 
 namespace gradmeter::kernels {
 
-/// u8 means (u8 − 128)·quantum: a power of two, so that every value is exact as a float.
-inline constexpr float rnn_quantum = 0x1p-7F;
-
 /// The checked numbers of one tensor.
 struct ComparedTensor {
   std::vector<double> result, reference;

@@ -21,17 +21,17 @@ constexpr std::size_t tile_rows = detail::lns_tile_rows;
 /// 128 rows of B with their mirror are 16 KiB of AVX-512 vectors: they stay in a first-level cache for all tiles.
 constexpr std::size_t block_depth = 128;
 
-void require_operands(const GemmProblem& p, std::span<const Lns16> a, std::span<const Lns16> b,
+void require_operands(const GemmShape& p, std::span<const Lns16> a, std::span<const Lns16> b,
                       std::span<const Lns16> c) {
   require_elements("lns_gemm: a", a.size(), p.m * p.k);
   require_elements("lns_gemm: b", b.size(), p.k * p.n);
   require_elements("lns_gemm: c", c.size(), p.m * p.n);
 }
 
-Lns16 left(const GemmProblem& p, std::span<const Lns16> a, std::size_t i, std::size_t k) {
+Lns16 left(const GemmShape& p, std::span<const Lns16> a, std::size_t i, std::size_t k) {
   return p.transpose_a == Transpose::yes ? a[k * p.m + i] : a[i * p.k + k];
 }
-Lns16 right(const GemmProblem& p, std::span<const Lns16> b, std::size_t k, std::size_t j) {
+Lns16 right(const GemmShape& p, std::span<const Lns16> b, std::size_t k, std::size_t j) {
   return p.transpose_b == Transpose::yes ? b[j * p.k + k] : b[k * p.n + j];
 }
 
@@ -72,7 +72,7 @@ struct Window {
 
 class LogarithmicGemm final : public LnsGemm {
  public:
-  LogarithmicGemm(const GemmProblem& problem, const Lns& lns) : p_(problem), lns_(lns) {}
+  LogarithmicGemm(const GemmShape& problem, const Lns& lns) : p_(problem), lns_(lns) {}
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
     require_operands(p_, a, b, c);
@@ -151,7 +151,7 @@ class LogarithmicGemm final : public LnsGemm {
     return code < window.least_number ? Lns16{} : Lns16::from((turned & 1) != 0, code - window.shift);
   }
 
-  GemmProblem p_;
+  GemmShape p_;
   Lns lns_;
   std::size_t lanes_ = 0;
   AlignedVector<LnsFactor> a_;      ///< [row tiles][k][tile_rows]
@@ -160,7 +160,7 @@ class LogarithmicGemm final : public LnsGemm {
 
 class LinearGemm final : public LnsGemm {
  public:
-  LinearGemm(const GemmProblem& problem, const Lns& lns)
+  LinearGemm(const GemmShape& problem, const Lns& lns)
       : p_(problem), lns_(lns), gemm_(make_gemm(problem)), a_(p_.m * p_.k), b_(p_.k * p_.n), c_(p_.m * p_.n) {}
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
@@ -176,7 +176,7 @@ class LinearGemm final : public LnsGemm {
   }
 
  private:
-  GemmProblem p_;
+  GemmShape p_;
   Lns lns_;
   std::unique_ptr<Gemm> gemm_;
   AlignedVector<float> a_, b_, c_;
@@ -184,7 +184,7 @@ class LinearGemm final : public LnsGemm {
 
 }  // namespace
 
-std::unique_ptr<LnsGemm> make_lns_gemm(const GemmProblem& problem, const Lns& lns, LnsSum sum) {
+std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape& problem, const Lns& lns, LnsSum sum) {
   if (problem.m == 0 || problem.n == 0 || problem.k == 0)
     throw std::invalid_argument(
         fmt::format("lns_gemm: {} x {} x {} has an empty extent", problem.m, problem.n, problem.k));
@@ -194,7 +194,7 @@ std::unique_ptr<LnsGemm> make_lns_gemm(const GemmProblem& problem, const Lns& ln
   return std::make_unique<LogarithmicGemm>(problem, lns);
 }
 
-void lns_gemm_reference(const GemmProblem& p, const Lns& lns, std::span<const Lns16> a, std::span<const Lns16> b,
+void lns_gemm_reference(const GemmShape& p, const Lns& lns, std::span<const Lns16> a, std::span<const Lns16> b,
                         std::span<Lns16> c) {
   require_operands(p, a, b, c);
   for (std::size_t i = 0; i < p.m; ++i)

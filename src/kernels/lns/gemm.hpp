@@ -32,10 +32,10 @@ class LnsGemm {
 ///         pass over each operand.
 /// Memory: 4 bytes for each element of A and 4 to 6 of B.
 /// Errors: std::invalid_argument on an empty extent, and when the problem asks for bias, activation or accumulation.
-std::unique_ptr<LnsGemm> make_lns_gemm(const GemmProblem&, const Lns&, LnsSum = LnsSum::logarithmic);
+std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape&, const Lns&, LnsSum = LnsSum::logarithmic);
 
 /// Three loops over the scalar type: what LnsSum::logarithmic equals bit for bit.
-void lns_gemm_reference(const GemmProblem&, const Lns&, std::span<const Lns16> a, std::span<const Lns16> b,
+void lns_gemm_reference(const GemmShape&, const Lns&, std::span<const Lns16> a, std::span<const Lns16> b,
                         std::span<Lns16> c);
 
 }  // namespace gradmeter::kernels

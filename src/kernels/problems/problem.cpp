@@ -48,22 +48,29 @@ std::string_view name(Pass p) {
   constexpr std::array<std::string_view, 3> names{"forward", "backward-data", "backward-weights"};
   return names[static_cast<std::size_t>(p)];
 }
-std::span<const PrecisionInfo> precision_table() {
-  static constexpr std::array table{
-      PrecisionInfo{Precision::fp32, "fp32", 4, "computed and accumulated in fp32", "IEEE 754 binary32"},
-      PrecisionInfo{Precision::bf16, "bf16", 2, "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
-      PrecisionInfo{Precision::int8, "int8", 1, "of kernels: accumulated in int32", "Jacob et al. 2018"},
-      PrecisionInfo{Precision::lns16, "lns16", 2, "of kernels: 16-bit logarithms, accumulated in them",
-                    "Miyashita et al. 2016"},
-      PrecisionInfo{Precision::lns16_linear, "lns16-linear", 2, "of kernels: 16-bit logarithms, accumulated in fp32",
-                    "Miyashita et al. 2016"},
+namespace {
+std::vector<PrecisionInfo>& precision_rows() {
+  static std::vector<PrecisionInfo> rows{
+      {"fp32", 4, 4, 0x1p-24, false, "computed and accumulated in fp32", "IEEE 754 binary32"},
+      {"bf16", 2, 2, 0x1p-8, false, "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
+      {"int8", 1, 4, 0, true, "of kernels: accumulated in int32", "Jacob et al. 2018"},
+      {"lns16", 2, 2, 0, false, "of kernels: 16-bit logarithms, accumulated in them", "Miyashita et al. 2016"},
+      {"lns16-linear", 2, 2, 0, false, "of kernels: 16-bit logarithms, accumulated in fp32", "Miyashita et al. 2016"},
   };
-  return table;
+  return rows;
+}
+}  // namespace
+
+std::span<const PrecisionInfo> precision_table() { return precision_rows(); }
+
+Precision add_precision(const PrecisionInfo& row) {
+  precision_rows().push_back(row);
+  return static_cast<Precision>(precision_rows().size() - 1);
 }
 
 std::vector<Precision> precisions() {
   std::vector<Precision> all;
-  for (const auto& p : precision_table()) all.push_back(p.precision);
+  for (std::size_t i = 0; i < precision_rows().size(); ++i) all.push_back(static_cast<Precision>(i));
   return all;
 }
 
@@ -118,8 +125,7 @@ double full_flops(const Problem& p) { return p.operation() == KernelKind::rnn ? 
 
 double bytes(const Problem& p) {
   const double e = d(storage_bytes(p.precision));
-  // Sums of int8 come out as int32, of everything else in the operands' type.
-  const double result = p.precision == Precision::int8 ? 4 : e;
+  const double result = d(info(p.precision).result_bytes);
   return std::visit(
       Match{[&](const GemmShape& s) { return e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n); },
             [&](const ConvShape& s) {

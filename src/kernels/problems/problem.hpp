@@ -22,24 +22,22 @@ std::string_view name(KernelKind);
 std::string_view name(Pass);
 /// One row: a new precision is one more, and its kernels.
 struct PrecisionInfo {
-  Precision precision;
   std::string_view name;
   std::size_t storage_bytes;  ///< of an operand's element
+  std::size_t result_bytes;   ///< and of a result's
+  double roundoff;            ///< relative error of storing a result
+  bool exact;                 ///< sums are exact whole numbers
   std::string_view about, source;
 };
+/// By Precision.
 std::span<const PrecisionInfo> precision_table();
+/// One more, for all that takes precisions from the table. Before threads begin; spans of the table end here.
+Precision add_precision(const PrecisionInfo&);
 const PrecisionInfo& info(Precision);
 std::vector<Precision> precisions();  ///< all of the table
 inline std::string_view name(Precision p) { return info(p).name; }
 inline std::size_t storage_bytes(Precision p) { return info(p).storage_bytes; }
 
-/// C [m x n] = op(A) · op(B), op(A) [m x k]. packed: B has been brought into the backend's own layout beforehand, as
-/// weights are for inference.
-struct GemmShape {
-  std::size_t m = 0, n = 0, k = 0;
-  Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
-  bool packed = false;
-};
 /// Inputs [batch x channels x height x width], filters [filters x channels x filter_height x filter_width].
 struct ConvShape {
   std::size_t width = 0, height = 0, channels = 0, batch = 0, filters = 0;

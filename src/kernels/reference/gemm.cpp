@@ -14,7 +14,7 @@ constexpr std::size_t block_k = 128, block_n = 256;
 
 class ReferenceGemm final : public Gemm {
  public:
-  explicit ReferenceGemm(const GemmProblem& problem) : p_(problem), sums_(p_.m * block_n), panel_(block_k * block_n) {}
+  explicit ReferenceGemm(const GemmShape& problem) : p_(problem), sums_(p_.m * block_n), panel_(block_k * block_n) {}
 
   void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias,
            std::span<float> c) override {
@@ -58,14 +58,12 @@ class ReferenceGemm final : public Gemm {
       }
   }
 
-  GemmProblem p_;
+  GemmShape p_;
   std::vector<double> sums_, panel_;
 };
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_reference_gemm(const GemmProblem& problem) {
-  return std::make_unique<ReferenceGemm>(problem);
-}
+std::unique_ptr<Gemm> make_reference_gemm(const GemmShape& problem) { return std::make_unique<ReferenceGemm>(problem); }
 
 }  // namespace gradmeter::kernels

@@ -1,0 +1,72 @@
+#include "kernels/number_format.hpp"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "core/random.hpp"
+#include "core/small_float.hpp"
+#include "kernels/cases/random_data.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+template <core::Element element>
+NumberFormat of(double lowest = 0, std::size_t levels = 0) {
+  return {.name = core::info(element).name,
+          .bytes = core::size_of(element),
+          .load = [](const std::byte* from) { return core::load(element, from); },
+          .store = [](std::byte* to, double value) { core::store(element, to, value); },
+          .lowest = lowest,
+          .levels = levels};
+}
+
+}  // namespace
+
+const NumberFormat& number_format(core::Element element) {
+  static const NumberFormat f32 = of<core::Element::f32>(), bf16 = of<core::Element::bf16>(),
+                            i32 = of<core::Element::i32>(), i8 = of<core::Element::i8>(-127, 255);
+  switch (element) {
+    case core::Element::f32:
+      return f32;
+    case core::Element::bf16:
+      return bf16;
+    case core::Element::i32:
+      return i32;
+    case core::Element::i8:
+      return i8;
+    default:
+      throw std::logic_error("no kernel computes with this type of element");
+  }
+}
+
+const NumberFormat& format_u8() {
+  static const NumberFormat format{
+      .name = "uint8",
+      .bytes = 1,
+      .load = [](const std::byte* from) { return static_cast<double>(static_cast<std::uint8_t>(*from)); },
+      .store = [](std::byte* to, double x) { *to = static_cast<std::byte>(static_cast<std::uint8_t>(x)); },
+      .lowest = 0,
+      .levels = 256};
+  return format;
+}
+
+void fill_random(std::span<std::byte> memory, const NumberFormat& format, std::uint64_t seed, double scale) {
+  TablePlaces places(core::Random(seed, 0x7261).bits(0));
+  const auto draws = gaussian_draws();
+  const bool gaussian = format.levels == 0;
+  if (!gaussian && format.lowest >= 0) scale = 1;
+  for (std::size_t at = 0; at < memory.size(); at += format.bytes) {
+    const std::size_t place = places.next();
+    const double value = gaussian ? draws[place] : static_cast<double>(place % format.levels) + format.lowest;
+    format.store(memory.data() + at, value * scale);
+  }
+}
+
+double usual_size(const NumberFormat& format) {
+  if (format.levels == 0) return 1;
+  const auto n = static_cast<double>(format.levels);
+  const double mean = format.lowest + (n - 1) / 2;
+  return std::sqrt(mean * mean + (n * n - 1) / 12);
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,71 @@
+#include "kernels/op.hpp"
+
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/ops/makers.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+constexpr std::string_view gemm_source = "oneDNN matmul primitive, github.com/oneapi-src/oneDNN",
+                           lns_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
+                           conv_source = "oneDNN convolution primitive, direct algorithm",
+                           rnn_source = "oneDNN rnn, lstm and gru primitives";
+
+std::vector<OpBackend>& table() {
+  using enum Precision;
+  using enum KernelKind;
+  static std::vector<OpBackend> rows{
+      {"onednn", gemm_source, gemm, fp32, "host", gemm_op_refusal, make_gemm_op},
+      {"onednn", gemm_source, gemm, bf16, "host", gemm_op_refusal, make_gemm_op},
+      {"onednn", gemm_source, gemm, int8, "host", gemm_op_refusal, make_gemm_op},
+      {"lns", lns_source, gemm, lns16, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_source, gemm, lns16_linear, "host", lns_op_refusal, make_lns_op},
+      {"onednn", conv_source, conv, fp32, "host", conv_op_refusal, make_conv_op},
+      {"onednn", conv_source, conv, bf16, "host", conv_op_refusal, make_conv_op},
+      {"onednn", conv_source, conv, int8, "host", conv_op_refusal, make_conv_op},
+      {"onednn", rnn_source, rnn, fp32, "host", rnn_op_refusal, make_rnn_op},
+      {"onednn", rnn_source, rnn, bf16, "host", rnn_op_refusal, make_rnn_op},
+      {"onednn", rnn_source, rnn, int8, "host", rnn_op_refusal, make_rnn_op},
+  };
+  return rows;
+}
+
+/// The row that takes it, or the reason of the last one that does not.
+struct Found {
+  const OpBackend* row = nullptr;
+  std::string why;
+};
+Found find(const Problem& p, std::string_view device) {
+  Found found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
+  if (device != "host") found.why += fmt::format(" on {}", device);
+  for (const OpBackend& row : table()) {
+    if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
+    found.why = row.refusal(p);
+    if (found.why.empty()) return {&row, {}};
+  }
+  return found;
+}
+
+}  // namespace
+
+std::size_t index_of(std::span<const Operand> operands, std::string_view name) {
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].name == name) return i;
+  throw std::logic_error(fmt::format("the operation has no operand '{}'", name));
+}
+
+std::span<const OpBackend> op_backends() { return table(); }
+void add_op_backend(const OpBackend& row) { table().push_back(row); }
+
+std::string op_refusal(const Problem& p, const runtime::Device& device) { return find(p, device.name()).why; }
+
+std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime::Device& device) {
+  const Found found = find(p, device.name());
+  if (!found.row) throw core::UsageError(found.why);
+  return found.row->make(p, options, device);
+}
+
+}  // namespace gradmeter::kernels

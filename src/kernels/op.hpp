@@ -1,0 +1,88 @@
+// An operation prepared for a device: what models, kernel cases and benchmarks run, so that what is timed alone is what
+// trains.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/number_format.hpp"
+#include "kernels/problems/problem.hpp"
+#include "runtime/device.hpp"
+#include "runtime/queue.hpp"
+
+namespace gradmeter::kernels {
+
+/// What an operation reads or writes. Plain: dense and row-major, as the problem's shape defines it. Stored: as `run`
+/// takes it. They differ where the backend has a layout of its own (`packed`).
+struct Operand {
+  std::string_view name;         ///< "filters"; of a gradient "filters gradient"
+  const NumberFormat* format;    ///< of the plain form; null: only the backend reads it, there is no plain form
+  std::size_t elements = 0;      ///< of the plain form
+  std::size_t stored_bytes = 0;  ///< of the stored form, padding included
+  bool packed = false;
+
+  std::size_t plain_bytes() const { return elements * format->bytes; }
+};
+
+/// Its operands by operation, in the order of `inputs` and `outputs`; those in brackets where the problem has them.
+/// - gemm: a, b, [bias] to c. With GemmShape::accumulate c is read as well.
+/// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
+///   gradient. Images [batch x channels x height x width], filters [filters x channels x height x width].
+/// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Layers [steps x batch x hidden],
+///   states [batch x hidden], weights [hidden in x gates x hidden out], bias [gates x hidden]. Backward: these, the
+///   output and its gradient to all inputs' gradients. It *adds* to those of weights, recurrent and bias.
+/// One call at a time, by threads that have the compute_threads() of the one that prepared it.
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual std::span<const Operand> inputs() const = 0;
+  virtual std::span<const Operand> outputs() const = 0;
+  /// What the operation costs by its definition.
+  virtual runtime::Cost cost() const = 0;
+  /// Memory of its own that every call uses.
+  virtual std::size_t scratch_bytes() const = 0;
+  /// What the backend says it chose: "onednn brgemm:avx512_core".
+  virtual std::string implementation() const = 0;
+  /// Brings an input from its plain into its stored form; an output back. Layers pay for these in each step.
+  /// Errors: std::logic_error when the operand is not packed.
+  virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
+  virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
+  /// The operation must live until the work is done. Buffers hold the stored forms.
+  /// Errors: std::invalid_argument when a buffer's length is not its operand's.
+  virtual void run(runtime::Queue&, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
+                   std::vector<runtime::Buffer> outputs) = 0;
+  /// Makes what the backend keeps for these buffers, so that their first run takes as long as others.
+  virtual void bind(runtime::Queue&, std::vector<runtime::ConstBuffer> inputs,
+                    std::vector<runtime::Buffer> outputs) = 0;
+};
+
+/// Where the operand of this name is. Errors: std::logic_error when there is none.
+std::size_t index_of(std::span<const Operand>, std::string_view name);
+
+struct OpOptions {
+  /// Forward also writes what its backward reads, where that is more than inputs and outputs (rnn: `kept`).
+  bool training = false;
+};
+
+/// One row of the table. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.
+struct OpBackend {
+  std::string_view name, source;
+  KernelKind operation;
+  Precision precision;
+  std::string_view device;  ///< runtime::Device::name
+  std::string (*refusal)(const Problem&);
+  std::unique_ptr<Op> (*make)(const Problem&, const OpOptions&, runtime::Device&);
+};
+std::span<const OpBackend> op_backends();
+/// Below those that there are. Before threads begin; spans of the table end here.
+void add_op_backend(const OpBackend&);
+
+/// Empty: some backend of the device takes the problem. Else the reason of the last one that does not.
+std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
+/// By the first backend that takes it.
+/// Errors: UsageError with the reason; BackendError when the library refuses; std::bad_alloc.
+std::unique_ptr<Op> prepare(const Problem&, const OpOptions& = {}, runtime::Device& = runtime::host_device());
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,120 @@
+// Convolution by oneDNN, forward and backward: fp32; bf16 with sums in fp32; forward u8 by s8 with sums in int32. The
+// library chooses the layouts. The algorithm is always the direct one: Winograd's transforms lose digits that a check
+// of single elements would miss.
+#include "kernels/ops/makers.hpp"
+#include "kernels/ops/primitive_op.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using onednn::Argument;
+using onednn::PreparedPrimitive;
+using onednn::Tag;
+using onednn::Type;
+using Description = dnnl::memory::desc;
+
+class ConvMaker {
+ public:
+  ConvMaker(const ConvShape& s, Precision p, const dnnl::engine& engine)
+      : engine_(engine),
+        input_{s.batch, s.channels, s.height, s.width},
+        filters_{s.filters, s.channels, s.filter_height, s.filter_width},
+        output_{s.batch, s.filters, s.out_height(), s.out_width()},
+        strides_{onednn::dim(s.stride_height), onednn::dim(s.stride_width)},
+        pads_{onednn::dim(s.pad_height), onednn::dim(s.pad_width)},
+        types_(onednn::operand_types(p)) {
+    attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  }
+
+  PreparedPrimitive make(Pass pass) const {
+    if (pass == Pass::backward_data) return backward_data();
+    return pass == Pass::forward ? forward() : backward_weights();
+  }
+
+ private:
+  struct Extents {
+    std::size_t a, b, c, d;
+    Description in(Type t, Tag tag) const {
+      return {{onednn::dim(a), onednn::dim(b), onednn::dim(c), onednn::dim(d)}, t, tag};
+    }
+  };
+  Description input(Tag tag) const { return input_.in(types_.left, tag); }
+  Description filters(Tag tag) const { return filters_.in(types_.right, tag); }
+  Description output(Tag tag) const { return output_.in(types_.result, tag); }
+
+  dnnl::convolution_forward::primitive_desc describe(dnnl::prop_kind kind) const {
+    return {{kind, dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_,
+             pads_, pads_},
+            attributes_,
+            engine_};
+  }
+  template <class Primitive, class Desc>
+  static PreparedPrimitive made(const Desc& d, std::vector<Argument> inputs, Argument output) {
+    return {.primitive = Primitive(d),
+            .scratchpad = d.scratchpad_desc(),
+            .implementation = d.impl_info_str(),
+            .inputs = std::move(inputs),
+            .outputs = {std::move(output)}};
+  }
+  PreparedPrimitive forward() const {
+    const auto d = describe(dnnl::prop_kind::forward_inference);
+    return made<dnnl::convolution_forward>(d,
+                                           {{"input", DNNL_ARG_SRC, d.src_desc(), input(Tag::nchw)},
+                                            {"filters", DNNL_ARG_WEIGHTS, d.weights_desc(), filters(Tag::oihw)}},
+                                           {"output", DNNL_ARG_DST, d.dst_desc(), output(Tag::nchw)});
+  }
+  PreparedPrimitive backward_data() const {
+    const dnnl::convolution_backward_data::primitive_desc d(
+        {dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_, pads_,
+         pads_},
+        attributes_, engine_, describe(dnnl::prop_kind::forward_training));
+    return made<dnnl::convolution_backward_data>(
+        d,
+        {{"output gradient", DNNL_ARG_DIFF_DST, d.diff_dst_desc(), output(Tag::nchw)},
+         {"filters", DNNL_ARG_WEIGHTS, d.weights_desc(), filters(Tag::oihw)}},
+        {"input gradient", DNNL_ARG_DIFF_SRC, d.diff_src_desc(), input(Tag::nchw)});
+  }
+  PreparedPrimitive backward_weights() const {
+    const dnnl::convolution_backward_weights::primitive_desc d(
+        {dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_, pads_,
+         pads_},
+        attributes_, engine_, describe(dnnl::prop_kind::forward_training));
+    return made<dnnl::convolution_backward_weights>(
+        d,
+        {{"input", DNNL_ARG_SRC, d.src_desc(), input(Tag::nchw)},
+         {"output gradient", DNNL_ARG_DIFF_DST, d.diff_dst_desc(), output(Tag::nchw)}},
+        {"filters gradient", DNNL_ARG_DIFF_WEIGHTS, d.diff_weights_desc(), filters(Tag::oihw)});
+  }
+
+  dnnl::engine engine_;
+  Extents input_, filters_, output_;
+  dnnl::memory::dims strides_, pads_;
+  onednn::OperandTypes types_;
+  dnnl::primitive_attr attributes_;
+};
+
+}  // namespace
+
+std::string conv_op_refusal(const Problem& p) {
+  const auto& s = std::get<ConvShape>(p.shape);
+  if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
+    return "conv needs extents of at least 1";
+  if (s.stride_width * s.stride_height == 0) return "conv needs strides of at least 1";
+  if (s.width + 2 * s.pad_width < s.filter_width || s.height + 2 * s.pad_height < s.filter_height)
+    return "conv needs a filter that fits into the padded input";
+  if (p.precision == Precision::int8 && p.pass != Pass::forward)
+    return "int8 convolution has a forward pass alone: gradients need more range than 8 bits have";
+  if (p.precision == Precision::bf16 && !onednn::has_bf16())
+    return "oneDNN has bf16 convolution for AVX-512 alone, which this processor lacks";
+  return {};
+}
+
+std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions&, runtime::Device& device) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return onednn::make_primitive_op(
+      onednn::checked("creation of a convolution primitive",
+                      [&] { return ConvMaker(std::get<ConvShape>(p.shape), p.precision, engine).make(p.pass); }),
+      {.flops = flops(p), .bytes = bytes(p)}, engine, device);
+}
+
+}  // namespace gradmeter::kernels

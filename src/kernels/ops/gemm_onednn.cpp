@@ -1,0 +1,61 @@
+// Dense products by oneDNN's matmul: fp32; bf16 with sums in fp32; u8 by s8 with sums in int32. Bias, accumulation and
+// ReLU are fused into it. Transposes are memory strides (format tags ab, ba): nothing is copied.
+#include "kernels/ops/makers.hpp"
+#include "kernels/ops/primitive_op.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using onednn::Tag;
+using onednn::Type;
+
+dnnl::memory::desc matrix(std::size_t rows, std::size_t columns, Type type, Transpose t = Transpose::no) {
+  return {{onednn::dim(rows), onednn::dim(columns)}, type, t == Transpose::yes ? Tag::ba : Tag::ab};
+}
+
+dnnl::primitive_attr attributes(const GemmShape& s) {
+  dnnl::post_ops after;
+  if (s.accumulate) after.append_sum(1.0F);
+  if (s.activation == Activation::relu) after.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+  dnnl::primitive_attr attributes;
+  attributes.set_post_ops(after);
+  // The library's own scratchpad belongs to the thread that made the primitive; ours lets any one thread run it.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine) {
+  const auto& s = std::get<GemmShape>(p.shape);
+  const onednn::OperandTypes t = onednn::operand_types(p.precision);
+  const auto a = matrix(s.m, s.k, t.left, s.transpose_a), b = matrix(s.k, s.n, t.right, s.transpose_b),
+             c = matrix(s.m, s.n, t.result), bias = matrix(1, s.n, Type::f32);
+  const auto wanted = s.packed ? dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, t.right, Tag::any) : b;
+  const dnnl::matmul::primitive_desc d(
+      s.bias ? dnnl::matmul::desc(a, wanted, bias, c) : dnnl::matmul::desc(a, wanted, c), attributes(s), engine);
+  onednn::PreparedPrimitive made{.primitive = dnnl::matmul(d),
+                                 .scratchpad = d.scratchpad_desc(),
+                                 .implementation = d.impl_info_str(),
+                                 .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
+                                 .outputs = {{"c", DNNL_ARG_DST, c, c}}};
+  if (s.bias) made.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
+  return made;
+}
+
+}  // namespace
+
+std::string gemm_op_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.m == 0 || s.n == 0 || s.k == 0) return "gemm needs m, n and k of at least 1";
+  if (p.precision == Precision::bf16) return onednn::bf16_refusal();
+  return {};
+}
+
+std::unique_ptr<Op> make_gemm_op(const Problem& p, const OpOptions&, runtime::Device& device) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return onednn::make_primitive_op(
+      onednn::checked("creation of a matmul primitive", [&] { return prepared(p, engine); }),
+      {.flops = flops(p), .bytes = bytes(p)}, engine, device);
+}
+
+}  // namespace gradmeter::kernels

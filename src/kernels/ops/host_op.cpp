@@ -1,0 +1,64 @@
+#include "kernels/ops/host_op.hpp"
+
+#include <stdexcept>
+
+#include "core/format.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+template <class AnyBuffer>
+void require_lengths(std::span<const Operand> operands, const std::vector<AnyBuffer>& buffers) {
+  if (buffers.size() != operands.size())
+    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (buffers[i].bytes() != operands[i].stored_bytes)
+      throw std::invalid_argument(
+          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
+}
+
+}  // namespace
+
+HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
+    : inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      cost_(cost),
+      threads_(compute_threads()),
+      read_(inputs_.size()),
+      written_(outputs_.size()) {}
+
+std::unique_ptr<Op> HostOp::packing(std::size_t input) const {
+  throw std::logic_error(fmt::format("{} is not packed", inputs_.at(input).name));
+}
+std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
+  throw std::logic_error(fmt::format("{} is not packed", outputs_.at(output).name));
+}
+
+void HostOp::submit(runtime::Queue& queue, std::string_view label, runtime::Cost cost,
+                    std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs, Call call) {
+  require_lengths(inputs_, inputs);
+  require_lengths(outputs_, outputs);
+  queue.submit(label, cost, [this, call, inputs = std::move(inputs), outputs = std::move(outputs)] {
+    if (compute_threads() != threads_)
+      throw std::logic_error(
+          fmt::format("an operation for {} threads was run by a thread that has {}; "
+                      "set_compute_threads",
+                      threads_, compute_threads()));
+    for (std::size_t i = 0; i < inputs.size(); ++i) read_[i] = inputs[i].host();
+    for (std::size_t i = 0; i < outputs.size(); ++i) written_[i] = outputs[i].host();
+    (this->*call)(read_, written_);
+  });
+}
+
+void HostOp::run(runtime::Queue& queue, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
+                 std::vector<runtime::Buffer> outputs) {
+  submit(queue, label, cost_, std::move(inputs), std::move(outputs), &HostOp::compute);
+}
+
+void HostOp::bind(runtime::Queue& queue, std::vector<runtime::ConstBuffer> inputs,
+                  std::vector<runtime::Buffer> outputs) {
+  submit(queue, "bind", {}, std::move(inputs), std::move(outputs), &HostOp::bind_addresses);
+}
+
+}  // namespace gradmeter::kernels

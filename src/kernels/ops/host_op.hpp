@@ -1,0 +1,46 @@
+// An operation that the processor of this process computes, on memory that the host can reach while its work runs.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/op.hpp"
+
+namespace gradmeter::kernels {
+
+/// A backend derives from it and writes `compute`.
+class HostOp : public Op {
+ public:
+  HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost);
+
+  std::span<const Operand> inputs() const override { return inputs_; }
+  std::span<const Operand> outputs() const override { return outputs_; }
+  runtime::Cost cost() const override { return cost_; }
+  std::size_t scratch_bytes() const override { return 0; }
+  std::unique_ptr<Op> packing(std::size_t input) const override;
+  std::unique_ptr<Op> unpacking(std::size_t output) const override;
+  void run(runtime::Queue&, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
+           std::vector<runtime::Buffer> outputs) override;
+  void bind(runtime::Queue&, std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
+
+ protected:
+  using Inputs = std::span<const std::byte* const>;  ///< one address for each operand
+  using Outputs = std::span<std::byte* const>;
+  virtual void compute(Inputs, Outputs) = 0;
+  virtual void bind_addresses(Inputs, Outputs) {}
+
+ private:
+  using Call = void (HostOp::*)(Inputs, Outputs);
+  void submit(runtime::Queue&, std::string_view label, runtime::Cost, std::vector<runtime::ConstBuffer> inputs,
+              std::vector<runtime::Buffer> outputs, Call);
+
+  std::vector<Operand> inputs_, outputs_;
+  runtime::Cost cost_;
+  int threads_;                         // that the backend has divided its work among
+  std::vector<const std::byte*> read_;  // addresses of the call that runs
+  std::vector<std::byte*> written_;
+};
+
+}  // namespace gradmeter::kernels

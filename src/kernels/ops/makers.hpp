@@ -1,0 +1,19 @@
+// The functions behind op_backends(), one group for each file of operations. Users call prepare.
+#pragma once
+#include "kernels/op.hpp"
+
+namespace gradmeter::kernels {
+
+std::string gemm_op_refusal(const Problem&);
+std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&);
+
+std::string lns_op_refusal(const Problem&);
+std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
+
+std::string conv_op_refusal(const Problem&);
+std::unique_ptr<Op> make_conv_op(const Problem&, const OpOptions&, runtime::Device&);
+
+std::string rnn_op_refusal(const Problem&);
+std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Device&);
+
+}  // namespace gradmeter::kernels

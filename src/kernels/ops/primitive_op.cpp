@@ -1,0 +1,133 @@
+#include "kernels/ops/primitive_op.hpp"
+
+#include <algorithm>
+
+namespace gradmeter::kernels::onednn {
+namespace {
+
+const NumberFormat& format_of(Type t) {
+  switch (t) {
+    case Type::f32:
+      return number_format(core::Element::f32);
+    case Type::bf16:
+      return number_format(core::Element::bf16);
+    case Type::s32:
+      return number_format(core::Element::i32);
+    case Type::s8:
+      return number_format(core::Element::i8);
+    case Type::u8:
+      return format_u8();
+    default:
+      throw core::BackendError("oneDNN", "data type", "a type that no operation uses");
+  }
+}
+
+std::vector<Operand> operands(const std::vector<Argument>& arguments) {
+  std::vector<Operand> all;
+  for (const Argument& a : arguments) {
+    Operand& o = all.emplace_back(Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size()});
+    if (a.plain.is_zero()) continue;
+    o.format = &format_of(a.plain.data_type());
+    o.elements = a.plain.get_size() / o.format->bytes;
+    o.packed = a.stored != a.plain;
+  }
+  return all;
+}
+
+class PrimitiveOp final : public HostOp {
+  /// The library's objects for one set of addresses. To give an object another address may cost a pass over its
+  /// padding, so each set keeps its own.
+  struct Binding {
+    std::vector<const std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
+ public:
+  PrimitiveOp(PreparedPrimitive p, runtime::Cost cost, const dnnl::engine& engine, runtime::Device& device)
+      : HostOp(operands(p.inputs), operands(p.outputs), cost),
+        p_(std::move(p)),
+        engine_(engine),
+        stream_(engine),
+        device_(device),
+        scratch_(device.allocate(core::Element::i8, std::max<std::size_t>(p_.scratchpad.get_size(), 1))) {}
+
+  std::size_t scratch_bytes() const override { return p_.scratchpad.get_size(); }
+  std::string implementation() const override { return fmt::format("onednn {}", p_.implementation); }
+  std::unique_ptr<Op> packing(std::size_t input) const override {
+    const Argument& a = p_.inputs.at(input);
+    return inputs()[input].packed ? reorder_op(a.name, a.plain, a.stored) : HostOp::packing(input);
+  }
+  std::unique_ptr<Op> unpacking(std::size_t output) const override {
+    const Argument& a = p_.outputs.at(output);
+    return outputs()[output].packed ? reorder_op(a.name, a.stored, a.plain) : HostOp::unpacking(output);
+  }
+
+ protected:
+  void bind_addresses(Inputs inputs, Outputs outputs) override { binding_of(inputs, outputs); }
+  void compute(Inputs inputs, Outputs outputs) override {
+    checked("primitive", [&] {
+      p_.primitive.execute(stream_, binding_of(inputs, outputs).arguments);
+      stream_.wait();
+    });
+  }
+
+ private:
+  /// Sets of addresses usually come in turn, so the one after the last is the likeliest.
+  const Binding& binding_of(Inputs inputs, Outputs outputs) {
+    for (std::size_t i = 0; i < bindings_.size(); ++i) {
+      if (++last_ >= bindings_.size()) last_ = 0;
+      const Binding& b = bindings_[last_];
+      if (std::ranges::equal(b.inputs, inputs) && std::ranges::equal(b.outputs, outputs)) return b;
+    }
+    constexpr std::size_t most = 1 << 14;
+    if (bindings_.size() == most) bindings_.clear();
+    last_ = bindings_.size();
+    return bindings_.emplace_back(bind(inputs, outputs));
+  }
+
+  Binding bind(Inputs inputs, Outputs outputs) {
+    Binding b{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}, {}};
+    // oneDNN takes no pointer to const; it does not write its inputs, but for padding, which it owns.
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      b.arguments.emplace(p_.inputs[i].number,
+                          dnnl::memory(p_.inputs[i].stored, engine_, const_cast<std::byte*>(inputs[i])));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      b.arguments.emplace(p_.outputs[i].number, dnnl::memory(p_.outputs[i].stored, engine_, outputs[i]));
+    b.arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(p_.scratchpad, engine_, scratch_.buffer.host()));
+    return b;
+  }
+
+  std::unique_ptr<Op> reorder_op(std::string_view name, const dnnl::memory::desc& from,
+                                 const dnnl::memory::desc& to) const {
+    return checked("creation of a reorder", [&] {
+      dnnl::primitive_attr attributes = p_.packing;
+      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      const dnnl::reorder::primitive_desc d(engine_, from, engine_, to, attributes);
+      const double bytes = static_cast<double>(from.get_size() + to.get_size());
+      return make_primitive_op({.primitive = dnnl::reorder(d),
+                                .scratchpad = d.scratchpad_desc(),
+                                .implementation = d.impl_info_str(),
+                                .inputs = {{name, DNNL_ARG_FROM, from, from}},
+                                .outputs = {{name, DNNL_ARG_TO, to, to}}},
+                               {.flops = 0, .bytes = bytes}, engine_, device_);
+    });
+  }
+
+  PreparedPrimitive p_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  runtime::Device& device_;
+  runtime::OwnedBuffer scratch_;
+  std::vector<Binding> bindings_;
+  std::size_t last_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_primitive_op(PreparedPrimitive p, runtime::Cost cost, const dnnl::engine& engine,
+                                      runtime::Device& device) {
+  return std::make_unique<PrimitiveOp>(std::move(p), cost, engine, device);
+}
+
+}  // namespace gradmeter::kernels::onednn

@@ -1,0 +1,117 @@
+// Recurrent layers by oneDNN: one layer, one direction. Forward in fp32, bf16 and, for lstm and gru, u8 by s8; backward
+// in fp32 and bf16. oneDNN computes all gradients in one primitive, which is backward-data here.
+#include "kernels/rnn_onednn.hpp"
+#include "kernels/ops/makers.hpp"
+#include "kernels/ops/primitive_op.hpp"
+#include "kernels/quantization.hpp"
+#include "kernels/reference/rnn.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using onednn::Argument;
+using onednn::Tag;
+using onednn::Type;
+
+dnnl::primitive_attr attributes(const Problem& p) {
+  dnnl::primitive_attr a;
+  a.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (p.precision != Precision::int8) return a;
+  a.set_rnn_data_qparams(1 / rnn_quantum, rnn_zero_point);
+  a.set_rnn_weights_qparams(0, {rnn_weights_scale(std::get<RnnShape>(p.shape))});
+  return a;
+}
+
+constexpr std::array inputs{std::pair{"input", DNNL_ARG_SRC_LAYER},        std::pair{"state", DNNL_ARG_SRC_ITER},
+                            std::pair{"memory", DNNL_ARG_SRC_ITER_C},      std::pair{"weights", DNNL_ARG_WEIGHTS_LAYER},
+                            std::pair{"recurrent", DNNL_ARG_WEIGHTS_ITER}, std::pair{"bias", DNNL_ARG_BIAS}};
+constexpr std::array results{std::pair{"output", DNNL_ARG_DST_LAYER}, std::pair{"kept", DNNL_ARG_WORKSPACE}};
+constexpr std::array output_gradient{std::pair{"output gradient", DNNL_ARG_DIFF_DST_LAYER}};
+constexpr std::array gradients{std::pair{"input gradient", DNNL_ARG_DIFF_SRC_LAYER},
+                               std::pair{"state gradient", DNNL_ARG_DIFF_SRC_ITER},
+                               std::pair{"memory gradient", DNNL_ARG_DIFF_SRC_ITER_C},
+                               std::pair{"weights gradient", DNNL_ARG_DIFF_WEIGHTS_LAYER},
+                               std::pair{"recurrent gradient", DNNL_ARG_DIFF_WEIGHTS_ITER},
+                               std::pair{"bias gradient", DNNL_ARG_DIFF_BIAS}};
+
+class RnnMaker {
+ public:
+  RnnMaker(const Problem& p, const dnnl::engine& engine, bool training)
+      : p_(p), s_(std::get<RnnShape>(p.shape)), made_(make(engine, training)) {}
+
+  onednn::PreparedPrimitive prepared() const {
+    onednn::PreparedPrimitive all{.primitive = made_.primitive,
+                                  .scratchpad = made_.scratchpad,
+                                  .implementation = made_.name,
+                                  .inputs = {},
+                                  .outputs = {},
+                                  .packing = attributes(p_)};
+    add(inputs, all.inputs);
+    add(results, backward() ? all.inputs : all.outputs);
+    add(output_gradient, all.inputs);
+    add(gradients, all.outputs);
+    return all;
+  }
+
+ private:
+  bool backward() const { return p_.pass != Pass::forward; }
+
+  onednn::RnnPrimitive make(const dnnl::engine& engine, bool training) const {
+    const auto a = attributes(p_);
+    if (backward()) return onednn::make_rnn_backward(s_, p_.precision, a, engine);
+    const auto kind = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    return onednn::make_rnn_forward(s_, p_.precision, kind, a, engine);
+  }
+
+  /// Those that the primitive has.
+  void add(std::span<const std::pair<const char*, int>> wanted, std::vector<Argument>& to) const {
+    for (const auto& [name, number] : wanted) {
+      const auto found = made_.tensors.find(number);
+      if (found != made_.tensors.end()) to.push_back({name, number, found->second, plain(number, found->second)});
+    }
+  }
+  dnnl::memory::desc plain(int number, const dnnl::memory::desc& stored) const {
+    const bool is_int8 = p_.precision == Precision::int8;
+    switch (number) {
+      case DNNL_ARG_WORKSPACE:
+        return {};
+      case DNNL_ARG_WEIGHTS_LAYER:
+      case DNNL_ARG_WEIGHTS_ITER:
+        return onednn::rnn_weights(s_, is_int8 ? Type::f32 : onednn::rnn_weights_type(p_.precision), Tag::ldigo);
+      case DNNL_ARG_DIFF_WEIGHTS_LAYER:
+      case DNNL_ARG_DIFF_WEIGHTS_ITER:
+        return onednn::rnn_weights(s_, Type::f32, Tag::ldigo);
+      default:
+        return stored;
+    }
+  }
+
+  Problem p_;
+  RnnShape s_;
+  onednn::RnnPrimitive made_;
+};
+
+}  // namespace
+
+std::string rnn_op_refusal(const Problem& p) {
+  const auto& s = std::get<RnnShape>(p.shape);
+  if (s.hidden == 0 || s.batch == 0 || s.steps == 0) return "rnn needs hidden, batch and steps of at least 1";
+  if (p.pass == Pass::backward_weights)
+    return "oneDNN computes all gradients of an rnn in one backward pass: measured as backward-data";
+  if (p.precision == Precision::int8 && p.pass != Pass::forward)
+    return "int8 rnn has a forward pass alone: no library trains in 8 bits";
+  if (p.precision == Precision::int8 && s.cell == Cell::vanilla) return "oneDNN has int8 rnn for lstm and gru alone";
+  if (p.precision == Precision::bf16 && !onednn::has_bf16())
+    return "oneDNN has bf16 rnn for AVX-512 alone, which this processor lacks";
+  return {};
+}
+
+std::unique_ptr<Op> make_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+  const double passes = p.pass == Pass::forward ? 1 : 2;  // the gradients of inputs and of weights
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return onednn::make_primitive_op(
+      onednn::checked("creation of a recurrent primitive", [&] { return RnnMaker(p, engine, o.training).prepared(); }),
+      {.flops = passes * full_flops(p), .bytes = bytes(p)}, engine, device);
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,174 @@
+#include "kernels/op.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <vector>
+
+#include "core/error.hpp"
+#include "kernels/gemm.hpp"
+#include "kernels/library.hpp"
+#include "kernels/reference/conv.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+/// Keeps work until it is asked for, as a device does.
+class LaterQueue final : public runtime::Queue {
+ public:
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    labels.emplace_back(label), costs.push_back(cost), waiting_.push_back(work);
+  }
+  void synchronise() override {
+    for (; !waiting_.empty(); waiting_.pop_front()) waiting_.front()();
+  }
+  std::vector<std::string> labels;
+  std::vector<runtime::Cost> costs;
+
+ private:
+  std::deque<runtime::Work> waiting_;
+};
+
+constexpr ConvShape small{.width = 9,
+                          .height = 7,
+                          .channels = 5,
+                          .batch = 2,
+                          .filters = 19,
+                          .filter_width = 3,
+                          .filter_height = 2,
+                          .pad_width = 1};
+
+std::vector<float> drawn(std::size_t n, std::uint64_t seed) {
+  std::vector<float> x(n);
+  fill_random(std::as_writable_bytes(std::span(x)), number_format(core::Element::f32), seed);
+  return x;
+}
+
+class Operation : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_compute_threads(1);
+    if (!onednn_refusal().empty()) GTEST_SKIP() << onednn_refusal();
+  }
+
+  /// An input in its stored form.
+  runtime::OwnedBuffer stored(const Op& op, std::size_t input, const std::vector<float>& plain) {
+    const Operand& o = op.inputs()[input];
+    auto memory = runtime::host_device().allocate(core::Element::i8, o.stored_bytes);
+    if (o.packed) {
+      op.packing(input)->run(host_, "pack", {plain}, {memory.buffer});
+    } else {
+      host_.copy("copy", runtime::ConstBuffer(core::Element::i8, std::as_bytes(std::span(plain))), memory.buffer);
+    }
+    return memory;
+  }
+  std::vector<float> plain(const Op& op, const runtime::OwnedBuffer& output) {
+    std::vector<float> x(op.outputs()[0].elements);
+    if (op.outputs()[0].packed) {
+      op.unpacking(0)->run(host_, "unpack", {output.buffer}, {x});
+    } else {
+      host_.copy("copy", output.buffer, runtime::Buffer(core::Element::i8, std::as_writable_bytes(std::span(x))));
+    }
+    return x;
+  }
+
+  runtime::HostQueue host_;
+};
+
+TEST_F(Operation, RunsWhenItsQueueDoesOnEachSetOfOperandsThatItWasGiven) {
+  LaterQueue queue;
+  const Problem p{.shape = small};
+  const auto op = prepare(p);
+  // A filter apart for each call, all in one order and then in another: each result must be of its own operands.
+  const auto input = drawn(input_elements(small), 1);
+  const auto in = stored(*op, 0, input);
+  std::vector<std::vector<float>> filters;
+  std::vector<runtime::OwnedBuffer> weights, outputs;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    filters.push_back(drawn(filter_elements(small), 10 + i));
+    weights.push_back(stored(*op, 1, filters.back()));
+    outputs.push_back(runtime::host_device().allocate(core::Element::i8, op->outputs()[0].stored_bytes));
+  }
+  for (const std::size_t i : {0, 1, 2, 3, 3, 1, 0, 2})
+    op->run(queue, "forward.conv", {in.buffer, weights[i].buffer}, {outputs[i].buffer});
+  for (const auto& o : outputs) EXPECT_TRUE(std::ranges::all_of(plain(*op, o), [](float x) { return x == 0; }));
+  queue.synchronise();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const auto result = plain(*op, outputs[i]);
+    for (std::size_t at = 0; at < result.size(); at += 7)
+      EXPECT_NEAR(result[at], conv_forward_at(small, input, filters[i], at).value, 1e-4) << i << " " << at;
+  }
+  op->run(queue, "forward.conv", {in.buffer, weights[2].buffer}, {outputs[0].buffer});
+  queue.synchronise();
+  EXPECT_EQ(plain(*op, outputs[0]), plain(*op, outputs[2]));
+  EXPECT_EQ(queue.labels, std::vector<std::string>(9, "forward.conv"));
+  EXPECT_EQ(queue.costs[0].flops, flops(p));
+  EXPECT_EQ(queue.costs[0].bytes, bytes(p));
+}
+
+TEST_F(Operation, PackingAndUnpackingGiveTheNumbersBack) {
+  const auto forward = prepare({.shape = small}), backward = prepare({.shape = small, .pass = Pass::backward_weights});
+  const auto in = stored(*backward, 0, drawn(input_elements(small), 3)),
+             gradient = stored(*backward, 1, drawn(output_elements(small), 4));
+  const auto out = runtime::host_device().allocate(core::Element::i8, backward->outputs()[0].stored_bytes);
+  backward->run(host_, "backward", {in.buffer, gradient.buffer}, {out.buffer});
+  const auto filters = plain(*backward, out);
+  EXPECT_GT(std::ranges::count_if(filters, [](float x) { return x != 0; }), 0);
+  // What one operation unpacks another packs: the plain form is the same for all.
+  const auto packed = stored(*forward, 1, filters);
+  EXPECT_EQ(packed.buffer.bytes(), forward->inputs()[1].stored_bytes);
+  EXPECT_TRUE(forward->inputs()[1].packed);
+  const auto product = prepare({.shape = GemmShape{.m = 3, .n = 4, .k = 5}});
+  EXPECT_FALSE(product->inputs()[1].packed);
+  EXPECT_THROW(product->packing(1), std::logic_error);
+  EXPECT_THROW(product->unpacking(0), std::logic_error);
+}
+
+TEST_F(Operation, StatesItsOperandsByName) {
+  const Problem p{.shape = RnnShape{Cell::lstm, 8, 2, 3}};
+  const auto alone = prepare(p), training = prepare(p, {.training = true});
+  EXPECT_EQ(alone->outputs().size(), 1U);
+  EXPECT_EQ(index_of(training->outputs(), "kept"), 1U);
+  EXPECT_EQ(training->outputs()[1].format, nullptr);
+  EXPECT_GT(training->outputs()[1].stored_bytes, 3 * 2 * 8 * 4 * sizeof(float));
+  EXPECT_EQ(alone->inputs()[index_of(alone->inputs(), "weights")].elements, 8U * 4 * 8);
+  EXPECT_THROW(index_of(alone->inputs(), "filters"), std::logic_error);
+  EXPECT_GT(alone->scratch_bytes(), 0U);
+}
+
+TEST_F(Operation, RefusesBuffersOfOtherLengthsAndOtherThreads) {
+  const auto op = prepare({.shape = GemmShape{.m = 2, .n = 3, .k = 4}});
+  std::vector<float> a(8), b(12), c(6), longer(7);
+  EXPECT_THROW(op->run(host_, "gemm", {a, b}, {longer}), std::invalid_argument);
+  EXPECT_THROW(op->run(host_, "gemm", {a, c}, {c}), std::invalid_argument);
+  EXPECT_THROW(op->run(host_, "gemm", {a}, {c}), std::invalid_argument);
+  set_compute_threads(2);
+  EXPECT_THROW(op->run(host_, "gemm", {a, b}, {c}), std::logic_error);
+  set_compute_threads(1);
+  op->run(host_, "gemm", {a, b}, {c});
+}
+
+class OtherDevice final : public runtime::Device {
+ public:
+  std::string_view name() const override { return "abacus"; }
+  runtime::OwnedBuffer allocate(core::Element, std::size_t) override { throw std::bad_alloc(); }
+  runtime::Buffer map(core::Element e, std::span<std::byte> m) override { return runtime::host_device().map(e, m); }
+  std::byte* transport_address(const runtime::Buffer& b) const override { return b.host(); }
+  const std::byte* transport_address(const runtime::ConstBuffer& b) const override { return b.host(); }
+};
+
+TEST(OperationTable, RefusesWithTheReason) {
+  const Problem product{.shape = GemmShape{.m = 1, .n = 1, .k = 1}};
+  OtherDevice abacus;
+  EXPECT_EQ(op_refusal(product, abacus), "no backend has gemm in fp32 on abacus");
+  EXPECT_THROW(prepare(product, {}, abacus), core::UsageError);
+  const Problem sparse{.shape = SparseShape{.m = 1, .n = 1, .k = 1}};
+  EXPECT_EQ(op_refusal(sparse), "no backend has sparse in fp32");
+  EXPECT_NE(op_refusal({.shape = GemmShape{.m = 0, .n = 1, .k = 1}}), "");
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels
