@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "allreduce/schedule/linearise.hpp"
+
 namespace gradmeter::allreduce {
 namespace {
 
@@ -63,22 +65,9 @@ std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules,
                                          std::size_t element_bytes, const std::vector<double>& begin, LinkModel link) {
   Walk walk(slices.count(), element_bytes, begin, link);
   const std::size_t lanes = lanes_for(schedules);
-  const auto schedule_of = [&](std::size_t slice) -> const Schedule& { return *schedules[slice % schedules.size()]; };
-  // Slices follow each other one round apart; those of different schedules go side by side.
-  std::vector<std::size_t> first;  // by slice: the wave of its first round
-  for (std::size_t i = 0; i < slices.count(); ++i) {
-    const std::size_t free = i < lanes ? 0 : first[i - lanes] + schedule_of(i - lanes).rounds();
-    first.push_back(std::max(i / schedules.size(), free));
-  }
-  const std::size_t waves = first.back() + schedule_of(slices.count() - 1).rounds();
-  for (std::size_t wave = 0, done = 0; wave < waves; ++wave) {
-    for (std::size_t i = done; i < slices.count() && first[i] <= wave; ++i) {
-      const Schedule& s = schedule_of(i);
-      const std::size_t round = wave - first[i];
-      if (round == 0 && i >= lanes) walk.follow(i, i - lanes);
-      if (round < s.rounds()) walk.round(s, static_cast<std::uint32_t>(round), i, slices[i]);
-    }
-    while (done < slices.count() && first[done] + schedule_of(done).rounds() <= wave) ++done;
+  for (const Turn& t : linearise(schedules, slices.count(), lanes)) {
+    if (t.round == 0 && t.slice >= lanes) walk.follow(t.slice, t.slice - lanes);
+    walk.round(*schedules[t.slice % schedules.size()], t.round, t.slice, slices[t.slice]);
   }
   return walk.end();
 }
