@@ -1,0 +1,204 @@
+#include "core/machine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "core/detail/quote.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/json.hpp"
+
+namespace gradmeter::core {
+
+double Link::bytes_per_s(std::uint64_t bytes) const {
+  const auto after = std::upper_bound(bandwidth.begin(), bandwidth.end(), bytes,
+                                      [](std::uint64_t b, const Bandwidth& x) { return b < x.from_bytes; });
+  return std::prev(after)->bytes_per_s;
+}
+
+double Link::seconds(std::uint64_t bytes) const {
+  return overhead_s + latency_s + static_cast<double>(bytes) / bytes_per_s(bytes);
+}
+
+const Link& Machine::link(std::uint32_t from, std::uint32_t to) const {
+  const bool same = ranks_per_node == 0 || from / ranks_per_node == to / ranks_per_node;
+  return same ? within_node : between_nodes;
+}
+
+double Machine::compute_rate(std::string_view operation, std::string_view precision,
+                             std::string_view shape_class) const {
+  const auto fits = [](std::string_view entry, std::string_view asked) { return entry.empty() || entry == asked; };
+  double rate = flops_per_s;
+  int best = -1;
+  for (const ComputeRate& c : compute) {
+    if (!fits(c.operation, operation) || !fits(c.precision, precision) || !fits(c.shape_class, shape_class)) continue;
+    const int named = !c.operation.empty() + !c.precision.empty() + !c.shape_class.empty();
+    if (named > best) rate = c.flops_per_s, best = named;
+  }
+  return rate;
+}
+
+namespace {
+
+/// Reads the keys of one object of a machine's description.
+class MachineObject {
+ public:
+  MachineObject(const Json& json, std::string place, std::initializer_list<std::string_view> keys)
+      : json_(json), place_(std::move(place)) {
+    if (!json.is_object()) fail("", "an object {...}");
+    for (const auto& item : json.items()) {
+      if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) continue;
+      throw UsageError(fmt::format("machine: {} has no key {}; write one of {}", place_, detail::quote(item.key()),
+                                   fmt::join(keys, ", ")));
+    }
+  }
+
+  const Json* find(const char* key) const { return json_.contains(key) ? &json_[key] : nullptr; }
+  std::string place(std::string_view key) const { return fmt::format("{}.{}", place_, key); }
+
+  void rate(const char* key, double& to) const {
+    if (number(key, to) && to <= 0) fail(key, "a finite number above 0");
+  }
+  void amount(const char* key, double& to) const {
+    if (number(key, to) && to < 0) fail(key, "a finite number, 0 or more");
+  }
+  template <class Whole>
+  void whole(const char* key, Whole& to) const {
+    const Json* json = find(key);
+    if (json == nullptr) return;
+    if (!json->is_number_unsigned() || json->get<std::uint64_t>() > std::numeric_limits<Whole>::max()) {
+      fail(key, fmt::format("a whole number from 0 to {}", std::numeric_limits<Whole>::max()));
+    }
+    to = json->get<Whole>();
+  }
+  void text(const char* key, std::string& to) const {
+    const Json* json = find(key);
+    if (json == nullptr) return;
+    if (!json->is_string()) fail(key, "a text");
+    to = json->get<std::string>();
+  }
+  [[noreturn]] void fail(std::string_view key, std::string_view right) const {
+    throw UsageError(fmt::format("machine: {} is not usable; write {}", key.empty() ? place_ : place(key), right));
+  }
+
+ private:
+  bool number(const char* key, double& to) const {
+    const Json* json = find(key);
+    if (json == nullptr) return false;
+    if (!json->is_number() || !std::isfinite(json->get<double>())) fail(key, "a finite number");
+    to = json->get<double>();
+    return true;
+  }
+
+  const Json& json_;
+  std::string place_;
+};
+
+std::vector<Bandwidth> bandwidth_from(const MachineObject& link, const Json& list) {
+  if (!list.is_array() || list.empty()) link.fail("bandwidth", "a list with at least one entry");
+  std::vector<Bandwidth> out;
+  for (const Json& json : list) {
+    const MachineObject entry(json, link.place("bandwidth"), {"from_bytes", "bytes_per_s"});
+    Bandwidth& b = out.emplace_back();
+    entry.whole("from_bytes", b.from_bytes);
+    entry.rate("bytes_per_s", b.bytes_per_s);
+    const bool fits = out.size() == 1 ? b.from_bytes == 0 : b.from_bytes > out[out.size() - 2].from_bytes;
+    if (!fits) link.fail("bandwidth", "entries from 0, each from_bytes above the one before it");
+  }
+  return out;
+}
+
+Link link_from(const Json& json, std::string place) {
+  const MachineObject o(json, std::move(place), {"latency_s", "overhead_s", "bandwidth"});
+  Link link;
+  o.amount("latency_s", link.latency_s);
+  o.amount("overhead_s", link.overhead_s);
+  if (const Json* list = o.find("bandwidth")) link.bandwidth = bandwidth_from(o, *list);
+  return link;
+}
+
+Json link_json(const Link& link) {
+  Json list = Json::array();
+  for (const Bandwidth& b : link.bandwidth)
+    list.push_back({{"from_bytes", b.from_bytes}, {"bytes_per_s", b.bytes_per_s}});
+  return {{"latency_s", link.latency_s}, {"overhead_s", link.overhead_s}, {"bandwidth", std::move(list)}};
+}
+
+void read_tables(const MachineObject& o, Machine& m) {
+  if (const Json* list = o.find("compute")) {
+    if (!list->is_array()) o.fail("compute", "a list");
+    for (const Json& json : *list) {
+      const MachineObject e(json, o.place("compute"), {"operation", "precision", "shape_class", "flops_per_s"});
+      ComputeRate& c = m.compute.emplace_back();
+      e.text("operation", c.operation);
+      e.text("precision", c.precision);
+      e.text("shape_class", c.shape_class);
+      e.rate("flops_per_s", c.flops_per_s);
+      if (c.flops_per_s == 0) e.fail("flops_per_s", "a finite number above 0");
+    }
+  }
+  if (const Json* codecs = o.find("codecs")) {
+    if (!codecs->is_object()) o.fail("codecs", "an object {...}");
+    for (const auto& item : codecs->items()) {
+      const MachineObject e(item.value(), o.place("codecs"), {"encode", "decode", "add"});
+      CodecRates& c = m.codecs[item.key()];
+      e.amount("encode", c.encode);
+      e.amount("decode", c.decode);
+      e.amount("add", c.add);
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Machine& m) {
+  Json json{{"ranks_per_node", m.ranks_per_node},
+            {"within_node", link_json(m.within_node)},
+            {"between_nodes", link_json(m.between_nodes)}};
+  if (m.trunk) json["trunk"] = link_json(*m.trunk);
+  json["node_port"] = {{"messages", m.node_port.messages}, {"bytes_per_s", m.node_port.bytes_per_s}};
+  json["reduce_bytes_per_s"] = m.reduce_bytes_per_s;
+  json["flops_per_s"] = m.flops_per_s;
+  json["memory_bytes_per_s"] = m.memory_bytes_per_s;
+  json["compute"] = Json::array();
+  for (const ComputeRate& c : m.compute) {
+    json["compute"].push_back({{"operation", c.operation},
+                               {"precision", c.precision},
+                               {"shape_class", c.shape_class},
+                               {"flops_per_s", c.flops_per_s}});
+  }
+  json["codecs"] = Json::object();
+  for (const auto& [name, c] : m.codecs) {
+    json["codecs"][name] = {{"encode", c.encode}, {"decode", c.decode}, {"add", c.add}};
+  }
+  json["noise"] = m.noise;
+  return json.dump();
+}
+
+Machine machine_from_json(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw UsageError("machine: the text is no JSON; write an object {...}");
+  const MachineObject o(json, "machine",
+                        {"ranks_per_node", "within_node", "between_nodes", "trunk", "node_port", "reduce_bytes_per_s",
+                         "flops_per_s", "memory_bytes_per_s", "compute", "codecs", "noise"});
+  Machine m;
+  o.whole("ranks_per_node", m.ranks_per_node);
+  if (const Json* j = o.find("within_node")) m.within_node = link_from(*j, o.place("within_node"));
+  if (const Json* j = o.find("between_nodes")) m.between_nodes = link_from(*j, o.place("between_nodes"));
+  if (const Json* j = o.find("trunk")) m.trunk = link_from(*j, o.place("trunk"));
+  if (const Json* j = o.find("node_port")) {
+    const MachineObject port(*j, o.place("node_port"), {"messages", "bytes_per_s"});
+    port.whole("messages", m.node_port.messages);
+    port.amount("bytes_per_s", m.node_port.bytes_per_s);
+  }
+  o.rate("reduce_bytes_per_s", m.reduce_bytes_per_s);
+  o.rate("flops_per_s", m.flops_per_s);
+  o.rate("memory_bytes_per_s", m.memory_bytes_per_s);
+  read_tables(o, m);
+  o.amount("noise", m.noise);
+  return m;
+}
+
+}  // namespace gradmeter::core
