@@ -1,17 +1,32 @@
 #include "compression/crossover.hpp"
 
+#include <stdexcept>
+
 namespace gradmeter::compression {
 
-core::BytesPerSecond exchange_speed(const CodecSpeeds& v, int ranks) {
-  if (!(v.encode.value > 0) || !(v.decode.value > 0) || !(v.add.value > 0)) return {0};
+core::BytesPerSecond exchange_speed(const core::CodecRates& v, int ranks) {
+  if (!(v.encode > 0) || !(v.decode > 0) || !(v.add > 0)) return {0};
   const double p = ranks;
-  return {1 / ((1 + 1 / p) / v.encode.value + (p - 1) / p / v.add.value + 1 / v.decode.value)};
+  return {1 / ((1 + 1 / p) / v.encode + (p - 1) / p / v.add + 1 / v.decode)};
 }
 
-core::BytesPerSecond crossover_link(const CodecSpeeds& v, int ranks, double wire_bits, double baseline_bits) {
+core::BytesPerSecond crossover_link(const core::CodecRates& v, int ranks, double wire_bits, double baseline_bits) {
   if (ranks < 2 || !(wire_bits < baseline_bits)) return {0};
   const double p = ranks;
   return exchange_speed(v, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
+}
+
+CodecEstimate estimate(const core::Machine& m, const CodedExchange& x) {
+  const auto rates = m.codecs.find(x.codec);
+  if (rates == m.codecs.end()) throw std::out_of_range("the machine has no rates of this codec");
+  const auto p = static_cast<std::uint32_t>(x.ranks);
+  const auto n = static_cast<double>(x.elements);
+  const double sent = 2.0 * (x.ranks - 1) / x.ranks * n * x.wire_bits / 8;
+  const auto chunk = static_cast<std::uint64_t>(n * x.wire_bits / 8 / x.ranks);
+  const double link = m.link(0, p - 1).bytes_per_s(chunk);
+  return {.link = {link},
+          .crossover = crossover_link(rates->second, x.ranks, x.wire_bits, 32),
+          .predicted_s = sent / link + 4 * n / exchange_speed(rates->second, x.ranks).value};
 }
 
 }  // namespace gradmeter::compression

@@ -12,9 +12,10 @@ namespace {
 using core::Metric;
 using core::Point;
 
-core::BytesPerSecond speed(const CodecFindings& f, CodecCall call) {
+/// fp32 bytes in a second; 0: not measured.
+double rate(const CodecFindings& f, CodecCall call) {
   const double seconds = f.times[static_cast<std::size_t>(call)].median;
-  return {seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0};
+  return seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0;
 }
 
 double relative(double squared_error, double squared_norm) {
@@ -69,10 +70,11 @@ void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
   fill_noise(f.noise, row);
   if (!travels_in_chunks(*f.point.codec)) return;  // the formula is of another exchange
-  const compression::CodecSpeeds speeds{speed(f, CodecCall::encode), speed(f, CodecCall::decode),
-                                        speed(f, CodecCall::decode_add)};
+  const core::CodecRates rates{.encode = rate(f, CodecCall::encode),
+                               .decode = rate(f, CodecCall::decode),
+                               .add = rate(f, CodecCall::decode_add)};
   row.metrics[Metric::crossover_bytes_per_s] =
-      compression::crossover_link(speeds, factors.ranks, bits_of(f), wire_bits(factors.baseline)).value;
+      compression::crossover_link(rates, factors.ranks, bits_of(f), wire_bits(factors.baseline)).value;
 }
 
 }  // namespace gradmeter::bench

@@ -16,7 +16,7 @@ constexpr int repeats = 15;
 
 /// fp32 bytes in a second, of the slowest rank while all work.
 template <class Work>
-core::BytesPerSecond rate(const runtime::Communicator& c, const Work& work) {
+double rate(const runtime::Communicator& c, const Work& work) {
   std::vector<double> times;
   c.barrier();
   for (int i = 0; i < repeats; ++i) {
@@ -24,11 +24,11 @@ core::BytesPerSecond rate(const runtime::Communicator& c, const Work& work) {
     work();
     times.push_back(runtime::host_clock() - begin);
   }
-  return core::Bytes{chunk * sizeof(float)} / core::Seconds{c.max(core::median(times))};
+  return static_cast<double>(chunk * sizeof(float)) / c.max(core::median(times));
 }
 
 /// What a rank sends to its neighbour while all do.
-core::BytesPerSecond measure_link(Session& session, runtime::TransportKind kind) {
+core::Link measure_link(Session& session, runtime::TransportKind kind) {
   const auto& c = session.world();
   constexpr std::size_t bytes = std::size_t{4} << 20;
   constexpr int rounds = 9;
@@ -54,47 +54,37 @@ core::BytesPerSecond measure_link(Session& session, runtime::TransportKind kind)
     times.push_back(c.max(fabric.now() - begin));
   }
   // The first touches memory and opens connections.
-  return core::Bytes{bytes} / core::Seconds{core::median(std::span(times).subspan(1))};
+  return {.bandwidth = {{.bytes_per_s = static_cast<double>(bytes) / core::median(std::span(times).subspan(1))}}};
 }
 
 }  // namespace
 
-core::BytesPerSecond CodecEstimator::link(runtime::TransportKind kind) {
-  const auto it = links_.find(kind);
-  if (it != links_.end()) return it->second;
-  return links_[kind] = measure_link(session_, kind);
-}
-
-compression::CodecSpeeds CodecEstimator::speeds(const compression::CodecChoice& choice) {
-  const auto it = speeds_.find(choice.name);
-  if (it != speeds_.end()) return it->second;
+void CodecEstimator::measure(const compression::CodecChoice& choice) {
+  if (machine_.codecs.contains(choice.name)) return;
   const auto& c = session_.world();
   const runtime::Computing note(session_.activity(), "codec speed");
   const compression::Codec& codec = *choice.codec;
   std::vector<float> x(chunk), sum(chunk);
   draw_worker_gradient(1, c.rank(), x);
   std::vector<std::byte> wire(codec.wire_bytes(chunk));
-  compression::CodecSpeeds s;
-  s.encode = rate(c, [&] { codec.encode(x, wire.data(), {}); });
-  s.decode = rate(c, [&] { codec.decode(wire, sum); });
-  s.add = rate(c, [&] { codec.decode_add(wire, sum, sum); });
-  return speeds_[choice.name] = s;
+  core::CodecRates& rates = machine_.codecs[choice.name];
+  rates.encode = rate(c, [&] { codec.encode(x, wire.data(), {}); });
+  rates.decode = rate(c, [&] { codec.decode(wire, sum); });
+  rates.add = rate(c, [&] { codec.decode_add(wire, sum, sum); });
 }
 
-std::optional<CodecEstimate> CodecEstimator::of(const CollectivePoint& p) {
+std::optional<compression::CodecEstimate> CodecEstimator::of(const CollectivePoint& p) {
   const int ranks = session_.world().size();
   if (!p.codec || !p.codec->codec || p.codec->info->exchange != compression::Exchange::schedule || ranks < 2 ||
       !p.transport || p.count < p.codec->min_elements || p.count == 0) {
     return std::nullopt;
   }
-  const auto s = speeds(*p.codec);
+  measure(*p.codec);
+  if (!links_.contains(*p.transport)) links_[*p.transport] = measure_link(session_, *p.transport);
+  machine_.within_node = links_[*p.transport];
   const double bits = 8.0 * static_cast<double>(p.codec->codec->wire_bytes(p.count)) / static_cast<double>(p.count);
-  const double sent = 2.0 * (ranks - 1) / ranks * static_cast<double>(p.count) * bits / 8;
-  CodecEstimate o;
-  o.link = link(*p.transport);
-  o.crossover = compression::crossover_link(s, ranks, bits, 32);
-  o.predicted_s = sent / o.link.value + static_cast<double>(p.bytes()) / compression::exchange_speed(s, ranks).value;
-  return o;
+  return compression::estimate(machine_,
+                               {.codec = p.codec->name, .ranks = ranks, .elements = p.count, .wire_bits = bits});
 }
 
 }  // namespace gradmeter::bench
