@@ -13,6 +13,7 @@
 
 #include "core/format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/simulation/world.hpp"
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
@@ -191,6 +192,31 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
 TEST(DeferredAsynchronous, HasTheHostsBitsWithOneWorker) {
   for (const char* strategy : {"ps-async", "ps-async:push=2", "ps-async:prefetch=1", "ps-ssp", "easgd:every=1"})
     expect_host_bits({.strategy = strategy, .ranks = 1, .progress = ProgressMode::thread});
+}
+
+/// In virtual time, where they are the same every time.
+std::vector<End> simulate(const Case& c, const Policies& policies) {
+  kernels::set_compute_threads(1);
+  std::deque<DeferredDevice> devices;
+  std::deque<DeferredQueue> queues;
+  std::vector<runtime::Queue*> given;
+  for (const DeferredPolicy& p : policies) given.push_back(&queues.emplace_back(devices.emplace_back(), p));
+  std::vector<End> ends(static_cast<std::size_t>(c.ranks));
+  SimWorld(c.ranks, {}, given).run([&](Fabric& f) {
+    kernels::set_compute_threads(1);
+    ends[static_cast<std::size_t>(f.rank())] = train(f, c);
+  });
+  return ends;
+}
+
+TEST(DeferredAsynchronous, HasTheHostsBitsInVirtualTime) {
+  for (const char* strategy : {"ps-async", "ps-async:fetch=2,push=2", "ps-async:prefetch=1", "ps-ssp:staleness=1",
+                               "easgd:every=1", "sync", "gossip"}) {
+    const Case c{.strategy = strategy, .ranks = 3};
+    const auto host = simulate(c, {});
+    for (std::uint64_t seed = 0; seed < seeds(); ++seed)
+      EXPECT_EQ(simulate(c, all_ranks(c, seed)), host) << strategy << ", seed " << seed;
+  }
 }
 
 TEST(DeferredOptimizer, HasTheHostsBits) {

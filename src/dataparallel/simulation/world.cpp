@@ -1,6 +1,7 @@
 #include "dataparallel/simulation/world.hpp"
 
 #include <deque>
+#include <thread>
 
 #include "dataparallel/simulation/background_task.hpp"
 #include "dataparallel/simulation/collectives.hpp"
@@ -31,13 +32,27 @@ namespace {
 
 class SimFabric final : public SimCompute<Fabric> {
  public:
-  SimFabric(SimState& s, int worker)
+  /// queue: null for the host's.
+  SimFabric(SimState& s, int worker, runtime::Queue* queue)
       : SimCompute<Fabric>(s.context, worker, worker, s.context.machine.slowdown,
                            s.computations[static_cast<std::size_t>(worker)]),
-        s_(s) {}
+        s_(s),
+        queue_(queue ? *queue : host_queue_) {}
+
+  runtime::Device& device() override { return queue_.device(); }
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    SimCompute<Fabric>::submit(label, cost, [&] { queue_.submit(label, cost, work); });
+  }
+  runtime::EventPtr record() override { return queue_.record(); }
+  void begin_after(const runtime::EventPtr& e) override { queue_.begin_after(e); }
+  void synchronise() override { queue_.synchronise(); }
 
   Group split(int color, int key) override { return g_.groups.split(worker_, color, key); }
-  Ticket start(const FabricCall& c) override {
+  Ticket start(const FabricCall& given) override {
+    while (given.ready && !given.ready->reached()) std::this_thread::yield();
+    FabricCall c = given;
+    c.in = ConstBuffer(c.in.element(), std::span(device().transport_address(c.in), c.in.bytes()));
+    c.out = Buffer(c.out.element(), std::span(device().transport_address(c.out), c.out.bytes()));
     if (c.kind == CallKind::send) return s_.messages.send(c.group, worker_, c.peer, c.in);
     if (c.kind == CallKind::receive) return s_.messages.receive(c.group, worker_, c.peer, c.out);
     return s_.collectives.join(worker_, c);
@@ -48,21 +63,26 @@ class SimFabric final : public SimCompute<Fabric> {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return dataparallel::launch(g_, s_.messenger, s_.background_computations, worker_, std::move(program));
   }
-  Buffer memory(std::size_t floats) override { return memory_.emplace_back(floats); }
+  Buffer memory(std::size_t floats) override {
+    return device().map(core::Element::f32, std::as_writable_bytes(std::span(memory_.emplace_back(floats))));
+  }
 
  private:
   SimState& s_;
+  runtime::HostQueue host_queue_;
+  runtime::Queue& queue_;
   std::deque<std::vector<float>> memory_;
 };
 
 }  // namespace
 
-SimWorld::SimWorld(int workers, SimMachine m) : state_(std::make_unique<SimState>(workers, std::move(m))) {}
+SimWorld::SimWorld(int workers, SimMachine m, std::vector<runtime::Queue*> queues)
+    : state_(std::make_unique<SimState>(workers, std::move(m))), queues_(std::move(queues)) {}
 SimWorld::~SimWorld() = default;
 
 std::vector<double> SimWorld::run(const std::function<void(Fabric&)>& body) {
   state_->context.scheduler.run([&](int worker) {
-    SimFabric fabric(*state_, worker);
+    SimFabric fabric(*state_, worker, queues_.empty() ? nullptr : queues_[static_cast<std::size_t>(worker)]);
     body(fabric);
   });
   std::vector<double> end;

@@ -14,7 +14,9 @@ class SimState;
 
 class SimWorld {
  public:
-  SimWorld(int workers, SimMachine);
+  /// queues: where each worker computes, by worker; none: at once, on the host. Only time is virtual: a call that comes
+  /// before the work that it needs gets wrong data here too.
+  SimWorld(int workers, SimMachine, std::vector<runtime::Queue*> queues = {});
   ~SimWorld();
   SimWorld(const SimWorld&) = delete;
   SimWorld& operator=(const SimWorld&) = delete;
@@ -26,6 +28,7 @@ class SimWorld {
 
  private:
   std::unique_ptr<SimState> state_;
+  std::vector<runtime::Queue*> queues_;
 };
 
 }  // namespace gradmeter::dataparallel
