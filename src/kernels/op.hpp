@@ -22,6 +22,7 @@ struct Operand {
   std::size_t elements = 0;      ///< of the plain form
   std::size_t stored_bytes = 0;  ///< of the stored form, padding included
   bool packed = false;
+  bool added_to = false;  ///< of an output: the operation adds to what is there
 
   std::size_t plain_bytes() const { return elements * format->bytes; }
 };
@@ -32,7 +33,8 @@ struct Operand {
 ///   gradient. Images [batch x channels x height x width], filters [filters x channels x height x width].
 /// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Layers [steps x batch x hidden],
 ///   states [batch x hidden], weights [hidden in x gates x hidden out], bias [gates x hidden]. Backward: these, the
-///   output and its gradient to all inputs' gradients. It *adds* to those of weights, recurrent and bias.
+///   output, what is kept and the output gradient to all inputs' gradients. Those of weights, recurrent and bias are
+///   added to.
 /// One call at a time, by threads that have the compute_threads() of the one that prepared it.
 class Op {
  public:

@@ -137,6 +137,9 @@ TEST_F(Operation, StatesItsOperandsByName) {
   EXPECT_EQ(alone->inputs()[index_of(alone->inputs(), "weights")].elements, 8U * 4 * 8);
   EXPECT_THROW(index_of(alone->inputs(), "filters"), std::logic_error);
   EXPECT_GT(alone->scratch_bytes(), 0U);
+  const auto backward = prepare({.shape = p.shape, .pass = Pass::backward_data});
+  for (const Operand& o : backward->outputs())
+    EXPECT_EQ(o.added_to, o.name == "weights gradient" || o.name == "recurrent gradient" || o.name == "bias gradient");
 }
 
 TEST_F(Operation, RefusesBuffersOfOtherLengthsAndOtherThreads) {

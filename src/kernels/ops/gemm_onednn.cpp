@@ -36,7 +36,7 @@ onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine)
                                  .scratchpad = d.scratchpad_desc(),
                                  .implementation = d.impl_info_str(),
                                  .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
-                                 .outputs = {{"c", DNNL_ARG_DST, c, c}}};
+                                 .outputs = {{"c", DNNL_ARG_DST, c, c, s.accumulate}}};
   if (s.bias) made.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
   return made;
 }

@@ -25,7 +25,8 @@ const NumberFormat& format_of(Type t) {
 std::vector<Operand> operands(const std::vector<Argument>& arguments) {
   std::vector<Operand> all;
   for (const Argument& a : arguments) {
-    Operand& o = all.emplace_back(Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size()});
+    Operand& o = all.emplace_back(
+        Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size(), .added_to = a.added_to});
     if (a.plain.is_zero()) continue;
     o.format = &format_of(a.plain.data_type());
     o.elements = a.plain.get_size() / o.format->bytes;

@@ -15,6 +15,7 @@ struct Argument {
   int number;  ///< DNNL_ARG_…
   dnnl::memory::desc stored;
   dnnl::memory::desc plain;  ///< empty: there is no plain form
+  bool added_to = false;
 };
 
 /// What the files of operations hand over. `scratchpad` is the user's (scratchpad_mode::user).

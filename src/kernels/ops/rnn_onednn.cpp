@@ -67,7 +67,10 @@ class RnnMaker {
   void add(std::span<const std::pair<const char*, int>> wanted, std::vector<Argument>& to) const {
     for (const auto& [name, number] : wanted) {
       const auto found = made_.tensors.find(number);
-      if (found != made_.tensors.end()) to.push_back({name, number, found->second, plain(number, found->second)});
+      const bool added_to =
+          number == DNNL_ARG_DIFF_WEIGHTS_LAYER || number == DNNL_ARG_DIFF_WEIGHTS_ITER || number == DNNL_ARG_DIFF_BIAS;
+      if (found != made_.tensors.end())
+        to.push_back({name, number, found->second, plain(number, found->second), added_to});
     }
   }
   dnnl::memory::desc plain(int number, const dnnl::memory::desc& stored) const {

@@ -1,0 +1,126 @@
+#include "model/layers/convolution.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "core/format.hpp"
+#include "kernels/pointwise.hpp"
+#include "model/layers/plain_op.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+using kernels::ConvShape;
+using kernels::Pass;
+
+/// In place on [samples × channels × pixels].
+void add_bias_and_relu(std::span<float> values, std::span<const float> bias, std::size_t pixels) {
+  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
+    const float b = bias[plane % bias.size()];
+    for (float& x : values.subspan(first, pixels)) x = std::max(x + b, 0.0F);
+  }
+}
+
+/// Of [samples × channels × pixels], in the order of memory.
+void channel_sums(std::span<const float> values, std::size_t pixels, std::span<float> sums) {
+  std::ranges::fill(sums, 0.0F);
+  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
+    float sum = 0;
+    for (const float x : values.subspan(first, pixels)) sum += x;
+    sums[plane % sums.size()] += sum;
+  }
+}
+
+class PreparedConvolution final : public PreparedLayer {
+ public:
+  PreparedConvolution(const ConvShape& s, bool input_gradient, runtime::Device& device)
+      : pixels_(s.out_width() * s.out_height()),
+        forward_({.shape = s}, device),
+        filters_({.shape = s, .pass = Pass::backward_weights}, device) {
+    if (input_gradient) input_.emplace(kernels::Problem{.shape = s, .pass = Pass::backward_data}, device);
+  }
+
+  void forward(const LayerForward& f) override {
+    forward_.run(f.queue, "forward.conv", "forward.pack", {f.input, f.parameters[0]}, {f.output});
+    const double elements = static_cast<double>(f.output.count());
+    f.queue.submit("forward.bias", {.flops = elements, .bytes = 8 * elements},
+                   [output = f.output, bias = f.parameters[1], pixels = pixels_] {
+                     add_bias_and_relu(output.values<float>(), bias.values<float>(), pixels);
+                   });
+  }
+
+  void backward(const LayerBackward& b) override {
+    const double elements = static_cast<double>(b.output.count());
+    b.queue.submit("backward.relu", {.flops = 0, .bytes = 12 * elements},
+                   [output = b.output, delta = b.output_gradient] {
+                     kernels::relu_backward(output.values<float>(), delta.values<float>());
+                   });
+    filters_.run(b.queue, "backward.conv", "backward.pack", {b.input, b.output_gradient}, {b.gradients[0]});
+    b.ready(0);
+    b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
+                   [delta = b.output_gradient, to = b.gradients[1], pixels = pixels_] {
+                     channel_sums(delta.values<float>(), pixels, to.values<float>());
+                   });
+    b.ready(1);
+    if (input_)
+      input_->run(b.queue, "backward.conv", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
+  }
+
+ private:
+  std::size_t pixels_;
+  PlainOp forward_, filters_;
+  std::optional<PlainOp> input_;
+};
+
+class ConvolutionLayer final : public Layer {
+ public:
+  ConvolutionLayer(const ImageShape& input, const ConvolutionOptions& o)
+      : input_(input),
+        shape_{.width = input.width,
+               .height = input.height,
+               .channels = input.channels,
+               .filters = o.filters,
+               .filter_width = o.side,
+               .filter_height = o.side,
+               .pad_width = o.pad,
+               .pad_height = o.pad,
+               .stride_width = o.stride,
+               .stride_height = o.stride},
+        tensors_{LayerTensor{"filters",
+                             {o.filters, input.channels, o.side, o.side},
+                             std::sqrt(6.0 / static_cast<double>(input.channels * o.side * o.side))},
+                 LayerTensor{"bias", {o.filters}}} {}
+
+  std::string name() const override {
+    return fmt::format("conv:{}x{}x{}", shape_.filters, shape_.filter_height, shape_.filter_width);
+  }
+  SampleShape input() const override { return input_; }
+  SampleShape output() const override { return ImageShape{shape_.filters, shape_.out_height(), shape_.out_width()}; }
+  std::span<const LayerTensor> tensors() const override { return tensors_; }
+  double flops(Pass, std::size_t samples) const override { return kernels::flops({.shape = shape(samples)}); }
+  std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
+                                         runtime::Device& device) const override {
+    return std::make_unique<PreparedConvolution>(shape(samples), input_gradient, device);
+  }
+
+ private:
+  ConvShape shape(std::size_t samples) const {
+    ConvShape s = shape_;
+    s.batch = samples;
+    return s;
+  }
+
+  ImageShape input_;
+  ConvShape shape_;  // of no samples
+  std::array<LayerTensor, 2> tensors_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions& o) {
+  return std::make_unique<ConvolutionLayer>(input, o);
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,41 @@
+#include "model/layers/plain_op.hpp"
+
+#include <cstring>
+
+namespace gradmeter::model {
+namespace {
+
+void zero(runtime::Queue& queue, std::string_view label, const runtime::Buffer& b) {
+  queue.submit(label, {.flops = 0, .bytes = static_cast<double>(b.bytes())},
+               [b] { std::memset(b.host(), 0, b.bytes()); });
+}
+
+}  // namespace
+
+PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kernels::OpOptions& options)
+    : op_(kernels::prepare(p, options, device)) {
+  const auto memory = [&](const kernels::Operand& o) { return device.allocate(core::Element::i8, o.stored_bytes); };
+  for (std::size_t i = 0; i < op_->inputs().size(); ++i)
+    inputs_.push_back(op_->inputs()[i].packed ? Packed{op_->packing(i), memory(op_->inputs()[i])} : Packed{});
+  for (std::size_t i = 0; i < op_->outputs().size(); ++i)
+    outputs_.push_back(op_->outputs()[i].packed ? Packed{op_->unpacking(i), memory(op_->outputs()[i])} : Packed{});
+}
+
+void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view packing,
+                  std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
+  const std::vector<runtime::Buffer> plain = outputs;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].op) continue;
+    inputs_[i].op->run(queue, packing, {inputs.at(i)}, {inputs_[i].stored.buffer});
+    inputs[i] = inputs_[i].stored.buffer;
+  }
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i].op) outputs.at(i) = outputs_[i].stored.buffer;
+    if (op_->outputs()[i].added_to) zero(queue, packing, outputs.at(i));
+  }
+  op_->run(queue, label, std::move(inputs), std::move(outputs));
+  for (std::size_t i = 0; i < outputs_.size(); ++i)
+    if (outputs_[i].op) outputs_[i].op->run(queue, packing, {outputs_[i].stored.buffer}, {plain[i]});
+}
+
+}  // namespace gradmeter::model

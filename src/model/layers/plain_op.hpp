@@ -1,0 +1,32 @@
+// An operation on operands in plain memory: packs what its backend has in a layout of its own, and pays for it.
+#pragma once
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "kernels/op.hpp"
+
+namespace gradmeter::model {
+
+/// Outputs are overwritten, also those that the operation itself adds to.
+/// Memory: the stored form of each packed operand, and the operation's scratch.
+class PlainOp {
+ public:
+  PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
+
+  const kernels::Op& op() const { return *op_; }
+  /// Buffers in the order of the operation's operands; those without a plain form as they are stored. Packing and
+  /// unpacking are submitted as `packing`.
+  void run(runtime::Queue&, std::string_view label, std::string_view packing, std::vector<runtime::ConstBuffer> inputs,
+           std::vector<runtime::Buffer> outputs);
+
+ private:
+  struct Packed {
+    std::unique_ptr<kernels::Op> op;  ///< null: the plain form is the stored one
+    runtime::OwnedBuffer stored;
+  };
+  std::unique_ptr<kernels::Op> op_;
+  std::vector<Packed> inputs_, outputs_;
+};
+
+}  // namespace gradmeter::model

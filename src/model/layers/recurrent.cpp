@@ -1,0 +1,135 @@
+#include "model/layers/recurrent.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "core/format.hpp"
+#include "kernels/reference/rnn.hpp"
+#include "model/layers/plain_op.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+using kernels::Cell;
+using kernels::RnnShape;
+using runtime::Buffer;
+using runtime::ConstBuffer;
+using runtime::OwnedBuffer;
+
+/// [rows × columns × width] to [columns × rows × width].
+void transpose(runtime::Queue& queue, std::string_view label, const ConstBuffer& from, const Buffer& to,
+               std::size_t rows, std::size_t columns, std::size_t width) {
+  queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())}, [=] {
+    const float* const in = from.values<float>().data();
+    float* const out = to.values<float>().data();
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < columns; ++c)
+        std::memcpy(out + (c * rows + r) * width, in + (r * columns + c) * width, width * sizeof(float));
+  });
+}
+
+class PreparedRecurrent final : public PreparedLayer {
+ public:
+  PreparedRecurrent(const RnnShape& s, RecurrentOutput output, bool input_gradient, runtime::Device& device)
+      : s_(s),
+        output_(output),
+        input_gradient_(input_gradient),
+        forward_({.shape = s}, device, {.training = true}),
+        backward_({.shape = s, .pass = kernels::Pass::backward_data}, device) {
+    const std::size_t layer = s.steps * s.batch * s.hidden, state = s.batch * s.hidden;
+    for (OwnedBuffer* const b : {&x_, &y_, &x_gradient_, &y_gradient_}) *b = device.allocate(core::Element::f32, layer);
+    for (OwnedBuffer* const b : {&zero_, &state_gradient_, &memory_gradient_})
+      *b = device.allocate(core::Element::f32, state);
+    const auto outputs = forward_.op().outputs();
+    kept_ = device.allocate(core::Element::i8, outputs[kernels::index_of(outputs, "kept")].stored_bytes);
+  }
+
+  void forward(const LayerForward& f) override {
+    transpose(f.queue, "forward.transpose", f.input, x_.buffer, s_.batch, s_.steps, s_.hidden);
+    forward_.run(f.queue, "forward.rnn", "forward.pack", inputs(f.parameters), {y_.buffer, kept_.buffer});
+    if (output_ == RecurrentOutput::every_step) {
+      transpose(f.queue, "forward.transpose", y_.buffer, f.output, s_.steps, s_.batch, s_.hidden);
+    } else {
+      f.queue.copy("forward.copy", last_step(y_), f.output);
+    }
+  }
+
+  void backward(const LayerBackward& b) override {
+    if (output_ == RecurrentOutput::every_step) {
+      transpose(b.queue, "backward.transpose", b.output_gradient, y_gradient_.buffer, s_.batch, s_.steps, s_.hidden);
+    } else {
+      b.queue.copy("backward.copy", b.output_gradient, last_step(y_gradient_));  // the other steps' are zero
+    }
+    auto read = inputs(b.parameters);
+    read.insert(read.end(), {y_.buffer, kept_.buffer, y_gradient_.buffer});
+    std::vector<Buffer> written{x_gradient_.buffer, state_gradient_.buffer};
+    if (s_.cell == Cell::lstm) written.push_back(memory_gradient_.buffer);
+    written.insert(written.end(), b.gradients.begin(), b.gradients.end());
+    backward_.run(b.queue, "backward.rnn", "backward.pack", std::move(read), std::move(written));
+    for (std::size_t tensor = 0; tensor < b.gradients.size(); ++tensor) b.ready(tensor);
+    if (input_gradient_)
+      transpose(b.queue, "backward.transpose", x_gradient_.buffer, b.input_gradient, s_.steps, s_.batch, s_.hidden);
+  }
+
+ private:
+  Buffer last_step(const OwnedBuffer& steps) const {
+    const std::size_t state = s_.batch * s_.hidden;
+    return steps.buffer.part((s_.steps - 1) * state, state);
+  }
+  std::vector<ConstBuffer> inputs(const std::vector<ConstBuffer>& parameters) const {
+    std::vector<ConstBuffer> all{x_.buffer, zero_.buffer};
+    if (s_.cell == Cell::lstm) all.emplace_back(zero_.buffer);
+    all.insert(all.end(), parameters.begin(), parameters.end());
+    return all;
+  }
+
+  RnnShape s_;
+  RecurrentOutput output_;
+  bool input_gradient_;
+  PlainOp forward_, backward_;
+  OwnedBuffer x_, y_, x_gradient_, y_gradient_;  // [steps × batch × hidden]
+  OwnedBuffer zero_, state_gradient_, memory_gradient_, kept_;
+};
+
+class RecurrentLayer final : public Layer {
+ public:
+  RecurrentLayer(Cell cell, const TokenShape& input, RecurrentOutput output) : cell_(cell), input_(input), output_(output) {
+    const std::size_t h = input.features, gates = kernels::gates_of(cell);
+    const double bound = 1 / std::sqrt(static_cast<double>(h));
+    tensors_ = {LayerTensor{"weights", {h, gates, h}, bound}, LayerTensor{"recurrent", {h, gates, h}, bound},
+                LayerTensor{"bias", {gates, h}}};
+  }
+
+  std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), input_.features); }
+  SampleShape input() const override { return input_; }
+  SampleShape output() const override {
+    if (output_ == RecurrentOutput::last_step) return FeatureShape{input_.features};
+    return input_;
+  }
+  std::span<const LayerTensor> tensors() const override { return tensors_; }
+  double flops(kernels::Pass, std::size_t samples) const override {
+    return kernels::full_flops({.shape = shape(samples)});
+  }
+  std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
+                                         runtime::Device& device) const override {
+    return std::make_unique<PreparedRecurrent>(shape(samples), output_, input_gradient, device);
+  }
+
+ private:
+  RnnShape shape(std::size_t samples) const { return {cell_, input_.features, samples, input_.steps}; }
+
+  Cell cell_;
+  TokenShape input_;
+  RecurrentOutput output_;
+  std::array<LayerTensor, 3> tensors_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_recurrent_layer(Cell cell, const TokenShape& input, RecurrentOutput output) {
+  return std::make_unique<RecurrentLayer>(cell, input, output);
+}
+
+}  // namespace gradmeter::model

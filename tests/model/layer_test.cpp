@@ -1,0 +1,233 @@
+// Each layer's forward and backward pass against the definitions in float64.
+#include "model/layers/layer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "core/random.hpp"
+#include "kernels/library.hpp"
+#include "kernels/op.hpp"
+#include "kernels/reference/conv.hpp"
+#include "kernels/reference/rnn.hpp"
+#include "kernels/threads.hpp"
+#include "model/layers/convolution.hpp"
+#include "model/layers/dense.hpp"
+#include "model/layers/recurrent.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+std::vector<float> drawn(std::size_t n, std::uint64_t seed, double scale = 1) {
+  const core::Random random(seed, 0x6c61);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(scale * random.gaussian(i));
+  return x;
+}
+
+/// A layer's two passes on random data.
+struct LayerRun {
+  std::vector<std::vector<float>> parameters, gradients;
+  std::vector<float> input, output, output_gradient, input_gradient;
+  std::vector<std::size_t> ready;
+
+  LayerRun(const Layer& layer, std::size_t samples, bool wants_input_gradient = true)
+      : input(drawn(samples * elements(layer.input()), 1)),
+        output(samples * elements(layer.output())),
+        output_gradient(drawn(output.size(), 2)),
+        input_gradient(wants_input_gradient ? input.size() : 0) {
+    runtime::HostQueue queue;
+    for (const LayerTensor& t : layer.tensors()) {
+      parameters.push_back(drawn(elements(t), 10 + parameters.size(), 0.3));
+      gradients.emplace_back(elements(t), 1e9F);  // what is there is to be overwritten
+    }
+    const auto prepared = layer.prepare(samples, wants_input_gradient, queue.device());
+    // A second time, as the next step of a training: nothing may be left of the first.
+    for (int pass = 0; pass < 2; ++pass) {
+      auto used = output_gradient;
+      prepared->forward({queue, {parameters.begin(), parameters.end()}, input, output});
+      prepared->backward({queue,
+                          {parameters.begin(), parameters.end()},
+                          input,
+                          output,
+                          used,
+                          input_gradient,
+                          {gradients.begin(), gradients.end()},
+                          [&](std::size_t t) { ready.push_back(t); }});
+    }
+  }
+};
+
+void expect_near(const std::vector<float>& found, const std::vector<double>& wanted, const char* what) {
+  ASSERT_EQ(found.size(), wanted.size()) << what;
+  double size = 0, off = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    size = std::max(size, std::fabs(wanted[i]));
+    off = std::max(off, std::fabs(found[i] - wanted[i]));
+  }
+  EXPECT_LE(off, 1e-5 * size) << what;
+}
+
+class Layers : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernels::set_compute_threads(1);
+    if (!kernels::onednn_refusal().empty()) GTEST_SKIP() << kernels::onednn_refusal();
+  }
+};
+
+TEST_F(Layers, AConvolutionHasTheOutputsAndGradientsOfItsDefinition) {
+  constexpr std::size_t samples = 3;
+  const auto layer = make_convolution_layer({.channels = 5, .height = 9, .width = 8},
+                                            {.filters = 19, .side = 3, .stride = 2, .pad = 1});
+  const LayerRun run(*layer, samples);
+  const kernels::ConvShape s{.width = 8,
+                             .height = 9,
+                             .channels = 5,
+                             .batch = samples,
+                             .filters = 19,
+                             .filter_width = 3,
+                             .filter_height = 3,
+                             .pad_width = 1,
+                             .pad_height = 1,
+                             .stride_width = 2,
+                             .stride_height = 2};
+  const std::size_t pixels = s.out_width() * s.out_height();
+  std::vector<double> output, filters, bias(19), input;
+  std::vector<float> delta = run.output_gradient;
+  for (std::size_t i = 0; i < run.output.size(); ++i) {
+    const std::size_t channel = i / pixels % 19;
+    const double sum = kernels::conv_forward_at(s, run.input, run.parameters[0], i).value + run.parameters[1][channel];
+    output.push_back(std::max(sum, 0.0));
+    if (sum <= 0) delta[i] = 0;
+    bias[channel] += delta[i];
+  }
+  for (std::size_t i = 0; i < run.gradients[0].size(); ++i)
+    filters.push_back(kernels::conv_backward_weights_at(s, run.input, delta, i).value);
+  for (std::size_t i = 0; i < run.input.size(); ++i)
+    input.push_back(kernels::conv_backward_data_at(s, delta, run.parameters[0], i).value);
+  expect_near(run.output, output, "output");
+  expect_near(run.gradients[0], filters, "filters");
+  expect_near(run.gradients[1], bias, "bias");
+  expect_near(run.input_gradient, input, "input");
+  EXPECT_EQ(run.ready, (std::vector<std::size_t>{0, 1, 0, 1}));
+}
+
+class RecurrentLayers : public Layers, public testing::WithParamInterface<std::pair<kernels::Cell, RecurrentOutput>> {};
+
+/// [samples × steps × h] to [steps × samples × h], as the reference has them.
+std::vector<double> by_steps(const std::vector<float>& x, std::size_t samples, std::size_t steps, std::size_t h) {
+  std::vector<double> out(x.size());
+  for (std::size_t n = 0; n < samples; ++n)
+    for (std::size_t t = 0; t < steps; ++t)
+      for (std::size_t i = 0; i < h; ++i) out[(t * samples + n) * h + i] = x[(n * steps + t) * h + i];
+  return out;
+}
+
+TEST_P(RecurrentLayers, HaveTheOutputsAndGradientsOfTheirDefinition) {
+  constexpr std::size_t samples = 3, steps = 5, h = 21;
+  const auto [cell, kind] = GetParam();
+  const bool every = kind == RecurrentOutput::every_step;
+  const auto layer = make_recurrent_layer(cell, {.steps = steps, .features = h}, kind);
+  const LayerRun run(*layer, samples);
+  kernels::RnnInputs in{cell, h, samples, steps};
+  in.layer = by_steps(run.input, samples, steps, h);
+  in.state.assign(samples * h, 0);
+  if (cell == kernels::Cell::lstm) in.memory.assign(samples * h, 0);
+  in.weights = run.parameters[0], in.recurrent = run.parameters[1];
+  in.bias.assign(run.parameters[2].begin(), run.parameters[2].end());
+  const kernels::RnnTrace trace = kernels::rnn_forward_reference(in);
+  std::vector<double> delta(trace.hidden.size()), output = trace.hidden;
+  if (every) {
+    delta = by_steps(run.output_gradient, samples, steps, h);
+  } else {
+    std::ranges::copy(run.output_gradient, delta.end() - samples * h);
+    output.erase(output.begin(), output.end() - samples * h);
+  }
+  const kernels::RnnGradients g = kernels::rnn_backward_reference(in, trace, delta);
+  const auto each = [&](std::size_t n, auto&& at) {
+    std::vector<double> all(n);
+    for (std::size_t i = 0; i < n; ++i) all[i] = at(i);
+    return all;
+  };
+  const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
+  expect_near(every ? floats(by_steps(run.output, samples, steps, h)) : run.output, output, "output");
+  const std::size_t n = run.gradients[0].size();
+  expect_near(run.gradients[0], each(n, [&](auto i) { return weights_gradient_at(in, g, i); }), "weights");
+  expect_near(run.gradients[1], each(n, [&](auto i) { return recurrent_gradient_at(in, trace, g, i); }), "recurrent");
+  expect_near(run.gradients[2], each(n / h, [&](auto i) { return bias_gradient_at(in, g, i); }), "bias");
+  expect_near(floats(by_steps(run.input_gradient, samples, steps, h)), g.layer, "input");
+}
+INSTANTIATE_TEST_SUITE_P(Cells, RecurrentLayers,
+                         testing::Values(std::pair{kernels::Cell::lstm, RecurrentOutput::every_step},
+                                         std::pair{kernels::Cell::lstm, RecurrentOutput::last_step},
+                                         std::pair{kernels::Cell::gru, RecurrentOutput::every_step},
+                                         std::pair{kernels::Cell::vanilla, RecurrentOutput::last_step}));
+
+TEST_F(Layers, ADenseLayerHasTheOutputsAndGradientsOfItsDefinition) {
+  constexpr std::size_t samples = 4, in = 6, out = 5;
+  const auto layer = make_dense_layer(FeatureShape{in}, out, kernels::Activation::relu);
+  const LayerRun run(*layer, samples);
+  const std::vector<float>&w = run.parameters[0], &b = run.parameters[1];
+  std::vector<double> output, weight(out * in), bias(out), input(samples * in);
+  for (std::size_t n = 0; n < samples; ++n)
+    for (std::size_t o = 0; o < out; ++o) {
+      double sum = b[o];
+      for (std::size_t i = 0; i < in; ++i) sum += double{w[o * in + i]} * run.input[n * in + i];
+      output.push_back(std::max(sum, 0.0));
+      const double delta = sum > 0 ? run.output_gradient[n * out + o] : 0;
+      bias[o] += delta;
+      for (std::size_t i = 0; i < in; ++i) {
+        weight[o * in + i] += delta * run.input[n * in + i];
+        input[n * in + i] += delta * w[o * in + i];
+      }
+    }
+  expect_near(run.output, output, "output");
+  expect_near(run.gradients[0], weight, "weight");
+  expect_near(run.gradients[1], bias, "bias");
+  expect_near(run.input_gradient, input, "input");
+  const LayerRun first(*layer, samples, false);
+  EXPECT_EQ(first.gradients, run.gradients);
+}
+
+/// Remembers what is submitted.
+class RecordingQueue final : public runtime::Queue {
+ public:
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    flops[std::string(label)] += cost.flops;
+    work();
+  }
+  std::map<std::string, double> flops;
+};
+
+TEST_F(Layers, SubmitTheOperationsThatKernelsTimesAtTheirCost) {
+  using kernels::Pass;
+  const auto layer = make_convolution_layer({.channels = 3, .height = 8, .width = 8}, {.filters = 4, .pad = 1});
+  const kernels::Problem p{.shape = kernels::ConvShape{.width = 8,
+                                                       .height = 8,
+                                                       .channels = 3,
+                                                       .batch = 2,
+                                                       .filters = 4,
+                                                       .filter_width = 3,
+                                                       .filter_height = 3,
+                                                       .pad_width = 1,
+                                                       .pad_height = 1}};
+  RecordingQueue queue;
+  auto filters = drawn(4 * 3 * 9, 1), bias = drawn(4, 2), input = drawn(2 * 3 * 64, 3), output = drawn(2 * 4 * 64, 4);
+  auto delta = output, below = input, filters_gradient = filters, bias_gradient = bias;
+  const auto prepared = layer->prepare(2, true, queue.device());
+  prepared->forward({queue, {filters, bias}, input, output});
+  prepared->backward(
+      {queue, {filters, bias}, input, output, delta, below, {filters_gradient, bias_gradient}, [](auto) {}});
+  EXPECT_EQ(queue.flops["forward.conv"], kernels::flops(p));
+  EXPECT_EQ(queue.flops["backward.conv"], 2 * kernels::flops(p));
+  EXPECT_EQ(queue.flops["forward.conv"], layer->flops(Pass::forward, 2));
+  EXPECT_EQ(queue.flops["backward.conv"],
+            layer->flops(Pass::backward_data, 2) + layer->flops(Pass::backward_weights, 2));
+}
+
+}  // namespace
+}  // namespace gradmeter::model
