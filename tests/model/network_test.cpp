@@ -10,11 +10,13 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/library.hpp"
+#include "kernels/op.hpp"
 #include "kernels/pointwise.hpp"
 #include "kernels/threads.hpp"
 #include "model/layers/convolution.hpp"
 #include "model/layers/dense.hpp"
 #include "model/layers/recurrent.hpp"
+#include "support/deferred.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -145,6 +147,72 @@ TEST_P(Networks, TheBatchesOfATrainingDoNotDisturbEachOther) {
   loss(large.batch());
   pass(small.batch());
   EXPECT_EQ(gradients_, once);
+}
+
+/// The host's kernels compute for the deferred device too: its work runs on this processor.
+void add_deferred_backends() {
+  static const bool added = [] {
+    const auto rows = kernels::op_backends();
+    const std::vector<kernels::OpBackend> all(rows.begin(), rows.end());
+    for (kernels::OpBackend row : all) {
+      row.device = "deferred";
+      kernels::add_op_backend(row);
+    }
+    return true;
+  }();
+  ASSERT_TRUE(added);
+}
+
+struct Trained {
+  std::vector<float> parameters, gradients;
+  std::vector<double> losses;
+  bool operator==(const Trained&) const = default;
+};
+
+/// Steps of which the caller waits for none, and a forward pass of another batch size between them.
+Trained train(Network& network, Queue& queue, float step) {
+  using core::Element;
+  const Samples samples(24), others(7);
+  runtime::Device& device = queue.device();
+  std::vector<runtime::OwnedBuffer> memory;
+  const auto on_device = [&](const runtime::ConstBuffer& host) {
+    const Buffer b = memory.emplace_back(device.allocate(host.element(), host.count())).buffer;
+    queue.copy("upload", host, b);
+    return b;
+  };
+  const auto floats = [&] {
+    return memory.emplace_back(device.allocate(Element::f32, network.element_count())).buffer;
+  };
+  const Buffers buffers{floats(), floats()};
+  const Batch batch{on_device(samples.inputs), on_device(samples.labels)};
+  const Batch other{on_device(others.inputs), on_device(others.labels)};
+  network.initialise(queue, buffers, 1);
+  std::vector<PendingOutcome> outcomes;
+  for (int i = 0; i < 40; ++i) {
+    outcomes.push_back(network.pass(queue, buffers, batch, [](std::size_t) {}));
+    queue.submit("sgd", {}, [buffers, step] {
+      kernels::sgd(buffers.parameters.values<float>(), buffers.gradients.values<float>(), step);
+    });
+    outcomes.push_back(network.forward(queue, buffers, other));
+  }
+  Trained end{std::vector<float>(network.element_count()), std::vector<float>(network.element_count()), {}};
+  queue.copy("download", buffers.parameters, end.parameters);
+  queue.copy("download", buffers.gradients, end.gradients);
+  queue.synchronise();
+  for (const PendingOutcome& o : outcomes) end.losses.push_back(o.get().loss_sum);
+  return end;
+}
+
+TEST_P(Networks, TrainOnADeviceThatWorksLaterWithTheHostsBits) {
+  const Trained host = train(*network_, queue_, GetParam().step);
+  EXPECT_LT(host.losses[78], 0.3 * host.losses[0]);
+  add_deferred_backends();
+  test::DeferredDevice device;
+  const auto network = GetParam().make();  // its memory goes before the device
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    test::DeferredQueue queue(device, {.seed = seed});
+    EXPECT_TRUE(train(*network, queue, GetParam().step) == host) << seed;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Networks,
