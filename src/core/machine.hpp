@@ -54,15 +54,15 @@ struct CodecRates {
 
 struct Machine {
   std::uint32_t ranks_per_node = 0;  ///< 0: all ranks are on one node
-  Link within_node, between_nodes;
-  std::optional<Link> trunk;  ///< shared by all nodes; empty: they share nothing
-  NodePort node_port;
+  Link within_node = {}, between_nodes = {};
+  std::optional<Link> trunk = {};  ///< shared by all nodes; empty: they share nothing
+  NodePort node_port = {};
   double reduce_bytes_per_s = 1;
   double flops_per_s = 1;  ///< where no entry of `compute` fits
   double memory_bytes_per_s = 1;
-  std::vector<ComputeRate> compute;
-  std::map<std::string, CodecRates, std::less<>> codecs;  ///< by the codec's name
-  double noise = 0;                                       ///< standard deviation of times, relative to their mean
+  std::vector<ComputeRate> compute = {};
+  std::map<std::string, CodecRates, std::less<>> codecs = {};  ///< by the codec's name
+  double noise = 0;                                            ///< standard deviation of times, relative to their mean
 
   /// Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;

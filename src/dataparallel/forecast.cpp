@@ -45,6 +45,19 @@ Forecast Forecast::times(std::uint64_t n) const {
 
 allreduce::Shape shape_of(const ForecastInput& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
 
+namespace {
+
+std::uint32_t nodes_of(allreduce::Shape shape) {
+  return shape.ranks_per_node > 0 ? std::max(1u, shape.ranks / shape.ranks_per_node) : 1;
+}
+
+}  // namespace
+
+double wire_seconds(const ForecastInput& s, double bytes) {
+  const core::Link& link = nodes_of(shape_of(s)) > 1 ? s.machine.between_nodes : s.machine.within_node;
+  return bytes / link.bytes_per_s(static_cast<std::uint64_t>(bytes));
+}
+
 std::uint64_t least_sent(allreduce::CollectiveKind collective_kind, std::uint64_t parties, std::uint64_t bytes) {
   return (collective_kind == allreduce::CollectiveKind::all_reduce ? 2 : 1) * (parties - 1) * bytes;
 }
@@ -55,19 +68,18 @@ namespace {
 /// node.
 Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
   const allreduce::Shape shape = shape_of(s);
-  const std::uint64_t nodes = shape.ranks_per_node > 0 ? std::max(1u, shape.ranks / shape.ranks_per_node) : 1;
   const std::uint64_t all = least_sent(collective_kind, shape.ranks, bytes);
   return {.least = all,
           .least_of_one = all / shape.ranks,
-          .least_between_nodes = least_sent(collective_kind, nodes, bytes)};
+          .least_between_nodes = least_sent(collective_kind, nodes_of(shape), bytes)};
 }
 
 /// A buffer of so many bytes in so many slices.
 void add_calls(Forecast& f, const allreduce::StatedCost& cost, std::uint64_t slices, std::uint64_t bytes,
-               allreduce::LinkModel link) {
+               const ForecastInput& s) {
   f.bytes += cost.sent * bytes;
   f.messages += cost.messages * slices;
-  f.seconds += cost.sent_per_rank_max * static_cast<double>(bytes) / link.bytes_per_s;
+  f.seconds += wire_seconds(s, cost.sent_per_rank_max * static_cast<double>(bytes));
 }
 
 }  // namespace
@@ -78,7 +90,7 @@ Forecast forecast_collective(const ForecastInput& s, allreduce::CollectiveKind c
   const auto algorithm = algorithm_for(s, shape, collective_kind);
   Forecast out = least_of(s, collective_kind, elements * sizeof(float));
   out.known = algorithm->has_schedule();
-  if (out.known) add_calls(out, algorithm->cost(shape, collective_kind), 1, elements * sizeof(float), s.link);
+  if (out.known) add_calls(out, algorithm->cost(shape, collective_kind), 1, elements * sizeof(float), s);
   return out;
 }
 
@@ -104,7 +116,7 @@ Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) 
   const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
   out.most = part.most;
   add_calls(out, part.algorithm->cost(shape, part.collective_kind), slices.count(),
-            allreduce::Executor::buffer_bytes(o, slices, part.element_bytes), s.link);
+            allreduce::Executor::buffer_bytes(o, slices, part.element_bytes), s);
   return out;
 }
 
@@ -127,7 +139,7 @@ Forecast forecast_all_reduce(const ForecastInput& s, std::size_t elements,
 Forecast forecast_messages(const ForecastInput& s, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes) {
   return {.bytes = senders * bytes,
           .messages = senders * messages,
-          .seconds = static_cast<double>(bytes) / s.link.bytes_per_s,
+          .seconds = wire_seconds(s, static_cast<double>(bytes)),
           .least = senders * bytes,
           .least_of_one = bytes};
 }

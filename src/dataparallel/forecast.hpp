@@ -6,8 +6,8 @@
 
 #include "allreduce/compressed/compressed.hpp"
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/hockney.hpp"
 #include "compression/registry.hpp"
+#include "core/machine.hpp"
 #include "model/model.hpp"
 
 namespace gradmeter::dataparallel {
@@ -15,7 +15,7 @@ namespace gradmeter::dataparallel {
 /// Of all ranks of an axis together. Bytes are payload; messages from a rank to itself are not counted.
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
-  double seconds = 0;  ///< least time on the wire when every rank sends and receives at the link's speed at once
+  double seconds = 0;  ///< on the wire, when every rank sends and receives at once: `wire_seconds`
   bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
   bool most = false;   ///< where not known: bytes and messages are upper bounds
   /// Lower bounds for any algorithm for these calls, with their codec [bytes]: of all ranks together; of the busiest
@@ -37,7 +37,7 @@ struct ForecastInput {
   std::optional<std::uint32_t> ranks_per_node = {};  ///< as allreduce::shape_of has it; empty: all on one
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: none
-  allreduce::LinkModel link = {};
+  core::Machine machine = {};
   /// For calls with a codec, whose bytes depend on where buffers are cut. 0: the longest usual message, and all
   /// elements at once.
   std::size_t message_bytes = 0, max_call_bytes = 0;
@@ -47,6 +47,8 @@ struct ForecastInput {
 };
 
 allreduce::Shape shape_of(const ForecastInput&);
+/// Of the bytes of one rank, at the bandwidth of the links between nodes where the axis is known to be on several.
+double wire_seconds(const ForecastInput&, double bytes);
 /// The least that `parties` (ranks, or whole nodes) must send together so that each learns all of `bytes`, of which
 /// each has a part, or so that sums over all of them are complete somewhere: (P-1)·bytes. An all-reduce does both, so
 /// twice that.

@@ -6,9 +6,12 @@
 #include <bit>
 
 #include "allreduce/registry.hpp"
+#include "support/machines.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
+
+using test::linked;
 
 /// α, n/bandwidth, n/reduction rate [s], and log2 p.
 struct Terms {
@@ -32,77 +35,87 @@ constexpr Textbook textbook[] = {
 };
 
 TEST(Hockney, AlgorithmsTakeTheirTextbookTimes) {
-  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  const core::Machine machine = linked(1e-5, 1e9, 1e10);
   const std::size_t n = 1 << 20;
   for (const auto& [algorithm, time] : textbook) {
     double levels = 0;
     for (std::uint32_t p : {2u, 4u, 8u, 16u}) {
       ++levels;
       const auto s = find_algorithm(algorithm)->make({p, 1}).front();
-      const auto end = hockney_finish_times(*s, n, 4, std::vector<double>(p, 0.0), link);
+      const auto end = hockney_finish_times(*s, n, 4, std::vector<double>(p, 0.0), machine);
       const Terms terms{1e-5, 4.0 * double(n) / 1e9, 4.0 * double(n) / 1e10, levels, double(p - 1) / p};
       EXPECT_NEAR(*std::max_element(end.begin(), end.end()), time(p, terms), 1e-9) << algorithm << " p " << p;
     }
   }
 }
 
+TEST(Hockney, EachMessageTakesTheLinkOfItsRanks) {
+  core::Machine m = linked(0.5, 2, 1e30);
+  m.ranks_per_node = 2;
+  m.between_nodes = {.latency_s = 1, .bandwidth = {{0, 1}, {64, 4}}};
+  const auto s = find_algorithm("recursive-doubling")->make({4, 1}).front();
+  const auto time = [&](std::size_t n) { return hockney_finish_times(*s, n, 4, std::vector<double>(4, 0.0), m)[3]; };
+  EXPECT_DOUBLE_EQ(time(4), (0.5 + 8) + (1 + 16)) << "one round on the node, one between the nodes";
+  EXPECT_DOUBLE_EQ(time(16), (0.5 + 32) + (1 + 16)) << "long messages between nodes are faster";
+}
+
 TEST(Hockney, ALateRankDelaysTheOthers) {
-  const LinkModel link{.latency_s = 0, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const core::Machine machine = linked(0, 1e9, 1e12);
   const auto ring = find_algorithm("ring")->make({4, 1}).front();
   std::vector<double> begin(4, 0.0);
-  const double together = hockney_finish_times(*ring, 4096, 4, begin, link)[0];
+  const double together = hockney_finish_times(*ring, 4096, 4, begin, machine)[0];
   begin[2] = 1.0;
-  for (double end : hockney_finish_times(*ring, 4096, 4, begin, link)) EXPECT_GE(end, 1.0 + together / 2);
+  for (double end : hockney_finish_times(*ring, 4096, 4, begin, machine)) EXPECT_GE(end, 1.0 + together / 2);
 }
 
 /// An all-reduce on four ranks, in slices of messages of so many bytes.
-double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, LinkModel link) {
+double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, const core::Machine& machine) {
   const auto schedules = find_algorithm(algorithm)->make({4, 1});
   const Slices slices(Cut::run, n, 4, schedules.front()->blocks(), message_bytes, false);
-  const auto end = hockney_finish_times(schedules, slices, 4, std::vector<double>(4, 0.0), link);
+  const auto end = hockney_finish_times(schedules, slices, 4, std::vector<double>(4, 0.0), machine);
   return *std::max_element(end.begin(), end.end());
 }
 
 TEST(Hockney, OneSliceTakesTheTimeOfTheWhole) {
-  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e10};
+  const core::Machine machine = linked(1e-5, 1e9, 1e10);
   for (const auto* algorithm : {"ring", "direct", "rabenseifner", "double-tree"}) {
     const auto s = find_algorithm(algorithm)->make({4, 1}).front();
-    const auto end = hockney_finish_times(*s, 1 << 14, 4, std::vector<double>(4, 0.0), link);
-    EXPECT_EQ(sliced(algorithm, 1 << 14, std::size_t{1} << 30, link), *std::max_element(end.begin(), end.end()));
+    const auto end = hockney_finish_times(*s, 1 << 14, 4, std::vector<double>(4, 0.0), machine);
+    EXPECT_EQ(sliced(algorithm, 1 << 14, std::size_t{1} << 30, machine), *std::max_element(end.begin(), end.end()));
   }
 }
 
 TEST(Hockney, SlicesHideLatencyAndSumsButNotTransfers) {
-  const LinkModel link{.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e9};
+  const core::Machine machine = linked(1e-6, 1e9, 1e9);
   const std::size_t n = 1 << 20;
   const double transfers = 1.5 * 4.0 * double(n) / 1e9, sums = transfers / 2;
-  EXPECT_NEAR(sliced("ring", n, std::size_t{1} << 30, link), transfers + sums + 6e-6, 1e-9);
-  EXPECT_LT(sliced("ring", n, n / 64, link), transfers * 1.1);
-  EXPECT_GT(sliced("ring", n, n / 64, link), transfers);
+  EXPECT_NEAR(sliced("ring", n, std::size_t{1} << 30, machine), transfers + sums + 6e-6, 1e-9);
+  EXPECT_LT(sliced("ring", n, n / 64, machine), transfers * 1.1);
+  EXPECT_GT(sliced("ring", n, n / 64, machine), transfers);
 }
 
 TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
-  const LinkModel link{.latency_s = 1e-9, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const core::Machine machine = linked(1e-9, 1e9, 1e12);
   const std::size_t n = 1 << 20;
   const auto first_tree = find_algorithm("double-tree")->make({4, 1}).front();
   const Slices slices(Cut::run, n, 4, first_tree->blocks(), n / 16, false);
-  const auto alone = hockney_finish_times(std::span(&first_tree, 1), slices, 4, std::vector<double>(4, 0.0), link);
-  EXPECT_LT(sliced("double-tree", n, n / 16, link), *std::max_element(alone.begin(), alone.end()))
+  const auto alone = hockney_finish_times(std::span(&first_tree, 1), slices, 4, std::vector<double>(4, 0.0), machine);
+  EXPECT_LT(sliced("double-tree", n, n / 16, machine), *std::max_element(alone.begin(), alone.end()))
       << "leaves of one are nodes of the other";
 }
 
 // With four lanes, which a slice holds while it goes up and down, it is 1.5 to 2.3 buffers more from p = 8 on.
 TEST(Hockney, ADoubleTreeTakesTwoBuffersTimeWhateverItsDepth) {
-  const LinkModel link{.latency_s = 1e-5, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  const core::Machine machine = linked(1e-5, 1e9, 1e12);
   const std::size_t n = 1 << 24, bytes = n * sizeof(float);
-  const double transfer = static_cast<double>(bytes) / link.bytes_per_s;
+  const double transfer = static_cast<double>(bytes) / 1e9;
   for (std::uint32_t p : {4u, 5u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 16u, 23u, 32u}) {
     const auto trees = find_algorithm("double-tree")->make({p, 1});
     const auto message = message_bytes_for(trees, bytes, std::size_t{1} << 20);
     const Slices slices(Cut::run, n, sizeof(float), 1, message, false);
-    const auto end = hockney_finish_times(trees, slices, sizeof(float), std::vector<double>(p, 0.0), link);
+    const auto end = hockney_finish_times(trees, slices, sizeof(float), std::vector<double>(p, 0.0), machine);
     const double levels = std::bit_width(p - 1);
-    EXPECT_LT(*std::max_element(end.begin(), end.end()), 4 * levels * link.latency_s + 1.06 * 2 * transfer) << p;
+    EXPECT_LT(*std::max_element(end.begin(), end.end()), 4 * levels * 1e-5 + 1.06 * 2 * transfer) << p;
   }
 }
 

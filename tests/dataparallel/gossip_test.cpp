@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "dataparallel/decorators/forwarding.hpp"
+#include "support/machines.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
@@ -184,8 +185,8 @@ TEST(Gossip, LearnsWithAndWithoutOverlap) {
 
 TEST(Gossip, OverlapHidesTheMessageUnderTheNextPass) {
   SimMachine slow;
-  slow.flops_per_s = 1e9;
-  slow.link = {.latency_s = 1e-6, .bytes_per_s = 2e8, .reduce_bytes_per_s = 1e12};
+  slow.machine.flops_per_s = 1e9;
+  slow.machine = gradmeter::test::linked(1e-6, 2e8, 1e12, slow.machine);
   const auto end_of = [&](const std::string& name) {
     const StrategyRun run{.strategy = name};
     return SimWorld(4, slow).run([&](Fabric& f) { (void)test::run_worker(f, run); })[0];

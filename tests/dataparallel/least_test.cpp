@@ -27,8 +27,7 @@ ForecastInput forecast_input_of(std::uint32_t ranks, std::uint32_t ranks_per_nod
           .steps = 12,
           .ranks_per_node = ranks_per_node,
           .algorithm = allreduce::find_algorithm(algorithm),
-          .codec = compression::find_codec(codec),
-          .link = {}};
+          .codec = compression::find_codec(codec)};
 }
 
 Forecast forecast(const ForecastInput& s, const StrategyInfo& info) {
@@ -129,6 +128,16 @@ TEST(LeastSent, TheBusiestOfDedicatedServersAndWorkersIsKnown) {
   ForecastInput s = forecast_input_of(5, 5, "ring");
   s.steps = 1;
   EXPECT_EQ(find_strategy("ps-sync:servers=1")->make({})->predict(s).least_of_one, 4 * m) << "the server takes it all";
+}
+
+TEST(Forecast, BytesTakeTheBandwidthBetweenNodesWhereTheAxisIsOnSeveral) {
+  ForecastInput s = forecast_input_of(4, 4, "ring");
+  s.machine.within_node.bandwidth = {{.bytes_per_s = 8}};
+  s.machine.between_nodes.bandwidth = {{.bytes_per_s = 2}};
+  const auto seconds = [&] { return forecast_collective(s, CollectiveKind::all_reduce, 100).seconds; };
+  EXPECT_DOUBLE_EQ(seconds(), 1.5 * 400 / 8);
+  s.ranks_per_node = 2;
+  EXPECT_DOUBLE_EQ(seconds(), 1.5 * 400 / 2);
 }
 
 /// Elements that cross nodes in one run of the schedules over `layout`.

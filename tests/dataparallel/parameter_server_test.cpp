@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/optimizers/registry.hpp"
+#include "support/machines.hpp"
 #include "support/served.hpp"
 
 namespace gradmeter::dataparallel {
@@ -145,12 +146,12 @@ TEST(ParameterServer, WithoutACodecTheBytesAreTheClosedForm) {
   const std::uint64_t m = 1000 * sizeof(float), steps = 12;
   Served s{.strategy = "ps-sync", .ranks = 5, .elements = 1000};
   EXPECT_EQ(forecast(s).bytes, 2 * 4 * m * steps) << "co-located: 2(P-1)/P M for each of P ranks";
-  EXPECT_NEAR(forecast(s).seconds, 2.0 * 4 / 5 * double(m * steps) / s.machine.link.bytes_per_s, 12 * 128 / 1e10);
+  EXPECT_NEAR(forecast(s).seconds, 2.0 * 4 / 5 * double(m * steps) / 1e10, 12 * 128 / 1e10);
   s.servers = 2;
   EXPECT_EQ(forecast(s).bytes, 2 * 3 * m * steps) << "dedicated: M up, M down for each of 3 workers";
-  EXPECT_NEAR(forecast(s).seconds, 3.0 / 2 * double(m * steps) / s.machine.link.bytes_per_s, 12 * 128 / 1e10);
+  EXPECT_NEAR(forecast(s).seconds, 3.0 / 2 * double(m * steps) / 1e10, 12 * 128 / 1e10);
   s.servers = 4;
-  EXPECT_NEAR(forecast(s).seconds, double(m * steps) / s.machine.link.bytes_per_s, 1e-12) << "the worker's link binds";
+  EXPECT_NEAR(forecast(s).seconds, double(m * steps) / 1e10, 1e-12) << "the worker's link binds";
   s.codec = "qsgd8:bucket=64,min=1";
   EXPECT_LT(forecast(s).bytes, 2 * m * steps / 3);
 }
@@ -186,7 +187,7 @@ TEST(ParameterServer, ShardsOfManyChunksTravelWhole) {
 /// Half a step is computation, half is on the wire.
 Served balanced(const char* strategy) {
   Served s{.strategy = strategy, .ranks = 3, .servers = 2, .elements = 60'000};
-  s.machine.link = {.latency_s = 1e-6, .bytes_per_s = 1e9, .reduce_bytes_per_s = 1e12};
+  s.machine.machine = gradmeter::test::linked(1e-6, 1e9, 1e12, s.machine.machine);
   s.flops = 3e7;
   return s;
 }

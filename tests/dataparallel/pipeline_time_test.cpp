@@ -10,6 +10,7 @@
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
 #include "model/registry.hpp"
+#include "support/machines.hpp"
 #include "support/mesh_training.hpp"
 
 namespace gradmeter::dataparallel {
@@ -18,9 +19,9 @@ namespace {
 /// Computation alone takes time, by its FLOP.
 SimMachine thinking_machine() {
   SimMachine m;
-  m.flops_per_s = 1e9;
-  m.bytes_per_s = 1e30;
-  m.link = {.latency_s = 1e-12, .bytes_per_s = 1e30, .reduce_bytes_per_s = 1e30};
+  m.machine.flops_per_s = 1e9;
+  m.machine.memory_bytes_per_s = 1e30;
+  m.machine = gradmeter::test::linked(1e-12, 1e30, 1e30, m.machine);
   return m;
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "dataparallel/simulation/world.hpp"
+#include "support/machines.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -94,8 +95,8 @@ TEST(Decompose, AnEmptyStepIsAllZeros) {
 
 SimMachine plain_machine() {
   SimMachine m;
-  m.flops_per_s = m.bytes_per_s = 1;
-  m.link = {.latency_s = 1, .bytes_per_s = 1, .reduce_bytes_per_s = 1e30};
+  m.machine.flops_per_s = m.machine.memory_bytes_per_s = 1;
+  m.machine = gradmeter::test::linked(1, 1, 1e30, m.machine);
   return m;
 }
 

@@ -5,6 +5,7 @@
 
 #include "allreduce/schedule/interpret.hpp"
 #include "core/format.hpp"
+#include "support/machines.hpp"
 #include "support/sim_machine.hpp"
 
 namespace gradmeter::dataparallel {
@@ -91,7 +92,7 @@ TEST(SimWorld, ReduceScatterThenAllGatherHaveTheBitsOfTheRingsAllReduce) {
 
 TEST(SimWorld, HalvesOfAnAllReduceTakeHockneysTimeAndSayTheirNames) {
   SimMachine m;
-  m.link = {.latency_s = 3, .bytes_per_s = 2, .reduce_bytes_per_s = 4};
+  m.machine = gradmeter::test::linked(3, 2, 4, m.machine);
   for (const int p : {1, 2, 4}) {
     const std::size_t n = 64;
     const double block = double(n) * 4 / p;
@@ -160,7 +161,7 @@ TEST(SimWorld, SlicesFollowEachOtherLikeAPipeline) {
   const std::size_t n = 1 << 14;
   auto time = [&](std::size_t message_bytes) {
     SimMachine m = slow_machine();
-    m.link = {.latency_s = 100, .bytes_per_s = 4, .reduce_bytes_per_s = 4};
+    m.machine = gradmeter::test::linked(100, 4, 4, m.machine);
     m.message_bytes = message_bytes;
     return SimWorld(4, m).run([&](Fabric& f) {
       auto v = values(f.rank(), n);

@@ -117,7 +117,7 @@ TEST(SimMessenger, EarlierFirstBytesComeFirstWhoeverPostedFirst) {
 
 TEST(SimMessenger, AmongEqualTimesTheLowerRankComesFirst) {
   SimMachine m = slow_machine();
-  m.link.bytes_per_s = 1e30;
+  m.machine.within_node.bandwidth = {{.bytes_per_s = 1e30}};
   std::vector<int> came;
   SimWorld(6, m).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});

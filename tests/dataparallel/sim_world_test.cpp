@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "support/machines.hpp"
 #include "support/sim_machine.hpp"
 
 namespace gradmeter::dataparallel {
@@ -51,7 +52,7 @@ TEST(SimWorld, AllReduceGivesEveryRankTheAnswer) {
 
 TEST(SimWorld, ARingTakesHockneysTime) {
   SimMachine m;
-  m.link = {.latency_s = 3, .bytes_per_s = 2, .reduce_bytes_per_s = 4};
+  m.machine = gradmeter::test::linked(3, 2, 4, m.machine);
   for (const int p : {1, 2, 4, 8}) {
     const std::size_t n = 64;
     const double block = double(n) * 4 / p;
@@ -121,8 +122,8 @@ TEST(SimWorld, TheLastToComeHoldsUpItsPeers) {
 
 TEST(SimWorld, AComputationTakesTheSlowerOfItsFlopsAndItsBytes) {
   SimMachine m;
-  m.flops_per_s = 10;
-  m.bytes_per_s = 2;
+  m.machine.flops_per_s = 10;
+  m.machine.memory_bytes_per_s = 2;
   EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.submit("a", {.flops = 40, .bytes = 2}, [] {}); }), ElementsAre(4));
   EXPECT_THAT(SimWorld(1, m).run([](Fabric& f) { f.submit("a", {.flops = 40, .bytes = 18}, [] {}); }), ElementsAre(9));
 }

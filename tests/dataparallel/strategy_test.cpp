@@ -11,6 +11,7 @@
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/simulation/world.hpp"
 #include "support/losses.hpp"
+#include "support/machines.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::dataparallel {
@@ -151,9 +152,9 @@ TEST(Sync, EachRankSendsTheClosedFormInEveryStep) {
 /// Exchange and backward take about as long as each other.
 SimMachine balanced_machine() {
   SimMachine m;
-  m.flops_per_s = 1e9;
-  m.bytes_per_s = 1e12;
-  m.link = {.latency_s = 1e-6, .bytes_per_s = 6e8, .reduce_bytes_per_s = 1e12};
+  m.machine.flops_per_s = 1e9;
+  m.machine.memory_bytes_per_s = 1e12;
+  m.machine = gradmeter::test::linked(1e-6, 6e8, 1e12, m.machine);
   return m;
 }
 Training deep(std::size_t bucket_bytes, std::string_view strategy = "sync") {

@@ -109,7 +109,7 @@ inline dataparallel::Forecast forecast(const Served& s) {
                  .tensors = model.tensors(),
                  .elements = s.elements,
                  .steps = static_cast<std::uint64_t>(s.steps(0)),
-                 .link = s.machine.link});
+                 .machine = s.machine.machine});
 }
 
 /// In [0, 1), by rank and number.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataparallel/simulation/world.hpp"
+#include "support/machines.hpp"
 
 namespace gradmeter::dataparallel::test {
 
@@ -24,9 +25,9 @@ inline Buffer whole(std::vector<float>& v) { return std::span<float>(v); }
 /// A machine whose times are easy to work out: 1 s a FLOP, 1 s a message, 1 s a byte, sums for free.
 inline SimMachine slow_machine() {
   SimMachine m;
-  m.flops_per_s = 1;
-  m.bytes_per_s = 1;
-  m.link = {.latency_s = 1, .bytes_per_s = 1, .reduce_bytes_per_s = 1e30};
+  m.machine.flops_per_s = 1;
+  m.machine.memory_bytes_per_s = 1;
+  m.machine = gradmeter::test::linked(1, 1, 1e30, m.machine);
   return m;
 }
 

@@ -5,24 +5,21 @@
 
 #include "allreduce/schedule/schedule.hpp"
 #include "allreduce/schedule/slices.hpp"
+#include "core/machine.hpp"
 
 namespace gradmeter::allreduce {
 
-/// Hockney's model: a message of n bytes takes latency + n/bandwidth; a reduction reads its bytes at its own rate.
-struct LinkModel {
-  double latency_s = 0, bytes_per_s = 1, reduce_bytes_per_s = 1;
-};
-
-/// Rank r begins at begin[r] [s]; the times at which each rank is done.
-/// Cost: O(steps). Source: Hockney, Parallel Computing 1994.
+/// Rank r begins at begin[r] [s]; the times at which each rank is done. A message of n bytes takes latency +
+/// n/bandwidth of its link; a reduction reads its bytes at its own rate. Cost: O(steps). Source: Hockney, Parallel
+/// Computing 1994.
 std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
-                                         const std::vector<double>& begin, LinkModel);
+                                         const std::vector<double>& begin, const core::Machine&);
 
 /// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes. A slice begins when the one
 /// before it on its lane is done. Its round begins when its round before is done, and the rank's port and core are done
 /// with earlier work. Slice s runs schedule s mod count. One slice: as above.
 /// Cost: O(steps · slices).
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
-                                         const std::vector<double>& begin, LinkModel);
+                                         const std::vector<double>& begin, const core::Machine&);
 
 }  // namespace gradmeter::allreduce

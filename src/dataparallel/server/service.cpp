@@ -128,7 +128,7 @@ Forecast Service::forecast(const ForecastInput& s, const RequestCounts& v) const
   }
   // A worker that does not serve, or whose shard is empty.
   if (dedicated || up.size() < static_cast<std::size_t>(workers)) most = std::max({most, all_up, all_down});
-  out.seconds = static_cast<double>(most) / s.link.bytes_per_s;
+  out.seconds = wire_seconds(s, static_cast<double>(most));
   out.least_of_one = out.known ? most : out.least / s.ranks;
   return out;
 }

@@ -37,7 +37,7 @@ class SimBackgroundTask final : public BackgroundTask {
  private:
   void run(SimMessenger& messenger, std::uint64_t& count, int worker, const BackgroundProgram& program) {
     try {
-      SimCompute<ExecutionContext> context(g_, worker, thread_, g_.machine.background_slowdown, count);
+      SimCompute<ExecutionContext> context(g_, worker, thread_, g_.simulated.background_slowdown, count);
       program(context);
       // Its last message's memory is read until it has left: then the memory is free, and all its calls are done.
       const double left = messenger.take_last_send_end(thread_);

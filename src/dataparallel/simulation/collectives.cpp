@@ -49,7 +49,7 @@ const SimCollectives::Method& SimCollectives::method(std::uint32_t ranks, const 
     return it->second = {label(a.kind), {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(a.root))}};
   }
   const allreduce::Shape shape{ranks, 1};
-  auto algorithm = g_.machine.algorithm;
+  auto algorithm = g_.simulated.algorithm;
   const CollectiveKind kind = collective_kind(a.kind);
   if (kind != CollectiveKind::all_reduce && !algorithm->refusal(shape, kind).empty()) {
     algorithm = allreduce::find_algorithm("ring");
@@ -91,8 +91,8 @@ void SimCollectives::complete(Rendezvous& rendezvous) {
     }
     begin.push_back(std::max(rendezvous.tickets[i]->posted(), free_[static_cast<std::size_t>(rendezvous.members[i])]));
   }
-  const auto slices = cut(collective_kind(rendezvous.signature.kind), n, schedules, g_.machine.message_bytes);
-  const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine.link);
+  const auto slices = cut(collective_kind(rendezvous.signature.kind), n, schedules, g_.simulated.message_bytes);
+  const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine());
   if (is_cut_short(rendezvous, end)) return;
   const auto bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
   if (rendezvous.signature.kind == CallKind::reduce_scatter) corrupt_other_blocks(rendezvous.buffers);

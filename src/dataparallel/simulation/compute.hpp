@@ -23,7 +23,7 @@ class SimCompute : public Interface {
     const double begin = now();
     const double factor = slowdown_ ? slowdown_(worker_, count_) : 1.0;
     ++count_;
-    const double time = std::max(cost.flops / g_.machine.flops_per_s, cost.bytes / g_.machine.bytes_per_s);
+    const double time = std::max(cost.flops / g_.machine().flops_per_s, cost.bytes / g_.machine().memory_bytes_per_s);
     g_.scheduler.advance(thread_, time * factor);
     if (log_) log_->push_back({label, {begin, now()}});
   }

@@ -46,17 +46,17 @@ void Groups::form(Splitting& s) {
 }
 
 SimContext::SimContext(int workers, SimMachine m)
-    : machine(std::move(m)),
+    : simulated(std::move(m)),
       scheduler(workers),
-      network(workers, machine.link, scheduler),
+      network(workers, simulated.machine, scheduler),
       groups(workers, scheduler),
       failure_times(static_cast<std::size_t>(workers), EventScheduler::forever) {
-  if (!machine.algorithm) machine.algorithm = allreduce::find_algorithm("ring");
-  if (!machine.algorithm->has_schedule()) {
+  if (!simulated.algorithm) simulated.algorithm = allreduce::find_algorithm("ring");
+  if (!simulated.algorithm->has_schedule()) {
     throw core::UsageError(
-        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", machine.algorithm->name));
+        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", simulated.algorithm->name));
   }
-  for (const RankFailure& d : machine.failures) {
+  for (const RankFailure& d : simulated.failures) {
     if (d.rank < 0 || d.rank >= workers) {
       throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", d.rank, workers));
     }

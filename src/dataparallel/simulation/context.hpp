@@ -40,9 +40,10 @@ struct SimContext {
   SimContext(int workers, SimMachine);
   /// When that rank of the world dies; for most `EventScheduler::forever`.
   double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
+  const core::Machine& machine() const { return simulated.machine; }
   double now() const { return scheduler.now(scheduler.running_thread()); }
 
-  SimMachine machine;
+  SimMachine simulated;
   EventScheduler scheduler;
   SimNetwork network;
   Groups groups;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/hockney.hpp"
+#include "core/machine.hpp"
 #include "dataparallel/message.hpp"
 
 namespace gradmeter::dataparallel {
@@ -33,11 +33,13 @@ struct RankFailure {
   double at_s = 0;
 };
 
-/// A computation takes max(flops / flops_per_s, bytes / bytes_per_s) · slowdown. A background task has arithmetic units
-/// of its own, but shares the link: a rank sends one message at a time, and receives one at a time.
+/// A computation takes max(flops / flops_per_s, bytes / memory_bytes_per_s) · slowdown. A background task has
+/// arithmetic units of its own, but shares the link: a rank sends one message at a time, and receives one at a time.
 struct SimMachine {
-  double flops_per_s = 1e11, bytes_per_s = 1e10;
-  allreduce::LinkModel link{.latency_s = 2e-6, .bytes_per_s = 1e10, .reduce_bytes_per_s = 2e10};
+  core::Machine machine{.within_node = {.latency_s = 2e-6, .bandwidth = {{.bytes_per_s = 1e10}}},
+                        .reduce_bytes_per_s = 2e10,
+                        .flops_per_s = 1e11,
+                        .memory_bytes_per_s = 1e10};
   allreduce::AlgorithmPtr algorithm = {};  ///< of collectives that it has; null, or for others: ring
   /// The length at which collectives cut buffers, as transports inside a node do [bytes].
   std::size_t message_bytes = std::size_t{256} << 10;

@@ -54,7 +54,7 @@ class SimMessenger::SimPort final : public Port {
       g_.network.put(box, std::move(packet));
       return ticket;
     }
-    const auto sending = g_.network.send(worker_, sizeof(MessageHeader) + header.bytes);
+    const auto sending = g_.network.send(worker_, box.owner, sizeof(MessageHeader) + header.bytes);
     ticket->finish(sending.begin, sending.left, header.bytes, header.bytes);
     p.leaving.push_back(sending.left);
     double& last = messenger_.last_send_end_[g_.scheduler.running_thread()];
@@ -98,7 +98,7 @@ class SimMessenger::SimPort final : public Port {
   void travel(MessageQueue& box, std::uint64_t number, const Packet& packet, SimNetwork::Sending sending) {
     if (sending.left > g_.fails_at(worker_)) return;
     const MessageRoute route{.from = worker_, .to = box.owner, .to_role = opposite(role_), .number = number};
-    const DeliveryFault fault = g_.machine.delivery_fault ? g_.machine.delivery_fault(route) : DeliveryFault{};
+    const DeliveryFault fault = g_.simulated.delivery_fault ? g_.simulated.delivery_fault(route) : DeliveryFault{};
     for (int i = 0; i < fault.copies; ++i)
       g_.network.deliver(box, packet, sending, fault.delay_s.at(static_cast<std::size_t>(i)));
   }
@@ -143,13 +143,15 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
   }
   for (const int dead : e->members) {
     if (g_.fails_at(dead) == EventScheduler::forever) continue;
-    const double heard = std::max(g_.now(), g_.fails_at(dead)) + g_.machine.link.latency_s;
+    const double ends = std::max(g_.now(), g_.fails_at(dead));
     for (const Role role : {Role::worker, Role::server}) {
       for (MessageQueue& box : e->boxes(role)) {
         if (box.owner == dead) continue;
         Packet p{.from = dead};
         p.is_failure_notice = true;
-        g_.network.deliver_at(box, std::move(p), heard);
+        const core::Link& link =
+            g_.machine().link(static_cast<std::uint32_t>(dead), static_cast<std::uint32_t>(box.owner));
+        g_.network.deliver_at(box, std::move(p), ends + link.latency_s);
       }
     }
   }
@@ -159,7 +161,7 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
 Ports SimMessenger::open(Group group, int worker, PortOptions options) {
   const int rank = g_.groups.position(group, worker);
   if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
-  if (g_.machine.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
+  if (g_.simulated.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
   auto& port_set = port_sets_[{group.id, calls_[{group.id, worker}]++}];
   if (!port_set) port_set = make(group, options);
   if (port_set->options.payload_bytes != options.payload_bytes || port_set->options.in_flight != options.in_flight) {
@@ -167,7 +169,7 @@ Ports SimMessenger::open(Group group, int worker, PortOptions options) {
   }
   const auto port = [&](Role role) -> std::unique_ptr<Port> {
     auto bare = std::make_unique<SimPort>(*this, port_set, role, rank);
-    if (!g_.machine.delivery_fault) return bare;
+    if (!g_.simulated.delivery_fault) return bare;
     return std::make_unique<ReliablePort>(std::move(bare), g_, port_set, role, rank);
   };
   return {port(Role::worker), port(Role::server)};

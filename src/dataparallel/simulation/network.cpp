@@ -10,16 +10,17 @@ constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
 
 }  // namespace
 
-SimNetwork::Sending SimNetwork::send(int from, std::size_t bytes) {
+SimNetwork::Sending SimNetwork::send(int from, int to, std::size_t bytes) {
+  const core::Link& link = machine_.link(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
   double& free = outgoing_free_[static_cast<std::size_t>(from)];
   const double begin = std::max(scheduler_.now(scheduler_.running_thread()), free);
-  free = begin + static_cast<double>(bytes) / link_.bytes_per_s;
-  return {begin, free};
+  free = begin + static_cast<double>(bytes) / link.bytes_per_s(bytes);
+  return {begin, free, link.latency_s};
 }
 
 void SimNetwork::deliver(MessageQueue& box, Packet p, Sending s, double delay) {
-  p.head = s.begin + link_.latency_s + delay;
-  p.tail = s.left + link_.latency_s + delay;
+  p.head = s.begin + s.latency_s + delay;
+  p.tail = s.left + s.latency_s + delay;
   p.port_time_s = s.left - s.begin;
   p.number = posted_++;
   enqueue(box, std::move(p));

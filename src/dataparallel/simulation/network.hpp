@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "allreduce/schedule/hockney.hpp"
+#include "core/machine.hpp"
 #include "dataparallel/message.hpp"
 #include "dataparallel/simulation/event_scheduler.hpp"
 
@@ -38,17 +38,18 @@ struct MessageQueue {
 /// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised.
 class SimNetwork {
  public:
-  SimNetwork(int ranks, allreduce::LinkModel link, EventScheduler& scheduler)
-      : link_(link),
+  SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
+      : machine_(machine),
         scheduler_(scheduler),
         outgoing_free_(static_cast<std::size_t>(ranks)),
         incoming_(outgoing_free_.size()) {}
 
   struct Sending {
     double begin = 0, left = 0;  ///< when the sender's port begins it, and when the port is free again [s]
+    double latency_s = 0;
   };
-  /// The sender's part.
-  Sending send(int from, std::size_t bytes);
+  /// The sender's part. from, to: ranks in the world.
+  Sending send(int from, int to, std::size_t bytes);
   /// Delivers a message that was sent so to this queue, `delay` later than without a fault.
   void deliver(MessageQueue&, Packet, Sending, double delay = 0);
   /// Delivers a packet at a given time, without the link, after all others of that time.
@@ -74,7 +75,7 @@ class SimNetwork {
   static double end_of(const Packet&, double port_free);
   Port& port(const MessageQueue& b) { return incoming_[static_cast<std::size_t>(b.owner)]; }
 
-  allreduce::LinkModel link_;
+  const core::Machine& machine_;
   EventScheduler& scheduler_;
   std::uint64_t posted_ = 0;
   std::vector<double> outgoing_free_;  ///< by rank

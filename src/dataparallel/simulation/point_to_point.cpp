@@ -38,7 +38,7 @@ PointToPoint::Channel& PointToPoint::post(Group g, int from, int to) {
 Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
   const int to = g_.groups.worker(g, peer);
   auto ticket = std::make_shared<SimOperation>(g_.scheduler, fmt::format("send to {}", peer));
-  const auto sending = g_.network.send(worker, b.bytes());
+  const auto sending = g_.network.send(worker, to, b.bytes());
   Packet p{.from = worker};
   p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + b.bytes());
   ticket->finish(sending.begin, sending.left, b.bytes(), b.bytes());

@@ -37,7 +37,7 @@ class ReliablePort final : public Port {
     Peer& peer = peers_[to];
     if (header.bytes > peer.draft.size()) throw std::logic_error("a message without a draft of its length");
     peer.draft.resize(header.bytes);
-    if (peer.unacknowledged.empty()) set_timer(peer, 0);
+    if (peer.unacknowledged.empty()) set_timer(to, peer, 0);
     peer.unacknowledged.push_back({header, std::exchange(peer.draft, {}), label});
     if (Ticket t = send(to, peer.unacknowledged.back(), peer.posted++)) return t;
     throw std::logic_error("a port was asked for messages between a draft and its post, which then has no room");
@@ -75,10 +75,13 @@ class ReliablePort final : public Port {
   static constexpr auto acknowledgement = std::numeric_limits<std::uint64_t>::max();  ///< instead of a number
   static constexpr int most_tries = 40;  ///< then it is given up, and the scheduler says who waits for it
 
-  /// The first wait is for ten of the longest messages, since receivers take one at a time.
-  void set_timer(Peer& peer, int tries) {
-    const allreduce::LinkModel& link = g_.machine.link;
-    const double first = 10 * (link.latency_s + double(slot_bytes(port_set_->options)) / link.bytes_per_s);
+  /// The first wait is for ten of the longest messages, since receivers take one at a time. to: whose `peer` it is.
+  void set_timer(int to, Peer& peer, int tries) {
+    const auto world_rank = [&](int r) {
+      return static_cast<std::uint32_t>(port_set_->members[static_cast<std::size_t>(r)]);
+    };
+    const double first =
+        10 * g_.machine().link(world_rank(rank_), world_rank(to)).seconds(slot_bytes(port_set_->options));
     peer.tries = tries;
     peer.due = tries > most_tries ? EventScheduler::forever : g_.now() + std::ldexp(first, tries);
   }
@@ -103,7 +106,7 @@ class ReliablePort final : public Port {
       if (peer.unacknowledged.empty()) continue;
       if (peer.due <= g_.now()) {
         const auto sent = send(rank, peer.unacknowledged.front(), peer.posted - peer.unacknowledged.size());
-        set_timer(peer, peer.tries + (sent ? 1 : 0));
+        set_timer(rank, peer, peer.tries + (sent ? 1 : 0));
       }
       next = std::min(next, peer.due);
     }
@@ -121,7 +124,7 @@ class ReliablePort final : public Port {
     m.header.bytes -= sizeof stamp;
     std::memcpy(&stamp, m.payload.data() + m.header.bytes, sizeof stamp);
     m.payload = m.payload.first(m.header.bytes);
-    for (; peer.posted - peer.unacknowledged.size() < stamp.received; set_timer(peer, 0)) {
+    for (; peer.posted - peer.unacknowledged.size() < stamp.received; set_timer(m.from, peer, 0)) {
       peer.unacknowledged.pop_front();
     }
     if (stamp.number == acknowledgement) return false;

@@ -34,7 +34,7 @@ class SimFabric final : public SimCompute<Fabric> {
  public:
   /// queue: null for the host's.
   SimFabric(SimState& s, int worker, runtime::Queue* queue)
-      : SimCompute<Fabric>(s.context, worker, worker, s.context.machine.slowdown,
+      : SimCompute<Fabric>(s.context, worker, worker, s.context.simulated.slowdown,
                            s.computations[static_cast<std::size_t>(worker)]),
         s_(s),
         queue_(queue ? *queue : host_queue_) {}

@@ -97,7 +97,7 @@ class Population final : public Strategy {
     const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
     step += {.bytes = models * bytes,
              .messages = models,
-             .seconds = static_cast<double>(s_.survivors * bytes) / s.link.bytes_per_s,
+             .seconds = wire_seconds(s, static_cast<double>(s_.survivors * bytes)),
              .known = false,
              .most = true};
     return step.times(s.steps);
