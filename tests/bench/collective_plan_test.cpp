@@ -67,16 +67,17 @@ TEST(BusBandwidth, HasTheFactorOfItsCollective) {
 }
 
 TEST(WireBound, IsWhatANodeMustSend) {
-  const core::BytesPerSecond rate{1e9};
+  core::Machine m;
+  m.node_port.bytes_per_s = 1e9;
   const auto four = nodes({0, 1, 2, 3}), pairs = nodes({0, 1, 2, 3, 0, 1, 2, 3}), one = nodes({0, 0});
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, four, rate), 1.5);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, pairs, rate), 1.5);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_gather, 1e9, four, rate), 0.75);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::broadcast, 1e9, four, rate), 1);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, four, rate), 0.75);
-  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, pairs, rate), 1.5)
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, four, m), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, pairs, m), 1.5);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_gather, 1e9, four, m), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::broadcast, 1e9, four, m), 1);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, four, m), 0.75);
+  EXPECT_DOUBLE_EQ(wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, pairs, m), 1.5)
       << "each rank of a node has its own";
-  EXPECT_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, one, rate), 0);
+  EXPECT_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, one, m), 0);
 }
 
 TEST(CollectivePlan, PointsOfOneSizeTakeTurnsTogether) {

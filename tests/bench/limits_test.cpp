@@ -7,6 +7,7 @@
 
 #include "kernels/threads.hpp"
 #include "model/mlp.hpp"
+#include "support/machines.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -15,16 +16,25 @@ using core::Metric;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+/// All ranks on one node, which exchange at this rate.
+core::Machine measured(double bytes_per_s) { return gradmeter::test::linked(0, bytes_per_s, 1); }
+
 TEST(LeastExchangeTime, OnANodeIsARanksBytesAtTheRateOfMemory) {
-  EXPECT_NEAR(least_exchange_time({.rank = 3e6, .node = 0}, {.memory = {1e9}, .port = {0}}).value, 3e-3, 1e-12);
-  EXPECT_EQ(least_exchange_time({}, {.memory = {1e9}, .port = {0}}).value, 0);
-  EXPECT_EQ(least_exchange_time({.rank = 3e6, .node = 0}, {}).value, 0) << "no rate is known";
+  const core::Machine m = measured(1e9);
+  EXPECT_NEAR(least_exchange_time({.rank = 3e6, .node = 0}, m).value, 3e-3, 1e-12);
+  EXPECT_EQ(least_exchange_time({}, m).value, 0);
+  EXPECT_EQ(link_rate(m), 1e9);
 }
 
 TEST(LeastExchangeTime, BetweenNodesThePortIsShared) {
-  const LinkRates rates{.memory = {9e9}, .port = {1e9}};
-  EXPECT_NEAR(least_exchange_time({.rank = 1e6, .node = 4e6}, rates).value, 4e-3, 1e-12);
-  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, rates).value, 1e-2, 1e-12) << "both ways at once at best";
+  core::Machine m = measured(9e9);
+  m.ranks_per_node = 4;
+  m.node_port.bytes_per_s = 1e9;
+  EXPECT_NEAR(least_exchange_time({.rank = 1e6, .node = 4e6}, m).value, 4e-3, 1e-12);
+  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, m).value, 1e-2, 1e-12) << "both ways at once at best";
+  EXPECT_EQ(link_rate(m), 1e9);
+  m.ranks_per_node = 1;
+  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, m).value, 0.1, 1e-12) << "no peer on the node";
 }
 
 TEST(PartnersOnNextNode, AreNeverOnTheSameNode) {
@@ -47,8 +57,7 @@ core::Point step_of(double median, double high) {
   return p;
 }
 
-const StepBound bound{
-    .compute = {0.010}, .roofline = {0.008}, .exchange = {0.004}, .peak = {1e11}, .link = {{2e9}, {0}}};
+const StepBound bound{.compute = {0.010}, .roofline = {0.008}, .exchange = {0.004}, .machine = measured(2e9)};
 
 TEST(FillBound, TheLimitIsTheLongerPart) {
   core::Point row = step_of(0.020, 0.021);

@@ -21,11 +21,19 @@ class LimitsCheck : public ::testing::Test {
   const runtime::Communicator& world = session.world();
 };
 
+core::Machine machine_of(const LinkProbe& probe) {
+  core::Machine m;
+  probe.fill(m);
+  return m;
+}
+
 TEST_F(LimitsCheck, ANodeHasMemoryAndNoPort) {
   LinkProbe probe(session, world, 1);
   for (int i = 0; i < 3; ++i) probe.round();
-  EXPECT_EQ(probe.rates().memory.value > 0, world.size() > 1);
-  EXPECT_EQ(probe.rates().port.value, 0);
+  const core::Machine m = machine_of(probe);
+  EXPECT_EQ(m.ranks_per_node, world.size() > 1 ? 0u : 1u);
+  EXPECT_EQ(m.within_node != core::Link{}, world.size() > 1);
+  EXPECT_EQ(m.node_port.bytes_per_s, 0);
 }
 
 TEST_F(LimitsCheck, RanksOnNodesOfTheirOwnHaveAPortAndNoMemory) {
@@ -33,8 +41,10 @@ TEST_F(LimitsCheck, RanksOnNodesOfTheirOwnHaveAPortAndNoMemory) {
   for (int r = 0; r < world.size(); ++r) nodes.push_back(r);
   LinkProbe probe(session, world, 1, nodes);
   for (int i = 0; i < 3; ++i) probe.round();
-  EXPECT_EQ(probe.rates().memory.value, 0);
-  EXPECT_EQ(probe.rates().port.value > 0, world.size() > 1);
+  const core::Machine m = machine_of(probe);
+  EXPECT_EQ(m.ranks_per_node, 1u);
+  EXPECT_EQ(m.within_node, core::Link{}) << "nothing was measured";
+  EXPECT_EQ(m.node_port.bytes_per_s > 0, world.size() > 1);
 }
 
 TEST_F(LimitsCheck, NodesOfDifferentSizesHaveBoth) {
@@ -43,8 +53,10 @@ TEST_F(LimitsCheck, NodesOfDifferentSizesHaveBoth) {
   nodes.back() = 1;
   LinkProbe probe(session, world, 1, nodes);
   for (int i = 0; i < 3; ++i) probe.round();
-  EXPECT_GT(probe.rates().memory.value, 0);
-  EXPECT_GT(probe.rates().port.value, 0);
+  const core::Machine m = machine_of(probe);
+  EXPECT_EQ(m.ranks_per_node, static_cast<std::uint32_t>(world.size() - 1));
+  EXPECT_NE(m.within_node, core::Link{});
+  EXPECT_GT(m.node_port.bytes_per_s, 0);
 }
 
 TEST_F(LimitsCheck, AWireIsAsFastAsItsBestRoundOnAllRanks) {

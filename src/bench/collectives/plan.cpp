@@ -264,9 +264,9 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   return f;
 }
 
-double wire_bound(CollectiveKind collective_kind, double bytes, const NodeMap& map, core::BytesPerSecond of_a_node) {
+double wire_bound(CollectiveKind collective_kind, double bytes, const NodeMap& map, const core::Machine& machine) {
   const int nodes = map.nodes();
-  if (nodes < 2 || !(of_a_node.value > 0)) return 0;
+  if (nodes < 2 || !(machine.node_port.bytes_per_s > 0)) return 0;
   const double others = static_cast<double>(nodes - 1) / nodes;
   const double ranks_of_a_node = static_cast<double>(map.ranks()) / nodes;
   const double share = collective_kind == CollectiveKind::all_reduce   ? 2 * others
@@ -274,16 +274,16 @@ double wire_bound(CollectiveKind collective_kind, double bytes, const NodeMap& m
                        : collective_kind == CollectiveKind::broadcast || collective_kind == CollectiveKind::send_receive
                            ? 1
                            : others;
-  return share * bytes / of_a_node.value;
+  return share * bytes / machine.node_port.bytes_per_s;
 }
 
-double wire_bound(const CollectivePoint& p, const NodeMap& map, core::BytesPerSecond of_a_node) {
-  if (!p.codec) return wire_bound(p.collective->collective_kind, static_cast<double>(p.bytes()), map, of_a_node);
+double wire_bound(const CollectivePoint& p, const NodeMap& map, const core::Machine& machine) {
+  if (!p.codec) return wire_bound(p.collective->collective_kind, static_cast<double>(p.bytes()), map, machine);
   double sum = 0;
   for (const auto& part :
        allreduce::coded_call_parts(coded_request(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
     const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
-    if (!part.most) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, of_a_node);
+    if (!part.most) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, machine);
   }
   return sum;
 }

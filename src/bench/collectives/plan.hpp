@@ -7,6 +7,7 @@
 
 #include "allreduce/compressed/compressed.hpp"
 #include "bench/engine/node_map.hpp"
+#include "core/machine.hpp"
 #include "core/result.hpp"
 #include "runtime/time/cadence.hpp"
 #include "runtime/transport/network.hpp"
@@ -102,11 +103,11 @@ allreduce::CodedRequest coded_request(const CollectivePoint&, allreduce::Shape, 
 /// What a row says of the point and of what all points share.
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveFactors&);
 
-/// No implementation over several nodes can be faster: what a node must send at least, at the rate that all its ranks
-/// together reach towards another node [s]. In an all-to-all each of its ranks has something for all others.
-double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, core::BytesPerSecond of_a_node);
+/// No implementation over several nodes can be faster: what a node must send at least, at the rate of its port [s]; 0:
+/// there is one node, or the rate is not known. In an all-to-all each of its ranks has something for all others.
+double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
 /// The same of a point; with a codec, of the calls that it comes down to, as encoded, but those whose length depends on
 /// the data.
-double wire_bound(const CollectivePoint&, const NodeMap&, core::BytesPerSecond of_a_node);
+double wire_bound(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 }  // namespace gradmeter::bench

@@ -89,9 +89,10 @@ void CollectiveTurns::add_limits(CollectiveStage& stage, std::span<CollectiveEnt
 /// The longer of a node's memory traffic and, over several nodes, of what it must send.
 void CollectiveTurns::fill_limit(CollectiveEntry& e, const LimitBenchmark* memory) const {
   if (e.row.status != Status::ok) return;
-  const auto rate = port_ ? port_->rate() : core::BytesPerSecond{};
-  const double bound = wire_bound(e.point, map_, rate);
-  const CollectiveLimit wire{.seconds = bound, .low = bound, .name = "wire", .link = rate};
+  core::Machine machine;
+  if (port_) machine.node_port.bytes_per_s = port_->rate().value;
+  const double bound = wire_bound(e.point, map_, machine);
+  const CollectiveLimit wire{.seconds = bound, .low = bound, .name = "wire", .link = {machine.node_port.bytes_per_s}};
   fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, e.row);
 }
 

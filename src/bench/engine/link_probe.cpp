@@ -26,11 +26,17 @@ std::span<const float> floats_of(std::span<std::byte> memory) {
 
 }  // namespace
 
-core::Seconds least_exchange_time(LeastSent least, LinkRates rates) {
-  const double both = rates.memory.value + rates.port.value;
+core::Seconds least_exchange_time(LeastSent least, const core::Machine& m) {
+  const double memory = m.ranks_per_node == 1 ? 0 : m.within_node.bytes_per_s(static_cast<std::uint64_t>(least.rank));
+  const double port = m.ranks_per_node == 0 ? 0 : m.node_port.bytes_per_s;
+  const double both = memory + port;
   const double rank = both > 0 ? least.rank / both : 0;
-  const double node = rates.port.value > 0 ? least.node / rates.port.value : 0;
+  const double node = port > 0 ? least.node / port : 0;
   return core::Seconds{std::max(rank, node)};
+}
+
+double link_rate(const core::Machine& m) {
+  return m.ranks_per_node == 0 ? m.within_node.bandwidth.back().bytes_per_s : m.node_port.bytes_per_s;
 }
 
 std::vector<int> partners_on_next_node(std::span<const int> node_of) {
@@ -106,8 +112,12 @@ LinkProbe::LinkProbe(Session& session, const runtime::Communicator& c, int threa
       threads_(threads),
       network_(c, {.memory_bytes = read_bytes + page, .fake_nodes = fake_nodes}),
       own_(network_.arena().take_of<float>(read_bytes / sizeof(float))) {
+  if (c.size() == 1) ranks_per_node_ = 1;
   const auto node_of = network_.nodes_of(c);
-  if (NodeMap{.node_of = node_of}.nodes() > 1) port_.emplace(session, c, node_of);
+  if (const NodeMap map{.node_of = node_of}; map.nodes() > 1) {
+    ranks_per_node_ = map.ranks_per_node();
+    port_.emplace(session, c, node_of);
+  }
   // Arenas are alike, so a peer's values lie as far from its begin as ours.
   const auto arenas = network_.arenas_of(c);
   const auto me = static_cast<std::size_t>(c.rank());
@@ -144,8 +154,10 @@ void LinkProbe::read_neighbour() {
   c_.barrier();  // no rank writes what is still being read
 }
 
-LinkRates LinkProbe::rates() const {
-  return {.memory = {c_.max(best_read_)}, .port = port_ ? port_->rate() : core::BytesPerSecond{}};
+void LinkProbe::fill(core::Machine& m) const {
+  m.ranks_per_node = static_cast<std::uint32_t>(ranks_per_node_);
+  if (const double best = c_.max(best_read_); best > 0) m.within_node.bandwidth = {{.bytes_per_s = best}};
+  if (port_) m.node_port.bytes_per_s = port_->rate().value;
 }
 
 }  // namespace gradmeter::bench

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/engine/session.hpp"
+#include "core/machine.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
@@ -17,15 +18,11 @@ struct LeastSent {
   double rank = 0, node = 0;
 };
 
-/// memory: the rate at which a rank reads a peer's memory on its node; port: the rate at which the ranks of one node
-/// together send to another node. 0: there is no such peer.
-struct LinkRates {
-  core::BytesPerSecond memory = {}, port = {};
-};
-
 /// A lower bound for any exchange: a node's bytes go through its port, and a rank's arrive by both ways at once at
-/// best.
-core::Seconds least_exchange_time(LeastSent, LinkRates);
+/// best: from its node, where other ranks are on it, and from others, where there are others.
+core::Seconds least_exchange_time(LeastSent, const core::Machine&);
+/// Where bytes that bound an exchange move: a node's port, or on one node the link between its ranks [bytes/s].
+double link_rate(const core::Machine&);
 
 /// The partner of each rank on the next node: ranks of a node send to those of the next, place by place.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
@@ -66,8 +63,9 @@ class LinkProbe {
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
   /// Collective, some milliseconds: while nothing else moves.
   void round();
-  /// Collective: of the best rank.
-  LinkRates rates() const;
+  /// Collective: fills in the ranks of the fullest node (0: all are on one, and several), the bandwidth at which the
+  /// best rank reads a peer's memory on its node, if it has one, and what a node's port sends to another node.
+  void fill(core::Machine&) const;
 
  private:
   void read_neighbour();
@@ -79,6 +77,7 @@ class LinkProbe {
   std::span<float> own_;
   std::span<const float> neighbours_;  ///< the same of another rank on this node; empty: there is none
   std::optional<PortProbe> port_;      ///< empty on one node
+  int ranks_per_node_ = 0;             ///< 1: no rank has a neighbour
   std::uint64_t rounds_ = 0;
   double best_read_ = 0;  ///< [bytes/s]
 };

@@ -34,12 +34,11 @@ void StepLimits::round(const StepDemand& d) {
 
 StepBound StepLimits::bound(const StepDemand& d) const {
   const ProductTimes mine = products_.times(d.products);
-  StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)},
-              .roofline = {of_all(c_, mine.roofline, d.lock_step)},
-              .peak = {-c_.max(-products_.peak().value)}};
+  StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)}, .roofline = {of_all(c_, mine.roofline, d.lock_step)}};
+  b.machine.flops_per_s = -c_.max(-products_.peak().value);
   if (!d.exchanges()) return b;
-  b.link = link_->rates();
-  b.exchange = least_exchange_time(d.least, b.link);
+  link_->fill(b.machine);
+  b.exchange = least_exchange_time(d.least, b.machine);
   return b;
 }
 
@@ -50,11 +49,11 @@ void fill_bound(const StepBound& b, core::Point& row) {
   m[Metric::limit] = std::string(b.name());
   m[Metric::limit_compute_s] = b.compute.value;
   m[Metric::limit_roofline_s] = b.roofline.value;
-  m[Metric::peak_flops_per_s] = b.peak.value;
+  m[Metric::peak_flops_per_s] = b.machine.flops_per_s;
   m[Metric::roofline] = limit / m.number(Metric::time_s);
   if (b.exchange.value > 0) {
     m[Metric::limit_exchange_s] = b.exchange.value;
-    m[Metric::link_bytes_per_s] = (b.link.port.value > 0 ? b.link.port : b.link.memory).value;
+    m[Metric::link_bytes_per_s] = link_rate(b.machine);
   }
   const auto* time = std::get_if<core::Summary>(&m[Metric::time_s]);
   const double highest = time == nullptr ? m.number(Metric::time_s) : std::max(time->median, time->ci95_high);

@@ -15,8 +15,7 @@ struct StepBound {
   core::Seconds compute{};   ///< the step's products at the library's best
   core::Seconds roofline{};  ///< at the hardware's best: never more than `compute`
   core::Seconds exchange{};
-  core::FlopsPerSecond peak{};  ///< of one rank: the slowest rank's best
-  LinkRates link{};
+  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; links and ports where anything is exchanged
 
   core::Seconds seconds() const { return std::max(compute, exchange); }
   std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
