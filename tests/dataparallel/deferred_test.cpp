@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/format.hpp"
+#include "dataparallel/decorators/verifier.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
 #include "model/registry.hpp"
@@ -37,6 +38,7 @@ struct Case {
   int ranks = 2;  ///< of a mesh that does not say how many
   std::string algorithm = "ring", codec = "none";
   ProgressMode progress = ProgressMode::on_wait;
+  bool verified = false;  ///< all calls, in one verified step
   std::string model = "mlp:784-32-24-16-10";
 
   MeshShape shape() const {
@@ -151,7 +153,13 @@ Run train(const Case& c, const Policies& policies) {
                        .groups = 1 + Mesh::groups(c.shape()),
                        .queue = queue ? &*queue : nullptr},
                       activity);
-    all.ends[rank] = train(fabric, c);
+    Verifier verifier(fabric, world, c.codec != "none");
+    if (c.verified) verifier.arm();
+    verifier.begin_step(1);
+    all.ends[rank] = train(verifier, c);
+    verifier.end_step();
+    EXPECT_EQ(verifier.verified_last_step(), c.verified) << c.text();
+    EXPECT_EQ(c.verified ? verifier.verdict() : "", "") << c.text();
     if (queue) all.events[rank] = queue->events();
     world.barrier();  // nobody reads this rank's memory any more
   });
@@ -260,6 +268,14 @@ TEST(DeferredExchange, HasTheHostsBitsOverEveryAlgorithm) {
     if (name != "auto" && is_for_threads(name, 4))  // "auto" need not choose the same every time
       expect_host_bits({.ranks = 4, .algorithm = name});
   }
+}
+
+/// Its hashes and projections are read on the queue too.
+TEST(DeferredVerifier, HasTheHostsBitsAndFindsNoFault) {
+  for (const char* strategy : {"sync", "sharded", "gossip", "es:pairs=3"})
+    expect_host_bits({.strategy = strategy, .ranks = 3, .verified = true});
+  expect_host_bits({.mesh = "tensor=2,pipeline=2", .verified = true});
+  expect_host_bits({.optimizer = "sgd", .codec = "fp16:min=100", .verified = true});
 }
 
 /// With a density at which the sum of few ranks stays sparse.

@@ -104,7 +104,7 @@ FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
       dropped_(first_faulty(i.drop, rank)) {}
 
 void FaultInjector::drop(Buffer given) {
-  if (given.count() > 0 && dropped_.next()) std::memset(given.host(), 0, given.bytes());
+  if (given.count() > 0 && dropped_.next()) at_once([&] { std::memset(given.host(), 0, given.bytes()); });
 }
 
 Ticket FaultInjector::watch(Ticket t, Buffer result) {
@@ -128,7 +128,7 @@ void FaultInjector::wait(const Ticket& t) {
   inner_.wait(t);
   const auto it = faults_.find(t.get());
   if (it == faults_.end()) return;
-  corrupt(it->second.result, it->second.number);
+  at_once([&] { corrupt(it->second.result, it->second.number); });
   faults_.erase(it);
 }
 

@@ -71,11 +71,11 @@ enum class Relation : std::uint8_t { sum, copy, coded };
 
 /// A collective, or a message that is received.
 struct Verifier::Call {
-  const char* name;
-  Group group;
-  Relation relation;
-  Buffer result;                     ///< what this rank gets
-  std::size_t first = 0, count = 0;  ///< where it lies in the whole call's data
+  const char* name = nullptr;
+  Group group = {};
+  Relation relation = Relation::copy;
+  Buffer result = runtime::no_floats;  ///< what this rank gets
+  std::size_t first = 0, count = 0;    ///< where it lies in the whole call's data
   std::uint64_t number = 0, step = 0;
   std::optional<int> from = {};    ///< of a message
   double share = 1;                ///< the result's share of the sum
@@ -159,10 +159,11 @@ std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++;
 Ticket Verifier::start(const FabricCall& call) {
   if (!takes(call.group)) return inner_.start(call);
   if (call.kind == CallKind::send) {
-    note_send(call);
+    inner_.at_once([&] { note_send(call); });
     return inner_.start(call);
   }
-  Call c = note_given(call);  // before the call begins, since it works in place
+  Call c;
+  inner_.at_once([&] { c = note_given(call); });  // before the call begins, since it works in place
   FabricCall with_difference = call;
   if (c.coding) with_difference.tensor_layout = c.coding->tensor_layout;
   return note(inner_.start(with_difference), std::move(c));
@@ -258,9 +259,16 @@ void Verifier::wait(const Ticket& t) {
   if (it == under_way_.end()) return;
   Call c = std::move(it->second);
   under_way_.erase(it);
-  VerifiedGroup& verified_group = this->verified_group(c.group);
+  inner_.at_once([&] { note_result(c); });
+  if (c.from) return;
+  c.ticket.reset();
+  const std::uint64_t number = c.number;
+  verified_group(c.group).done.insert_or_assign(number, std::move(c));
+}
+
+void Verifier::note_result(Call& c) {
   if (c.from) {
-    verified_group.messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+    verified_group(c.group).messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
     return;
   }
   if (c.relation == Relation::sum) {
@@ -276,9 +284,6 @@ void Verifier::wait(const Ticket& t) {
     if (rank(c.group) == 0) add_hash(std::span(c.given).last(halves), c.hash);
     c.coding.reset();
   }
-  c.ticket.reset();
-  const std::uint64_t number = c.number;
-  verified_group.done.insert_or_assign(number, std::move(c));
 }
 
 Ports Verifier::open(Group g, const PortOptions& o) {

@@ -69,6 +69,7 @@ class Verifier final : public ForwardingFabric {
   Messages& messages(Group);
   void note_send(const FabricCall&);
   Call note_given(const FabricCall&);
+  void note_result(Call&);
   void project_sum(Call&, const FabricCall&);
   void project_coded(Call&, const FabricCall&);
   static void check_summable(const FabricCall&);
