@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "allreduce/known_data.hpp"
+#include "allreduce/predicted_table.hpp"
 #include "allreduce/shipped_table.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -50,13 +51,25 @@ std::optional<std::uint64_t> ChosenCollective::bytes_due() const {
   return sum;
 }
 
+namespace {
+
+/// Null: as shipped.
+std::shared_ptr<const Chooser> chooser_of(const Request& r) {
+  if (!r.machine) return r.chooser;
+  return std::make_shared<TableChooser>(predicted_table(*r.machine, r));
+}
+
+}  // namespace
+
 std::string auto_refusal(const Request& r) {
+  std::shared_ptr<const Chooser> chooser;
   try {
-    if (!r.chooser) return shipped_table(r, runtime::TransportKind::mpi), "";
+    chooser = chooser_of(r);
+    if (!chooser) return shipped_table(r, runtime::TransportKind::mpi), "";
   } catch (const core::UsageError& e) {
     return e.what();
   }
-  for (const auto& a : r.chooser->candidates()) {
+  for (const auto& a : chooser->candidates()) {
     if (auto why = a->refusal(r.shape, r.collective_kind); !why.empty()) return why;
   }
   return {};
@@ -94,7 +107,7 @@ std::size_t arena_bytes(const Chooser& chooser, const Request& r, std::uint32_t 
 }  // namespace
 
 std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExecutorOptions& options) {
-  if (r.chooser) return arena_bytes(*r.chooser, r, rank, options);
+  if (const auto chooser = chooser_of(r)) return arena_bytes(*chooser, r, rank, options);
   std::size_t most = 0;
   for (const ShippedTable& t : shipped_tables()) {
     most = std::max(most, arena_bytes(TableChooser(shipped_table(r, t.transport)), r, rank, options));
@@ -103,7 +116,7 @@ std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const Executo
 }
 
 std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExecutorOptions& options) {
-  auto chooser = r.chooser;
+  auto chooser = chooser_of(r);
   if (!chooser) chooser = std::make_shared<TableChooser>(shipped_table(r, site.network.transport()));
   check_same_on_all(*chooser, site.communicator);
   const auto candidates = chooser->candidates();

@@ -9,6 +9,7 @@
 #include "allreduce/native/mpi.hpp"
 #include "allreduce/native/ompi.hpp"
 #include "allreduce/native/shm_direct.hpp"
+#include "allreduce/predicted_table.hpp"
 #include "allreduce/schedule/algorithms/bcube.hpp"
 #include "allreduce/schedule/algorithms/binomial_tree.hpp"
 #include "allreduce/schedule/algorithms/direct.hpp"
@@ -33,7 +34,7 @@ namespace {
 constexpr std::array table{
     AlgorithmInfo{.name = "auto",
                   .parameters = "",
-                  .cost_text = "one of the others, by bytes; auto:table=FILE",
+                  .cost_text = "one of the others, by bytes; auto:table=FILE, auto:machine=FILE",
                   .source = "a shipped, measured or given table",
                   .backend = Backend::selection,
                   .refusal = auto_refusal,
@@ -239,6 +240,11 @@ AlgorithmPtr find_algorithm(std::string_view text) {
     if (parsed.parameters.size() > 1) throw core::UsageError("auto takes one parameter: auto:table=FILE");
     return choice_by(std::make_shared<TableChooser>(read_table_file(parsed.parameters.at("table"))));
   }
+  if (parsed.base == selection_row().name && parsed.parameters.contains("machine")) {
+    if (parsed.parameters.size() > 1) throw core::UsageError("auto takes one parameter: auto:machine=FILE");
+    core::Machine machine = read_machine_file(parsed.parameters.at("machine"));
+    return std::make_shared<AlgorithmChoice>(selection_row(), std::move(parsed), std::move(machine));
+  }
   std::vector<std::string> known;
   for (const auto& a : table) {
     known.emplace_back(a.name);
@@ -259,8 +265,19 @@ AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, std::shared_ptr<cons
       parsed_{.base = std::string(info.name), .bare = {}, .parameters = {}},
       chooser_(std::move(chooser)) {}
 
+AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, core::ParsedName parsed, core::Machine machine)
+    : name(parsed.canonical()),
+      info_(info),
+      parsed_(std::move(parsed)),
+      machine_(std::make_shared<core::Machine>(std::move(machine))) {}
+
 Request AlgorithmChoice::request(Shape shape, CollectiveKind collective_kind, std::uint32_t root) const {
-  return {.shape = shape, .collective_kind = collective_kind, .name = parsed_, .root = root, .chooser = chooser_};
+  return {.shape = shape,
+          .collective_kind = collective_kind,
+          .name = parsed_,
+          .root = root,
+          .chooser = chooser_,
+          .machine = machine_};
 }
 
 std::string AlgorithmChoice::refusal(Shape shape, CollectiveKind collective_kind, Arithmetic arithmetic) const {

@@ -50,6 +50,8 @@ class AlgorithmChoice {
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName);
   /// A selection by this chooser, under the chooser's name.
   AlgorithmChoice(const AlgorithmInfo&, std::shared_ptr<const Chooser>);
+  /// A selection by the cost model on this machine, for the ranks that it is asked for.
+  AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, core::Machine);
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
@@ -72,12 +74,13 @@ class AlgorithmChoice {
   const AlgorithmInfo& info_;
   core::ParsedName parsed_;
   std::shared_ptr<const Chooser> chooser_;
+  std::shared_ptr<const core::Machine> machine_;
 };
 using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
 
-/// "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring", or "auto:table=FILE" for a table in a file,
-/// whose choice is named by the table itself. Errors: UsageError that lists the algorithms, or the parameters that the
-/// row takes.
+/// "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring", "auto:table=FILE" for a table in a file,
+/// whose choice is named by the table itself, or "auto:machine=FILE" for what a machine's description predicts. Errors:
+/// UsageError that lists the algorithms, or the parameters that the row takes.
 AlgorithmPtr find_algorithm(std::string_view name);
 
 }  // namespace gradmeter::allreduce

@@ -10,6 +10,7 @@
 
 #include "allreduce/reduce.hpp"
 #include "allreduce/schedule/schedule.hpp"
+#include "core/machine.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::allreduce {
@@ -29,7 +30,8 @@ struct Request {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};                   ///< with every parameter written out
   std::uint32_t root = 0;                       ///< of a broadcast
-  std::shared_ptr<const Chooser> chooser = {};  ///< of a selection; null: as shipped
+  std::shared_ptr<const Chooser> chooser = {};  ///< of a selection; null: by the machine, or as shipped
+  std::shared_ptr<const core::Machine> machine = {};
   Arithmetic arithmetic = {};
 };
 

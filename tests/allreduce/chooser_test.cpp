@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "allreduce/predicted_table.hpp"
 #include "allreduce/shipped_table.hpp"
 #include "allreduce/table_file.hpp"
 #include "core/error.hpp"
@@ -198,6 +199,36 @@ TEST_F(TableFileOnDisk, ErrorsNameTheFileAndTheLine) {
   EXPECT_THAT(refusal(), HasSubstr("line 2: 'mpi'"));
   write("0-4K ring\n8K- mpi\n");
   EXPECT_THAT(refusal(), testing::AllOf(HasSubstr(path_.string()), HasSubstr("no algorithm for 4K-8K")));
+}
+
+core::Machine machine_with(double latency_s, double bytes_per_s) {
+  core::Machine m{.reduce_bytes_per_s = 1e11};
+  m.within_node = {.latency_s = latency_s, .bandwidth = {{.bytes_per_s = bytes_per_s}}};
+  return m;
+}
+
+std::string chosen(const core::Machine& m, std::uint64_t bytes) {
+  const TableChooser chooser(predicted_table(m, find_algorithm("ring")->request({8, 8})));
+  return chooser.candidates()[chooser.choose(bytes)]->name;
+}
+
+TEST(PredictedTable, FewRoundsWhereLatencyCountsAndFewBytesWhereTheyDo) {
+  const core::Machine slow_start = machine_with(1e-3, 1e10), slow_link = machine_with(1e-7, 1e8);
+  const auto rounds = [](const std::string& name) { return find_algorithm(name)->make({8, 8}).front()->rounds(); };
+  EXPECT_LE(rounds(chosen(slow_start, 4096)), 3u) << chosen(slow_start, 4096);
+  EXPECT_NE(chosen(slow_start, 4096), chosen(slow_link, 4 << 20));
+  const auto cost = find_algorithm(chosen(slow_link, 4 << 20))->cost({8, 8});
+  EXPECT_EQ(cost.sent_per_rank_max, find_algorithm("ring")->cost({8, 8}).sent_per_rank_max) << "nothing sends less";
+}
+
+TEST(PredictedTable, IsMadeOfAMachinesFileForTheRanksThatItServes) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "machine.json";
+  std::ofstream(path) << core::to_json(machine_with(1e-3, 1e10));
+  const AlgorithmPtr a = find_algorithm("auto:machine=" + path.string());
+  EXPECT_EQ(a->refusal({6, 6}), "");
+  std::ofstream(path) << "{\"speed\":1}";
+  EXPECT_THROW(find_algorithm("auto:machine=" + path.string()), core::UsageError);
+  EXPECT_THROW(find_algorithm("auto:machine=" + path.string() + "x"), core::UsageError);
 }
 
 }  // namespace
