@@ -10,16 +10,19 @@
 namespace gradmeter::allreduce {
 
 /// Rank r begins at begin[r] [s]; the times at which each rank is done. A message of n bytes takes latency +
-/// n/bandwidth of its link; a reduction reads its bytes at its own rate. Cost: O(steps). Source: Hockney, Parallel
+/// n/bandwidth of its link; a rank sends one at a time and receives one at a time, and nodes' ports and the trunk are
+/// shared (`core::LinksInUse`). A reduction reads its bytes at its own rate. Cost: O(steps). Source: Hockney, Parallel
 /// Computing 1994.
 std::vector<double> hockney_finish_times(const Schedule&, std::size_t elements, std::size_t element_bytes,
                                          const std::vector<double>& begin, const core::Machine&);
 
 /// The same for a buffer in slices, each a pipeline of its own on one of `lanes_for` lanes. A slice begins when the one
 /// before it on its lane is done. Its round begins when its round before is done, and the rank's port and core are done
-/// with earlier work. Slice s runs schedule s mod count. One slice: as above.
+/// with earlier work. Slice s runs schedule s mod count. One slice: as above. world_ranks: the ranks' places on the
+/// machine; empty: 0, 1, 2, …
 /// Cost: O(steps · slices).
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
-                                         const std::vector<double>& begin, const core::Machine&);
+                                         const std::vector<double>& begin, const core::Machine&,
+                                         std::span<const int> world_ranks = {});
 
 }  // namespace gradmeter::allreduce

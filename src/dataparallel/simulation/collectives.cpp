@@ -92,7 +92,7 @@ void SimCollectives::complete(Rendezvous& rendezvous) {
     begin.push_back(std::max(rendezvous.tickets[i]->posted(), free_[static_cast<std::size_t>(rendezvous.members[i])]));
   }
   const auto slices = cut(collective_kind(rendezvous.signature.kind), n, schedules, g_.simulated.message_bytes);
-  const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine());
+  const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine(), rendezvous.members);
   if (is_cut_short(rendezvous, end)) return;
   const auto bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
   if (rendezvous.signature.kind == CallKind::reduce_scatter) corrupt_other_blocks(rendezvous.buffers);

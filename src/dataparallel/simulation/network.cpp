@@ -11,11 +11,9 @@ constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
 }  // namespace
 
 SimNetwork::Sending SimNetwork::send(int from, int to, std::size_t bytes) {
-  const core::Link& link = machine_.link(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
-  double& free = outgoing_free_[static_cast<std::size_t>(from)];
-  const double begin = std::max(scheduler_.now(scheduler_.running_thread()), free);
-  free = begin + static_cast<double>(bytes) / link.bytes_per_s(bytes);
-  return {begin, free, link.latency_s};
+  const auto p = links_.send(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to), bytes,
+                             scheduler_.now(scheduler_.running_thread()));
+  return {p.begin, p.begin + p.seconds, p.latency_s};
 }
 
 void SimNetwork::deliver(MessageQueue& box, Packet p, Sending s, double delay) {

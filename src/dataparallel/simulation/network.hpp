@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/machine.hpp"
+#include "core/links_in_use.hpp"
 #include "dataparallel/message.hpp"
 #include "dataparallel/simulation/event_scheduler.hpp"
 
@@ -35,14 +35,14 @@ struct MessageQueue {
   int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
 };
 
-/// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised.
+/// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised, and nodes' ports
+/// and the trunk shared (`core::LinksInUse`).
 class SimNetwork {
  public:
   SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
-      : machine_(machine),
-        scheduler_(scheduler),
-        outgoing_free_(static_cast<std::size_t>(ranks)),
-        incoming_(outgoing_free_.size()) {}
+      : scheduler_(scheduler),
+        links_(machine, std::vector<double>(static_cast<std::size_t>(ranks), 0.0)),
+        incoming_(static_cast<std::size_t>(ranks)) {}
 
   struct Sending {
     double begin = 0, left = 0;  ///< when the sender's port begins it, and when the port is free again [s]
@@ -75,10 +75,9 @@ class SimNetwork {
   static double end_of(const Packet&, double port_free);
   Port& port(const MessageQueue& b) { return incoming_[static_cast<std::size_t>(b.owner)]; }
 
-  const core::Machine& machine_;
   EventScheduler& scheduler_;
   std::uint64_t posted_ = 0;
-  std::vector<double> outgoing_free_;  ///< by rank
+  core::LinksInUse links_;
   std::vector<Port> incoming_;
 };
 
