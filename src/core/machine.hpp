@@ -33,8 +33,7 @@ struct Link {
 
 /// What the ranks of one node together send, and as much receive, at once.
 struct NodePort {
-  std::uint32_t messages = 0;  ///< 0: as many as there are ranks
-  double bytes_per_s = 0;      ///< 0: no other limit than the links'
+  double bytes_per_s = 0;  ///< 0: no other limit than the links'
   bool operator==(const NodePort&) const = default;
 };
 
@@ -68,6 +67,9 @@ struct Machine {
   const Link& link(std::uint32_t from, std::uint32_t to) const;
   /// Of the entry that fits with the fewest empty texts, the first of equals; else flops_per_s.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
+  /// With this many times the bandwidth of all links and ports, so that messages of as many times the bytes take as
+  /// long.
+  Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };
 

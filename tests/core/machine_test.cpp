@@ -15,7 +15,7 @@ Machine full_machine() {
           .within_node = {.latency_s = 1e-6, .overhead_s = 1e-7, .bandwidth = {{0, 1e9}, {65536, 1e10 / 3}}},
           .between_nodes = {.latency_s = 2e-5, .overhead_s = 3e-7, .bandwidth = {{0, 1e8}}},
           .trunk = Link{.latency_s = 1e-5, .overhead_s = 2e-7, .bandwidth = {{0, 2e8}}},
-          .node_port = {.messages = 1, .bytes_per_s = 1.25e8},
+          .node_port = {.bytes_per_s = 1.25e8},
           .reduce_bytes_per_s = 7e9,
           .flops_per_s = 1e11,
           .memory_bytes_per_s = 1e10,

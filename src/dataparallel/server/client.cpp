@@ -196,7 +196,7 @@ void ServerClient::send_request(ServerConnection& connection) {
 std::size_t ServerClient::encode(ServerConnection& connection, Range chunk, std::byte* wire) {
   const ConstBuffer change = change_.part(chunk.first, chunk.count);
   const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
-  std::size_t bytes = 0;
+  std::size_t bytes = plan_.changes.wire_bytes(chunk.count);  // the most, where time alone is simulated
   plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count), [&] {
     ChunkEncoder& encoder = *encoders_[connection.shard][connection.next];
     bytes = encoder.encode(change.values<float>(), wire, draw);

@@ -47,8 +47,8 @@ std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(ExecutionContext& f, s
   free->base_id = base_id;
   free->base = std::move(base);
   free->wire.assign(encoders_.size(), {});
-  f.submit("server.copy", {0, 8.0 * double(weights.size())},
-           [&] { free->values.assign(weights.begin(), weights.end()); });
+  free->values.resize(weights.size());
+  f.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { std::ranges::copy(weights, free->values.begin()); });
   return free;
 }
 
@@ -85,9 +85,9 @@ void ReplyQueue::encode(ExecutionContext& f, Version& v, std::size_t i) {
   const compression::Draw draw = draw_of_weights(seed_, shard_, v.number, chunk.first);
   std::vector<std::byte>& wire = v.wire[i];
   change_.resize(n);
-  coding_.work(f, "server.encode", n, coding_.wire_bytes(n), [&] {
+  wire.resize(coding_.wire_bytes(n));
+  coding_.work(f, "server.encode", n, wire.size(), [&] {
     for (std::size_t k = 0; k < n; ++k) change_[k] = values[k] - base[k];
-    wire.resize(coding_.wire_bytes(n));
     wire.resize(encoders_[i]->encode(change_, wire.data(), draw));
   });
   coding_.work(f, "server.decode", n, wire.size(), [&] {

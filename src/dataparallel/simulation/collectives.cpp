@@ -1,6 +1,7 @@
 #include "dataparallel/simulation/collectives.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -40,6 +41,18 @@ void corrupt_other_blocks(std::span<const std::span<float>> buffers) {
   }
 }
 
+/// By rank; of a codec's wire, this share of the numbers' bytes.
+std::vector<std::uint64_t> sent_bytes(std::span<const allreduce::SchedulePtr> schedules,
+                                      const allreduce::Slices& slices, std::size_t ranks, double share) {
+  std::vector<std::uint64_t> bytes(ranks, 0);
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    for (std::uint32_t r = 0; r < ranks; ++r)
+      bytes[r] += allreduce::elements_sent(*schedules[i % schedules.size()], r, slices[i]) * sizeof(float);
+  }
+  for (std::uint64_t& b : bytes) b = static_cast<std::uint64_t>(std::llround(static_cast<double>(b) * share));
+  return bytes;
+}
+
 }  // namespace
 
 const SimCollectives::Method& SimCollectives::method(std::uint32_t ranks, const CallSignature& a) {
@@ -74,11 +87,44 @@ Ticket SimCollectives::join(int worker, const FabricCall& c) {
   const auto& name = method(static_cast<std::uint32_t>(m.size()), signature).name;
   const auto ticket = rendezvous.tickets[at] = std::make_shared<SimOperation>(g_.scheduler, name);
   rendezvous.buffers[at] = floats(c.out);
+  rendezvous.is_coded = g_.simulated.codec && !c.tensor_layout.tensors.empty();
+  if (rendezvous.is_coded && !g_.simulated.time_only)
+    throw std::logic_error("the virtual fabric encodes no numbers: a codec is simulated with time_only alone");
   if (++rendezvous.arrived == m.size()) {
     complete(rendezvous);
     open_.erase({group.id, call});
   }
   return ticket;
+}
+
+SimCollectives::Coding SimCollectives::coding_of(std::size_t elements) const {
+  const auto& codec = *g_.simulated.codec;
+  if (!codec.codec) throw std::logic_error(fmt::format("codec {} has exchanges of its own", codec.info->name));
+  const auto rates = g_.machine().codecs.find(codec.info->name);
+  if (rates == g_.machine().codecs.end())
+    throw std::logic_error(fmt::format("the machine has no rates of codec {}", codec.info->name));
+  const double plain = static_cast<double>(elements) * sizeof(float);
+  const auto wire = codec.codec->wire_bytes(elements);
+  return {.rates = rates->second, .share = plain > 0 ? static_cast<double>(wire) / plain : 1};
+}
+
+/// Fewer bytes on a link are as many bytes on a faster one.
+std::vector<double> SimCollectives::finish_times(const Rendezvous& rendezvous,
+                                                 std::span<const allreduce::SchedulePtr> schedules,
+                                                 const allreduce::Slices& slices, std::vector<double> begin) const {
+  const auto times = [&](const core::Machine& m) {
+    return allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, m, rendezvous.members);
+  };
+  if (!rendezvous.is_coded) return times(g_.machine());
+  const std::size_t n = rendezvous.buffers.front().size();
+  const auto [rates, share] = coding_of(n);
+  const double bytes = static_cast<double>(n) * sizeof(float), ranks = static_cast<double>(begin.size());
+  for (double& b : begin) b += bytes * (1 + 1 / ranks) / rates.encode;
+  core::Machine m = g_.machine().with_links_faster(1 / share);
+  m.reduce_bytes_per_s = rates.add;
+  std::vector<double> end = times(m);
+  for (double& e : end) e += bytes / rates.decode;
+  return end;
 }
 
 void SimCollectives::complete(Rendezvous& rendezvous) {
@@ -92,10 +138,17 @@ void SimCollectives::complete(Rendezvous& rendezvous) {
     begin.push_back(std::max(rendezvous.tickets[i]->posted(), free_[static_cast<std::size_t>(rendezvous.members[i])]));
   }
   const auto slices = cut(collective_kind(rendezvous.signature.kind), n, schedules, g_.simulated.message_bytes);
-  const auto end = allreduce::hockney_finish_times(schedules, slices, sizeof(float), begin, g_.machine(), rendezvous.members);
+  const auto end = finish_times(rendezvous, schedules, slices, begin);
   if (is_cut_short(rendezvous, end)) return;
-  const auto bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
-  if (rendezvous.signature.kind == CallKind::reduce_scatter) corrupt_other_blocks(rendezvous.buffers);
+  std::vector<std::uint64_t> bytes;
+  if (g_.simulated.time_only) {
+    const double share = rendezvous.is_coded ? coding_of(n).share : 1;
+    bytes = sent_bytes(schedules, slices, rendezvous.members.size(), share);
+  } else {
+    bytes = allreduce::interpret(schedules, slices, rendezvous.buffers, rendezvous.signature.op);
+  }
+  if (rendezvous.signature.kind == CallKind::reduce_scatter && !g_.simulated.time_only)
+    corrupt_other_blocks(rendezvous.buffers);
   for (std::size_t i = 0; i < rendezvous.members.size(); ++i) {
     free_[static_cast<std::size_t>(rendezvous.members[i])] = end[i];
     rendezvous.tickets[i]->finish(begin[i], end[i], bytes[i], bytes[i]);

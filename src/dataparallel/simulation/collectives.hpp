@@ -33,12 +33,21 @@ class SimCollectives {
     std::vector<SimTicket> tickets = {};
     std::vector<std::span<float>> buffers = {};
     std::size_t arrived = 0;
+    bool is_coded = false;
+  };
+  /// share: bytes on the wire for each byte of the numbers.
+  struct Coding {
+    core::CodecRates rates;
+    double share;
   };
   struct Method {
     std::string name;
     std::vector<allreduce::SchedulePtr> schedules;
   };
   const Method& method(std::uint32_t ranks, const CallSignature&);
+  Coding coding_of(std::size_t elements) const;
+  std::vector<double> finish_times(const Rendezvous&, std::span<const allreduce::SchedulePtr>, const allreduce::Slices&,
+                                   std::vector<double> begin) const;
   void complete(Rendezvous&);
   /// Does a member die before it has done its part? Then no member's call ever completes.
   bool is_cut_short(const Rendezvous&, const std::vector<double>& end) const;

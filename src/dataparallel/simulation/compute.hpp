@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/random.hpp"
 #include "dataparallel/simulation/context.hpp"
 
 namespace gradmeter::dataparallel {
@@ -19,11 +20,13 @@ class SimCompute : public Interface {
   int rank(Group g) const override { return g_.groups.position(g, worker_); }
   int size(Group g) const override { return g_.groups.size(g); }
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
-    work();
+    if (!g_.simulated.time_only) work();
     const double begin = now();
-    const double factor = slowdown_ ? slowdown_(worker_, count_) : 1.0;
+    const double factor = (slowdown_ ? slowdown_(worker_, count_) : 1.0) * jitter();
     ++count_;
-    const double time = std::max(cost.flops / g_.machine().flops_per_s, cost.bytes / g_.machine().memory_bytes_per_s);
+    const std::string_view operation = label.substr(label.find('.') + 1);
+    const double time = std::max(cost.flops / g_.machine().compute_rate(operation, "fp32", ""),
+                                 cost.bytes / g_.machine().memory_bytes_per_s);
     g_.scheduler.advance(thread_, time * factor);
     if (log_) log_->push_back({label, {begin, now()}});
   }
@@ -35,6 +38,13 @@ class SimCompute : public Interface {
   const int worker_, thread_;
 
  private:
+  double jitter() const {
+    const double noise = g_.machine().noise;
+    if (noise == 0) return 1;
+    constexpr std::uint64_t seed = 0x6a697474;
+    return std::max(0.0, 1 + noise * core::Random(seed, static_cast<std::uint64_t>(thread_)).gaussian(count_));
+  }
+
   const Slowdown& slowdown_;
   std::uint64_t& count_;
   ComputeLog* log_ = nullptr;

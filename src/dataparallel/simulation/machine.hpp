@@ -33,7 +33,8 @@ struct RankFailure {
   double at_s = 0;
 };
 
-/// A computation takes max(flops / flops_per_s, bytes / memory_bytes_per_s) · slowdown. A background task has
+/// A computation "forward.gemm" takes max(flops / rate of "gemm", bytes / memory_bytes_per_s) · slowdown · (1 + noise ·
+/// gaussian). A background task has
 /// arithmetic units of its own, but shares the link: a rank sends one message at a time, and receives one at a time.
 struct SimMachine {
   core::Machine machine{.within_node = {.latency_s = 2e-6, .bandwidth = {{.bytes_per_s = 1e10}}},
@@ -41,6 +42,12 @@ struct SimMachine {
                         .flops_per_s = 1e11,
                         .memory_bytes_per_s = 1e10};
   allreduce::AlgorithmPtr algorithm = {};  ///< of collectives that it has; null, or for others: ring
+  /// Nothing is computed, and collectives and messages between ranks move no numbers: times and bytes are those of a
+  /// run whose course does not depend on its numbers. For thousands of ranks.
+  bool time_only = false;
+  /// Of all-reduces with a tensor layout, where only time is simulated: every rank encodes its numbers and its share of
+  /// the sum, adds what comes encoded, and decodes the sum, at the machine's rates for it. Null: none.
+  compression::CodecChoicePtr codec = {};
   /// The length at which collectives cut buffers, as transports inside a node do [bytes].
   std::size_t message_bytes = std::size_t{256} << 10;
   /// Of a rank's n-th computation (from 0): stragglers and jitter. Null: 1.

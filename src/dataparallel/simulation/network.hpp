@@ -35,8 +35,8 @@ struct MessageQueue {
   int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
 };
 
-/// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised, and nodes' ports
-/// and the trunk shared (`core::LinksInUse`).
+/// Only the running thread may call. Source of the cost: Hockney, with both ports of a rank serialised, and nodes'
+/// ports and the trunk shared (`core::LinksInUse`).
 class SimNetwork {
  public:
   SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)

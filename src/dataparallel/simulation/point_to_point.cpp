@@ -40,7 +40,8 @@ Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
   auto ticket = std::make_shared<SimOperation>(g_.scheduler, fmt::format("send to {}", peer));
   const auto sending = g_.network.send(worker, to, b.bytes());
   Packet p{.from = worker};
-  p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + b.bytes());
+  const std::size_t moved = g_.simulated.time_only ? 0 : b.bytes();
+  p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + moved);
   ticket->finish(sending.begin, sending.left, b.bytes(), b.bytes());
   if (sending.left <= g_.fails_at(worker)) g_.network.deliver(post(g, worker, to).box, std::move(p), sending);
   return ticket;
@@ -61,7 +62,8 @@ void PointToPoint::match(Channel& post) {
     const auto& data = *packet.mapped().payload;
     auto [ticket, buffer] = std::move(post.receiving.front());
     post.receiving.pop_front();
-    if (data.size() != buffer.bytes()) throw std::logic_error("a message and its receive differ in length");
+    if (data.size() != buffer.bytes() && !g_.simulated.time_only)
+      throw std::logic_error("a message and its receive differ in length");
     if (!data.empty()) std::memcpy(buffer.host(), data.data(), data.size());
     ticket->finish(ticket->posted(), std::max(std::get<0>(packet.key()), ticket->posted()), 0, 0);
   }
