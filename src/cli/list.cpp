@@ -17,7 +17,7 @@
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/op.hpp"
 #include "model/registry.hpp"
 #include "runtime/transport/network.hpp"
 
@@ -81,10 +81,10 @@ std::vector<Member> kernels() {
       out.back().about += fmt::format(", {}", precision);
     }
   }
-  for (const auto& g : kernels::gemm_backends()) {
-    const std::string name = fmt::format("gemm/{}", g.name);
-    if (std::ranges::find(out, name, &Member::name) != out.end()) continue;
-    out.push_back({name, "fp32, of models and tests", std::string(g.source)});
+  for (const auto& b : kernels::op_backends()) {
+    if (!b.is_definition) continue;
+    out.push_back({fmt::format("{}/{}", kernels::name(b.operation), b.name),
+                   fmt::format("{}, of models and tests", kernels::name(b.precision)), std::string(b.source)});
   }
   return out;
 }

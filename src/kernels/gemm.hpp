@@ -21,28 +21,26 @@ struct GemmShape {
   bool accumulate = false;                   ///< beta = 1 instead of 0
   bool operator==(const GemmShape&) const = default;
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
-  /// Each operand once.
-  double bytes() const { return 4.0 * (double(m) * double(k) + double(k) * double(n) + double(m) * double(n)); }
 };
 
-/// A problem prepared on one backend: primitives are created once and run many times.
+class Op;
+
+/// A product of fp32 matrices on memory of the host, at once: an operation (op.hpp) for whoever has no queue.
 class Gemm {
  public:
-  virtual ~Gemm() = default;
-  virtual void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias,
-                   std::span<float> c) = 0;
-  /// What the backend says it chose: "onednn brgemm:avx512_core".
-  virtual std::string implementation() const = 0;
-};
+  /// Errors: those of `prepare`; std::invalid_argument on an empty extent.
+  explicit Gemm(const GemmShape&, std::string_view backend = {});
+  ~Gemm();
+  /// `bias` is empty where the problem has none. Errors: std::invalid_argument when a length is not the problem's.
+  void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c);
+  std::string implementation() const;
 
-/// The backends that were built; the first is the default. "reference" sums in float64 and rounds once.
-struct GemmBackend {
-  std::string_view name, source;
-  std::unique_ptr<Gemm> (*make)(const GemmShape&);
+ private:
+  std::unique_ptr<Op> op_;
 };
-std::span<const GemmBackend> gemm_backends();
-/// Errors: UsageError on an unknown backend; BackendError when the library refuses the problem.
-std::unique_ptr<Gemm> make_gemm(const GemmShape&, std::string_view backend = gemm_backends().front().name);
+inline std::unique_ptr<Gemm> make_gemm(const GemmShape& s, std::string_view backend = {}) {
+  return std::make_unique<Gemm>(s, backend);
+}
 
 /// ‖C − C_ref‖ ≤ tolerance · ‖C_ref‖ for fp32 operands and fp32 accumulation over k summands.
 double gemm_tolerance(const GemmShape&);

@@ -1,6 +1,5 @@
 // Of a build without oneDNN: products are the reference's, and cases that only oneDNN has are refused.
 #include "core/error.hpp"
-#include "kernels/gemm_backends.hpp"
 #include "kernels/library.hpp"
 #include "kernels/ops/makers.hpp"
 #include "kernels/quantization.hpp"

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "kernels/ops/makers.hpp"
 
 namespace gradmeter::kernels {
@@ -21,6 +22,8 @@ std::vector<OpBackend>& table() {
       {"onednn", gemm_source, gemm, fp32, "host", gemm_op_refusal, make_gemm_op},
       {"onednn", gemm_source, gemm, bf16, "host", gemm_op_refusal, make_gemm_op},
       {"onednn", gemm_source, gemm, int8, "host", gemm_op_refusal, make_gemm_op},
+      {"reference", "definition, summed in float64 and rounded once", gemm, fp32, "host", gemm_reference_refusal,
+       make_gemm_reference, true},
       {"lns", lns_source, gemm, lns16, "host", lns_op_refusal, make_lns_op},
       {"lns", lns_source, gemm, lns16_linear, "host", lns_op_refusal, make_lns_op},
       {"onednn", conv_source, conv, fp32, "host", conv_op_refusal, make_conv_op},
@@ -38,15 +41,26 @@ struct Found {
   const OpBackend* row = nullptr;
   std::string why;
 };
-Found find(const Problem& p, std::string_view device) {
+Found find(const Problem& p, std::string_view device, std::string_view backend) {
   Found found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
   if (device != "host") found.why += fmt::format(" on {}", device);
   for (const OpBackend& row : table()) {
     if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
+    if (!backend.empty() && row.name != backend) continue;
     found.why = row.refusal(p);
     if (found.why.empty()) return {&row, {}};
   }
   return found;
+}
+
+void require_known(const Problem& p, std::string_view device, std::string_view backend) {
+  std::vector<std::string> known;
+  for (const OpBackend& row : table()) {
+    if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
+    if (row.name == backend) return;
+    known.emplace_back(row.name);
+  }
+  core::refuse_unknown(fmt::format("{} backend", name(p.operation())), backend, known);
 }
 
 }  // namespace
@@ -60,10 +74,11 @@ std::size_t index_of(std::span<const Operand> operands, std::string_view name) {
 std::span<const OpBackend> op_backends() { return table(); }
 void add_op_backend(const OpBackend& row) { table().push_back(row); }
 
-std::string op_refusal(const Problem& p, const runtime::Device& device) { return find(p, device.name()).why; }
+std::string op_refusal(const Problem& p, const runtime::Device& device) { return find(p, device.name(), {}).why; }
 
 std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime::Device& device) {
-  const Found found = find(p, device.name());
+  if (!options.backend.empty()) require_known(p, device.name(), options.backend);
+  const Found found = find(p, device.name(), options.backend);
   if (!found.row) throw core::UsageError(found.why);
   return found.row->make(p, options, device);
 }

@@ -66,6 +66,7 @@ std::size_t index_of(std::span<const Operand>, std::string_view name);
 struct OpOptions {
   /// Forward also writes what its backward reads, where that is more than inputs and outputs (rnn: `kept`).
   bool training = false;
+  std::string_view backend = {};  ///< empty: the first that takes the problem
 };
 
 /// One row of the table. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.
@@ -76,6 +77,7 @@ struct OpBackend {
   std::string_view device;  ///< runtime::Device::name
   std::string (*refusal)(const Problem&);
   std::unique_ptr<Op> (*make)(const Problem&, const OpOptions&, runtime::Device&);
+  bool is_definition = false;  ///< slow and exact: models and tests may run it, no kernel case times it
 };
 std::span<const OpBackend> op_backends();
 /// Below those that there are. Before threads begin; spans of the table end here.
@@ -84,7 +86,8 @@ void add_op_backend(const OpBackend&);
 /// Empty: some backend of the device takes the problem. Else the reason of the last one that does not.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// By the first backend that takes it.
-/// Errors: UsageError with the reason; BackendError when the library refuses; std::bad_alloc.
+/// Errors: UsageError with the reason, or with the known backends; BackendError when the library refuses;
+/// std::bad_alloc.
 std::unique_ptr<Op> prepare(const Problem&, const OpOptions& = {}, runtime::Device& = runtime::host_device());
 
 }  // namespace gradmeter::kernels

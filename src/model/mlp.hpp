@@ -38,9 +38,8 @@ namespace gradmeter::model {
 /// biases zero; Megatron-LM (tensor ranks), GPipe and 1F1B (stages): `mlp_shard.hpp`, `part.hpp`.
 class Mlp final : public Model {
  public:
-  /// widths: features, hidden layers, classes; of the whole network.
-  explicit Mlp(std::vector<std::size_t> widths, const Part& = {},
-               std::string gemm_backend = std::string(kernels::gemm_backends().front().name));
+  /// widths: features, hidden layers, classes; of the whole network. gemm_backend: empty for the first of the table.
+  explicit Mlp(std::vector<std::size_t> widths, const Part& = {}, std::string gemm_backend = {});
 
   const std::string& name() const override { return shard_.name(); }  ///< the whole network's, as are the next two
   std::size_t input_features() const override { return shard_.widths().front(); }

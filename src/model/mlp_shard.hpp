@@ -35,8 +35,6 @@ struct LayerProducts {
 };
 LayerProducts products_of(const MlpLayer&, std::size_t samples);
 
-inline Cost cost(const kernels::GemmShape& p) { return {.flops = p.flops(), .bytes = p.bytes()}; }
-
 /// Layers go in pairs: the first of a pair is cut by outputs, the second by inputs, so that the activations between
 /// them need no exchange: a pair costs one sum of [samples × out] forward and one of [samples × in] backward, the
 /// network's first pair none backward. The last layer of an odd number stays whole on every rank. Stages are runs of

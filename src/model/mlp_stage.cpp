@@ -28,12 +28,13 @@ void add_bias(Queue& queue, const MlpLayer& l, const ConstBuffer& bias, const Bu
                });
 }
 
-/// Fills a tensor's gradient and zeroes the gap behind it.
-template <class Fill>
-void write_gradient(const Buffer& padded, std::size_t count, const Fill& fill) {
-  const std::span<float> all = padded.values<float>();
-  fill(all.first(count));
-  std::ranges::fill(all.subspan(count), 0.0F);
+/// Zeroes what lies behind a weight's gradient. Few shapes leave a gap there.
+void zero_gap(Queue& queue, const Buffer& gradients, const Tensor& t) {
+  const Buffer padded = MlpShard::with_padding(gradients, t);
+  const Buffer gap = padded.part(t.count, padded.count() - t.count);
+  if (gap.count() == 0) return;
+  queue.submit("backward.gap", {.flops = 0, .bytes = static_cast<double>(gap.bytes())},
+               [gap] { std::ranges::fill(gap.values<float>(), 0.0F); });
 }
 
 }  // namespace
@@ -69,20 +70,23 @@ StageMemory lay_out(const MlpShard& shard, std::size_t slots, std::size_t sample
 MlpStage::MlpStage(const MlpShard& shard, const Part& part, std::string gemm_backend)
     : shard_(shard), peers_(part.peers), gemm_backend_(std::move(gemm_backend)) {}
 
-MlpStage::Products MlpStage::prepare(const MlpLayer& l, std::size_t samples) const {
-  Products p{.problems = products_of(l, samples), .forward = {}, .weight = {}, .input = {}};
-  p.forward = kernels::make_gemm(p.problems.forward, gemm_backend_);
-  p.weight = kernels::make_gemm(p.problems.weight_gradient, gemm_backend_);
-  if (!l.first) p.input = kernels::make_gemm(p.problems.input_gradient, gemm_backend_);
-  return p;
+MlpStage::Products MlpStage::prepare(const MlpLayer& l, std::size_t samples, runtime::Device& device) const {
+  const LayerProducts problems = products_of(l, samples);
+  const auto prepared = [&](const kernels::GemmShape& s) {
+    return kernels::prepare({.shape = s}, {.backend = gemm_backend_}, device);
+  };
+  return {.forward = prepared(problems.forward),
+          .weight = prepared(problems.weight_gradient),
+          .input = l.first ? nullptr : prepared(problems.input_gradient)};
 }
 
-std::vector<MlpStage::Products>& MlpStage::prepared(std::size_t samples) {
+std::vector<MlpStage::Products>& MlpStage::prepared(const Pass& pass) {
   const int threads = kernels::compute_threads();
+  runtime::Device& device = pass.queue.device();
   for (Prepared& p : prepared_)
-    if (p.samples == samples && p.threads == threads) return p.layers;
-  Prepared& made = prepared_.emplace_back(Prepared{samples, threads, {}});
-  for (const MlpLayer& l : shard_.layers()) made.layers.push_back(prepare(l, samples));
+    if (p.samples == pass.samples && p.threads == threads && p.device == &device) return p.layers;
+  Prepared& made = prepared_.emplace_back(Prepared{pass.samples, threads, &device, {}});
+  for (const MlpLayer& l : shard_.layers()) made.layers.push_back(prepare(l, pass.samples, device));
   return made.layers;
 }
 
@@ -92,7 +96,7 @@ void MlpStage::sum(const Buffer& partial) const {
 }
 
 void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
-  std::vector<Products>& products = prepared(pass.samples);
+  const std::vector<Products>& products = prepared(pass);
   ConstBuffer input = pass.input;
   for (std::size_t i = 0; i < products.size(); ++i) {
     const MlpLayer& l = shard_.layers()[i];
@@ -100,11 +104,9 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
     const ConstBuffer weight = part_of(pass.parameters, shard_.weight(l));
     const ConstBuffer bias = part_of(pass.parameters, shard_.bias(l));
     const bool is_summed = l.cut == Cut::inputs;
-    pass.queue.submit(
-        "forward.gemm", cost(products[i].problems.forward),
-        [gemm = products[i].forward.get(), input, weight, added = is_summed ? bias.part(0, 0) : bias, output] {
-          gemm->run(input.values<float>(), weight.values<float>(), added.values<float>(), output.values<float>());
-        });
+    std::vector<ConstBuffer> operands{input, weight};
+    if (!is_summed) operands.push_back(bias);
+    products[i].forward->run(pass.queue, "forward.gemm", std::move(operands), {output});
     if (is_summed) {
       sum(output);
       add_bias(pass.queue, l, bias, output);
@@ -115,7 +117,7 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
 
 void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas,
                         const Buffer& gradients, const Model::Ready& ready) {
-  std::vector<Products>& products = prepared(pass.samples);
+  const std::vector<Products>& products = prepared(pass);
   const auto layers = shard_.layers();
   for (std::size_t i = layers.size(); i-- > 0;) {
     const MlpLayer& l = layers[i];
@@ -124,9 +126,7 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
     weight_gradients(pass, products[i], l, input, delta, gradients, ready);
     if (l.first) break;
     const Buffer below = (i == 0 ? slot.input_delta : deltas[i - 1]).part(0, pass.samples * l.in);
-    pass.queue.submit("backward.gemm", cost(products[i].problems.input_gradient),
-                      [gemm = products[i].input.get(), delta, weight = part_of(pass.parameters, shard_.weight(l)),
-                       below] { gemm->run(delta.values<float>(), weight.values<float>(), {}, below.values<float>()); });
+    products[i].input->run(pass.queue, "backward.gemm", {delta, part_of(pass.parameters, shard_.weight(l))}, {below});
     if (l.cut == Cut::outputs) sum(below);
     if (i == 0) break;
     pass.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(below.count())},
@@ -138,19 +138,16 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
 void MlpStage::weight_gradients(const Pass& pass, const Products& p, const MlpLayer& l, const ConstBuffer& input,
                                 const ConstBuffer& delta, const Buffer& gradients, const Model::Ready& ready) const {
   const Tensor &weight = shard_.weight(l), &bias = shard_.bias(l);
-  pass.queue.submit(
-      "backward.gemm", cost(p.problems.weight_gradient),
-      [gemm = p.weight.get(), delta, input, to = MlpShard::with_padding(gradients, weight), count = weight.count] {
-        write_gradient(to, count,
-                       [&](std::span<float> g) { gemm->run(delta.values<float>(), input.values<float>(), {}, g); });
-      });
+  p.weight->run(pass.queue, "backward.gemm", {delta, input}, {part_of(gradients, weight)});
+  zero_gap(pass.queue, gradients, weight);
   ready(l.weight);
   const double elements = static_cast<double>(delta.count());
-  pass.queue.submit(
-      "backward.bias", {.flops = elements, .bytes = 4 * elements},
-      [delta, width = l.out, to = MlpShard::with_padding(gradients, bias), count = bias.count] {
-        write_gradient(to, count, [&](std::span<float> g) { kernels::column_sums(delta.values<float>(), width, g); });
-      });
+  pass.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
+                    [delta, width = l.out, to = MlpShard::with_padding(gradients, bias)] {
+                      const std::span<float> all = to.values<float>();
+                      kernels::column_sums(delta.values<float>(), width, all.first(width));
+                      std::ranges::fill(all.subspan(width), 0.0F);
+                    });
   ready(l.bias);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/gemm.hpp"
+#include "kernels/op.hpp"
 #include "model/mlp_shard.hpp"
 
 namespace gradmeter::model {
@@ -72,17 +72,17 @@ class MlpStage {
 
  private:
   struct Products {
-    LayerProducts problems;
-    std::unique_ptr<kernels::Gemm> forward, weight, input;
+    std::unique_ptr<kernels::Op> forward, weight, input;
   };
-  /// All layers at one number of samples and of threads.
+  /// All layers at one number of samples and of threads, on one device.
   struct Prepared {
     std::size_t samples;
     int threads;
+    runtime::Device* device;
     std::vector<Products> layers;
   };
-  std::vector<Products>& prepared(std::size_t samples);
-  Products prepare(const MlpLayer&, std::size_t samples) const;
+  std::vector<Products>& prepared(const Pass&);
+  Products prepare(const MlpLayer&, std::size_t samples, runtime::Device&) const;
   void sum(const Buffer& partial) const;
   void weight_gradients(const Pass&, const Products&, const MlpLayer&, const ConstBuffer& input,
                         const ConstBuffer& delta, const Buffer& gradients, const Model::Ready&) const;

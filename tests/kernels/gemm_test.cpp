@@ -12,6 +12,7 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/accuracy.hpp"
+#include "kernels/op.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
@@ -170,7 +171,10 @@ TEST_P(GemmContract, TheImplementationNamesItsBackend) {
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
-  for (const GemmBackend& backend : gemm_backends()) names.emplace_back(backend.name);
+  const Problem p{.shape = GemmShape{.m = 1, .n = 1, .k = 1}};
+  for (const OpBackend& b : op_backends())
+    if (b.operation == KernelKind::gemm && b.precision == p.precision && b.refusal(p).empty())
+      names.emplace_back(b.name);
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Backends, GemmContract, testing::ValuesIn(backend_names()),
@@ -215,7 +219,8 @@ TEST(Gemm, TwoThreadsAgreeWithTheReference) {
 TEST(Gemm, CountsTwoOperationsAMultiplyAddAndEachOperandOnce) {
   const GemmShape p{.m = 2, .n = 3, .k = 5};
   EXPECT_EQ(p.flops(), 60);
-  EXPECT_EQ(p.bytes(), 4 * (10 + 15 + 6));
+  EXPECT_EQ(prepare({.shape = p})->cost().flops, 60);
+  EXPECT_EQ(prepare({.shape = p})->cost().bytes, 4 * (10 + 15 + 6));
 }
 
 TEST(RelativeError, IsTheNormOfTheDifferenceOverTheReferencesNorm) {

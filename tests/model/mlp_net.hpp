@@ -36,7 +36,7 @@ inline Data random_data(std::size_t samples, std::size_t features, std::size_t c
 
 /// A model with its two buffers, biases not zero so that they count.
 struct Net {
-  explicit Net(const Widths& widths, std::uint64_t seed = 1, std::string backend = "onednn")
+  explicit Net(const Widths& widths, std::uint64_t seed = 1, std::string backend = {})
       : mlp(widths, {}, std::move(backend)), parameters(mlp.element_count()), gradients(mlp.element_count()) {
     kernels::set_compute_threads(1);
     mlp.initialise(queue, buffers(), seed);

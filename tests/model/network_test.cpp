@@ -10,7 +10,6 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/library.hpp"
-#include "kernels/op.hpp"
 #include "kernels/pointwise.hpp"
 #include "kernels/threads.hpp"
 #include "model/layers/convolution.hpp"
@@ -149,20 +148,6 @@ TEST_P(Networks, TheBatchesOfATrainingDoNotDisturbEachOther) {
   EXPECT_EQ(gradients_, once);
 }
 
-/// The host's kernels compute for the deferred device too: its work runs on this processor.
-void add_deferred_backends() {
-  static const bool added = [] {
-    const auto rows = kernels::op_backends();
-    const std::vector<kernels::OpBackend> all(rows.begin(), rows.end());
-    for (kernels::OpBackend row : all) {
-      row.device = "deferred";
-      kernels::add_op_backend(row);
-    }
-    return true;
-  }();
-  ASSERT_TRUE(added);
-}
-
 struct Trained {
   std::vector<float> parameters, gradients;
   std::vector<double> losses;
@@ -206,7 +191,6 @@ Trained train(Network& network, Queue& queue, float step) {
 TEST_P(Networks, TrainOnADeviceThatWorksLaterWithTheHostsBits) {
   const Trained host = train(*network_, queue_, GetParam().step);
   EXPECT_LT(host.losses[78], 0.3 * host.losses[0]);
-  add_deferred_backends();
   test::DeferredDevice device;
   const auto network = GetParam().make();  // its memory goes before the device
   for (std::uint64_t seed = 0; seed < 5; ++seed) {

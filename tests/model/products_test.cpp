@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/problems/problem.hpp"
 #include "model/mlp_net.hpp"
 #include "model/registry.hpp"
 
@@ -68,7 +69,7 @@ struct ProductCounter final : Queue {
 
 Counts counts_of(const std::vector<RepeatedProduct>& products) {
   Counts c;
-  for (const RepeatedProduct& p : products) c[{p.problem.flops(), p.problem.bytes()}] += p.times;
+  for (const RepeatedProduct& p : products) c[{p.problem.flops(), kernels::bytes({.shape = p.problem})}] += p.times;
   return c;
 }
 

@@ -53,7 +53,7 @@ Found find(const Problem& p) {
 std::vector<KernelCaseInfo> kernel_cases() {
   std::vector<KernelCaseInfo> all;
   for (const OpBackend& b : op_backends())
-    if (b.device == runtime::host_device().name()) all.push_back(case_of(b));
+    if (b.device == runtime::host_device().name() && !b.is_definition) all.push_back(case_of(b));
   all.insert(all.end(), others.begin(), others.end());
   return all;
 }

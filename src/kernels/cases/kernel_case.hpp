@@ -53,7 +53,7 @@ struct KernelCaseInfo {
   std::size_t (*resident_bytes)(const Problem&);
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
 };
-/// Every row of op_backends() for the host has a case; those of other operations follow.
+/// Every row of op_backends() for the host but the definitions has a case; those of other operations follow.
 std::vector<KernelCaseInfo> kernel_cases();
 
 /// The first backend that takes it. Errors: UsageError with the reason; BackendError when the library refuses.

@@ -44,11 +44,8 @@ onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine)
 }  // namespace
 
 std::string gemm_op_refusal(const Problem& p) {
-  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
-  const auto& s = std::get<GemmShape>(p.shape);
-  if (s.m == 0 || s.n == 0 || s.k == 0) return "gemm needs m, n and k of at least 1";
-  if (p.precision == Precision::bf16) return onednn::bf16_refusal();
-  return {};
+  if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
+  return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
 std::unique_ptr<Op> make_gemm_op(const Problem& p, const OpOptions&, runtime::Device& device) {

@@ -4,6 +4,11 @@
 
 namespace gradmeter::kernels {
 
+/// What no backend of a product takes.
+std::string gemm_shape_refusal(const Problem&);
+std::string gemm_reference_refusal(const Problem&);
+std::unique_ptr<Op> make_gemm_reference(const Problem&, const OpOptions&, runtime::Device&);
+
 std::string gemm_op_refusal(const Problem&);
 std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&);
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/gemm_backends.hpp"
+#include "kernels/ops/host_op.hpp"
+#include "kernels/ops/makers.hpp"
 
 namespace gradmeter::kernels {
 
@@ -12,13 +13,38 @@ namespace {
 // 128 × 256 doubles of op(B) are 256 KiB: they stay in a second-level cache.
 constexpr std::size_t block_k = 128, block_n = 256;
 
-class ReferenceGemm final : public Gemm {
- public:
-  explicit ReferenceGemm(const GemmShape& problem) : p_(problem), sums_(p_.m * block_n), panel_(block_k * block_n) {}
+Operand floats(std::string_view name, std::size_t n, bool added_to = false) {
+  return {.name = name,
+          .format = &number_format(core::Element::f32),
+          .elements = n,
+          .stored_bytes = n * sizeof(float),
+          .added_to = added_to};
+}
 
-  void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias,
-           std::span<float> c) override {
-    require_operands(p_, a, b, bias, c);
+std::vector<Operand> operands_of(const GemmShape& s) {
+  std::vector<Operand> all{floats("a", s.m * s.k), floats("b", s.k * s.n)};
+  if (s.bias) all.push_back(floats("bias", s.n));
+  return all;
+}
+
+class ReferenceGemm final : public HostOp {
+ public:
+  ReferenceGemm(const GemmShape& s, runtime::Cost cost)
+      : HostOp(operands_of(s), {floats("c", s.m * s.n, s.accumulate)}, cost),
+        p_(s),
+        sums_(p_.m * block_n),
+        panel_(block_k * block_n) {}
+
+  std::string implementation() const override { return "reference float64"; }
+
+ protected:
+  void compute(Inputs in, Outputs out) override {
+    const auto floats_at = [](const std::byte* at, std::size_t n) {
+      return std::span(reinterpret_cast<const float*>(at), n);
+    };
+    const auto a = floats_at(in[0], p_.m * p_.k), b = floats_at(in[1], p_.k * p_.n);
+    const auto bias = floats_at(p_.bias ? in[2] : nullptr, p_.bias ? p_.n : 0);
+    const std::span<float> c(reinterpret_cast<float*>(out[0]), p_.m * p_.n);
     for (std::size_t j0 = 0; j0 < p_.n; j0 += block_n) {
       const std::size_t width = std::min(block_n, p_.n - j0);
       std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -26,8 +52,6 @@ class ReferenceGemm final : public Gemm {
       finish(bias, c, j0, width);
     }
   }
-
-  std::string implementation() const override { return "reference float64"; }
 
  private:
   void add_block(std::span<const float> a, std::span<const float> b, std::size_t j0, std::size_t width, std::size_t k0,
@@ -64,6 +88,20 @@ class ReferenceGemm final : public Gemm {
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_reference_gemm(const GemmShape& problem) { return std::make_unique<ReferenceGemm>(problem); }
+std::string gemm_shape_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
+  const auto& s = std::get<GemmShape>(p.shape);
+  return s.m == 0 || s.n == 0 || s.k == 0 ? "gemm needs m, n and k of at least 1" : "";
+}
+
+std::string gemm_reference_refusal(const Problem& p) {
+  if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
+  return std::get<GemmShape>(p.shape).packed ? "the reference has no layout of its own; leave packed out" : "";
+}
+
+std::unique_ptr<Op> make_gemm_reference(const Problem& p, const OpOptions&, runtime::Device&) {
+  return std::make_unique<ReferenceGemm>(std::get<GemmShape>(p.shape),
+                                         runtime::Cost{.flops = flops(p), .bytes = bytes(p)});
+}
 
 }  // namespace gradmeter::kernels
