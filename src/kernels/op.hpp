@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/number_format.hpp"
@@ -51,13 +52,16 @@ class Op {
   /// Errors: std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
-  /// The operation must live until the work is done. Buffers hold the stored forms.
+  /// The call on these operands, as work for queues of the device: for whoever runs it many times. Buffers hold the
+  /// stored forms. The operation must live until the work is done.
   /// Errors: std::invalid_argument when a buffer's length is not its operand's.
-  virtual void run(runtime::Queue&, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
-                   std::vector<runtime::Buffer> outputs) = 0;
-  /// Makes what the backend keeps for these buffers, so that their first run takes as long as others.
-  virtual void bind(runtime::Queue&, std::vector<runtime::ConstBuffer> inputs,
-                    std::vector<runtime::Buffer> outputs) = 0;
+  virtual runtime::Work call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) = 0;
+  void run(runtime::Queue& queue, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
+           std::vector<runtime::Buffer> outputs) {
+    queue.submit(label, cost(), call(std::move(inputs), std::move(outputs)));
+  }
+  /// Work that makes what the backend keeps for these buffers, so that their first call takes as long as others.
+  virtual runtime::Work binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) = 0;
 };
 
 /// Where the operand of this name is. Errors: std::logic_error when there is none.

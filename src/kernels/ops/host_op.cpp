@@ -35,11 +35,11 @@ std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
   throw std::logic_error(fmt::format("{} is not packed", outputs_.at(output).name));
 }
 
-void HostOp::submit(runtime::Queue& queue, std::string_view label, runtime::Cost cost,
-                    std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs, Call call) {
+runtime::Work HostOp::work(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs,
+                           Function function) {
   require_lengths(inputs_, inputs);
   require_lengths(outputs_, outputs);
-  queue.submit(label, cost, [this, call, inputs = std::move(inputs), outputs = std::move(outputs)] {
+  return [this, function, inputs = std::move(inputs), outputs = std::move(outputs)] {
     if (compute_threads() != threads_)
       throw std::logic_error(
           fmt::format("an operation for {} threads was run by a thread that has {}; "
@@ -47,18 +47,16 @@ void HostOp::submit(runtime::Queue& queue, std::string_view label, runtime::Cost
                       threads_, compute_threads()));
     for (std::size_t i = 0; i < inputs.size(); ++i) read_[i] = inputs[i].host();
     for (std::size_t i = 0; i < outputs.size(); ++i) written_[i] = outputs[i].host();
-    (this->*call)(read_, written_);
-  });
+    (this->*function)(read_, written_);
+  };
 }
 
-void HostOp::run(runtime::Queue& queue, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
-                 std::vector<runtime::Buffer> outputs) {
-  submit(queue, label, cost_, std::move(inputs), std::move(outputs), &HostOp::compute);
+runtime::Work HostOp::call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
+  return work(std::move(inputs), std::move(outputs), &HostOp::compute);
 }
 
-void HostOp::bind(runtime::Queue& queue, std::vector<runtime::ConstBuffer> inputs,
-                  std::vector<runtime::Buffer> outputs) {
-  submit(queue, "bind", {}, std::move(inputs), std::move(outputs), &HostOp::bind_addresses);
+runtime::Work HostOp::binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
+  return work(std::move(inputs), std::move(outputs), &HostOp::bind_addresses);
 }
 
 }  // namespace gradmeter::kernels

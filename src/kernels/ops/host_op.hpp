@@ -21,9 +21,8 @@ class HostOp : public Op {
   std::size_t scratch_bytes() const override { return 0; }
   std::unique_ptr<Op> packing(std::size_t input) const override;
   std::unique_ptr<Op> unpacking(std::size_t output) const override;
-  void run(runtime::Queue&, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
-           std::vector<runtime::Buffer> outputs) override;
-  void bind(runtime::Queue&, std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
+  runtime::Work call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
+  runtime::Work binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
 
  protected:
   using Inputs = std::span<const std::byte* const>;  ///< one address for each operand
@@ -32,9 +31,8 @@ class HostOp : public Op {
   virtual void bind_addresses(Inputs, Outputs) {}
 
  private:
-  using Call = void (HostOp::*)(Inputs, Outputs);
-  void submit(runtime::Queue&, std::string_view label, runtime::Cost, std::vector<runtime::ConstBuffer> inputs,
-              std::vector<runtime::Buffer> outputs, Call);
+  using Function = void (HostOp::*)(Inputs, Outputs);
+  runtime::Work work(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs, Function);
 
   std::vector<Operand> inputs_, outputs_;
   runtime::Cost cost_;
