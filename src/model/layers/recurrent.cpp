@@ -95,7 +95,8 @@ class PreparedRecurrent final : public PreparedLayer {
 
 class RecurrentLayer final : public Layer {
  public:
-  RecurrentLayer(Cell cell, const TokenShape& input, RecurrentOutput output) : cell_(cell), input_(input), output_(output) {
+  RecurrentLayer(Cell cell, const TokenShape& input, RecurrentOutput output)
+      : cell_(cell), input_(input), output_(output) {
     const std::size_t h = input.features, gates = kernels::gates_of(cell);
     const double bound = 1 / std::sqrt(static_cast<double>(h));
     tensors_ = {LayerTensor{"weights", {h, gates, h}, bound}, LayerTensor{"recurrent", {h, gates, h}, bound},
