@@ -40,7 +40,7 @@ class BlockAveraging final : public Strategy {
   }
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const auto outcome = w.pass(batch);
+    auto outcome = w.pass(batch);
     // By the buckets of the control, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
       w.update(b.offset, b.count, step);

@@ -24,7 +24,7 @@ class Easgd final : public ServerStrategy {
     ServerClient& server_client = service_.server_client();
     if (visits)
       server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels during the pass
-    const auto outcome = w.pass(batch);
+    auto outcome = w.pass(batch);
     if (visits) draw(w);
     w.update(step);
     if (visits) push(server_client);

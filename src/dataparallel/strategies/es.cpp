@@ -34,7 +34,7 @@ class EvolutionStrategy final : public Strategy {
     std::vector<Pair> pairs;
     for (std::size_t k = first; k < first + own; ++k)
       pairs.push_back({at(w, batch, noise(step, k), sigma_), at(w, batch, noise(step, k), -sigma_)});
-    const model::PendingOutcome mean(w.queue());
+    model::PendingOutcome mean(w.queue());
     w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
     w.tell_replica(gains_.part(first, own));
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_));

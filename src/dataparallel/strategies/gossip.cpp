@@ -79,7 +79,7 @@ class Gossip final : public Strategy {
   }
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const auto outcome = w.pass(batch);
+    auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
     take_in(w);  // before x changes: the peer may not have received it yet
     w.optimizer().update(w.queue(), mine_.part(0, elements_), w.gradients(), 0, step);

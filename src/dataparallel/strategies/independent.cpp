@@ -10,7 +10,7 @@ class Independent final : public Strategy {
   explicit Independent(const StrategyOptions& o) : bucket_bytes_(o.bucket_bytes) {}
   void begin(Worker&) override {}
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const auto outcome = w.pass(batch);
+    auto outcome = w.pass(batch);
     // Bucket by bucket, as `sync` does, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
       w.update(b.offset, b.count, step);

@@ -40,7 +40,7 @@ class ParameterServer final : public ServerStrategy {
     const bool early = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
     if (early) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();
-    const auto outcome = w.pass(batch, [&](std::size_t i) {
+    auto outcome = w.pass(batch, [&](std::size_t i) {
       if (early && i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
     });
     if (clip_ > 0) clip(w);

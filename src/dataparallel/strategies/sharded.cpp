@@ -74,7 +74,7 @@ class Sharded final : public Strategy {
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     const bool alone = w.ranks() == 1;
     std::vector<Ticket> reduced, gathered;
-    const auto outcome = w.pass(batch, [&](std::size_t tensor) {
+    auto outcome = w.pass(batch, [&](std::size_t tensor) {
       if (alone || reduced.size() == buckets_.size()) return;
       const Bucket& b = buckets_[reduced.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;

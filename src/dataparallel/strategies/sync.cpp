@@ -15,7 +15,7 @@ class Sync final : public Strategy {
     if (buckets_.empty()) buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_);
     std::vector<Ticket> tickets;
     const bool clips = clip_ > 0 && w.ranks() > 1;
-    const auto outcome = w.pass(batch, [&](std::size_t tensor) {
+    auto outcome = w.pass(batch, [&](std::size_t tensor) {
       if (clips) return;  // the norm is of all tensors: nothing can be sent before the last
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];

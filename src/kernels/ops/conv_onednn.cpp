@@ -49,12 +49,12 @@ class ConvMaker {
             engine_};
   }
   template <class Primitive, class Desc>
-  static PreparedPrimitive made(const Desc& d, std::vector<Argument> inputs, Argument output) {
+  static PreparedPrimitive made(const Desc& d, const std::vector<Argument>& inputs, const Argument& output) {
     return {.primitive = Primitive(d),
             .scratchpad = d.scratchpad_desc(),
             .implementation = d.impl_info_str(),
-            .inputs = std::move(inputs),
-            .outputs = {std::move(output)}};
+            .inputs = inputs,
+            .outputs = {output}};
   }
   PreparedPrimitive forward() const {
     const auto d = describe(dnnl::prop_kind::forward_inference);
