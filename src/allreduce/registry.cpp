@@ -5,6 +5,7 @@
 
 #include "allreduce/chooser.hpp"
 #include "allreduce/chosen.hpp"
+#include "allreduce/known_data.hpp"
 #include "allreduce/native/gloo.hpp"
 #include "allreduce/native/mpi.hpp"
 #include "allreduce/native/ompi.hpp"
@@ -233,6 +234,26 @@ AlgorithmPtr choice_by(std::shared_ptr<const Chooser> chooser) {
   return std::make_shared<AlgorithmChoice>(selection_row(), std::move(chooser));
 }
 
+namespace {
+
+/// A file may change, so the name has a hash of what it described: equal names mean the same.
+AlgorithmPtr choice_by_machine(core::ParsedName parsed) {
+  const std::string file = parsed.parameters.at("machine");
+  core::Machine machine = read_machine_file(file);
+  const std::string text = core::to_json(machine);
+  const std::string id = fmt::format("{:016x}", hash_of(std::as_bytes(std::span(text))));
+  const std::string given = parsed.parameters.try_emplace("id", id).first->second;
+  if (parsed.parameters.size() > 2)
+    throw core::UsageError("auto takes machine=FILE, and id=HASH as its name has it, and nothing beside them");
+  if (given != id)
+    throw core::UsageError(
+        fmt::format("{} describes another machine ({}) than was asked for ({}); leave id out to take it as it is", file,
+                    id, given));
+  return std::make_shared<AlgorithmChoice>(selection_row(), std::move(parsed), std::move(machine));
+}
+
+}  // namespace
+
 AlgorithmPtr find_algorithm(std::string_view text) {
   if (is_table(text)) return choice_by(std::make_shared<TableChooser>(text));
   core::ParsedName parsed = core::parse_name(text);
@@ -241,9 +262,7 @@ AlgorithmPtr find_algorithm(std::string_view text) {
     return choice_by(std::make_shared<TableChooser>(read_table_file(parsed.parameters.at("table"))));
   }
   if (parsed.base == selection_row().name && parsed.parameters.contains("machine")) {
-    if (parsed.parameters.size() > 1) throw core::UsageError("auto takes one parameter: auto:machine=FILE");
-    core::Machine machine = read_machine_file(parsed.parameters.at("machine"));
-    return std::make_shared<AlgorithmChoice>(selection_row(), std::move(parsed), std::move(machine));
+    return choice_by_machine(std::move(parsed));
   }
   std::vector<std::string> known;
   for (const auto& a : table) {

@@ -19,17 +19,19 @@ LinksInUse::Passage LinksInUse::send(std::uint32_t from, std::uint32_t to, std::
             .seconds = size / link.bytes_per_s(bytes),
             .latency_s = link.latency_s};
   if (&link == &machine_.between_nodes) {
-    const double node_rate = machine_.node_port.bytes_per_s;
-    const double in_port = node_rate > 0 ? size / node_rate : 0;
-    const double in_trunk = machine_.trunk ? size / machine_.trunk->bytes_per_s(bytes) : 0;
-    if (machine_.trunk) p.latency_s += machine_.trunk->latency_s;
-    ports_of(std::max(from, to));  // makes room, so that both references last
-    NodePorts &sender = ports_of(from), &receiver = ports_of(to);
-    p.begin = std::max({p.begin, sender.out, receiver.in - p.latency_s, trunk_});
+    const std::optional<Link>& trunk = machine_.trunk;
+    const bool has_port = machine_.node_port.bytes_per_s > 0;
+    const double in_port = has_port ? size / machine_.node_port.bytes_per_s : 0;
+    const double in_trunk = trunk ? size / trunk->bytes_per_s(bytes) : 0;
+    if (trunk) p.latency_s += trunk->latency_s;
+    if (trunk) p.begin = std::max(p.begin, trunk_);
+    if (has_port) p.begin = std::max({p.begin, ports_of(from).out, ports_of(to).in - p.latency_s});
     p.seconds = std::max({p.seconds, in_port, in_trunk});
-    sender.out = p.begin + in_port;
-    receiver.in = p.begin + p.latency_s + in_port;
-    if (machine_.trunk) trunk_ = p.begin + in_trunk;
+    if (trunk) trunk_ = p.begin + in_trunk;
+    if (has_port) {
+      ports_of(from).out = p.begin + in_port;
+      ports_of(to).in = p.begin + p.latency_s + in_port;
+    }
   }
   out_[from] = p.begin + p.seconds;
   return p;

@@ -8,6 +8,12 @@ namespace gradmeter::kernels {
 
 inline constexpr std::size_t cache_line_bytes = 64;
 
+/// So many floats as whole cache lines have, at least n.
+constexpr std::size_t whole_lines(std::size_t n) {
+  constexpr std::size_t line = cache_line_bytes / sizeof(float);
+  return (n + line - 1) / line * line;
+}
+
 template <class T>
 struct CacheLineAllocator {
   using value_type = T;

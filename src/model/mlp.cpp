@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "kernels/pointwise.hpp"
 #include "kernels/problems/shape.hpp"
+#include "model/passes.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -200,21 +200,8 @@ void Mlp::forward_piece(const Run& run, std::size_t piece) {
 void Mlp::take_loss(const Run& run, std::size_t piece) {
   const StageSlot& slot = memory_.slots[piece % slots_];
   const std::size_t n = run.count(piece), logits = n * classes();
-  // The loss's gradient costs little more than its exponentials, so it is computed here and not again in backward.
-  const auto loss = [labels = run.batch.labels.part(run.first(piece), n), classes = classes(),
-                     outputs = slot.outputs.back().part(0, logits),
-                     delta = slot.top_delta.part(0, run.ready ? logits : 0), reports = part_.tensor_rank == 0,
-                     outcome = run.outcome] {
-    const auto y = labels.values<std::int32_t>();
-    const kernels::CrossEntropy l = kernels::softmax_cross_entropy(
-        outputs.values<float>(), y, classes, 1.0F / static_cast<float>(y.size()), delta.values<float>());
-    if (!reports) return;
-    outcome->loss_sum += l.loss_sum;
-    outcome->correct += l.correct;
-    outcome->samples += y.size();
-  };
-  const double elements = static_cast<double>(logits);
-  run.queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, loss);
+  submit_loss(run.queue, slot.outputs.back().part(0, logits), run.batch.labels.part(run.first(piece), n),
+              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : nullptr);
 }
 
 void Mlp::backward_piece(const Run& run, std::size_t piece) {
@@ -225,10 +212,7 @@ void Mlp::backward_piece(const Run& run, std::size_t piece) {
   finish(post.input_delta_left);
   if (!is_last()) {
     const std::size_t outputs = n * shard_.layers().back().out;
-    run.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(outputs)},
-                     [y = slot.outputs.back().part(0, outputs), delta = slot.top_delta.part(0, outputs)] {
-                       kernels::relu_backward(y.values<float>(), delta.values<float>());
-                     });
+    submit_relu_backward(run.queue, slot.outputs.back().part(0, outputs), slot.top_delta.part(0, outputs));
   }
   const Buffer& gradients = run.buffers.gradients;
   const Buffer target = sum_.target(run.queue, piece, gradients);

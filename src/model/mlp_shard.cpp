@@ -13,10 +13,9 @@
 namespace gradmeter::model {
 namespace {
 
-constexpr std::size_t tensor_alignment = kernels::cache_line_bytes / sizeof(float);
-constexpr std::size_t max_width = 65536, max_widths = 64;
+using kernels::whole_lines;
 
-std::size_t padded(std::size_t count) { return (count + tensor_alignment - 1) / tensor_alignment * tensor_alignment; }
+constexpr std::size_t max_width = 65536, max_widths = 64;
 
 void check_widths(std::span<const std::size_t> widths, const std::string& name) {
   if (widths.size() < 2 || widths.size() > max_widths)
@@ -118,7 +117,7 @@ void MlpShard::add_layer(std::size_t number, const Part& part) {
     l.in = in / part.tensor_ranks;
     l.first_in = part.tensor_rank * l.in;
   }
-  const std::size_t weight = whole_offset(number), bias = weight + padded(in * out);
+  const std::size_t weight = whole_offset(number), bias = weight + whole_lines(in * out);
   l.weight = add_tensor(fmt::format("layer{}.weight", number + 1), {l.out, l.in}, l.cut != Cut::none,
                         {.first = weight + l.first_out * in + l.first_in, .columns = l.in, .stride = in});
   l.bias = add_tensor(fmt::format("layer{}.bias", number + 1), {l.out}, l.cut == Cut::outputs,
@@ -130,7 +129,7 @@ void MlpShard::add_layer(std::size_t number, const Part& part) {
 std::size_t MlpShard::whole_offset(std::size_t layer) const {
   std::size_t offset = 0;
   for (std::size_t l = widths_.size() - 1; l-- > layer + 1;) {
-    offset += padded(widths_[l] * widths_[l + 1]) + padded(widths_[l + 1]);
+    offset += whole_lines(widths_[l] * widths_[l + 1]) + whole_lines(widths_[l + 1]);
   }
   return offset;
 }
@@ -144,7 +143,7 @@ std::size_t MlpShard::add_tensor(std::string name, std::vector<std::size_t> shap
                       .count = count,
                       .is_part = is_part,
                       .whole = whole});
-  element_count_ += padded(count);
+  element_count_ += whole_lines(count);
   return tensors_.size() - 1;
 }
 
@@ -190,6 +189,6 @@ void MlpShard::draw(const MlpLayer& l, std::uint64_t seed, std::span<float> weig
   }
 }
 
-Buffer MlpShard::with_padding(const Buffer& b, const Tensor& t) { return b.part(t.offset, padded(t.count)); }
+Buffer MlpShard::with_padding(const Buffer& b, const Tensor& t) { return b.part(t.offset, whole_lines(t.count)); }
 
 }  // namespace gradmeter::model

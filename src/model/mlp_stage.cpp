@@ -6,6 +6,7 @@
 #include "kernels/aligned.hpp"
 #include "kernels/pointwise.hpp"
 #include "kernels/threads.hpp"
+#include "model/passes.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -40,10 +41,9 @@ void zero_gap(Queue& queue, const Buffer& gradients, const Tensor& t) {
 }  // namespace
 
 Buffer Allotment::take(std::size_t floats, bool seen_by_peers) {
-  constexpr std::size_t line = kernels::cache_line_bytes / sizeof(float);
   Block& b = seen_by_peers ? seen_ : own_;
   const std::size_t at = b.used;
-  b.used += (floats + line - 1) / line * line;
+  b.used += kernels::whole_lines(floats);
   return b.memory.count() == 0 ? b.memory : b.memory.part(at, floats);
 }
 
@@ -129,8 +129,7 @@ void MlpStage::backward(const Pass& pass, const StageSlot& slot, std::span<const
     products[i].input->run(pass.queue, "backward.gemm", {delta, part_of(pass.parameters, shard_.weight(l))}, {below});
     if (l.cut == Cut::outputs) sum(below);
     if (i == 0) break;
-    pass.queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(below.count())},
-                      [input, below] { kernels::relu_backward(input.values<float>(), below.values<float>()); });
+    submit_relu_backward(pass.queue, input, below);
   }
 }
 

@@ -6,19 +6,11 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
-#include "kernels/pointwise.hpp"
 #include "kernels/problems/shape.hpp"
 #include "kernels/threads.hpp"
+#include "model/passes.hpp"
 
 namespace gradmeter::model {
-namespace {
-
-constexpr std::size_t alignment = kernels::cache_line_bytes / sizeof(float);
-
-std::size_t aligned(std::size_t count) { return (count + alignment - 1) / alignment * alignment; }
-
-}  // namespace
-
 Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers)
     : name_(std::move(name)), layers_(std::move(layers)), first_tensor_(layers_.size()) {
   if (layers_.empty()) throw core::UsageError(fmt::format("model '{}' has no layers", name_));
@@ -40,7 +32,7 @@ void Network::add_tensors(std::size_t layer) {
                         .shape = t.shape,
                         .offset = element_count_,
                         .count = elements(t)});
-    element_count_ += aligned(elements(t));
+    element_count_ += kernels::whole_lines(elements(t));
   }
 }
 
@@ -113,7 +105,7 @@ void Network::run_forward(Queue& queue, Buffers buffers, const Batch& batch, con
   check(buffers, batch);
   Workspace& w = workspace_for(queue, batch.samples());
   forward_layers(queue, w, buffers, batch);
-  take_loss(queue, w, batch, false, outcome);
+  submit_loss(queue, w.outputs.back().values.buffer, batch.labels, runtime::no_floats, outcome);
 }
 
 void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready,
@@ -122,7 +114,8 @@ void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const 
   kernels::require_elements("network: gradients", buffers.gradients.count(), element_count_);
   Workspace& w = workspace_for(queue, batch.samples());
   forward_layers(queue, w, buffers, batch);
-  take_loss(queue, w, batch, true, outcome);
+  const Activation& top = w.outputs.back();
+  submit_loss(queue, top.values.buffer, batch.labels, top.gradient.buffer, outcome);
   zero_gaps(queue, buffers.gradients);
   backward_layers(queue, w, buffers, batch, ready);
 }
@@ -137,27 +130,12 @@ void Network::forward_layers(Queue& queue, Workspace& w, Buffers buffers, const 
   }
 }
 
-void Network::take_loss(Queue& queue, const Workspace& w, const Batch& batch, bool with_gradient,
-                        const OutcomePlace& outcome) const {
-  const Buffer logits = w.outputs.back().values.buffer, gradient = w.outputs.back().gradient.buffer;
-  const double count = static_cast<double>(logits.count());
-  queue.submit("forward.softmax", {.flops = 6 * count, .bytes = 8 * count},
-               [logits, delta = gradient.part(0, with_gradient ? gradient.count() : 0), labels = batch.labels,
-                classes = classes(), outcome] {
-                 const auto y = labels.values<std::int32_t>();
-                 const kernels::CrossEntropy l = kernels::softmax_cross_entropy(
-                     logits.values<float>(), y, classes, 1.0F / static_cast<float>(y.size()), delta.values<float>());
-                 outcome->loss_sum += l.loss_sum;
-                 outcome->correct += l.correct;
-                 outcome->samples += y.size();
-               });
-}
-
 void Network::zero_gaps(Queue& queue, const Buffer& gradients) const {
   const double bytes = static_cast<double>(tensors_.size()) * kernels::cache_line_bytes;
   queue.submit("backward.gaps", {.flops = 0, .bytes = bytes}, [this, gradients] {
     const std::span<float> g = gradients.values<float>();
-    for (const Tensor& t : tensors_) std::ranges::fill(g.subspan(t.offset + t.count, aligned(t.count) - t.count), 0.0F);
+    for (const Tensor& t : tensors_)
+      std::ranges::fill(g.subspan(t.offset + t.count, kernels::whole_lines(t.count) - t.count), 0.0F);
   });
 }
 

@@ -52,7 +52,6 @@ class Network final : public Model {
   template <class AnyBuffer>
   std::vector<AnyBuffer> parts(const AnyBuffer& flat, std::size_t layer) const;
   void forward_layers(Queue&, Workspace&, Buffers, const Batch&) const;
-  void take_loss(Queue&, const Workspace&, const Batch&, bool with_gradient, const OutcomePlace&) const;
   void backward_layers(Queue&, Workspace&, Buffers, const Batch&, const Ready&) const;
   void zero_gaps(Queue&, const Buffer& gradients) const;
 

@@ -226,6 +226,10 @@ TEST(PredictedTable, IsMadeOfAMachinesFileForTheRanksThatItServes) {
   std::ofstream(path) << core::to_json(machine_with(1e-3, 1e10));
   const AlgorithmPtr a = find_algorithm("auto:machine=" + path.string());
   EXPECT_EQ(a->refusal({6, 6}), "");
+  EXPECT_EQ(find_algorithm(a->name)->name, a->name);
+  std::ofstream(path) << core::to_json(machine_with(1e-3, 2e10));
+  EXPECT_NE(find_algorithm("auto:machine=" + path.string())->name, a->name) << "another machine has another name";
+  EXPECT_THROW(find_algorithm(a->name), core::UsageError) << "which the old name does not stand for";
   std::ofstream(path) << "{\"speed\":1}";
   EXPECT_THROW(find_algorithm("auto:machine=" + path.string()), core::UsageError);
   EXPECT_THROW(find_algorithm("auto:machine=" + path.string() + "x"), core::UsageError);

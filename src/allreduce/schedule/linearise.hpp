@@ -17,9 +17,8 @@ struct Turn {
 
 /// Slice s runs schedule s mod count, and begins after slice s - depth has ended: no more than `depth` are under way.
 /// Slices of one schedule follow each other one round apart; those of different schedules go side by side. Ranks that
-/// take the turns in this order, leaving out those in which they have no step, never wait for each other in a circle,
-/// and messages between two ranks match without tags.
-/// Cost: O(slices · rounds).
+/// take the turns in this order, leaving out those in which they have no step, do not deadlock, and messages between
+/// two ranks match without tags. Cost: O(slices · rounds).
 std::vector<Turn> linearise(std::span<const SchedulePtr>, std::size_t slices, std::size_t depth);
 
 }  // namespace gradmeter::allreduce

@@ -15,11 +15,8 @@ constexpr double shortest_turn_s = 2e-4;  // of one product: more runs of a shor
 
 /// Where the second operand, the bias and the end lie among the inputs, each on a cache line [elements].
 struct Places {
-  explicit Places(const kernels::GemmShape& p) : b(padded(p.m * p.k)), bias(b + padded(p.k * p.n)), end(bias + p.n) {}
-  static std::size_t padded(std::size_t n) {
-    constexpr std::size_t line = kernels::cache_line_bytes / sizeof(float);
-    return (n + line - 1) / line * line;
-  }
+  explicit Places(const kernels::GemmShape& p)
+      : b(kernels::whole_lines(p.m * p.k)), bias(b + kernels::whole_lines(p.k * p.n)), end(bias + p.n) {}
   std::size_t b, bias, end;
 };
 

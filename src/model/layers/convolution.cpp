@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/format.hpp"
-#include "kernels/pointwise.hpp"
 #include "model/layers/plain_op.hpp"
+#include "model/passes.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -53,10 +53,7 @@ class PreparedConvolution final : public PreparedLayer {
 
   void backward(const LayerBackward& b) override {
     const double elements = static_cast<double>(b.output.count());
-    b.queue.submit("backward.relu", {.flops = 0, .bytes = 12 * elements},
-                   [output = b.output, delta = b.output_gradient] {
-                     kernels::relu_backward(output.values<float>(), delta.values<float>());
-                   });
+    submit_relu_backward(b.queue, b.output, b.output_gradient);
     filters_.run(b.queue, "backward.conv", "backward.pack", {b.input, b.output_gradient}, {b.gradients[0]});
     b.ready(0);
     b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},

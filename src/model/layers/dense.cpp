@@ -7,6 +7,7 @@
 #include "core/format.hpp"
 #include "kernels/pointwise.hpp"
 #include "model/layers/plain_op.hpp"
+#include "model/passes.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -36,11 +37,7 @@ class PreparedDense final : public PreparedLayer {
 
   void backward(const LayerBackward& b) override {
     const double elements = static_cast<double>(b.output.count());
-    if (is_relu_)
-      b.queue.submit("backward.relu", {.flops = 0, .bytes = 12 * elements},
-                     [output = b.output, delta = b.output_gradient] {
-                       kernels::relu_backward(output.values<float>(), delta.values<float>());
-                     });
+    if (is_relu_) submit_relu_backward(b.queue, b.output, b.output_gradient);
     weight_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
     b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},

@@ -1,0 +1,27 @@
+#include "model/passes.hpp"
+
+#include "kernels/pointwise.hpp"
+
+namespace gradmeter::model {
+
+void submit_loss(Queue& queue, const ConstBuffer& logits, const ConstBuffer& labels, const Buffer& delta,
+                 const OutcomePlace& outcome) {
+  const double elements = static_cast<double>(logits.count());
+  queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, [=] {
+    const auto x = logits.values<float>();
+    const auto y = labels.values<std::int32_t>();
+    const kernels::CrossEntropy loss = kernels::softmax_cross_entropy(
+        x, y, x.size() / y.size(), 1.0F / static_cast<float>(y.size()), delta.values<float>());
+    if (!outcome) return;
+    outcome->loss_sum += loss.loss_sum;
+    outcome->correct += loss.correct;
+    outcome->samples += y.size();
+  });
+}
+
+void submit_relu_backward(Queue& queue, const ConstBuffer& output, const Buffer& delta) {
+  queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(delta.count())},
+               [=] { kernels::relu_backward(output.values<float>(), delta.values<float>()); });
+}
+
+}  // namespace gradmeter::model
