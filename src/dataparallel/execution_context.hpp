@@ -33,7 +33,7 @@ class ExecutionContext : public runtime::Queue {
   virtual int size(Group g = everybody) const = 0;
 
   /// Work of this thread on messages: posting, taking, copying. A context that does not time it only runs it.
-  virtual void exchange(std::string_view, const std::function<void()>& work) { work(); }
+  virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
   /// From now on the interval of every computation and exchange goes to `log`, by the backend's own clock, at the
   /// latest when `synchronise` returns. Null: no log.
   virtual void log_to(ComputeLog* log) = 0;

@@ -1,8 +1,8 @@
 #include "kernels/gemm.hpp"
 
+#include <array>
 #include <cmath>
 #include <stdexcept>
-#include <vector>
 
 #include "core/format.hpp"
 #include "kernels/op.hpp"
@@ -18,10 +18,10 @@ Gemm::Gemm(const GemmShape& s, std::string_view backend) {
 Gemm::~Gemm() = default;
 
 void Gemm::run(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c) {
-  std::vector<runtime::ConstBuffer> inputs{a, b};
-  if (!bias.empty()) inputs.emplace_back(bias);
+  const std::array<runtime::ConstBuffer, 3> inputs{a, b, bias};
+  const runtime::Buffer output = c;
   runtime::HostQueue queue;
-  op_->run(queue, "gemm", std::move(inputs), {c});
+  op_->run(queue, "gemm", std::span(inputs).first(bias.empty() ? 2 : 3), {&output, 1});
 }
 
 std::string Gemm::implementation() const { return op_->implementation(); }

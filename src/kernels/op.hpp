@@ -1,11 +1,11 @@
 // An operation prepared for a device: what models, kernel cases and benchmarks run, so that what is timed alone is what
 // trains.
 #pragma once
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "kernels/number_format.hpp"
@@ -52,16 +52,22 @@ class Op {
   /// Errors: std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
-  /// The call on these operands, as work for queues of the device: for whoever runs it many times. Buffers hold the
-  /// stored forms. The operation must live until the work is done.
+
+  using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
+  using Outputs = std::span<const runtime::Buffer>;
+  /// Within work of a queue of the device.
+  virtual void execute(Inputs, Outputs) = 0;
+  /// Within such work: makes what the backend keeps for these buffers, so that their first call takes as long as
+  /// others.
+  virtual void bind(Inputs, Outputs) = 0;
+
+  /// Submits the call. The operation must live until the work is done.
   /// Errors: std::invalid_argument when a buffer's length is not its operand's.
-  virtual runtime::Work call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) = 0;
-  void run(runtime::Queue& queue, std::string_view label, std::vector<runtime::ConstBuffer> inputs,
-           std::vector<runtime::Buffer> outputs) {
-    queue.submit(label, cost(), call(std::move(inputs), std::move(outputs)));
+  void run(runtime::Queue&, std::string_view label, Inputs, Outputs);
+  void run(runtime::Queue& queue, std::string_view label, std::initializer_list<runtime::ConstBuffer> inputs,
+           std::initializer_list<runtime::Buffer> outputs) {
+    run(queue, label, Inputs(inputs.begin(), inputs.size()), Outputs(outputs.begin(), outputs.size()));
   }
-  /// Work that makes what the backend keeps for these buffers, so that their first call takes as long as others.
-  virtual runtime::Work binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) = 0;
 };
 
 /// Where the operand of this name is. Errors: std::logic_error when there is none.

@@ -1,6 +1,7 @@
 #include "model/mlp.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 
 #include "kernels/problems/shape.hpp"
@@ -216,10 +217,11 @@ void Mlp::backward_piece(const Run& run, std::size_t piece) {
   }
   const Buffer& gradients = run.buffers.gradients;
   const Buffer target = sum_.target(run.queue, piece, gradients);
-  stage_.backward(stage_pass(run, piece), slot, memory_.deltas, target, [&](std::size_t t) {
+  const auto ready = [&](std::size_t t) {
     sum_.take(run.queue, piece, gradients, tensors()[t].offset, tensors()[t].count);
     if (piece + 1 == run.pieces) (*run.ready)(t);
-  });
+  };
+  stage_.backward(stage_pass(run, piece), slot, memory_.deltas, target, std::ref(ready));
   if (!is_first()) {
     const std::size_t inputs = n * shard_.layers().front().in;
     post.input_delta_left = part_.peers->send(Neighbour::previous, slot.input_delta.part(0, inputs));

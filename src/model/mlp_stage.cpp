@@ -1,6 +1,7 @@
 #include "model/mlp_stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "kernels/aligned.hpp"
@@ -104,9 +105,8 @@ void MlpStage::forward(const Pass& pass, const StageSlot& slot) {
     const ConstBuffer weight = part_of(pass.parameters, shard_.weight(l));
     const ConstBuffer bias = part_of(pass.parameters, shard_.bias(l));
     const bool is_summed = l.cut == Cut::inputs;
-    std::vector<ConstBuffer> operands{input, weight};
-    if (!is_summed) operands.push_back(bias);
-    products[i].forward->run(pass.queue, "forward.gemm", std::move(operands), {output});
+    const std::array operands{input, weight, bias};
+    products[i].forward->run(pass.queue, "forward.gemm", std::span(operands).first(is_summed ? 2 : 3), {&output, 1});
     if (is_summed) {
       sum(output);
       add_bias(pass.queue, l, bias, output);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string_view>
+#include <type_traits>
 
 #include "runtime/buffer.hpp"
 #include "runtime/device.hpp"
@@ -26,8 +27,39 @@ class Event {
 };
 using EventPtr = std::shared_ptr<const Event>;  ///< null: reached
 
-/// What it refers to must live until the work is done: buffers and what it computes with, never the caller's locals.
-using Work = std::function<void()>;
+using StoredWork = std::function<void()>;
+
+/// A piece of work as its submitter has it: a reference to something that can be called, so that a queue that runs it
+/// at once allocates nothing. What that refers to must live until the work is done: buffers and what it computes with,
+/// never the caller's locals.
+class Work {
+ public:
+  template <class Callable>
+  requires std::is_invocable_v<const Callable&> Work(const Callable& c)  // NOLINT(google-explicit-constructor)
+      : callable_(&c),
+        run_([](const void* p) { (*static_cast<const Callable*>(p))(); }),
+        stored_([](const void* p) { return to_store(*static_cast<const Callable*>(p)); }) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  void operator()() const { run_(callable_); }
+  /// A copy, for a queue that runs it later. What refers to the submitter's own memory has a `stored` that copies it.
+  StoredWork stored() const { return stored_(callable_); }
+
+ private:
+  template <class Callable>
+  static StoredWork to_store(const Callable& c) {
+    if constexpr (requires { c.stored(); }) {
+      return c.stored();
+    } else {
+      return c;
+    }
+  }
+
+  const void* callable_;
+  void (*run_)(const void*);
+  StoredWork (*stored_)(const void*);
+};
 
 /// Of one task, for its thread alone. Work runs in the order of its submission, at the latest when `synchronise`
 /// returns; a host's at once.

@@ -31,7 +31,7 @@ void measure(bench::Session& session, std::size_t batch) {
     shares.push_back(parts.compute / parts.step);
   }
   const auto share = core::summarise(shares);
-  fmt::print("{:>6} {:>12.3f} {:>12.3f} {:>10.2f} {:>8.2f}-{:.2f}\n", batch, core::median(steps) * 1e3,
+  fmt::print("{:>6} {:>12.4f} {:>12.4f} {:>10.2f} {:>8.2f}-{:.2f}\n", batch, core::median(steps) * 1e3,
              core::median(kernels) * 1e3, 100 * share.median, 100 * share.ci95_low, 100 * share.ci95_high);
 }
 

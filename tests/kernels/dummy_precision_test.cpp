@@ -24,7 +24,7 @@ class HalfProduct final : public HostOp {
   std::string implementation() const override { return "dummy three loops"; }
 
  protected:
-  void compute(Inputs in, Outputs out) override {
+  void compute(Reads in, Writes out) override {
     for (std::size_t i = 0; i < s_.m; ++i)
       for (std::size_t j = 0; j < s_.n; ++j) {
         float sum = 0;

@@ -20,7 +20,7 @@ namespace {
 class LaterQueue final : public runtime::Queue {
  public:
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
-    labels.emplace_back(label), costs.push_back(cost), waiting_.push_back(work);
+    labels.emplace_back(label), costs.push_back(cost), waiting_.push_back(work.stored());
   }
   void synchronise() override {
     for (; !waiting_.empty(); waiting_.pop_front()) waiting_.front()();
@@ -29,7 +29,7 @@ class LaterQueue final : public runtime::Queue {
   std::vector<runtime::Cost> costs;
 
  private:
-  std::deque<runtime::Work> waiting_;
+  std::deque<runtime::StoredWork> waiting_;
 };
 
 constexpr ConvShape small{.width = 9,

@@ -127,7 +127,7 @@ void DeferredQueue::demand(std::uint64_t number) {
 
 void DeferredQueue::submit(std::string_view, runtime::Cost, const runtime::Work& work) {
   const std::lock_guard lock(mutex_);
-  waiting_.push_back(work);
+  waiting_.push_back(work.stored());
   ++submitted_;
   if (policy_.seed > 0 && random_.below(draws_++, 4) == 0) demand(random_.below(draws_++, submitted_ + 1));
 }
@@ -159,7 +159,7 @@ void DeferredQueue::run() {
   for (;;) {
     demanded_changed_.wait(lock, [&] { return stop_ || (demanded_ > done_ && !error_); });
     if (stop_) return;
-    const runtime::Work work = std::move(waiting_.front());
+    const runtime::StoredWork work = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
     std::exception_ptr error;

@@ -71,7 +71,7 @@ class DeferredQueue final : public runtime::Queue {
   std::uint64_t events_ = 0, draws_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable demanded_changed_, done_changed_;
-  std::deque<runtime::Work> waiting_;
+  std::deque<runtime::StoredWork> waiting_;
   std::uint64_t submitted_ = 0, demanded_ = 0, done_ = 0;
   std::exception_ptr error_;
   bool stop_ = false;

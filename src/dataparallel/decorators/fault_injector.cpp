@@ -67,9 +67,9 @@ class FaultyPort final : public Port {
 };
 
 void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, runtime::Cost cost,
-                    const std::function<void()>& work) {
+                    const runtime::Work& work) {
   if (slow == 1) return inner.submit(label, cost, work);
-  inner.submit(label, cost, [&inner, slow, work] {
+  inner.submit(label, cost, [&inner, slow, work = work.stored()] {
     const double begin = inner.now();
     work();
     const double end = begin + slow * (inner.now() - begin);

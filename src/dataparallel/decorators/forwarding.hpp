@@ -18,7 +18,7 @@ class ForwardingContext : public Interface {
   }
   runtime::Device& device() override { return inner_.device(); }
   runtime::EventPtr record() override { return inner_.record(); }
-  void exchange(std::string_view label, const std::function<void()>& work) override { inner_.exchange(label, work); }
+  void exchange(std::string_view label, const runtime::Work& work) override { inner_.exchange(label, work); }
   void log_to(ComputeLog* log) override { inner_.log_to(log); }
   void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
   void synchronise() override { inner_.synchronise(); }

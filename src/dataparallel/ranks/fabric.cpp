@@ -187,12 +187,12 @@ void RankFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperati
 
 void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
   if (queue_ == &host_queue_) return run(label, work, false);
-  queue_->submit(label, cost, [this, label, work] { run(label, work, false); });
+  queue_->submit(label, cost, [this, label, work = work.stored()] { run(label, work, false); });
 }
 
-void RankFabric::exchange(std::string_view label, const std::function<void()>& work) { run(label, work, true); }
+void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true); }
 
-void RankFabric::run(std::string_view label, const std::function<void()>& work, bool exchanges) {
+void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges) {
   std::optional<runtime::Computing> note;
   if (!exchanges) note.emplace(activity_, label.data());
   const double begin = runtime::host_clock();

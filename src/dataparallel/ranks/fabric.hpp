@@ -45,7 +45,7 @@ class RankFabric final : public Fabric {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
   Buffer memory(std::size_t floats) override;
   void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
-  void exchange(std::string_view label, const std::function<void()>& work) override;
+  void exchange(std::string_view label, const runtime::Work& work) override;
   runtime::Device& device() override { return queue_->device(); }
   runtime::EventPtr record() override { return queue_->record(); }
   void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }
@@ -71,7 +71,7 @@ class RankFabric final : public Fabric {
   CommGroup& comm_group(Group g) const;
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
-  void run(std::string_view label, const std::function<void()>& work, bool exchanges);
+  void run(std::string_view label, const runtime::Work& work, bool exchanges);
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
 
   RankFabricOptions options_;

@@ -28,15 +28,11 @@ void PlainNumbers::add(std::size_t i, double by) { format->store(bytes.data() + 
 OpCase::OpCase(const Problem& p, std::size_t sets, const OpOptions& options) : op_(prepare(p, options)) {
   for (std::size_t i = 0; i < op_->inputs().size(); ++i)
     packing_.push_back(op_->inputs()[i].packed ? op_->packing(i) : nullptr);
-  for (std::size_t i = 0; i < sets; ++i) {
-    const OperandSet& s = sets_.emplace_back(*op_);
-    calls_.push_back(op_->call(s.inputs, s.outputs));
-  }
-  cost_ = op_->cost();
+  for (std::size_t i = 0; i < sets; ++i) sets_.emplace_back(*op_);
 }
 
 void OpCase::bind() {
-  for (const OperandSet& s : sets_) queue_.submit("bind", {}, op_->binding(s.inputs, s.outputs));
+  for (const OperandSet& s : sets_) queue_.submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
 }
 
 PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double scale) const {

@@ -39,7 +39,7 @@ class OpCase {
   OpCase(const Problem&, std::size_t sets, const OpOptions& = {});
 
   const Op& op() const { return *op_; }
-  void run(std::size_t set) { queue_.submit("kernel", cost_, calls_[set]); }
+  void run(std::size_t set) { op_->run(queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
   /// So that the first timed run of a set takes as long as others. After the sets have been filled.
   void bind();
 
@@ -57,8 +57,6 @@ class OpCase {
   std::unique_ptr<Op> op_;
   std::vector<std::unique_ptr<Op>> packing_;  // by input, where it is packed
   std::deque<OperandSet> sets_;
-  std::vector<runtime::Work> calls_;  // by set
-  runtime::Cost cost_;
 };
 
 }  // namespace gradmeter::kernels

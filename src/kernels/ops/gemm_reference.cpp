@@ -38,7 +38,7 @@ class ReferenceGemm final : public HostOp {
   std::string implementation() const override { return "reference float64"; }
 
  protected:
-  void compute(Inputs in, Outputs out) override {
+  void compute(Reads in, Writes out) override {
     const auto floats_at = [](const std::byte* at, std::size_t n) {
       return std::span(reinterpret_cast<const float*>(at), n);
     };

@@ -6,19 +6,6 @@
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
-namespace {
-
-template <class AnyBuffer>
-void require_lengths(std::span<const Operand> operands, const std::vector<AnyBuffer>& buffers) {
-  if (buffers.size() != operands.size())
-    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (buffers[i].bytes() != operands[i].stored_bytes)
-      throw std::invalid_argument(
-          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
-}
-
-}  // namespace
 
 HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
     : inputs_(std::move(inputs)),
@@ -35,28 +22,24 @@ std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
   throw std::logic_error(fmt::format("{} is not packed", outputs_.at(output).name));
 }
 
-runtime::Work HostOp::work(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs,
-                           Function function) {
-  require_lengths(inputs_, inputs);
-  require_lengths(outputs_, outputs);
-  return [this, function, inputs = std::move(inputs), outputs = std::move(outputs)] {
-    if (compute_threads() != threads_)
-      throw std::logic_error(
-          fmt::format("an operation for {} threads was run by a thread that has {}; "
-                      "set_compute_threads",
-                      threads_, compute_threads()));
-    for (std::size_t i = 0; i < inputs.size(); ++i) read_[i] = inputs[i].host();
-    for (std::size_t i = 0; i < outputs.size(); ++i) written_[i] = outputs[i].host();
-    (this->*function)(read_, written_);
-  };
+void HostOp::find_addresses(Inputs inputs, Outputs outputs) {
+  if (compute_threads() != threads_)
+    throw std::logic_error(
+        fmt::format("an operation for {} threads was run by a thread that has {}; "
+                    "set_compute_threads",
+                    threads_, compute_threads()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) read_[i] = inputs[i].host();
+  for (std::size_t i = 0; i < outputs.size(); ++i) written_[i] = outputs[i].host();
 }
 
-runtime::Work HostOp::call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
-  return work(std::move(inputs), std::move(outputs), &HostOp::compute);
+void HostOp::execute(Inputs inputs, Outputs outputs) {
+  find_addresses(inputs, outputs);
+  compute(read_, written_);
 }
 
-runtime::Work HostOp::binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
-  return work(std::move(inputs), std::move(outputs), &HostOp::bind_addresses);
+void HostOp::bind(Inputs inputs, Outputs outputs) {
+  find_addresses(inputs, outputs);
+  bind_addresses(read_, written_);
 }
 
 }  // namespace gradmeter::kernels

@@ -21,18 +21,17 @@ class HostOp : public Op {
   std::size_t scratch_bytes() const override { return 0; }
   std::unique_ptr<Op> packing(std::size_t input) const override;
   std::unique_ptr<Op> unpacking(std::size_t output) const override;
-  runtime::Work call(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
-  runtime::Work binding(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) override;
+  void execute(Inputs, Outputs) final;
+  void bind(Inputs, Outputs) final;
 
  protected:
-  using Inputs = std::span<const std::byte* const>;  ///< one address for each operand
-  using Outputs = std::span<std::byte* const>;
-  virtual void compute(Inputs, Outputs) = 0;
-  virtual void bind_addresses(Inputs, Outputs) {}
+  using Reads = std::span<const std::byte* const>;  ///< one address for each operand
+  using Writes = std::span<std::byte* const>;
+  virtual void compute(Reads, Writes) = 0;
+  virtual void bind_addresses(Reads, Writes) {}
 
  private:
-  using Function = void (HostOp::*)(Inputs, Outputs);
-  runtime::Work work(std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs, Function);
+  void find_addresses(Inputs, Outputs);
 
   std::vector<Operand> inputs_, outputs_;
   runtime::Cost cost_;

@@ -32,7 +32,7 @@ class LnsOp final : public HostOp {
   std::string implementation() const override { return gemm_->implementation(); }
 
  protected:
-  void compute(Inputs in, Outputs out) override {
+  void compute(Reads in, Writes out) override {
     gemm_->run({reinterpret_cast<const Lns16*>(in[0]), s_.m * s_.k},
                {reinterpret_cast<const Lns16*>(in[1]), s_.k * s_.n}, {reinterpret_cast<Lns16*>(out[0]), s_.m * s_.n});
   }

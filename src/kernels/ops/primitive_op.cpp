@@ -65,8 +65,8 @@ class PrimitiveOp final : public HostOp {
   }
 
  protected:
-  void bind_addresses(Inputs inputs, Outputs outputs) override { binding_of(inputs, outputs); }
-  void compute(Inputs inputs, Outputs outputs) override {
+  void bind_addresses(Reads inputs, Writes outputs) override { binding_of(inputs, outputs); }
+  void compute(Reads inputs, Writes outputs) override {
     checked("primitive", [&] {
       p_.primitive.execute(stream_, binding_of(inputs, outputs).arguments);
       stream_.wait();
@@ -75,7 +75,7 @@ class PrimitiveOp final : public HostOp {
 
  private:
   /// Sets of addresses usually come in turn, so the one after the last is the likeliest.
-  const Binding& binding_of(Inputs inputs, Outputs outputs) {
+  const Binding& binding_of(Reads inputs, Writes outputs) {
     for (std::size_t i = 0; i < bindings_.size(); ++i) {
       if (++last_ >= bindings_.size()) last_ = 0;
       const Binding& b = bindings_[last_];
@@ -87,7 +87,7 @@ class PrimitiveOp final : public HostOp {
     return bindings_.emplace_back(bind(inputs, outputs));
   }
 
-  Binding bind(Inputs inputs, Outputs outputs) {
+  Binding bind(Reads inputs, Writes outputs) {
     Binding b{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}, {}};
     // oneDNN takes no pointer to const; it does not write its inputs, but for padding, which it owns.
     for (std::size_t i = 0; i < inputs.size(); ++i)

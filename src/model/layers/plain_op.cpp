@@ -33,7 +33,7 @@ void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_vie
     if (outputs_[i].op) outputs.at(i) = outputs_[i].stored.buffer;
     if (op_->outputs()[i].added_to) zero(queue, packing, outputs.at(i));
   }
-  op_->run(queue, label, std::move(inputs), std::move(outputs));
+  op_->run(queue, label, inputs, outputs);
   for (std::size_t i = 0; i < outputs_.size(); ++i)
     if (outputs_[i].op) outputs_[i].op->run(queue, packing, {outputs_[i].stored.buffer}, {plain[i]});
 }
