@@ -15,9 +15,13 @@ ChosenCollective::ChosenCollective(std::shared_ptr<const Chooser> chooser,
                                    std::vector<std::unique_ptr<Collective>> members)
     : chooser_(std::move(chooser)), members_(std::move(members)) {}
 
+bool ChosenCollective::takes_device_memory() const {
+  return std::ranges::all_of(members_, [](const auto& m) { return m->takes_device_memory(); });
+}
+
 void ChosenCollective::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-  Collective& member = *members_.at(chooser_->choose(std::uint64_t{call.count} * core::size_of(call.element)));
+  Collective& member = *members_.at(chooser_->choose(call.out.bytes()));
   member.start(call);
   current_ = &member;
   running_ = true;

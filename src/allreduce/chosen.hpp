@@ -17,6 +17,7 @@ class ChosenCollective final : public Collective {
   const std::string& serves(std::uint64_t bytes) const override {
     return chooser_->candidates()[chooser_->choose(bytes)]->name;
   }
+  bool takes_device_memory() const override;
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;

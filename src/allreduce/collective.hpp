@@ -9,6 +9,7 @@
 
 #include "allreduce/reduce.hpp"
 #include "core/element.hpp"
+#include "runtime/queue.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::allreduce {
@@ -53,20 +54,33 @@ struct CodingTime {
   std::uint64_t calls = 0;
 };
 
-/// One all-reduce of `count` elements. in == out: in place. All ranks make equal calls in the same order.
+/// One collective on buffers of equally many elements. The same memory: in place. All ranks make equal calls in the
+/// same order.
 struct Call {
-  const std::byte* in;
-  std::byte* out;
-  std::size_t count;
-  core::Element element = core::Element::f32;
+  runtime::ConstBuffer in = std::span<const float>{};
+  runtime::Buffer out = std::span<float>{};
   Op op = Op::sum;
   /// The type in which summands are added before they are rounded to the element: the element, or fp32 (see `reduce`).
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
   Encoding encoding = {};
 
-  core::Element accumulates_in() const { return accumulate.value_or(element); }
+  std::size_t count() const { return out.count(); }
+  core::Element element() const { return out.element(); }
+  core::Element accumulates_in() const { return accumulate.value_or(element()); }
+  bool in_place() const {
+    if (in.on_device() != out.on_device()) return false;
+    return in.on_device() ? in.device().device_address() == out.device().device_address() : in.host() == out.host();
+  }
 };
+
+/// Before what the queue's work refers to goes. Its errors have been, or will be, seen by whoever uses the queue.
+inline void wait_for_work(runtime::Queue& queue) noexcept {
+  try {
+    queue.synchronise();
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+  }
+}
 
 /// What a rank waits for, for the watchdog's report.
 struct Waiting {
@@ -89,7 +103,9 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The algorithm that serves a call of so many bytes: itself, or the one that a selection chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// Errors: BackendError when the last call is not complete, or when the buffers cannot be used.
+  /// Are buffers those of its queue's device? Otherwise they are host memory, or lie where transports reach a device's.
+  virtual bool takes_device_memory() const { return false; }
+  /// The buffers are ready. Errors: BackendError when the last call is not complete, or when they cannot be used.
   virtual void start(const Call&) = 0;
   /// Makes progress; true once the result is in `out` and the buffers are free. Does not block, unless the vendor's
   /// library does.

@@ -53,9 +53,8 @@ TEST(ChosenCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
     EXPECT_EQ(c.name(), table->name());
     for (std::size_t k = 0; k < counts.size(); ++k) {
       std::vector<float> v(counts[k], static_cast<float>(r + 1));
-      auto* bytes = reinterpret_cast<std::byte*>(v.data());
       const auto before = c.sent()->bytes;
-      c.start({bytes, bytes, v.size()});
+      c.start({v, v});
       run_to_end(c);
       for (float x : v) EXPECT_EQ(x, 10.0f);
       sent[k][static_cast<std::size_t>(r)] = c.sent()->bytes - before;
@@ -81,17 +80,17 @@ TEST(ChosenCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
   members.push_back(std::move(uncounted));
   ChosenCollective c(table, std::move(members));
   std::vector<float> v(1000);
-  auto* bytes = reinterpret_cast<std::byte*>(v.data());
-  c.start({bytes, bytes, 999});
-  EXPECT_THROW(c.start({bytes, bytes, 999}), core::BackendError) << "the last call is not complete";
+  const auto first = [&](std::size_t n) { return std::span(v).first(n); };
+  c.start({first(999), first(999)});
+  EXPECT_THROW(c.start({first(999), first(999)}), core::BackendError) << "the last call is not complete";
   run_to_end(c);
   EXPECT_EQ(vendor.calls, 0);
   EXPECT_TRUE(c.sent() && c.bytes_due());
-  c.start({bytes, bytes, 1000});
+  c.start({v, v});
   run_to_end(c);
   EXPECT_EQ(vendor.calls, 1);
   EXPECT_FALSE(c.sent() || c.bytes_due());
-  c.start({bytes, bytes, 10});
+  c.start({first(10), first(10)});
   run_to_end(c);
   EXPECT_FALSE(c.sent() || c.bytes_due()) << "for good";
 }

@@ -105,11 +105,7 @@ Outcome run(const Case& c) {
     for (int call = 0; call < c.calls; ++call) {
       for (std::size_t i = 0; i < c.count; ++i) in[i] = value_at(rank, i);
       if (c.placement == Placement::in_place) out = in;
-      const auto* source = c.placement == Placement::in_place ? out.data() : in.data();
-      Call x{.in = reinterpret_cast<const std::byte*>(source),
-             .out = reinterpret_cast<std::byte*>(out.data()),
-             .count = c.count,
-             .op = c.op};
+      Call x{c.placement == Placement::in_place ? out : in, out, c.op};
       x.encoding.step = static_cast<std::uint64_t>(call);
       if (c.feedback) x.encoding.worker_residual = worker.data(), x.encoding.owner_residual = owner.data();
       executor.start(x);
@@ -230,9 +226,10 @@ TEST(CodedExecutor, RefusesWhatIsNoSumOfFp32) {
   HeapArena arena(std::size_t{1} << 20);
   Executor executor({"ring", find_algorithm("ring")->make({1, 1})}, *transport, arena,
                     {.max_bytes = 64, .codec = std::make_shared<Noisy>(1)});
-  std::array<std::byte, 64> memory{};
-  EXPECT_THROW(executor.start({memory.data(), memory.data(), 8, core::Element::f64}), core::BackendError);
-  EXPECT_THROW(executor.start({memory.data(), memory.data(), 8, core::Element::f32, Op::max}), core::BackendError);
+  std::array<double, 8> doubles{};
+  std::array<float, 8> floats{};
+  EXPECT_THROW(executor.start({doubles, doubles}), core::BackendError);
+  EXPECT_THROW(executor.start({floats, floats, Op::max}), core::BackendError);
 }
 
 TEST(TernGrad, SendsTwoBitsANumberUnlessItsCodesAreSummed) {

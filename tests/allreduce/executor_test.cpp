@@ -68,9 +68,7 @@ Outcome run(const Case& c, int repeats = 2) {
     for (int i = 0; i < repeats; ++i) {
       for (std::size_t k = 0; k < c.count; ++k) in[k] = value_at(r, k);
       if (c.placement == Placement::in_place) out = in;
-      const auto* source = c.placement == Placement::in_place ? out.data() : in.data();
-      executor.start({reinterpret_cast<const std::byte*>(source), reinterpret_cast<std::byte*>(out.data()), c.count,
-                      core::Element::f32, c.op});
+      executor.start({c.placement == Placement::in_place ? out : in, out, c.op});
       run_to_end(executor);
     }
     if (c.placement == Placement::out_of_place) {
@@ -175,8 +173,7 @@ TEST(Executor, AlternatesBetweenCallsOfDifferentLengths) {
     for (std::size_t n : {10u, 10000u, 0u, 777u, 9999u}) {
       for (Executor* e : {&ring, &doubling}) {
         std::vector<float> v(n, static_cast<float>(r + 1));
-        auto* bytes = reinterpret_cast<std::byte*>(v.data());
-        e->start({bytes, bytes, n});
+        e->start({v, v});
         run_to_end(*e);
         for (float x : v) ASSERT_EQ(x, 6.0f);
       }
@@ -214,9 +211,8 @@ TEST(Executor, HasAsManySlicesUnderWayAsTheSchedulesAreDeep) {
     Silent transport(static_cast<int>(rank), static_cast<int>(p));
     HeapArena arena(std::size_t{1} << 20);
     std::vector<float> v(std::size_t{1} << 14);
-    auto* bytes = reinterpret_cast<std::byte*>(v.data());
     Executor e({"", find_algorithm(algorithm)->make({p, 1})}, transport, arena, {Placement::in_place, v.size() * 4, 0});
-    e.start({bytes, bytes, v.size()});
+    e.start({v, v});
     EXPECT_FALSE(e.advance());
     return transport.channels_used();
   };
@@ -246,10 +242,10 @@ TEST(Executor, RefusesABufferLongerThanItWasMadeFor) {
   HeapArena arena(std::size_t{1} << 20);
   Executor e({"ring", find_algorithm("ring")->make({1, 1})}, *transport, arena, {Placement::in_place, 16, 0});
   std::vector<float> v(5);
-  auto* bytes = reinterpret_cast<std::byte*>(v.data());
-  EXPECT_THROW(e.start({bytes, bytes, 5}), core::BackendError);
-  EXPECT_NO_THROW(e.start({bytes, bytes, 4}));
-  EXPECT_THROW(e.start({bytes, bytes, 4}), core::BackendError) << "the last call is not complete";
+  const auto four = std::span(v).first(4);
+  EXPECT_THROW(e.start({v, v}), core::BackendError);
+  EXPECT_NO_THROW(e.start({four, four}));
+  EXPECT_THROW(e.start({four, four}), core::BackendError) << "the last call is not complete";
 }
 
 }  // namespace

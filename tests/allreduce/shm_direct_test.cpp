@@ -88,8 +88,8 @@ TEST_P(ShmDirectOfThreads, EveryTypeOperationAndWayIsRightWithEqualBitsCallAfter
 
 TEST_P(ShmDirectOfThreads, ACallThatOverlapsTheLastIsRefused) {
   ShmDirect collective(0, parts_);
-  const auto memory = arenas_[0]->take(room);
-  const Call call{.in = memory.data(), .out = memory.data(), .count = 1};
+  const auto memory = arenas_[0]->take_of<float>(1);
+  const Call call{memory, memory};
   collective.start(call);
   EXPECT_THROW(collective.start(call), core::BackendError);
   EXPECT_EQ(collective.advance(), ranks_ == 1) << "the others have not come";

@@ -24,8 +24,7 @@ TEST_P(ThreadRanks, SumOverTheirSharedMemoryByAnyAlgorithm) {
       std::iota(values.begin(), values.end(), static_cast<float>(c.rank()));
       const Site site{c, network, *link};
       const auto bound = find_algorithm(name)->bind(site, {.max_bytes = values.size_bytes()});
-      auto* bytes = reinterpret_cast<std::byte*>(values.data());
-      bound->start({.in = bytes, .out = bytes, .count = values.size()});
+      bound->start({values, values});
       runtime::Backoff backoff({.spins = 20, .yields = 0});
       while (!bound->advance()) backoff.wait();
       EXPECT_EQ(values[4999], static_cast<float>(4999 * ranks + ranks * (ranks - 1) / 2)) << name;

@@ -43,9 +43,7 @@ TEST(LeastTraffic, OfOneRankIsNothingInPlace) {
 std::size_t changed(LeastTraffic t, std::size_t ranks, std::vector<float>& in, std::vector<float>& out) {
   const auto before = out;
   LeastWork work(t, ranks);
-  work.start({.in = reinterpret_cast<const std::byte*>(in.data()),
-              .out = reinterpret_cast<std::byte*>(out.data()),
-              .count = out.size()});
+  work.start({in, out});
   EXPECT_TRUE(work.advance());
   std::size_t n = 0;
   for (std::size_t i = 0; i < out.size(); ++i) n += out[i] != before[i] ? 1 : 0;

@@ -58,9 +58,8 @@ void measure(const allreduce::AlgorithmChoice& a, runtime::Transport& t, runtime
   std::fill(values.begin(), values.end(), 0.0f);
   std::vector<double> nanoseconds;
   for (std::size_t i = 0; i < warmup + repeats; ++i) {
-    auto* bytes = reinterpret_cast<std::byte*>(values.data());
     const double begin = runtime::host_clock();
-    executor.start({bytes, bytes, values.size()});
+    executor.start({values, values});
     runtime::Backoff backoff(runtime::spin_policy_for(1, 1));
     while (!executor.advance()) backoff.wait();
     const double took = runtime::host_clock() - begin;

@@ -23,8 +23,8 @@ class Ones final : public allreduce::Collective {
     if (++polls_ < 2) return false;
     for (const double end = runtime::host_clock() + call_s; runtime::host_clock() < end;) {
     }
-    auto* out = reinterpret_cast<float*>(call_.out);
-    std::fill(out, out + call_.count, 1.0f);
+    auto* out = reinterpret_cast<float*>(call_.out.host());
+    std::fill(out, out + call_.count(), 1.0f);
     return true;
   }
   static constexpr double call_s = 2e-3;
@@ -42,9 +42,8 @@ struct Called {
 
 Called call(allreduce::Collective& c, std::size_t n) {
   Called r{.out = std::vector<float>(n), .seconds = 0};
-  auto* bytes = reinterpret_cast<std::byte*>(r.out.data());
   const double begin = runtime::host_clock();
-  c.start({.in = bytes, .out = bytes, .count = n});
+  c.start({r.out, r.out});
   while (!c.advance()) {
   }
   EXPECT_TRUE(c.advance()) << "asking again changes nothing";
@@ -78,9 +77,7 @@ TEST(InjectedCollective, DropsWhatTheRankGivesToSumsFromThatCallOn) {
     InjectedCollective collective(std::make_unique<Ones>(), collective_kind, faults);
     for (int i = 0; i < 3; ++i) {
       std::vector<float> in(8, 2.0f), out(8);
-      collective.start({.in = reinterpret_cast<const std::byte*>(in.data()),
-                        .out = reinterpret_cast<std::byte*>(out.data()),
-                        .count = in.size()});
+      collective.start({in, out});
       const bool dropped = i >= 1 && collective_kind != allreduce::CollectiveKind::all_gather;
       EXPECT_EQ(in, std::vector<float>(8, dropped ? 0.0f : 2.0f)) << i;
       while (!collective.advance()) {

@@ -116,19 +116,27 @@ End train(Fabric& fabric, const Case& c) {
   return end;
 }
 
-/// Where ranks compute; none: on the host.
-using Policies = std::vector<DeferredPolicy>;
+/// Of a rank's computations, and of its collectives' copies and sums.
+struct RankPolicy {
+  DeferredPolicy computation, exchange;
+};
+/// By rank; none: all is done on the host.
+using Policies = std::vector<RankPolicy>;
 
 Policies all_ranks(const Case& c, std::uint64_t seed) {
   Policies p(static_cast<std::size_t>(c.shape().ranks()));
-  for (std::size_t r = 0; r < p.size(); ++r) p[r].seed = seed == 0 ? 0 : seed * p.size() + r;
+  if (seed == 0) return p;
+  for (std::size_t r = 0; r < p.size(); ++r) {
+    p[r].computation.seed = 2 * (seed * p.size() + r);
+    p[r].exchange.seed = p[r].computation.seed + 1;
+  }
   return p;
 }
 
 /// By rank.
 struct Run {
   std::vector<End> ends;
-  std::vector<std::uint64_t> events;  ///< recorded
+  std::vector<std::uint64_t> events;  ///< of computations, recorded
 };
 
 Run train(const Case& c, const Policies& policies) {
@@ -140,8 +148,11 @@ Run train(const Case& c, const Policies& policies) {
     const auto rank = static_cast<std::size_t>(world.rank());
     runtime::Activity activity;
     DeferredDevice device;
-    std::optional<DeferredQueue> queue;
-    if (!policies.empty()) queue.emplace(device, policies[rank]);
+    std::optional<DeferredQueue> queue, exchange_queue;
+    if (!policies.empty()) {
+      queue.emplace(device, policies[rank].computation);
+      exchange_queue.emplace(device, policies[rank].exchange);
+    }
     RankFabric fabric(world,
                       {.algorithm = allreduce::find_algorithm(c.algorithm),
                        .codec = compression::find_codec(c.codec),
@@ -151,7 +162,8 @@ Run train(const Case& c, const Policies& policies) {
                        .scatters = true,
                        .max_call_bytes = std::size_t{1} << 20,
                        .groups = 1 + Mesh::groups(c.shape()),
-                       .queue = queue ? &*queue : nullptr},
+                       .queue = queue ? &*queue : nullptr,
+                       .exchange_queue = exchange_queue ? &*exchange_queue : nullptr},
                       activity);
     Verifier verifier(fabric, world, c.codec != "none");
     if (c.verified) verifier.arm();
@@ -208,7 +220,7 @@ std::vector<End> simulate(const Case& c, const Policies& policies) {
   std::deque<DeferredDevice> devices;
   std::deque<DeferredQueue> queues;
   std::vector<runtime::Queue*> given;
-  for (const DeferredPolicy& p : policies) given.push_back(&queues.emplace_back(devices.emplace_back(), p));
+  for (const RankPolicy& p : policies) given.push_back(&queues.emplace_back(devices.emplace_back(), p.computation));
   std::vector<End> ends(static_cast<std::size_t>(c.ranks));
   SimWorld(c.ranks, {}, given).run([&](Fabric& f) {
     kernels::set_compute_threads(1);
@@ -290,9 +302,10 @@ TEST(DeferredExchange, HasTheHostsBitsWithEveryCodec) {
 /// Is a run without that event of that rank another than the host's, in one of the ways to make progress?
 bool is_found(Case c, int rank, std::uint64_t event, const Run& host) {
   Policies late = all_ranks(c, 0);
-  late[static_cast<std::size_t>(rank)].dropped_event = event;
+  DeferredPolicy& policy = late[static_cast<std::size_t>(rank)].computation;
+  policy.dropped_event = event;
   for (const int delay_us : {300, 3000}) {  // the longer one where the machine is busy
-    late[static_cast<std::size_t>(rank)].delay = std::chrono::microseconds(delay_us);
+    policy.delay = std::chrono::microseconds(delay_us);
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
       c.progress = progress;
       try {

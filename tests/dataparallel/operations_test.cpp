@@ -41,10 +41,8 @@ class ThreadRank {
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
   }
   EngineTicket all_reduce(std::vector<float>& v, allreduce::Op op, runtime::EventPtr ready = {}) {
-    auto* bytes = reinterpret_cast<std::byte*>(v.data());
     return post(std::make_shared<CollectiveOperation>("all-reduce", 0, std::move(ready), executor_,
-                                                      allreduce::Call{bytes, bytes, v.size(), core::Element::f32, op},
-                                                      world_ranks_));
+                                                      allreduce::Call{v, v, op}, world_ranks_));
   }
   EngineTicket send(int peer, const std::vector<float>& v, runtime::EventPtr ready = {}) {
     return post(

@@ -79,8 +79,7 @@ class Place {
     for (const auto& t : tensors) {
       for (std::size_t i = t.offset; i < t.offset + t.count; ++i) v[i] = value_at(world_.rank(), i);
     }
-    auto* bytes = reinterpret_cast<std::byte*>(v.data());
-    c.start({.in = bytes, .out = bytes, .count = length, .op = Op::average, .tensor_layout = {.tensors = tensors}});
+    c.start({.in = v, .out = v, .op = Op::average, .tensor_layout = {.tensors = tensors}});
     runtime::Backoff backoff(spin_policy_);
     while (!c.advance()) backoff.wait();
     return v;

@@ -43,8 +43,7 @@ CodedSum checked_sum(Place& here, const allreduce::CodedRequest& r, const CodedS
   if (here.world.rank() == here.world.size() - 1) {
     for (float& x : v) x *= sum_case.factor;
   }
-  auto* bytes = reinterpret_cast<std::byte*>(v.data());
-  bound->start({.in = bytes, .out = bytes, .count = length, .op = sum_case.op});
+  bound->start({v, v, sum_case.op});
   runtime::Backoff backoff(test::spin_policy_of(here.world, 1));
   while (!bound->advance()) backoff.wait();
   return check_coded_sum(here.world, tensor, v);

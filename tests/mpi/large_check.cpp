@@ -64,8 +64,7 @@ TEST_P(Large, BuffersAreSummedInFull) {
   for_stretches([&](std::size_t first, std::size_t n) { std::copy_n(mine.begin(), n, buffer.begin() + first); });
   const auto collective = find_algorithm(algorithm)->bind({world, network, *link},
                                                           {.placement = Placement::in_place, .max_bytes = elements});
-  auto* bytes = reinterpret_cast<std::byte*>(buffer.data());
-  collective->start({.in = bytes, .out = bytes, .count = elements, .element = core::Element::i8});
+  collective->start({buffer, buffer});
   runtime::Backoff backoff(test::spin_policy_of(world, 1));
   while (!collective->advance()) backoff.wait();
   std::size_t wrong = 0;

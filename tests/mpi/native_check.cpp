@@ -106,8 +106,8 @@ class EveryNative : public ::testing::TestWithParam<std::string> {
     std::vector<T> in(n), out(n, T{99});
     for (std::size_t i = 0; i < n; ++i) in[i] = static_cast<T>(value_of(rank_, i));
     if (placement == Placement::in_place) out = in;
-    const auto* source = placement == Placement::in_place ? out.data() : in.data();
-    c.start({reinterpret_cast<const std::byte*>(source), reinterpret_cast<std::byte*>(out.data()), n, element});
+    EXPECT_EQ(core::element_of<T>, element);
+    c.start({placement == Placement::in_place ? out : in, out});
     while (!c.advance()) {
     }
     int wrong = 0;
@@ -154,12 +154,13 @@ TEST_P(EveryNative, ReducesSmallFloatsOrRefusesThem) {
     std::vector<float> wide(n, static_cast<float>(rank_ % 2));  // sums of at most 2: exact in every type
     std::vector<std::byte> v(n * core::size_of(e));
     narrow(e, v.data(), wide.data(), n);
+    const runtime::Buffer buffer(e, v);
     const bool is_gloo = algorithm_->info().name == "gloo";
     if (is_gloo && !runtime::gloo_has(e)) {
-      EXPECT_THROW(c->start({v.data(), v.data(), n, e}), core::BackendError);
+      EXPECT_THROW(c->start({buffer, buffer}), core::BackendError);
       continue;
     }
-    c->start({v.data(), v.data(), n, e});
+    c->start({buffer, buffer});
     while (!c->advance()) {
     }
     widen(e, wide.data(), v.data(), n);
@@ -179,8 +180,7 @@ TEST_P(EveryNative, AveragesAndTakesExtremes) {
         if (op == Op::average) right += double(r) / size_;
       }
       std::fill(in.begin(), in.end(), rank_ + 1);
-      auto* target = reinterpret_cast<std::byte*>(placement == Placement::in_place ? in.data() : out.data());
-      c->start({reinterpret_cast<const std::byte*>(in.data()), target, in.size(), core::Element::f64, op});
+      c->start({in, placement == Placement::in_place ? in : out, op});
       while (!c->advance()) {
       }
       for (double x : placement == Placement::in_place ? in : out) {
@@ -270,13 +270,13 @@ TEST(Vendors, SayWhoStandsBehindThem) {
 TEST(MpiCollective, RefusesUnequalBlocksAndCountsThatDoNotFit) {
   const Communicator world = runtime::MpiSession::world();
   float value = 0;
-  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  const std::span<float> one(&value, 1), many(&value, std::size_t{1} << 31);
   MpiCollective all_to_all("mpi", world.duplicate(), MpiMode::blocking, CollectiveKind::all_to_all);
   if (world.size() > 1) {
-    EXPECT_THROW(all_to_all.start({bytes, bytes, 1}), core::BackendError);
+    EXPECT_THROW(all_to_all.start({one, one}), core::BackendError);
   }
   MpiCollective gather("mpi", world.duplicate(), MpiMode::blocking, CollectiveKind::all_gather);
-  EXPECT_THROW(gather.start({bytes, bytes, std::size_t{1} << 31}), core::BackendError);
+  EXPECT_THROW(gather.start({many, many}), core::BackendError);
 }
 
 TEST(Auto, HandsEachSizeToItsAlgorithmOverRealRanks) {
@@ -292,8 +292,7 @@ TEST(Auto, HandsEachSizeToItsAlgorithmOverRealRanks) {
            {std::size_t{1}, std::size_t{1023}, std::size_t{1024}, std::size_t{20'000}, v.size()}) {
         const auto part = v.first(n);
         for (std::size_t i = 0; i < n; ++i) part[i] = static_cast<float>(value_of(world.rank(), i));
-        auto* bytes = reinterpret_cast<std::byte*>(part.data());
-        c->start({bytes, bytes, n});
+        c->start({part, part});
         while (!c->advance()) {
         }
         int wrong = 0;

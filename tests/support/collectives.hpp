@@ -86,11 +86,8 @@ inline CollectiveOutcome run_known(allreduce::Collective& collective, const Coll
   const std::span<std::byte> in = memory.subspan(0, bytes), out = in_place ? in : memory.subspan(second, bytes);
   give(c.known, rank, in);
   const std::uint64_t before = allreduce::hash_of(in);
-  allreduce::Call call{.in = in.data(),
-                       .out = out.data(),
-                       .count = c.known.count,
-                       .element = c.known.data.element,
-                       .op = c.known.data.op};
+  const core::Element element = c.known.data.element;
+  allreduce::Call call{.in = {element, in}, .out = {element, out}, .op = c.known.data.op};
   if (c.accumulate_wide) call.accumulate = core::Element::f32;
   collective.start(call);
   runtime::Backoff backoff(spin_policy);

@@ -17,7 +17,10 @@ struct CodedRequest {
   std::size_t max_elements() const { return options.max_bytes / sizeof(float); }
   /// For the inner calls, on memory from the arena.
   ExecutorOptions inner(std::size_t max_bytes) const {
-    return {.placement = Placement::in_place, .max_bytes = max_bytes, .message_bytes = options.message_bytes};
+    return {.placement = Placement::in_place,
+            .max_bytes = max_bytes,
+            .message_bytes = options.message_bytes,
+            .queue = options.queue};
   }
 };
 

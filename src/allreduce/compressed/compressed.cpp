@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/gathered.hpp"
@@ -109,7 +110,7 @@ std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<con
 class Compressed final : public Staged {
  public:
   Compressed(const CodedRequest& r, const Site& site, std::uint64_t seed)
-      : Staged(fmt::format("{} {}", r.algorithm.name, r.codec.label)),
+      : Staged(fmt::format("{} {}", r.algorithm.name, r.codec.label), r.options.queue),
         codec_(r.codec),
         exchange_(exchange_of(r.codec)),
         request_{codec_, r.algorithm, r.shape, r.options},
@@ -139,31 +140,35 @@ class Compressed final : public Staged {
   };
 
   void begin(const Call& call) override {
-    if (call.element != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
+    if (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
       throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
     }
     call_ = call;
     ++feedback_.calls;
     done_ = 0;
-    jobs_ = jobs_of(request_, call.count, call.tensor_layout.tensors);
+    job_ = nullptr;
+    jobs_ = jobs_of(request_, call.count(), call.tensor_layout.tensors);
     if (codec_.feedback) {
-      const std::size_t end = call.tensor_layout.first + call.count;
+      const std::size_t end = call.tensor_layout.first + call.count();
       if (feedback_.worker.size() < end) feedback_.worker.resize(end), feedback_.owner.resize(end);
     }
   }
 
   Stage next() override {
-    if (done_ > 0) jobs_[done_ - 1].coded ? close_difference() : unpack(jobs_[done_ - 1]);
+    if (job_ && !job_->coded) local("unpack", [this, job = job_] { unpack(*job); });
+    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && call_.tensor_layout.difference) {
+      local("difference", [this] { close_difference(); });
+      return wait_for_local_work();  // the next tensor's difference takes the place of this one
+    }
     if (done_ == jobs_.size()) return {};
-    const Job& job = jobs_[done_++];
-    return job.coded ? coded_stage(job.parts.front()) : dense_stage(job);
+    job_ = &jobs_[done_++];
+    return job_->coded ? coded_stage(job_->parts.front()) : dense_stage(*job_);
   }
 
   Stage coded_stage(const TensorPart& t) {
     Call c = call_;
-    c.in += t.offset * sizeof(float);
-    c.out += t.offset * sizeof(float);
-    c.count = t.count;
+    c.in = call_.in.part(t.offset, t.count);
+    c.out = call_.out.part(t.offset, t.count);
     const std::size_t place = call_.tensor_layout.first + t.offset;
     tensor_ = {.offset = 0, .count = t.count, .rows = t.rows, .columns = t.columns};
     c.tensor_layout = {.first = place, .tensors = {&tensor_, 1}};
@@ -188,11 +193,10 @@ class Compressed final : public Staged {
       c.encoding.owner_residual = lost_.data() + t.count;
     }
     residuals_ = c.encoding;
-    add_residuals(1);
+    local("difference", [this] { add_residuals(1); });
   }
 
   void close_difference() {
-    if (!call_.tensor_layout.difference) return;
     if (&exchange_ == &by_schedule) add_residuals(-1);
     call_.tensor_layout.difference->squares += difference_.squares;
   }
@@ -206,18 +210,22 @@ class Compressed final : public Staged {
   }
 
   Stage dense_stage(const Job& job) {
+    local("pack", [this, &job] { pack(job); });
+    return {&dense_, in_place(core::Element::f32, batch_.first(job.elements * sizeof(float)), call_.op)};
+  }
+
+  void pack(const Job& job) {
     std::byte* to = batch_.data();
     for (const TensorPart& s : job.parts) {
-      std::memcpy(to, call_.in + s.offset * sizeof(float), s.count * sizeof(float));
+      std::memcpy(to, call_.in.part(s.offset, s.count).host(), s.count * sizeof(float));
       to += s.count * sizeof(float);
     }
-    return {&dense_, {.in = batch_.data(), .out = batch_.data(), .count = job.elements, .op = call_.op}};
   }
 
   void unpack(const Job& job) {
     const std::byte* from = batch_.data();
     for (const TensorPart& s : job.parts) {
-      std::memcpy(call_.out + s.offset * sizeof(float), from, s.count * sizeof(float));
+      std::memcpy(call_.out.part(s.offset, s.count).host(), from, s.count * sizeof(float));
       from += s.count * sizeof(float);
     }
   }
@@ -232,7 +240,8 @@ class Compressed final : public Staged {
   Call call_{};
   TensorPart tensor_;
   std::vector<Job> jobs_;
-  std::size_t done_ = 0;
+  std::size_t done_ = 0;      ///< jobs, with the one at work
+  const Job* job_ = nullptr;  ///< at work
   Feedback feedback_;
   CodingDifference difference_;  ///< of the tensor at work
   Encoding residuals_;

@@ -14,7 +14,7 @@ inline float share_of(const Call& c, float ranks) { return c.op == Op::average ?
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   if (!d) return;
-  const auto* in = reinterpret_cast<const float*>(c.in);
+  const std::span<const float> in = c.in.values<float>();
   const float share = share_of(c, ranks);
   for (std::size_t i = 0; i < sent.size(); ++i) {
     d->values[i] = share * (sent[i] - in[i]);

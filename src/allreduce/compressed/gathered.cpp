@@ -32,10 +32,10 @@ class PlainEncoder final : public Encoder {
   std::size_t encode(const Call& call, std::byte* wire) override {
     const Encoding& e = call.encoding;
     const compression::Draw draw{.seed = e.seed, .step = e.step, .tensor = e.tensor, .rank = rank_};
-    const std::span<const float> x{reinterpret_cast<const float*>(call.in), call.count};
+    const std::span<const float> x = call.in.values<float>();
     if (!e.worker_residual) return codec_->encode(x, wire, draw);
-    if (scratch_.size() < call.count) scratch_.resize(call.count);
-    return compression::encode_with_feedback(*codec_, x, {e.worker_residual, call.count}, scratch_, wire, draw);
+    if (scratch_.size() < x.size()) scratch_.resize(x.size());
+    return compression::encode_with_feedback(*codec_, x, {e.worker_residual, x.size()}, scratch_, wire, draw);
   }
 
  private:
@@ -51,9 +51,9 @@ class DgcEncoder final : public Encoder {
   const compression::Codec& codec() const override { return correction_.encoding(); }
   std::size_t encode(const Call& call, std::byte* wire) override {
     auto& kept = kept_[call.tensor_layout.first];
-    kept.u.resize(call.count);
-    kept.v.resize(call.count);
-    return correction_.encode({reinterpret_cast<const float*>(call.in), call.count}, ranks_, kept.u, kept.v, wire);
+    kept.u.resize(call.count());
+    kept.v.resize(call.count());
+    return correction_.encode(call.in.values<float>(), ranks_, kept.u, kept.v, wire);
   }
   std::unique_ptr<CodecState> take_state() override { return take_values(kept_); }
   void restore_state(std::unique_ptr<CodecState> state) override { restore_values(std::move(state), kept_); }
@@ -92,7 +92,7 @@ bool sum_is_dense(const CodedRequest& r) {
 class Gathered final : public Staged {
  public:
   Gathered(const CodedRequest& r, const Site& site)
-      : Staged(gatherer_of(r)->name),
+      : Staged(gatherer_of(r)->name, r.options.queue),
         encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
         codec_(encoder_->codec()),
         rank_(static_cast<std::size_t>(site.transport.rank())),
@@ -116,32 +116,34 @@ class Gathered final : public Staged {
     switch (step_) {
       case Step::encode:
         // To the beginning of the slots: its final place is known once the longest length is.
-        encoding([&] { length_ = encoder_->encode(call_, slots_.data()); });
-        note_own();
+        encoding([this] { length_ = encoder_->encode(call_, slots_.data()); });
+        local("difference", [this] { note_own(); });
         step_ = Step::gather;
         if (codec_.variable()) return gather_lengths();
-        most_ = codec_.wire_bytes(call_.count);
+        most_ = codec_.wire_bytes(call_.count());
         [[fallthrough]];
       case Step::gather:
         step_ = Step::add;
         return gather_bytes();
       case Step::add:
-        decoding([&] { add_all(); });
+        decoding([this] { add_all(); });
     }
     return {};
   }
 
   void note_own() {
     if (!call_.tensor_layout.difference) return;
-    std::vector<float> sent(call_.count);
+    std::vector<float> sent(call_.count());
     codec_.decode({slots_.data(), length_}, sent);
     note_sent(call_, static_cast<float>(ranks_), sent);
   }
 
   Stage gather_lengths() {
-    const auto mine = static_cast<std::int64_t>(length_);
-    std::memcpy(lengths_.data() + rank_ * sizeof mine, &mine, sizeof mine);
-    return {&gather_, gather_call(lengths_, ranks_, core::Element::i64)};
+    local("length", [this] {
+      const auto mine = static_cast<std::int64_t>(length_);
+      std::memcpy(lengths_.data() + rank_ * sizeof mine, &mine, sizeof mine);
+    });
+    return {&gather_, in_place(core::Element::i64, lengths_)};
   }
 
   Stage gather_bytes() {
@@ -150,14 +152,9 @@ class Gathered final : public Staged {
       for (std::size_t r = 0; r < ranks_; ++r) most_ = std::max(most_, length_of(r));
       most_ = compression::padded(most_);
     }
-    if (std::byte* mine = slots_.data() + rank_ * most_; mine != slots_.data()) {
-      std::memmove(mine, slots_.data(), length_);
-    }
-    return {&gather_, gather_call(slots_, ranks_ * most_, core::Element::i8)};
-  }
-
-  static Call gather_call(std::span<std::byte> memory, std::size_t count, core::Element element) {
-    return {.in = memory.data(), .out = memory.data(), .count = count, .element = element};
+    if (rank_ * most_ > 0)
+      local("place", [this] { std::memmove(slots_.data() + rank_ * most_, slots_.data(), length_); });
+    return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * most_))};
   }
 
   std::size_t length_of(std::size_t rank) const {
@@ -168,7 +165,7 @@ class Gathered final : public Staged {
   }
 
   void add_all() {
-    const std::span<float> out{reinterpret_cast<float*>(call_.out), call_.count};
+    const std::span<float> out = call_.out.values<float>();
     codec_.decode({slots_.data(), length_of(0)}, out);
     for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add({slots_.data() + r * most_, length_of(r)}, out, out);
     if (call_.op != Op::average) return;
@@ -191,7 +188,7 @@ class Gathered final : public Staged {
 class SummedDensely final : public Staged {
  public:
   SummedDensely(const CodedRequest& r, const Site& site)
-      : Staged(r.algorithm.name),
+      : Staged(r.algorithm.name, r.options.queue),
         encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
         ranks_(static_cast<float>(r.shape.ranks)),
         wire_(slot_bytes(r)),
@@ -207,18 +204,16 @@ class SummedDensely final : public Staged {
   }
   Stage next() override {
     if (summed_) {
-      std::memcpy(call_.out, values_.data(), call_.count * sizeof(float));
+      local("copy", [this] { std::memcpy(call_.out.host(), values_.data(), call_.out.bytes()); });
       return {};
     }
     summed_ = true;
-    std::size_t bytes = 0;
-    encoding([&] { bytes = encoder_->encode(call_, wire_.data()); });
-    decoding([&] {
-      encoder_->codec().decode({wire_.data(), bytes}, {reinterpret_cast<float*>(values_.data()), call_.count});
-    });
-    note_sent(call_, ranks_, {reinterpret_cast<const float*>(values_.data()), call_.count});
-    return {&sum_, {.in = values_.data(), .out = values_.data(), .count = call_.count, .op = call_.op}};
+    encoding([this] { length_ = encoder_->encode(call_, wire_.data()); });
+    decoding([this] { encoder_->codec().decode({wire_.data(), length_}, values()); });
+    local("difference", [this] { note_sent(call_, ranks_, values()); });
+    return {&sum_, in_place(core::Element::f32, values_.first(call_.out.bytes()), call_.op)};
   }
+  std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), call_.count()}; }
 
   std::unique_ptr<Encoder> encoder_;
   float ranks_;
@@ -227,6 +222,7 @@ class SummedDensely final : public Staged {
   Collective& sum_;
   Call call_{};
   bool summed_ = false;
+  std::size_t length_ = 0;  ///< as encoded [bytes]
 };
 
 }  // namespace

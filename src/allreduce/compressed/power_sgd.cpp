@@ -24,7 +24,7 @@ std::size_t factor_bytes(const CodedRequest& r) { return std::max<std::size_t>(r
 class PowerSgd final : public Staged {
  public:
   PowerSgd(const CodedRequest& r, const Site& site)
-      : Staged(r.algorithm.name),
+      : Staged(r.algorithm.name, r.options.queue),
         rank_(compression::rank_of(r.codec.parsed)),
         ranks_(static_cast<float>(r.shape.ranks)),
         factor_(site.network.arena().take(factor_bytes(r))),
@@ -46,20 +46,20 @@ class PowerSgd final : public Staged {
     switch (step_) {
       case Step::p:
         step_ = Step::q;
-        encoding([&] { compression::multiply(matrix_, rank_, gradient(), basis(), values(matrix_.p_size(rank_))); });
+        encoding([this] { compression::multiply(matrix_, rank_, gradient(), basis(), values(matrix_.p_size(rank_))); });
         return summed(matrix_.p_size(rank_));
       case Step::q:
         step_ = Step::done;
-        encoding([&] {
+        encoding([this] {
           const auto p = values(matrix_.p_size(rank_));
           compression::orthonormalise(matrix_, rank_, p);
           p_.assign(p.begin(), p.end());
           compression::multiply_transposed(matrix_, rank_, delta(), p_, values(matrix_.q_size(rank_)));
         });
-        note_own();
+        local("difference", [this] { note_own(); });
         return summed(matrix_.q_size(rank_));
       case Step::done:
-        decoding([&] { rebuild(); });
+        decoding([this] { rebuild(); });
     }
     return {};
   }
@@ -67,14 +67,14 @@ class PowerSgd final : public Staged {
   /// Records this rank's own part of the projection, on the basis that all ranks have found together.
   void note_own() {
     if (!call_.tensor_layout.difference) return;
-    std::vector<float> sent(call_.count);
+    std::vector<float> sent(call_.count());
     compression::reconstruct(matrix_, rank_, p_, values(matrix_.q_size(rank_)), sent);
     note_sent(call_, ranks_, sent);
   }
 
   /// What this call compresses: the gradient plus the residual of earlier calls.
   std::span<const float> gradient() {
-    const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
+    const std::span<const float> x = call_.in.values<float>();
     if (float* residual = call_.encoding.worker_residual) {
       for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     }
@@ -82,7 +82,7 @@ class PowerSgd final : public Staged {
   }
   std::span<const float> delta() const {
     const float* residual = call_.encoding.worker_residual;
-    return {residual ? residual : reinterpret_cast<const float*>(call_.in), call_.count};
+    return residual ? std::span<const float>(residual, call_.count()) : call_.in.values<float>();
   }
 
   std::span<float> basis() {
@@ -99,7 +99,7 @@ class PowerSgd final : public Staged {
     const auto q = basis();
     // A basis with an infinity or a NaN would never become finite again.
     const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
-    const std::span<float> out{reinterpret_cast<float*>(call_.out), call_.count};
+    const std::span<float> out = call_.out.values<float>();
     std::ranges::copy(sum, q.begin());
     const float share = 1 / ranks_;
     if (call_.op == Op::average) {
@@ -114,7 +114,7 @@ class PowerSgd final : public Staged {
   }
 
   std::span<float> values(std::size_t n) { return {reinterpret_cast<float*>(factor_.data()), n}; }
-  Stage summed(std::size_t n) { return {&sum_, {.in = factor_.data(), .out = factor_.data(), .count = n}}; }
+  Stage summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
 
   std::size_t rank_;
   float ranks_;

@@ -16,7 +16,7 @@ std::size_t value_bytes(const CodedRequest& r) {
 class RandomKSum final : public Staged {
  public:
   RandomKSum(const CodedRequest& r, const Site& site)
-      : Staged(r.algorithm.name),
+      : Staged(r.algorithm.name, r.options.queue),
         chosen_(r.codec.parsed),
         ranks_(static_cast<float>(r.shape.ranks)),
         values_(site.network.arena().take(value_bytes(r))),
@@ -30,22 +30,22 @@ class RandomKSum final : public Staged {
 
   Stage next() override {
     if (gathered_) {
-      decoding([&] { put(); });
+      decoding([this] { put(); });
       return {};
     }
     gathered_ = true;
-    encoding([&] { pick(); });
-    note_own();
-    return {&sum_, {.in = values_.data(), .out = values_.data(), .count = places_.size()}};
+    places_.resize(chosen_.kept(call_.count()));
+    encoding([this] { pick(); });
+    local("difference", [this] { note_own(); });
+    return {&sum_, in_place(core::Element::f32, values_.first(places_.size() * sizeof(float)))};
   }
 
   void pick() {
     const Encoding& e = call_.encoding;
-    places_.resize(chosen_.kept(call_.count));
-    chosen_.draw_places({.seed = e.seed, .step = e.step, .tensor = e.tensor}, call_.count, places_);
-    const std::span<const float> x{reinterpret_cast<const float*>(call_.in), call_.count};
+    chosen_.draw_places({.seed = e.seed, .step = e.step, .tensor = e.tensor}, call_.count(), places_);
+    const std::span<const float> x = call_.in.values<float>();
     if (!e.worker_residual) return chosen_.gather(x, places_, values());
-    const std::span<float> residual{e.worker_residual, call_.count};
+    const std::span<float> residual{e.worker_residual, x.size()};
     for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     chosen_.gather(residual, places_, values());
     compression::RandomK::clear_sent(places_, residual);
@@ -53,7 +53,7 @@ class RandomKSum final : public Staged {
 
   void note_own() {
     if (!call_.tensor_layout.difference) return;
-    std::vector<float> sent(call_.count);
+    std::vector<float> sent(call_.count());
     compression::RandomK::scatter(values(), places_, sent);
     note_sent(call_, ranks_, sent);
   }
@@ -62,7 +62,7 @@ class RandomKSum final : public Staged {
     if (call_.op == Op::average) {
       for (float& v : values()) v /= ranks_;
     }
-    compression::RandomK::scatter(values(), places_, {reinterpret_cast<float*>(call_.out), call_.count});
+    compression::RandomK::scatter(values(), places_, call_.out.values<float>());
   }
 
   std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), places_.size()}; }

@@ -18,7 +18,7 @@ std::size_t code_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.m
 class SharedScale final : public Staged {
  public:
   SharedScale(const CodedRequest& r, const Site& site)
-      : Staged(r.algorithm.name),
+      : Staged(r.algorithm.name, r.options.queue),
         clip_(compression::ternary_clip(r.codec.parsed)),
         rank_(static_cast<std::uint32_t>(site.transport.rank())),
         ranks_(static_cast<float>(r.shape.ranks)),
@@ -37,28 +37,30 @@ class SharedScale final : public Staged {
     switch (step_) {
       case Step::scale:
         step_ = Step::codes;
-        encoding([&] {
+        encoding([this] {
           // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
           const float scale = compression::ternary_scale(gradient(), clip_);
           const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
           std::memcpy(codes_.data(), &mine, sizeof mine);
         });
-        return {&sum_, {.in = codes_.data(), .out = codes_.data(), .count = 1, .op = Op::max}};
+        return {&sum_, in_place(core::Element::f32, codes_.first(sizeof(float)), Op::max)};
       case Step::codes:
         step_ = Step::done;
-        std::memcpy(&scale_, codes_.data(), sizeof scale_);
-        if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
-        encoding([&] { quantise(); });
-        note_own();
-        return {&sum_, {.in = codes_.data(), .out = codes_.data(), .count = call_.count, .element = core::Element::i8}};
+        local("scale", [this] {
+          std::memcpy(&scale_, codes_.data(), sizeof scale_);
+          if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
+        });
+        encoding([this] { quantise(); });
+        local("difference", [this] { note_own(); });
+        return {&sum_, in_place(core::Element::i8, codes_.first(call_.count()))};
       case Step::done:
-        decoding([&] { decode(); });
+        decoding([this] { decode(); });
     }
     return {};
   }
 
-  std::span<const float> gradient() const { return {reinterpret_cast<const float*>(call_.in), call_.count}; }
-  std::span<std::int8_t> codes() { return {reinterpret_cast<std::int8_t*>(codes_.data()), call_.count}; }
+  std::span<const float> gradient() const { return call_.in.values<float>(); }
+  std::span<std::int8_t> codes() { return {reinterpret_cast<std::int8_t*>(codes_.data()), call_.count()}; }
 
   void quantise() {
     const Encoding& e = call_.encoding;
@@ -68,14 +70,14 @@ class SharedScale final : public Staged {
 
   void note_own() {
     if (!call_.tensor_layout.difference) return;
-    std::vector<float> sent(call_.count);
+    std::vector<float> sent(call_.count());
     compression::ternary_decode(codes(), scale_, sent);
     note_sent(call_, ranks_, sent);
   }
 
   void decode() {
     const float unit = call_.op == Op::average ? scale_ / ranks_ : scale_;
-    compression::ternary_decode(codes(), unit, {reinterpret_cast<float*>(call_.out), call_.count});
+    compression::ternary_decode(codes(), unit, call_.out.values<float>());
   }
 
   double clip_;

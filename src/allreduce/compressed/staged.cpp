@@ -4,25 +4,49 @@
 
 namespace gradmeter::allreduce {
 
+Staged::Staged(std::string name, runtime::Queue* queue) : name_(std::move(name)), queue_(queue) {
+  if (queue) work_.emplace(*queue);
+}
+
+Staged::~Staged() {
+  if (running_ && queue_) wait_for_work(*queue_);
+}
+
 Collective& Staged::add_part(std::unique_ptr<Collective> part) { return *parts_.emplace_back(std::move(part)); }
 
 void Staged::start(const Call& call) {
-  if (current_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   ++own_.calls;
   begin(call);
-  const Stage first = next();
-  if (first.part) first.part->start(first.call);
-  current_ = first.part;
+  stage_ = next();
+  running_ = true;
+  proceed();
 }
 
 bool Staged::advance() {
-  while (current_ && current_->advance()) {
-    current_ = nullptr;
-    const Stage stage = next();
-    if (stage.part) stage.part->start(stage.call);
-    current_ = stage.part;
+  while (running_) {
+    proceed();
+    if (!running_) break;
+    if (!part_runs_ || !stage_.part->advance()) return false;
+    part_runs_ = false;
+    stage_ = next();
   }
-  return !current_;
+  return true;
+}
+
+/// As far as it goes without the part that runs.
+void Staged::proceed() {
+  while (running_ && !part_runs_) {
+    if (work_ && !work_->done()) return;
+    if (stage_.part) {
+      stage_.part->start(stage_.call);
+      part_runs_ = true;
+    } else if (stage_.comes_back) {
+      stage_ = next();
+    } else {
+      running_ = false;
+    }
+  }
 }
 
 std::optional<runtime::Traffic> Staged::sent() const {

@@ -17,7 +17,7 @@ CodedRequest with_codec(const CodedRequest& r, const compression::CodecChoice& c
 class WarmingUp final : public Staged {
  public:
   WarmingUp(const CodedRequest& r, const Site& site)
-      : Staged(r.algorithm.name), steps_(compression::warm_up_steps(r.codec.parsed)) {
+      : Staged(r.algorithm.name, r.options.queue), steps_(compression::warm_up_steps(r.codec.parsed)) {
     for (const auto& codec : compression::warm_up_stages(r.codec)) {
       stages_.push_back(&add_part(bind_gathered(with_codec(r, *codec), site)));
     }

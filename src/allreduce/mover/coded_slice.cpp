@@ -22,8 +22,10 @@ std::size_t CodedSlice::most_wire_bytes(const compression::Codec& codec, std::si
   return blocks * codec.wire_bytes(longest);
 }
 
-void CodedSlice::launch(const Call& call, const Slice& slice) {
-  call_ = call;
+void CodedSlice::launch(const Call& call, CallMemory memory, const Slice& slice) {
+  encoding_ = call.encoding;
+  memory_ = memory;
+  divides_ = call.op == Op::average;
   if (slice.length != slice_.length || slice.grain != slice_.grain || begins_.size() != slice.blocks + 1) {
     begins_.assign(1, 0);
     for (std::uint32_t b = 0; b < slice.blocks; ++b) {
@@ -31,13 +33,14 @@ void CodedSlice::launch(const Call& call, const Slice& slice) {
     }
   }
   slice_ = slice;
-  if (call.op != Op::average) return;
-  const auto* in = reinterpret_cast<const float*>(call.in) + slice.begin;
-  auto* out = reinterpret_cast<float*>(call.out) + slice.begin;
+}
+
+void CodedSlice::divide() {
+  const auto* in = reinterpret_cast<const float*>(memory_.in) + slice_.begin;
+  auto* out = reinterpret_cast<float*>(memory_.out) + slice_.begin;
   const Timed timed(time_.encode_s);
   const float share = 1.0f / static_cast<float>(ranks_);
-  for (std::size_t i = 0; i < slice.length; ++i) out[i] = in[i] * share;
-  call_.in = call_.out;
+  for (std::size_t i = 0; i < slice_.length; ++i) out[i] = in[i] * share;
 }
 
 std::span<std::byte> CodedSlice::message(Blocks b) const { return wire_.subspan(begins_[b.first], message_bytes(b)); }
@@ -46,17 +49,17 @@ std::size_t CodedSlice::message_bytes(Blocks b) const { return begins_[b.first +
 
 CodedSlice::Values CodedSlice::values(std::uint32_t block, Place place) const {
   const Extent e = slice_.extent({block, 1});
-  auto* out = reinterpret_cast<float*>(call_.out) + e.offset;
-  const auto* in = reinterpret_cast<const float*>(call_.in) + e.offset;
-  return {.out = out, .at = place == Place::in ? in : out, .count = e.elements, .first = e.offset};
+  auto* out = reinterpret_cast<float*>(memory_.out) + e.offset;
+  const auto* in = reinterpret_cast<const float*>(memory_.in) + e.offset;
+  return {.out = out, .at = place == Place::in && !divides_ ? in : out, .count = e.elements, .first = e.offset};
 }
 
 void CodedSlice::encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual) {
   const Values v = values(block, from);
   const Timed timed(time_.encode_s);
-  const compression::Draw draw{.seed = call_.encoding.seed,
-                               .step = call_.encoding.step,
-                               .tensor = call_.encoding.tensor,
+  const compression::Draw draw{.seed = encoding_.seed,
+                               .step = encoding_.step,
+                               .tensor = encoding_.tensor,
                                .rank = static_cast<std::uint32_t>(rank_),
                                .phase = phase,
                                .first = v.first};
@@ -77,7 +80,7 @@ void CodedSlice::decode_block(std::uint32_t block, const std::byte* from) {
 
 void CodedSlice::encode(const EncodeStep& x, std::uint32_t round) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
-    encode_block(b, x.from, round, call_.encoding.worker_residual);
+    encode_block(b, x.from, round, encoding_.worker_residual);
   }
 }
 
@@ -111,7 +114,7 @@ void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> v
 void CodedSlice::finish(const FinishStep& x) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     if (x.encodes) {
-      encode_block(b, x.from, finished_phase, call_.encoding.owner_residual);
+      encode_block(b, x.from, finished_phase, encoding_.owner_residual);
       decode_block(b, message({b, 1}).data());
     } else if (const Values v = values(b, x.from); v.at != v.out) {
       std::copy_n(v.at, v.count, v.out);

@@ -12,14 +12,23 @@
 
 namespace gradmeter::allreduce {
 
+/// Where a call's numbers lie, as transports and the sums on the way reach them.
+struct CallMemory {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+
 /// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
+/// `launch`, `message` and `message_bytes` do not touch memory; all else is work, in the order of its submission.
 class CodedSlice {
  public:
   /// `wire` holds a slice as encoded: at least `most_wire_bytes` of it. Peers may read it.
   CodedSlice(const compression::Codec& codec, int rank, int ranks, std::span<std::byte> wire)
       : codec_(codec), rank_(rank), ranks_(ranks), wire_(wire) {}
 
-  void launch(const Call&, const Slice&);
+  void launch(const Call&, CallMemory, const Slice&);
+  /// Of an average: before all else. The share of this rank is in `out`, where the other steps then read it.
+  void divide();
   /// Where these blocks lie as encoded, one after another.
   std::span<std::byte> message(Blocks) const;
   std::size_t message_bytes(Blocks) const;
@@ -49,7 +58,9 @@ class CodedSlice {
   const compression::Codec& codec_;
   int rank_, ranks_;
   std::span<std::byte> wire_;
-  Call call_{};
+  Encoding encoding_;
+  CallMemory memory_;
+  bool divides_ = false;
   Slice slice_;
   std::vector<std::size_t> begins_;  ///< by block: where it begins in `wire_`; one more for the end
   std::vector<float> scratch_;       ///< of error feedback: a block

@@ -82,13 +82,28 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
       transport_(t),
       options_(std::move(o)),
       whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
+  for (const auto& s : algorithm_.schedules)
+    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
+  if (options_.queue) {
+    add_lanes(Submitter(*options_.queue), scratch);
+  } else {
+    add_lanes(AtOnce(), scratch);
+  }
+}
+
+Executor::~Executor() {
+  if (running_ && options_.queue) wait_for_work(*options_.queue);
+}
+
+template <class Submit>
+void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   bool alternate = false;
   std::uint32_t landing_blocks = 0;
-  for (const auto& s : algorithm_.schedules) {
-    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
-    alternate |= plans_.back().uses_alternate;
-    landing_blocks = std::max(landing_blocks, plans_.back().landing_blocks);
+  for (const Plan& p : plans_) {
+    alternate |= p.uses_alternate;
+    landing_blocks = std::max(landing_blocks, p.landing_blocks);
   }
+  runtime::Transport& t = transport_;
   const std::size_t message = message_bytes(t, options_);
   const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
   const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
@@ -96,75 +111,94 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
   const std::size_t landing = reads_all(t) ? 0 : ((wire ? wire : slice) / blocks + 2048) * landing_blocks;
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  auto& all = lanes_.emplace<Lanes<Submit>>();
   for (int c = 0; c < lanes; ++c) {
     const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
                             .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
     std::optional<CodedSlice> coded;
     if (options_.codec) coded.emplace(*options_.codec, t.rank(), t.size(), scratch.take(wire));
-    lanes_.push_back({Pipeline(t, c, s, std::move(coded)), 0});
+    all.push_back({Pipeline<Submit>(t, c, s, submit, std::move(coded)), 0});
   }
 }
 
 void Executor::check(const Call& call) const {
-  const std::size_t bytes = call.count * core::size_of(call.element);
+  const std::size_t bytes = call.out.bytes();
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
   if (bytes > options_.max_bytes) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("{} bytes given, made for {} at most", bytes, options_.max_bytes));
   }
-  if ((options_.placement == Placement::in_place) != (call.in == call.out) && bytes > 0) {
+  if ((options_.placement == Placement::in_place) != call.in_place() && bytes > 0) {
     throw core::BackendError("allreduce", name(), "made for the other of in place and out of place");
   }
   if (options_.codec) {
-    if (call.element == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
+    if (call.element() == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
     throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
   }
-  if (!transport_.can_send_from({call.in, bytes}) || !transport_.can_send_from({call.out, bytes})) {
+  const CallMemory memory = memory_of(call);
+  if (!transport_.can_send_from({memory.in, bytes}) || !transport_.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
                                          "transport mpi",
                                          transport_.name()));
   }
-  check_supported(call.element, call.op, call.accumulates_in());
+  check_supported(call.element(), call.op, call.accumulates_in());
   const Schedule& schedule = *algorithm_.schedules.front();
-  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count % schedule.blocks() != 0) {
+  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count() % schedule.blocks() != 0) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
-                                         call.count, schedule.blocks()));
+                                         call.count(), schedule.blocks()));
   }
+}
+
+CallMemory Executor::memory_of(const Call& call) const {
+  if (!options_.queue) return {call.in.host(), call.out.host()};
+  const runtime::Device& device = options_.queue->device();
+  return {device.transport_address(call.in), device.transport_address(call.out)};
 }
 
 void Executor::start(const Call& call) {
   check(call);
-  const std::size_t width = core::size_of(call.element);
+  const std::size_t width = core::size_of(call.element());
   call_ = call;
-  slices_ = slices_of(call.count, width);
-  bytes_due_ += due(call.count, width, slices_);
+  memory_ = memory_of(call);
+  slices_ = slices_of(call.count(), width);
+  bytes_due_ += due(call.count(), width, slices_);
   finished_ = 0;
   running_ = true;
   before_ = transport_.traffic();
-  for (std::size_t lane = 0; lane < std::min(lanes_.size(), slices_.count()); ++lane) launch(lanes_[lane], lane);
+  std::visit(
+      [this](auto& lanes) {
+        for (std::size_t lane = 0; lane < std::min(lanes.size(), slices_.count()); ++lane) launch(lanes[lane], lane);
+      },
+      lanes_);
 }
 
-void Executor::launch(Lane& lane, std::size_t slice) {
+template <class Submit>
+void Executor::launch(Lane<Submit>& lane, std::size_t slice) {
   lane.slice = slice;
-  lane.pipeline.launch(plans_[slice % plans_.size()], call_, slices_[slice]);
+  lane.pipeline.launch(plans_[slice % plans_.size()], call_, memory_, slices_[slice]);
 }
 
-bool Executor::advance() {
-  if (!running_) return true;
+template <class Submit>
+void Executor::advance(Lanes<Submit>& lanes) {
   for (bool moved = true; moved && finished_ < slices_.count();) {
     moved = false;
     transport_.progress();
-    for (auto& lane : lanes_) {
+    for (auto& lane : lanes) {
       if (!lane.pipeline.busy()) continue;
       moved |= lane.pipeline.advance();
       if (lane.pipeline.busy()) continue;
       ++finished_;
       // Not the next free slice: both ends of a channel must agree on its slices, whichever end is faster.
-      if (const std::size_t next = lane.slice + lanes_.size(); next < slices_.count()) launch(lane, next);
+      if (const std::size_t next = lane.slice + lanes.size(); next < slices_.count()) launch(lane, next);
     }
   }
+}
+
+bool Executor::advance() {
+  if (!running_) return true;
+  std::visit([this](auto& lanes) { advance(lanes); }, lanes_);
   if (finished_ < slices_.count()) return false;
   running_ = false;
   const auto now = transport_.traffic() - before_;
@@ -177,18 +211,24 @@ bool Executor::advance() {
 std::optional<CodingTime> Executor::coding() const {
   if (!options_.codec) return std::nullopt;
   CodingTime sum;
-  for (const auto& lane : lanes_) {
-    sum.encode_s += lane.pipeline.coding().encode_s;
-    sum.decode_s += lane.pipeline.coding().decode_s;
-  }
+  const auto add = [&sum](const auto& lanes) {
+    for (const auto& lane : lanes) {
+      sum.encode_s += lane.pipeline.coding().encode_s;
+      sum.decode_s += lane.pipeline.coding().decode_s;
+    }
+  };
+  std::visit(add, lanes_);
   return sum;
 }
 
 Waiting Executor::waiting() const {
-  for (const auto& lane : lanes_) {
-    if (lane.pipeline.busy() && lane.pipeline.waiting().peer >= 0) return lane.pipeline.waiting();
-  }
-  return {};
+  const auto first = [](const auto& lanes) -> Waiting {
+    for (const auto& lane : lanes) {
+      if (lane.pipeline.busy() && lane.pipeline.waiting().peer >= 0) return lane.pipeline.waiting();
+    }
+    return {};
+  };
+  return std::visit(first, lanes_);
 }
 
 Slices Executor::slices(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width) {

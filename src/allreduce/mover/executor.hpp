@@ -1,5 +1,6 @@
 // Runs plans in slices over a transport: the one executor of all our own algorithms.
 #pragma once
+#include <variant>
 #include <vector>
 
 #include "allreduce/collective.hpp"
@@ -22,17 +23,25 @@ struct ExecutorOptions {
   std::size_t max_bytes = 0;         ///< the longest buffer that will be given [bytes]
   std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
+  /// Copies, sums and the codec's work go there, and only there are buffers read and written; null: they are done at
+  /// once by the caller's thread. It outlives the executor, and its events are polled.
+  runtime::Queue* queue = nullptr;
 };
 
 /// Scratch is kept between calls. What peers may read of it (values summed beside their block) is taken from `scratch`,
 /// at most the slices under way; data received for a reduction goes to private memory. The transport should have
 /// most_lanes() channels: each lane needs its own, and with fewer there are fewer lanes.
 /// With a codec: calls are sums or averages of fp32, any buffers will do, and each lane keeps an encoded slice.
+/// With a queue, a message is sent when the work before it is done, and what came in is given back when it was read.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
 class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
   const std::string& name() const override { return algorithm_.name; }
+  bool takes_device_memory() const override { return options_.queue != nullptr; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
@@ -48,12 +57,21 @@ class Executor final : public Collective {
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
+  template <class Submit>
   struct Lane {
-    Pipeline pipeline;
+    Pipeline<Submit> pipeline;
     std::size_t slice;
   };
+  template <class Submit>
+  using Lanes = std::vector<Lane<Submit>>;
   void check(const Call&) const;
-  void launch(Lane&, std::size_t slice);
+  CallMemory memory_of(const Call&) const;
+  template <class Submit>
+  void add_lanes(const Submit&, runtime::Arena& scratch);
+  template <class Submit>
+  void launch(Lane<Submit>&, std::size_t slice);
+  template <class Submit>
+  void advance(Lanes<Submit>&);
   Slices slices_of(std::size_t elements, std::size_t width) const;
   std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);
 
@@ -63,8 +81,9 @@ class Executor final : public Collective {
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
   bool whole_ = false;  ///< in one slice: a message spans blocks whose places matter
-  std::vector<Lane> lanes_;
+  std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
   Call call_{};
+  CallMemory memory_;
   Slices slices_;
   std::size_t finished_ = 0;
   bool running_ = false;

@@ -1,5 +1,6 @@
 #include "allreduce/mover/pipeline.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "allreduce/schedule/slices.hpp"
@@ -15,25 +16,31 @@ constexpr std::size_t round_up_to_line(std::size_t n) { return (n + line - 1) / 
 
 }  // namespace
 
-void Pipeline::launch(const Plan& plan, const Call& call, const Slice& slice) {
+template <class Submit>
+void Pipeline<Submit>::launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice) {
   plan_ = &plan;
-  call_ = call;
+  call_ = &call;
+  memory_ = memory;
   slice_ = slice;
-  width_ = core::size_of(call.element);
+  width_ = core::size_of(call.element());
   round_ = 0;
-  phase_ = Phase::encode;
+  phase_ = first_phase();
   sends_.clear();
   left_ = 0;
-  if (coded_) coded_->launch(call, slice);
+  if (coded_) {
+    coded_->launch(call, memory, slice);
+    if (call.op == Op::average) work_.run("divide", 2 * slice.length * width_, [this] { coded_->divide(); });
+  }
   copy(plan.first_copies);
 }
 
-std::byte* Pipeline::at(Place p, const Extent& e) const {
+template <class Submit>
+std::byte* Pipeline<Submit>::at(Place p, const Extent& e) const {
   switch (p) {
     case Place::in:
-      return const_cast<std::byte*>(call_.in) + e.offset * width_;  // only ever read
+      return const_cast<std::byte*>(memory_.in) + e.offset * width_;  // only ever read
     case Place::out:
-      return call_.out + e.offset * width_;
+      return memory_.out + e.offset * width_;
     case Place::alternate:
     case Place::wire:  // encoded blocks have no place for each element: see `message`
       break;
@@ -41,27 +48,31 @@ std::byte* Pipeline::at(Place p, const Extent& e) const {
   return scratch_.alternate.data() + e.scratch_offset * width_;
 }
 
-std::span<std::byte> Pipeline::message(Place p, Blocks blocks) const {
+template <class Submit>
+std::span<std::byte> Pipeline<Submit>::message(Place p, Blocks blocks) const {
   if (coded_) return coded_->message(blocks);
   const Extent e = slice_.extent(blocks);
   return {at(p, e), bytes(e)};
 }
 
-bool Pipeline::fenced(std::uint32_t fence) {
+template <class Submit>
+bool Pipeline<Submit>::fenced(std::uint32_t fence) {
   while (left_ < fence && transport_.send_done(sends_[left_])) ++left_;
   return left_ >= fence;
 }
 
-bool Pipeline::advance() {
+template <class Submit>
+bool Pipeline<Submit>::advance() {
   bool moved = false;
-  while (plan_ && round_ < plan_->rounds.size()) {
+  work_.release_read(transport_);
+  while (plan_) {
     switch (phase_) {
       case Phase::encode:
         if (!encode()) return moved;
         phase_ = Phase::send;
         break;
       case Phase::send:
-        post_sends();
+        if (!post_sends()) return moved;
         moved = true;
         phase_ = Phase::post;
         break;
@@ -80,37 +91,70 @@ bool Pipeline::advance() {
       case Phase::finish:
         if (!finish_round()) return moved;
         moved = true;
-        phase_ = Phase::encode;
         ++round_;
+        phase_ = first_phase();
+        break;
+      case Phase::copy:
+        if (!copy_rest()) return moved;
+        phase_ = Phase::end;
+        break;
+      case Phase::end:
+        if (!end_slice()) return moved;
+        moved = true;
         break;
     }
   }
-  return plan_ ? end_slice() || moved : moved;
+  return moved;
 }
 
-bool Pipeline::encode() {
+template <class Submit>
+bool Pipeline<Submit>::encode() {
   const std::span<const EncodeStep> steps{plan_->encodes.data() + round().encodes.first, round().encodes.count};
   for (const auto& x : steps) {
     if (!fenced(x.fence)) return false;
   }
-  for (const auto& x : steps) coded_->encode(x, round().number);
+  for (const auto& x : steps) {
+    work_.run("encode", slice_.extent(x.blocks).elements * width_,
+              [this, &x, round = round().number] { coded_->encode(x, round); });
+  }
   return true;
 }
 
-void Pipeline::post_sends() {
+template <class Submit>
+bool Pipeline<Submit>::post_sends() {
+  if (!sendable()) return false;
   for (std::uint32_t i = 0; i < round().sends.count; ++i) {
     const SendStep& x = plan_->sends[round().sends.first + i];
     const std::span<std::byte> data = message(x.from, x.blocks);
     sends_.push_back(data.empty() ? runtime::MessageHandle{}
                                   : transport_.send(static_cast<int>(x.peer), channel_, data));
   }
+  return true;
 }
 
-bool Pipeline::post_receives() {
+template <class Submit>
+bool Pipeline<Submit>::sendable() {
+  if (Submit::at_once) return true;
+  const std::span<const SendStep> steps{plan_->sends.data() + round().sends.first, round().sends.count};
+  const bool any = std::ranges::any_of(steps, [this](const SendStep& x) { return slice_.extent(x.blocks).elements; });
+  return !any || work_.done();
+}
+
+/// It may land as soon as it is posted.
+template <class Submit>
+bool Pipeline<Submit>::may_land(const ReceiveStep& x) {
+  if (Submit::at_once && !x.direct) return true;
+  if (transport_.zero_copy_from(static_cast<int>(x.peer))) return true;
+  if (x.direct && !fenced(x.fence)) return false;
+  if (slice_.extent(x.blocks).elements == 0) return true;
+  // What was encoded there has been sent, which the fence waits for, or is another block.
+  return x.direct && !coded_ ? work_.done() : work_.landing_read();
+}
+
+template <class Submit>
+bool Pipeline<Submit>::post_receives() {
   const std::span<const ReceiveStep> steps{plan_->receives.data() + round().receives.first, round().receives.count};
-  for (const auto& x : steps) {
-    if (x.direct && !transport_.zero_copy_from(static_cast<int>(x.peer)) && !fenced(x.fence)) return false;
-  }
+  if (!std::ranges::all_of(steps, [this](const ReceiveStep& x) { return may_land(x); })) return false;
   receives_.clear();
   views_.clear();
   next_receive_ = next_reduction_ = 0;
@@ -135,12 +179,14 @@ bool Pipeline::post_receives() {
   return true;
 }
 
-const std::byte* Pipeline::view(std::uint32_t i) {
+template <class Submit>
+const std::byte* Pipeline<Submit>::view(std::uint32_t i) {
   if (!views_[i]) views_[i] = transport_.try_receive(receives_[i]);
   return views_[i];
 }
 
-bool Pipeline::receive() {
+template <class Submit>
+bool Pipeline<Submit>::receive() {
   if (!receive_direct()) return false;
   while (next_reduction_ < round().reductions.count) {
     if (!reduce_one(plan_->reductions[round().reductions.first + next_reduction_])) return false;
@@ -149,24 +195,27 @@ bool Pipeline::receive() {
   return true;
 }
 
-bool Pipeline::receive_direct() {
+template <class Submit>
+bool Pipeline<Submit>::receive_direct() {
   for (; next_receive_ < round().receives.count; ++next_receive_) {
     const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
     if (!x.direct) continue;
     const std::byte* from = view(next_receive_);
     if (!from || !fenced(x.fence)) return false;
     if (from == &nothing) continue;
+    const std::span<std::byte> to = message(x.to, x.blocks);
     if (coded_) {
-      coded_->accept(x, from);
-    } else if (const auto to = message(x.to, x.blocks); from != to.data()) {
-      std::memcpy(to.data(), from, to.size());
+      work_.run("decode", to.size(), [this, &x, from] { coded_->accept(x, from); });
+    } else if (from != to.data()) {
+      work_.run("copy", 2 * to.size(), [to, from] { std::memcpy(to.data(), from, to.size()); });
     }
-    transport_.release(receives_[next_receive_]);
+    work_.release(transport_, receives_[next_receive_]);
   }
   return true;
 }
 
-bool Pipeline::operands_arrived(const ReduceStep& r) {
+template <class Submit>
+bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
     if (o != own_operand && !view(o)) return false;
@@ -174,7 +223,8 @@ bool Pipeline::operands_arrived(const ReduceStep& r) {
   return true;
 }
 
-bool Pipeline::reduce_one(const ReduceStep& r) {
+template <class Submit>
+bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
   if (!operands_arrived(r) || !fenced(r.fence)) return false;
   const Extent e = slice_.extent(r.blocks);
   if (e.elements == 0) return true;
@@ -183,49 +233,69 @@ bool Pipeline::reduce_one(const ReduceStep& r) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
     sources_.push_back(o != own_operand ? views_[o] : coded_ ? nullptr : at(r.own, e));
   }
-  if (coded_) {
-    coded_->reduce(r, sources_);
-  } else {
-    reduce(call_.element, call_.accumulates_in(), call_.op, at(r.to, e), sources_, e.elements);
-  }
+  sum(r, e);
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
-    if (o != own_operand) transport_.release(receives_[o]);
+    if (o != own_operand) work_.release(transport_, receives_[o]);
   }
   return true;
 }
 
-bool Pipeline::finish_round() {
+template <class Submit>
+void Pipeline<Submit>::sum(const ReduceStep& r, const Extent& e) {
+  const auto add = [this, &r, to = coded_ ? nullptr : at(r.to, e), n = e.elements](const auto& sources) {
+    if (coded_) return coded_->reduce(r, sources);
+    reduce(call_->element(), call_->accumulates_in(), call_->op, to, sources, n);
+  };
+  work_.sum((sources_.size() + 1) * bytes(e), sources_, add);
+}
+
+template <class Submit>
+bool Pipeline<Submit>::finish_round() {
   const std::span<const FinishStep> steps{plan_->finishes.data() + round().finishes.first, round().finishes.count};
   for (const auto& x : steps) {
     if (!fenced(x.fence)) return false;
   }
   for (const auto& x : steps) {
+    const Extent e = slice_.extent(x.blocks);
     if (coded_) {
-      coded_->finish(x);
+      work_.run("finish", 2 * bytes(e), [this, &x] { coded_->finish(x); });
       continue;
     }
-    const Extent e = slice_.extent(x.blocks);
-    finish(call_.element, call_.op, at(Place::out, e), at(x.from, e), e.elements, transport_.size());
+    work_.run("finish", 2 * bytes(e), [this, to = at(Place::out, e), from = at(x.from, e), n = e.elements] {
+      finish(call_->element(), call_->op, to, from, n, transport_.size());
+    });
   }
   return true;
 }
 
-bool Pipeline::end_slice() {
+template <class Submit>
+bool Pipeline<Submit>::copy_rest() {
   if (!fenced(static_cast<std::uint32_t>(sends_.size()))) return false;
   copy(plan_->copies);
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::end_slice() {
+  if (!work_.done()) return false;
+  work_.release_read(transport_);
   plan_ = nullptr;
   return true;
 }
 
-void Pipeline::copy(const std::vector<CopyStep>& steps) {
+template <class Submit>
+void Pipeline<Submit>::copy(const std::vector<CopyStep>& steps) {
   for (const CopyStep& c : steps) {
     const Extent e = slice_.extent(c.blocks);
-    if (e.elements > 0) std::memcpy(at(Place::out, e), at(c.from, e), bytes(e));
+    if (e.elements == 0) continue;
+    work_.run("copy", 2 * bytes(e),
+              [to = at(Place::out, e), from = at(c.from, e), n = bytes(e)] { std::memcpy(to, from, n); });
   }
 }
 
-Waiting Pipeline::waiting() const {
+template <class Submit>
+Waiting Pipeline<Submit>::waiting() const {
   if (!plan_) return {};
   const auto rounds = static_cast<std::uint32_t>(plan_->rounds.size());
   if (round_ == plan_->rounds.size()) return {.peer = -1, .round = rounds, .rounds = rounds};
@@ -236,5 +306,8 @@ Waiting Pipeline::waiting() const {
   }
   return w;
 }
+
+template class Pipeline<AtOnce>;
+template class Pipeline<Submitter>;
 
 }  // namespace gradmeter::allreduce

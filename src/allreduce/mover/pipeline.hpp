@@ -8,6 +8,7 @@
 
 #include "allreduce/collective.hpp"
 #include "allreduce/mover/coded_slice.hpp"
+#include "allreduce/mover/submitter.hpp"
 #include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/slices.hpp"
 #include "runtime/transport/transport.hpp"
@@ -19,15 +20,18 @@ struct PipelineScratch {
   std::span<std::byte> alternate, landing;
 };
 
-/// Cost: what bench_executor prints; results/allreduce.md has it: 12 to 34 ns a step alone.
+/// Submit: AtOnce or Submitter. Cost: what bench_executor prints; results/allreduce.md has it: 12 to 34 ns a step
+/// alone.
+template <class Submit>
 class Pipeline {
  public:
   /// `coded`: for coded plans, which need no alternate.
-  Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch, std::optional<CodedSlice> coded = {})
-      : transport_(t), channel_(channel), scratch_(scratch), coded_(std::move(coded)) {}
+  Pipeline(runtime::Transport& t, int channel, PipelineScratch scratch, Submit submit,
+           std::optional<CodedSlice> coded = {})
+      : transport_(t), channel_(channel), scratch_(scratch), work_(std::move(submit)), coded_(std::move(coded)) {}
 
-  /// Begins one slice of the call's buffers.
-  void launch(const Plan& plan, const Call& call, const Slice& slice);
+  /// Begins one slice of the call's buffers. Plan and call must live until it is done.
+  void launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice);
   /// Advances as far as it can without blocking; true when anything moved.
   bool advance();
   bool busy() const { return plan_ != nullptr; }
@@ -35,18 +39,23 @@ class Pipeline {
   CodingTime coding() const { return coded_ ? coded_->time() : CodingTime{}; }
 
  private:
-  enum class Phase : std::uint8_t { encode, send, post, receive, finish };
+  enum class Phase : std::uint8_t { encode, send, post, receive, finish, copy, end };
 
+  Phase first_phase() const { return round_ < plan_->rounds.size() ? Phase::encode : Phase::copy; }
   const PlanRound& round() const { return plan_->rounds[round_]; }
   bool encode();
-  void post_sends();
+  bool post_sends();
+  bool sendable();
+  bool may_land(const ReceiveStep&);
   bool post_receives();
   bool receive();
   bool receive_direct();
   bool reduce_one(const ReduceStep&);
   bool finish_round();
+  bool copy_rest();
   bool end_slice();
   void copy(const std::vector<CopyStep>&);
+  void sum(const ReduceStep&, const Extent&);
   bool operands_arrived(const ReduceStep&);
   const std::byte* view(std::uint32_t receive);
   bool fenced(std::uint32_t fence);
@@ -58,9 +67,11 @@ class Pipeline {
   runtime::Transport& transport_;
   int channel_;
   PipelineScratch scratch_;
+  [[no_unique_address]] Submit work_;
   std::optional<CodedSlice> coded_;
   const Plan* plan_ = nullptr;
-  Call call_{};
+  const Call* call_ = nullptr;
+  CallMemory memory_;
   Slice slice_;
   std::size_t width_ = 1;  ///< of an element [bytes]
   std::size_t round_ = 0;
@@ -68,7 +79,7 @@ class Pipeline {
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< done so far in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> views_;  ///< by receive of this round; null: not arrived yet
-  std::vector<const std::byte*> sources_;
+  Sources sources_;
   std::uint32_t left_ = 0;  ///< own sends that have left, in order
 };
 

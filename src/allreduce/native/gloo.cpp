@@ -22,10 +22,10 @@ GlooCollective::GlooCollective(std::string name, const runtime::Communicator& c,
 
 void GlooCollective::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
-  check_supported(call.element, call.op, call.accumulates_in());
-  if (!runtime::gloo_has(call.element)) {
+  check_supported(call.element(), call.op, call.accumulates_in());
+  if (!runtime::gloo_has(call.element())) {
     throw core::BackendError("gloo", "allreduce",
-                             fmt::format("it has no operators for {}; use mpi", core::info(call.element).name));
+                             fmt::format("it has no operators for {}; use mpi", core::info(call.element()).name));
   }
   call_ = call;
   running_ = true;
@@ -33,8 +33,9 @@ void GlooCollective::start(const Call& call) {
 
 bool GlooCollective::advance() {
   if (!running_) return true;
-  group_.all_reduce(call_.in, call_.out, call_.count, call_.element, combine_of(call_.op), algorithm_);
-  finish(call_.element, call_.op, call_.out, call_.out, call_.count, ranks_);
+  group_.all_reduce(call_.in.host(), call_.out.host(), call_.count(), call_.element(), combine_of(call_.op),
+                    algorithm_);
+  finish(call_.element(), call_.op, call_.out.host(), call_.out.host(), call_.count(), ranks_);
   running_ = false;
   return true;
 }

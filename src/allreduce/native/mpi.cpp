@@ -54,34 +54,34 @@ void MpiCollective::cut(std::size_t count) {
 
 void MpiCollective::check(const Call& call) const {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
-  check_supported(call.element, call.op, call.accumulates_in());
-  if (!goes_in_pieces(collective_kind_) && call.count > INT_MAX) {
+  check_supported(call.element(), call.op, call.accumulates_in());
+  if (!goes_in_pieces(collective_kind_) && call.count() > INT_MAX) {
     throw core::BackendError("allreduce", name_,
                              fmt::format("{} elements are more than MPI's int counts, and a {} does not go in pieces; "
                                          "use at most {}",
-                                         call.count, allreduce::name(collective_kind_), INT_MAX));
+                                         call.count(), allreduce::name(collective_kind_), INT_MAX));
   }
   if (collective_kind_ == CollectiveKind::all_to_all &&
-      call.count % static_cast<std::size_t>(communicator_.size()) != 0) {
+      call.count() % static_cast<std::size_t>(communicator_.size()) != 0) {
     throw core::BackendError("allreduce", name_,
                              fmt::format("an all_to_all needs equal blocks: {} elements are no multiple of {} ranks",
-                                         call.count, communicator_.size()));
+                                         call.count(), communicator_.size()));
   }
 }
 
 void MpiCollective::start(const Call& call) {
   // Small calls take half a microsecond: what was checked for the last call is not checked again.
-  const bool as_before = !running_ && call.element == call_.element && call.op == call_.op &&
-                         call.count == call_.count && call.accumulate == call_.accumulate && !reductions_.empty();
+  const bool as_before = !running_ && call.element() == call_.element() && call.op == call_.op &&
+                         call.count() == call_.count() && call.accumulate == call_.accumulate && !reductions_.empty();
   if (!as_before) {
     check(call);
-    (void)reduction_for(call.element, call.op);
+    (void)reduction_for(call.element(), call.op);
   }
-  if (has_cuts(collective_kind_)) cut(call.count);
-  const std::size_t bytes = call.count * core::size_of(call.element);
-  const bool in_place = call.in == call.out;
+  if (has_cuts(collective_kind_)) cut(call.count());
+  const std::size_t bytes = call.out.bytes();
+  const bool in_place = call.in_place();
   if (collective_kind_ == CollectiveKind::broadcast && communicator_.rank() == root_ && !in_place && bytes > 0) {
-    std::memcpy(call.out, call.in, bytes);
+    std::memcpy(call.out.host(), call.in.host(), bytes);
   }
   if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && in_place &&
       landing_.size() < bytes) {
@@ -94,9 +94,10 @@ void MpiCollective::start(const Call& call) {
 }
 
 void MpiCollective::post() {
-  const std::size_t at = posted_ * core::size_of(call_.element);
-  const std::size_t n = goes_in_pieces(collective_kind_) ? std::min(longest_piece, call_.count - posted_) : call_.count;
-  runtime::MpiBuffers b{call_.in + at, call_.out + at, n};
+  const std::size_t at = posted_ * core::size_of(call_.element());
+  const std::size_t n =
+      goes_in_pieces(collective_kind_) ? std::min(longest_piece, call_.count() - posted_) : call_.count();
+  runtime::MpiBuffers b{call_.in.host() + at, call_.out.host() + at, n};
   if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && b.in == b.out)
     b.out = landing_.data() + at;
   post(b);
@@ -105,7 +106,7 @@ void MpiCollective::post() {
 }
 
 void MpiCollective::post(runtime::MpiBuffers b) {
-  const runtime::Reduction& r = reduction_for(call_.element, call_.op);
+  const runtime::Reduction& r = reduction_for(call_.element(), call_.op);
   runtime::MpiRequests* later = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
   const bool equal = blocks_ == MpiBlocks::by_count && b.count % static_cast<std::size_t>(communicator_.size()) == 0;
   switch (collective_kind_) {
@@ -129,7 +130,7 @@ void MpiCollective::post(runtime::MpiBuffers b) {
 bool MpiCollective::advance() {
   if (!running_) return true;
   while (!under_way_ || requests_.done()) {
-    if (under_way_ && posted_ >= call_.count) {
+    if (under_way_ && posted_ >= call_.count()) {
       complete();
       return true;
     }
@@ -140,23 +141,23 @@ bool MpiCollective::advance() {
 
 void MpiCollective::complete() {
   running_ = under_way_ = false;
-  const std::size_t width = core::size_of(call_.element);
-  const bool in_place = call_.in == call_.out;
+  const std::size_t width = core::size_of(call_.element());
+  const bool in_place = call_.in_place();
   if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && in_place &&
-      call_.count > 0) {
-    std::memcpy(call_.out, landing_.data(), call_.count * width);
+      call_.count() > 0) {
+    std::memcpy(call_.out.host(), landing_.data(), call_.count() * width);
   }
   if (!reduces(collective_kind_)) return;
-  std::byte* result = call_.out;
-  std::size_t n = call_.count;
+  std::byte* result = call_.out.host();
+  std::size_t n = call_.count();
   if (collective_kind_ == CollectiveKind::reduce_scatter) {
     const auto rank = static_cast<std::size_t>(communicator_.rank());
     result += static_cast<std::size_t>(cuts_.begins[rank]) * width;
     n = static_cast<std::size_t>(cuts_.counts[rank]);
     // In place MPI leaves the block at the beginning of the buffer.
-    if (in_place && n > 0) std::memmove(result, call_.out, n * width);
+    if (in_place && n > 0) std::memmove(result, call_.out.host(), n * width);
   }
-  finish(call_.element, call_.op, result, result, n, communicator_.size());
+  finish(call_.element(), call_.op, result, result, n, communicator_.size());
 }
 
 std::unique_ptr<Collective> bind_mpi(const Request& r, const Site& site, const ExecutorOptions&) {

@@ -51,20 +51,20 @@ ShmDirect::ShmDirect(const Site& site) : ShmDirect(site.communicator.rank(), par
 
 void ShmDirect::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
-  check_supported(call.element, call.op, call.accumulates_in());
+  check_supported(call.element(), call.op, call.accumulates_in());
   call_ = call;
   running_ = true;
   stage_ = 0;
-  const std::size_t bytes = call.count * core::size_of(call.element);
+  const std::size_t bytes = call.out.bytes();
   if (bytes <= small) {
     copy_path_ = CopyPath::small;
     if (bytes > 0)
-      std::memcpy(peers_[static_cast<std::size_t>(rank_)].stage + (barrier_ + 1) % 2 * small, call.in, bytes);
-  } else if (in_arena(call.in, bytes) && in_arena(call.out, bytes)) {
+      std::memcpy(peers_[static_cast<std::size_t>(rank_)].stage + (barrier_ + 1) % 2 * small, call.in.host(), bytes);
+  } else if (in_arena(call.in.host(), bytes) && in_arena(call.out.host(), bytes)) {
     copy_path_ = CopyPath::direct;
     SharedState& shared_state = *peers_[static_cast<std::size_t>(rank_)].shared_state;
-    shared_state.in = static_cast<std::uint64_t>(call.in - arena_.data());
-    shared_state.out = static_cast<std::uint64_t>(call.out - arena_.data());
+    shared_state.in = static_cast<std::uint64_t>(call.in.host() - arena_.data());
+    shared_state.out = static_cast<std::uint64_t>(call.out.host() - arena_.data());
   } else {
     copy_path_ = CopyPath::staged;
     copy_in(0);
@@ -125,16 +125,16 @@ ShmDirect::Range ShmDirect::share(std::size_t elements, int rank) const {
 
 // The next call uses the other half of the stage. No rank is two calls ahead, since each waits for all others' arrival.
 void ShmDirect::sum_small() {
-  const std::size_t bytes = call_.count * core::size_of(call_.element);
+  const std::size_t bytes = call_.out.bytes();
   if (bytes == 0) return;
   sources_.clear();
   for (const Peer& q : peers_) sources_.push_back(q.stage + barrier_ % 2 * small);
   if (size_ == 1) {
-    std::memcpy(call_.out, sources_.front(), bytes);
+    std::memcpy(call_.out.host(), sources_.front(), bytes);
   } else {
-    reduce(call_.element, call_.accumulates_in(), call_.op, call_.out, sources_, call_.count);
+    reduce(call_.element(), call_.accumulates_in(), call_.op, call_.out.host(), sources_, call_.count());
   }
-  finish(call_.element, call_.op, call_.out, call_.out, call_.count, size_);
+  finish(call_.element(), call_.op, call_.out.host(), call_.out.host(), call_.count(), size_);
   const std::uint64_t read = bytes * static_cast<std::uint64_t>(size_ - 1);
   moved_.bytes += read;
   due_ += read;
@@ -143,9 +143,9 @@ void ShmDirect::sum_small() {
 
 void ShmDirect::sum_share() {
   alignas(64) std::array<std::byte, piece> sum;
-  const std::size_t width = core::size_of(call_.element);
-  const Range mine = share(call_.count, rank_);
-  const bool past_caches = call_.count * width * peers_.size() >= streamed;
+  const std::size_t width = core::size_of(call_.element());
+  const Range mine = share(call_.count(), rank_);
+  const bool past_caches = call_.count() * width * peers_.size() >= streamed;
   for (std::size_t at = mine.first; at < mine.last; at += piece / width) {
     const std::size_t n = std::min(piece / width, mine.last - at);
     sources_.clear();
@@ -153,9 +153,9 @@ void ShmDirect::sum_share() {
     if (size_ == 1) {
       std::memcpy(sum.data(), sources_.front(), n * width);
     } else {
-      reduce(call_.element, call_.accumulates_in(), call_.op, sum.data(), sources_, n);
+      reduce(call_.element(), call_.accumulates_in(), call_.op, sum.data(), sources_, n);
     }
-    finish(call_.element, call_.op, sum.data(), sum.data(), n, size_);
+    finish(call_.element(), call_.op, sum.data(), sum.data(), n, size_);
     for (const Peer& q : peers_) {
       if (past_caches) {
         copy_streaming(output(q) + at * width, sum.data(), n * width);
@@ -171,8 +171,8 @@ void ShmDirect::sum_share() {
 }
 
 std::size_t ShmDirect::chunk_length(std::size_t number) const {
-  const std::size_t all = chunk / core::size_of(call_.element), first = number * all;
-  return first >= call_.count ? 0 : std::min(all, call_.count - first);
+  const std::size_t all = chunk / core::size_of(call_.element()), first = number * all;
+  return first >= call_.count() ? 0 : std::min(all, call_.count() - first);
 }
 
 std::byte* ShmDirect::staged(const Peer& q, std::size_t number, bool result) const {
@@ -180,12 +180,13 @@ std::byte* ShmDirect::staged(const Peer& q, std::size_t number, bool result) con
 }
 
 void ShmDirect::copy_in(std::size_t number) {
-  const std::size_t n = chunk_length(number) * core::size_of(call_.element);
-  if (n > 0) std::memcpy(staged(peers_[static_cast<std::size_t>(rank_)], number, false), call_.in + number * chunk, n);
+  const std::size_t n = chunk_length(number) * core::size_of(call_.element());
+  if (n > 0)
+    std::memcpy(staged(peers_[static_cast<std::size_t>(rank_)], number, false), call_.in.host() + number * chunk, n);
 }
 
 void ShmDirect::sum_stage(std::size_t number) {
-  const std::size_t width = core::size_of(call_.element);
+  const std::size_t width = core::size_of(call_.element());
   const Range mine = share(chunk_length(number), rank_);
   const std::size_t n = mine.last - mine.first;
   if (n == 0) return;
@@ -195,18 +196,18 @@ void ShmDirect::sum_stage(std::size_t number) {
   if (size_ == 1) {
     std::memcpy(to, sources_.front(), n * width);
   } else {
-    reduce(call_.element, call_.accumulates_in(), call_.op, to, sources_, n);
+    reduce(call_.element(), call_.accumulates_in(), call_.op, to, sources_, n);
   }
-  finish(call_.element, call_.op, to, to, n, size_);
+  finish(call_.element(), call_.op, to, to, n, size_);
   moved_.bytes += n * width * static_cast<std::uint64_t>(size_ - 1);
 }
 
 void ShmDirect::copy_out(std::size_t number) {
-  const std::size_t width = core::size_of(call_.element), n = chunk_length(number);
+  const std::size_t width = core::size_of(call_.element()), n = chunk_length(number);
   for (int q = 0; q < size_; ++q) {
     const Range r = share(n, q);
     if (r.last == r.first) continue;
-    std::memcpy(call_.out + number * chunk + r.first * width,
+    std::memcpy(call_.out.host() + number * chunk + r.first * width,
                 staged(peers_[static_cast<std::size_t>(q)], number, true) + r.first * width,
                 (r.last - r.first) * width);
     if (q != rank_) moved_.bytes += (r.last - r.first) * width;
@@ -216,11 +217,11 @@ void ShmDirect::copy_out(std::size_t number) {
 /// At barrier i every rank has staged chunk i and summed its share of chunk i - 1. In place works, because a chunk of
 /// the buffer is overwritten after it was staged.
 bool ShmDirect::advance_staged() {
-  const std::size_t chunks = (call_.count * core::size_of(call_.element) + chunk - 1) / chunk;
+  const std::size_t chunks = (call_.out.bytes() + chunk - 1) / chunk;
   while (all_arrived()) {
     if (stage_ > 0) copy_out(stage_ - 1);
     if (stage_ == chunks) {
-      const std::size_t width = core::size_of(call_.element);
+      const std::size_t width = core::size_of(call_.element());
       for (std::size_t i = 0; i < chunks; ++i) {
         const Range mine = share(chunk_length(i), rank_);
         const std::size_t n = mine.last - mine.first;

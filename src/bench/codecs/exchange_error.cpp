@@ -65,8 +65,7 @@ void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t s
     const auto rank = static_cast<std::uint32_t>(c.rank());
     runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, rank, options) + 4096);
     allreduce::Executor executor(algorithm, transport, arena, options);
-    auto* bytes = reinterpret_cast<std::byte*>(mine.data());
-    executor.start({.in = bytes, .out = bytes, .count = mine.size(), .encoding = {.seed = seed}});
+    executor.start({.in = mine, .out = mine, .encoding = {.seed = seed}});
     runtime::Backoff backoff(runtime::spin_policy_for(p.ranks, cores));
     while (!executor.advance()) {
       runtime::throw_if_abandoned(c);

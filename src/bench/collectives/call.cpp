@@ -5,10 +5,8 @@
 namespace gradmeter::bench {
 
 allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
-  return {.in = b.in.data(),
-          .out = b.out.data(),
-          .count = p.count,
-          .element = p.element,
+  return {.in = {p.element, b.in.first(p.bytes())},
+          .out = {p.element, b.out.first(p.bytes())},
           .op = p.call_op(),
           .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
 }

@@ -14,7 +14,7 @@ InjectedCollective::InjectedCollective(std::unique_ptr<allreduce::Collective> in
 }
 
 void InjectedCollective::start(const allreduce::Call& call) {
-  const std::size_t bytes = call.count * core::size_of(call.element);
+  const std::size_t bytes = call.out.bytes();
   if (slower_ > 1 && bytes == last_bytes_) {
     const double until = runtime::host_clock() + (slower_ - 1) * last_s_;
     while (runtime::host_clock() < until) {
@@ -33,7 +33,7 @@ void InjectedCollective::drop() {
   const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
                     collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
   if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
-  std::memset(const_cast<std::byte*>(call_.in), 0, call_.count * core::size_of(call_.element));
+  std::memset(const_cast<std::byte*>(call_.in.host()), 0, call_.out.bytes());
 }
 
 bool InjectedCollective::advance() {
@@ -50,10 +50,9 @@ bool InjectedCollective::advance() {
 void InjectedCollective::flip() {
   const allreduce::KnownCollective whole{
       .collective_kind = collective_kind_,
-      .data = {.element = call_.element, .ranks = static_cast<std::size_t>(faults_.ranks)},
-      .count = call_.count};
-  allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank),
-                          {call_.out, call_.count * core::size_of(call_.element)});
+      .data = {.element = call_.element(), .ranks = static_cast<std::size_t>(faults_.ranks)},
+      .count = call_.count()};
+  allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank), {call_.out.host(), call_.out.bytes()});
 }
 
 }  // namespace gradmeter::bench

@@ -51,21 +51,21 @@ LeastTraffic least_traffic(CollectiveKind collective_kind, std::size_t count, st
 
 void LeastWork::start(const allreduce::Call& call) {
   constexpr int normal_number = 0x3f;  // in every byte: a normal number in every float
-  const std::size_t width = core::size_of(call.element), bytes = traffic_.count * width;
+  const std::size_t width = core::size_of(call.element()), bytes = traffic_.count * width;
   switch (traffic_.kind) {
     case Traffic::none:
       return;
     case Traffic::copy:
-      return copy(call.in, call.out, bytes);
+      return copy(call.in.host(), call.out.host(), bytes);
     case Traffic::write:
-      std::memset(call.out, normal_number, bytes);
+      std::memset(call.out.host(), normal_number, bytes);
       return;
     case Traffic::reduce:
       break;
   }
   const std::size_t block = traffic_.count / sources_.size();
-  for (std::size_t b = 0; b < sources_.size(); ++b) sources_[b] = call.in + b * block * width;
-  allreduce::reduce(call.element, call.accumulates_in(), call.op, call.out, sources_, block);
+  for (std::size_t b = 0; b < sources_.size(); ++b) sources_[b] = call.in.host() + b * block * width;
+  allreduce::reduce(call.element(), call.accumulates_in(), call.op, call.out.host(), sources_, block);
 }
 
 }  // namespace gradmeter::bench

@@ -31,7 +31,7 @@ struct RankFabric::CommGroup {
 namespace {
 
 allreduce::ExecutorOptions executor_options(const RankFabricOptions& o) {
-  return {.placement = allreduce::Placement::in_place, .max_bytes = o.max_call_bytes};
+  return {.placement = allreduce::Placement::in_place, .max_bytes = o.max_call_bytes, .queue = o.exchange_queue};
 }
 
 allreduce::CodedRequest coded_request(const RankFabricOptions& o, allreduce::Shape shape) {
@@ -139,15 +139,10 @@ EngineTicket RankFabric::operation(const FabricCall& call) {
     return std::make_shared<ReceiveOperation>(call.ready, *c.messages, call.peer, out, c.world_ranks);
   }
   allreduce::Collective& bound = collective(c, call);
+  allreduce::Call bound_call{.in = call.in, .out = call.out, .op = call.op, .tensor_layout = call.tensor_layout};
+  if (!bound.takes_device_memory()) bound_call.in = {call.in.element(), in}, bound_call.out = {call.out.element(), out};
   return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
-                                               call.group.id, call.ready, bound,
-                                               allreduce::Call{.in = in.data(),
-                                                               .out = out.data(),
-                                                               .count = call.out.count(),
-                                                               .element = call.out.element(),
-                                                               .op = call.op,
-                                                               .tensor_layout = call.tensor_layout},
-                                               c.world_ranks);
+                                               call.group.id, call.ready, bound, bound_call, c.world_ranks);
 }
 
 allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {

@@ -21,12 +21,15 @@ struct RankFabricOptions {
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};
-  std::size_t memory_bytes = 0;     ///< for models, strategies' `memory` and messages
-  bool scatters = false;            ///< reduce_scatter and all_gather will be called
-  int background_threads = 1;       ///< of a background task's kernels
-  std::size_t max_call_bytes = 0;   ///< the longest buffer of a collective
-  int groups = 3;                   ///< that make collectives, with that of all ranks: each has memory
-  runtime::Queue* queue = nullptr;  ///< of this rank's computations, which outlives the fabric; null: the host's
+  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and messages
+  bool scatters = false;           ///< reduce_scatter and all_gather will be called
+  int background_threads = 1;      ///< of a background task's kernels
+  std::size_t max_call_bytes = 0;  ///< the longest buffer of a collective
+  int groups = 3;                  ///< that make collectives, with that of all ranks: each has memory
+  // They outlive the fabric.
+  runtime::Queue* queue = nullptr;  ///< of this rank's computations; null: the host's
+  /// Of the copies, sums and codecs of its collectives, on the same device; null: the engine does them, at once.
+  runtime::Queue* exchange_queue = nullptr;
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.
