@@ -84,10 +84,10 @@ class PrimitiveOp final : public HostOp {
     constexpr std::size_t most = 1 << 14;
     if (bindings_.size() == most) bindings_.clear();
     last_ = bindings_.size();
-    return bindings_.emplace_back(bind(inputs, outputs));
+    return bindings_.emplace_back(bound_to(inputs, outputs));
   }
 
-  Binding bind(Reads inputs, Writes outputs) {
+  Binding bound_to(Reads inputs, Writes outputs) {
     Binding b{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}, {}};
     // oneDNN takes no pointer to const; it does not write its inputs, but for padding, which it owns.
     for (std::size_t i = 0; i < inputs.size(); ++i)
