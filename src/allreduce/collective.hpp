@@ -74,14 +74,6 @@ struct Call {
   }
 };
 
-/// Before what the queue's work refers to goes. Its errors have been, or will be, seen by whoever uses the queue.
-inline void wait_for_work(runtime::Queue& queue) noexcept {
-  try {
-    queue.synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch)
-  }
-}
-
 /// What a rank waits for, for the watchdog's report.
 struct Waiting {
   int peer = -1;  ///< -1: no particular peer

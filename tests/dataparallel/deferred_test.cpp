@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <optional>
@@ -297,6 +298,36 @@ TEST(DeferredExchange, HasTheHostsBitsWithEveryCodec) {
     const std::string codec = fmt::format("{}:min=100{}", row.name, sparse ? ",density=0.05" : "");
     expect_host_bits({.optimizer = "sgd", .ranks = 3, .codec = codec});
   }
+}
+
+/// As when an error unwinds its owner.
+TEST(DeferredExchange, HasNoWorkLeftWhenTheFabricGoes) {
+  runtime::run_thread_ranks(2, [](const runtime::Communicator& world) {
+    runtime::Activity activity;
+    DeferredDevice device;
+    DeferredQueue queue(device, {}), exchange_queue(device, {.delay = std::chrono::milliseconds(50)});
+    {
+      RankFabric fabric(world,
+                        {.algorithm = allreduce::find_algorithm("ring"),
+                         .codec = compression::find_codec("fp16:min=1"),
+                         .progress = ProgressMode::thread,
+                         .memory_bytes = std::size_t{1} << 20,
+                         .max_call_bytes = std::size_t{1} << 16,
+                         .queue = &queue,
+                         .exchange_queue = &exchange_queue},
+                        activity);
+      const Buffer values = fabric.memory(1000);
+      const std::array tensors{allreduce::TensorPart{.offset = 0, .count = 1000}};
+      (void)fabric.start({.kind = CallKind::all_reduce,
+                          .group = everybody,
+                          .in = values,
+                          .out = values,
+                          .tensor_layout = {.first = 0, .tensors = tensors}});
+      while (exchange_queue.unfinished() == 0) std::this_thread::yield();
+    }
+    EXPECT_EQ(exchange_queue.unfinished(), 0);
+    world.barrier();
+  });
 }
 
 /// Is a run without that event of that rank another than the host's, in one of the ways to make progress?

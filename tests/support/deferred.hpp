@@ -59,6 +59,10 @@ class DeferredQueue final : public runtime::Queue {
   /// Errors: what the work threw.
   void synchronise() override;
   std::uint64_t events() const { return events_; }  ///< recorded so far
+  std::uint64_t unfinished() const {                ///< pieces of work
+    const std::lock_guard lock(mutex_);
+    return submitted_ - done_;
+  }
 
  private:
   class Reached;

@@ -53,13 +53,6 @@ class LateQueue final : public runtime::Queue {
     if (dropped_ == events_++) return nullptr;
     return std::make_shared<Reached>(*this, done_ + work_.size(), seed_ > 0 ? random_.below(draws_++, 4) : 0);
   }
-  void begin_after(const runtime::EventPtr& e) override {
-    if (!e) return;
-    submit("wait", {}, [e] {
-      while (!e->reached()) {
-      }
-    });
-  }
   void synchronise() override { run(done_ + work_.size()); }
   std::size_t events() const { return events_; }  ///< recorded so far
 

@@ -9,11 +9,10 @@ namespace gradmeter::allreduce {
 /// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
-/// Fills in the call's difference, where it asks for one. `sent`: what this rank puts into the sum, before an average
+/// Fills in the difference of a call that asks for one. `sent`: what this rank puts into the sum, before an average
 /// divides it. The call's input must still be there.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
-  if (!d) return;
   const std::span<const float> in = c.in.values<float>();
   const float share = share_of(c, ranks);
   for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -117,7 +117,7 @@ class Gathered final : public Staged {
       case Step::encode:
         // To the beginning of the slots: its final place is known once the longest length is.
         encoding([this] { length_ = encoder_->encode(call_, slots_.data()); });
-        local("difference", [this] { note_own(); });
+        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
         step_ = Step::gather;
         if (codec_.variable()) return gather_lengths();
         most_ = codec_.wire_bytes(call_.count());
@@ -132,7 +132,6 @@ class Gathered final : public Staged {
   }
 
   void note_own() {
-    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count());
     codec_.decode({slots_.data(), length_}, sent);
     note_sent(call_, static_cast<float>(ranks_), sent);
@@ -210,7 +209,7 @@ class SummedDensely final : public Staged {
     summed_ = true;
     encoding([this] { length_ = encoder_->encode(call_, wire_.data()); });
     decoding([this] { encoder_->codec().decode({wire_.data(), length_}, values()); });
-    local("difference", [this] { note_sent(call_, ranks_, values()); });
+    if (call_.tensor_layout.difference) local("difference", [this] { note_sent(call_, ranks_, values()); });
     return {&sum_, in_place(core::Element::f32, values_.first(call_.out.bytes()), call_.op)};
   }
   std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), call_.count()}; }

@@ -56,7 +56,7 @@ class PowerSgd final : public Staged {
           p_.assign(p.begin(), p.end());
           compression::multiply_transposed(matrix_, rank_, delta(), p_, values(matrix_.q_size(rank_)));
         });
-        local("difference", [this] { note_own(); });
+        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
         return summed(matrix_.q_size(rank_));
       case Step::done:
         decoding([this] { rebuild(); });
@@ -66,7 +66,6 @@ class PowerSgd final : public Staged {
 
   /// Records this rank's own part of the projection, on the basis that all ranks have found together.
   void note_own() {
-    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count());
     compression::reconstruct(matrix_, rank_, p_, values(matrix_.q_size(rank_)), sent);
     note_sent(call_, ranks_, sent);

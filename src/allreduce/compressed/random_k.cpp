@@ -36,7 +36,7 @@ class RandomKSum final : public Staged {
     gathered_ = true;
     places_.resize(chosen_.kept(call_.count()));
     encoding([this] { pick(); });
-    local("difference", [this] { note_own(); });
+    if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
     return {&sum_, in_place(core::Element::f32, values_.first(places_.size() * sizeof(float)))};
   }
 
@@ -52,7 +52,6 @@ class RandomKSum final : public Staged {
   }
 
   void note_own() {
-    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count());
     compression::RandomK::scatter(values(), places_, sent);
     note_sent(call_, ranks_, sent);

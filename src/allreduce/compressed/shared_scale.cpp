@@ -51,7 +51,7 @@ class SharedScale final : public Staged {
           if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
         });
         encoding([this] { quantise(); });
-        local("difference", [this] { note_own(); });
+        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
         return {&sum_, in_place(core::Element::i8, codes_.first(call_.count()))};
       case Step::done:
         decoding([this] { decode(); });
@@ -69,7 +69,6 @@ class SharedScale final : public Staged {
   }
 
   void note_own() {
-    if (!call_.tensor_layout.difference) return;
     std::vector<float> sent(call_.count());
     compression::ternary_decode(codes(), scale_, sent);
     note_sent(call_, ranks_, sent);

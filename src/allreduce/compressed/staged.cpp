@@ -4,12 +4,8 @@
 
 namespace gradmeter::allreduce {
 
-Staged::Staged(std::string name, runtime::Queue* queue) : name_(std::move(name)), queue_(queue) {
+Staged::Staged(std::string name, runtime::Queue* queue) : name_(std::move(name)) {
   if (queue) work_.emplace(*queue);
-}
-
-Staged::~Staged() {
-  if (running_ && queue_) wait_for_work(*queue_);
 }
 
 Collective& Staged::add_part(std::unique_ptr<Collective> part) { return *parts_.emplace_back(std::move(part)); }

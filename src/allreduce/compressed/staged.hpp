@@ -18,9 +18,6 @@ class Staged : public Collective {
  public:
   /// queue: as ExecutorOptions'.
   Staged(std::string name, runtime::Queue* queue);
-  ~Staged() override;
-  Staged(const Staged&) = delete;
-  Staged& operator=(const Staged&) = delete;
   const std::string& name() const final { return name_; }
   bool takes_device_memory() const final { return work_.has_value(); }
   void start(const Call&) final;
@@ -75,7 +72,6 @@ class Staged : public Collective {
   void proceed();
 
   std::string name_;
-  runtime::Queue* queue_;
   std::optional<Submitter> work_;  ///< with a queue
   std::vector<std::unique_ptr<Collective>> parts_;
   Stage stage_;

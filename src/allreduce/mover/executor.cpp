@@ -91,10 +91,6 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
   }
 }
 
-Executor::~Executor() {
-  if (running_ && options_.queue) wait_for_work(*options_.queue);
-}
-
 template <class Submit>
 void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   bool alternate = false;
@@ -121,7 +117,7 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   }
 }
 
-void Executor::check(const Call& call) const {
+void Executor::check(const Call& call, CallMemory memory) const {
   const std::size_t bytes = call.out.bytes();
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
   if (bytes > options_.max_bytes) {
@@ -135,7 +131,6 @@ void Executor::check(const Call& call) const {
     if (call.element() == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
     throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
   }
-  const CallMemory memory = memory_of(call);
   if (!transport_.can_send_from({memory.in, bytes}) || !transport_.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
@@ -158,10 +153,11 @@ CallMemory Executor::memory_of(const Call& call) const {
 }
 
 void Executor::start(const Call& call) {
-  check(call);
+  const CallMemory memory = memory_of(call);
+  check(call, memory);
   const std::size_t width = core::size_of(call.element());
   call_ = call;
-  memory_ = memory_of(call);
+  memory_ = memory;
   slices_ = slices_of(call.count(), width);
   bytes_due_ += due(call.count(), width, slices_);
   finished_ = 0;

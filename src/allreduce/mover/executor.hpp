@@ -24,7 +24,8 @@ struct ExecutorOptions {
   std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
   /// Copies, sums and the codec's work go there, and only there are buffers read and written; null: they are done at
-  /// once by the caller's thread. It outlives the executor, and its events are polled.
+  /// once by the caller's thread. It outlives the executor, and its events are polled. Whoever gives up a call that is
+  /// not complete synchronises it before the executor and the buffers go.
   runtime::Queue* queue = nullptr;
 };
 
@@ -37,9 +38,6 @@ struct ExecutorOptions {
 class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
-  ~Executor() override;
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
   const std::string& name() const override { return algorithm_.name; }
   bool takes_device_memory() const override { return options_.queue != nullptr; }
   void start(const Call&) override;
@@ -64,7 +62,7 @@ class Executor final : public Collective {
   };
   template <class Submit>
   using Lanes = std::vector<Lane<Submit>>;
-  void check(const Call&) const;
+  void check(const Call&, CallMemory) const;
   CallMemory memory_of(const Call&) const;
   template <class Submit>
   void add_lanes(const Submit&, runtime::Arena& scratch);

@@ -1,5 +1,5 @@
 // Where copies, sums and codecs' work go: done at once on the caller's thread, or submitted to a queue. A pipeline is
-// made for one of the two, so that the first pays nothing for the second.
+// made for one of the two.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace gradmeter::allreduce {
 /// The addresses that a sum reads.
 using Sources = std::vector<const std::byte*>;
 
-/// Costs a call.
+/// On the caller's thread.
 class AtOnce {
  public:
   static constexpr bool at_once = true;

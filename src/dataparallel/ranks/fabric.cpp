@@ -75,7 +75,15 @@ RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& 
   engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
 }
 
-RankFabric::~RankFabric() = default;
+// A call that an error has left behind may have work under way on the memory of its collective.
+RankFabric::~RankFabric() {
+  engine_.reset();
+  if (!options_.exchange_queue) return;
+  try {
+    options_.exchange_queue->synchronise();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever polls the queue's events has had its error
+  }
+}
 
 std::size_t RankFabric::resident_bytes(const RankFabricOptions& o, int ranks) {
   const auto p = static_cast<std::uint32_t>(ranks);
