@@ -76,6 +76,26 @@ std::size_t CsvRow::count(const char* name, std::size_t least, std::optional<std
   return value;
 }
 
+std::vector<std::size_t> CsvRow::extents(const char* name, std::size_t least) const {
+  const CsvCell* c = find(name);
+  std::vector<std::size_t> out;
+  if (!c || c->text.empty() || c->text == "-") return out;
+  constexpr std::size_t most = std::size_t{1} << 40;
+  for (std::size_t at = 0, product = 1; at <= c->text.size();) {
+    const std::size_t end = std::min(c->text.find('x', at), c->text.size());
+    const std::string piece = c->text.substr(at, end - at);
+    std::size_t value = 0;
+    if (!reads(piece, value) || value < least || value > most / product) {
+      throw CsvFault{c->column + at, fmt::format("'{}' of '{}' is no whole number of at least {} for {}, or too large",
+                                                 piece, c->text, least, name)};
+    }
+    out.push_back(value);
+    product *= std::max<std::size_t>(value, 1);
+    at = end + 1;
+  }
+  return out;
+}
+
 double CsvRow::share(const char* name) const {
   const CsvCell& c = need(name);
   double value = 0;

@@ -31,6 +31,9 @@ class CsvRow {
 
   /// A whole number from `least` to 2^40. A column that is not there gives the fallback, if there is one.
   std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
+  /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. None where the cell is
+  /// empty or "-", or where the column is not there.
+  std::vector<std::size_t> extents(const char* name, std::size_t least) const;
   /// From 0 to below 1.
   double share(const char* name) const;
   /// Empty where the cell is, or where the column is not there.
