@@ -8,11 +8,12 @@ namespace gradmeter::kernels {
 
 inline constexpr std::size_t cache_line_bytes = 64;
 
-/// So many floats as whole cache lines have, at least n.
-constexpr std::size_t whole_lines(std::size_t n) {
-  constexpr std::size_t line = cache_line_bytes / sizeof(float);
-  return (n + line - 1) / line * line;
+/// Rounded up to whole cache lines.
+constexpr std::size_t whole_line_bytes(std::size_t bytes) {
+  return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
 }
+/// So many floats as whole cache lines have, at least n.
+constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
 
 template <class T>
 struct CacheLineAllocator {

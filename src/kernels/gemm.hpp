@@ -19,8 +19,9 @@ struct GemmShape {
   bool bias = false;                         ///< add bias[n] to each row of C
   Activation activation = Activation::none;  ///< applied last
   bool accumulate = false;                   ///< beta = 1 instead of 0
+  std::size_t count = 1;                     ///< products of this shape; operands lie one after another
   bool operator==(const GemmShape&) const = default;
-  double flops() const { return 2.0 * double(m) * double(n) * double(k); }
+  double flops() const { return 2.0 * double(count) * double(m) * double(n) * double(k); }
 };
 
 class Op;

@@ -1,6 +1,8 @@
 #include "kernels/number_format.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #include "core/random.hpp"
@@ -60,6 +62,14 @@ void fill_random(std::span<std::byte> memory, const NumberFormat& format, std::u
     const double value = gaussian ? draws[place] : static_cast<double>(place % format.levels) + format.lowest;
     format.store(memory.data() + at, value * scale);
   }
+}
+
+void fill_repeating(std::span<std::byte> memory, const NumberFormat& format, std::uint64_t seed, double scale) {
+  constexpr std::size_t draws = std::size_t{1} << 16;
+  const std::span<std::byte> drawn = memory.first(std::min(memory.size(), draws * format.bytes));
+  fill_random(drawn, format, seed, scale);
+  for (std::size_t done = drawn.size(); done < memory.size(); done += drawn.size())
+    std::memcpy(&memory[done], drawn.data(), std::min(drawn.size(), memory.size() - done));
 }
 
 double usual_size(const NumberFormat& format) {

@@ -29,6 +29,8 @@ const NumberFormat& format_u8();
 /// Random numbers from a seed of its own for each operand, times `scale` and rounded to the format; numbers without
 /// sign are not scaled. `memory` has a whole number of elements.
 void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
+/// The same, repeated after 2^16 elements: quick to draw for much memory whose numbers no check compares.
+void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
 /// Root mean square of one of these.
 double usual_size(const NumberFormat&);
 

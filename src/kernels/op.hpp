@@ -29,13 +29,13 @@ struct Operand {
 };
 
 /// Its operands by operation, in the order of `inputs` and `outputs`; those in brackets where the problem has them.
-/// - gemm: a, b, [bias] to c. With GemmShape::accumulate c is read as well.
+/// - gemm: a, b, [bias] to c, each of `count` products. With GemmShape::accumulate c is read as well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
 ///   gradient. Images [batch x channels x height x width], filters [filters x channels x height x width].
-/// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Layers [steps x batch x hidden],
-///   states [batch x hidden], weights [hidden in x gates x hidden out], bias [gates x hidden]. Backward: these, the
-///   output, what is kept and the output gradient to all inputs' gradients. Those of weights, recurrent and bias are
-///   added to.
+/// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Input [steps x batch x input],
+///   output [steps x batch x hidden], states [batch x hidden], weights [input x gates x hidden], recurrent [hidden in x
+///   gates x hidden out], bias [gates x hidden]. Backward: these, the output, what is kept and the output gradient to
+///   all inputs' gradients. Those of weights, recurrent and bias are added to.
 /// One call at a time, by threads that have the compute_threads() of the one that prepared it.
 class Op {
  public:
@@ -52,6 +52,10 @@ class Op {
   /// Errors: std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
+  /// The same where the plain form is fp32, whatever the operation's own format: for parameters and gradients that are
+  /// kept in fp32. Errors: std::logic_error when the operand is plain fp32 itself.
+  virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
+  virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
   using Outputs = std::span<const runtime::Buffer>;

@@ -10,17 +10,19 @@ constexpr auto direction = dnnl::rnn_direction::unidirectional_left2right;
 constexpr auto activation = dnnl::algorithm::eltwise_relu;
 
 struct Descriptions {
-  Description layer, state, memory, weights, bias;
+  Description input, output, state, memory, weights, recurrent, bias;
   // The states after the last step: not asked for, the last step of the layer's output has h.
   Description none = {};
 };
 
 Descriptions describe(const RnnShape& s, Type data, Type weights, Tag weights_tag) {
   const auto n = dim(s.batch), h = dim(s.hidden), g = dim(gates_of(s.cell));
-  return {{{dim(s.steps), n, h}, data, Tag::tnc},
+  return {{{dim(s.steps), n, dim(s.input_width())}, data, Tag::tnc},
+          {{dim(s.steps), n, h}, data, Tag::tnc},
           {{1, 1, n, h}, data, Tag::ldnc},
           {{1, 1, n, h}, Type::f32, Tag::ldnc},
-          rnn_weights(s, weights, weights_tag),
+          rnn_weights(s, s.input_width(), weights, weights_tag),
+          rnn_weights(s, s.hidden, weights, weights_tag),
           {{1, 1, g, h}, Type::f32, Tag::ldgo}};
 }
 
@@ -47,19 +49,19 @@ struct Context {
 
 dnnl::vanilla_rnn_forward::primitive_desc vanilla(const Context& c, dnnl::prop_kind kind) {
   const auto& x = c.x;
-  return {{kind, activation, direction, x.layer, x.state, x.weights, x.weights, x.bias, x.layer, x.none},
+  return {{kind, activation, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output, x.none},
           c.attributes,
           c.engine};
 }
 dnnl::lstm_forward::primitive_desc lstm(const Context& c, dnnl::prop_kind kind) {
   const auto& x = c.x;
-  return {{kind, direction, x.layer, x.state, x.memory, x.weights, x.weights, x.bias, x.layer, x.none, x.none},
+  return {{kind, direction, x.input, x.state, x.memory, x.weights, x.recurrent, x.bias, x.output, x.none, x.none},
           c.attributes,
           c.engine};
 }
 dnnl::gru_forward::primitive_desc gru(const Context& c, dnnl::prop_kind kind) {
   const auto& x = c.x;
-  return {{kind, direction, x.layer, x.state, x.weights, x.weights, x.bias, x.layer, x.none}, c.attributes, c.engine};
+  return {{kind, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output, x.none}, c.attributes, c.engine};
 }
 
 constexpr auto backward = dnnl::prop_kind::backward;
@@ -68,8 +70,8 @@ constexpr auto training = dnnl::prop_kind::forward_training;
 RnnPrimitive vanilla_backward(const Context& c) {
   const auto &x = c.x, &g = c.gradients;
   return made<dnnl::vanilla_rnn_backward>(
-      {{backward, activation, direction, x.layer, x.state, x.weights, x.weights, x.bias, x.layer, x.none, g.layer,
-        g.state, g.weights, g.weights, g.bias, g.layer, g.none},
+      {{backward, activation, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output, x.none, g.input,
+        g.state, g.weights, g.recurrent, g.bias, g.output, g.none},
        c.attributes,
        c.engine,
        vanilla(c, training)});
@@ -77,16 +79,16 @@ RnnPrimitive vanilla_backward(const Context& c) {
 RnnPrimitive lstm_backward(const Context& c) {
   const auto &x = c.x, &g = c.gradients;
   return made<dnnl::lstm_backward>(
-      {{backward, direction, x.layer, x.state,  x.memory,  x.weights, x.weights, x.bias,  x.layer, x.none,
-        x.none,   g.layer,   g.state, g.memory, g.weights, g.weights, g.bias,    g.layer, g.none,  g.none},
+      {{backward, direction, x.input, x.state, x.memory, x.weights, x.recurrent, x.bias, x.output, x.none,
+        x.none, g.input, g.state, g.memory, g.weights, g.recurrent, g.bias, g.output, g.none, g.none},
        c.attributes,
        c.engine,
        lstm(c, training)});
 }
 RnnPrimitive gru_backward(const Context& c) {
   const auto &x = c.x, &g = c.gradients;
-  return made<dnnl::gru_backward>({{backward, direction, x.layer, x.state, x.weights, x.weights, x.bias, x.layer,
-                                    x.none, g.layer, g.state, g.weights, g.weights, g.bias, g.layer, g.none},
+  return made<dnnl::gru_backward>({{backward, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output,
+                                    x.none, g.input, g.state, g.weights, g.recurrent, g.bias, g.output, g.none},
                                    c.attributes,
                                    c.engine,
                                    gru(c, training)});
@@ -104,8 +106,8 @@ Type rnn_data_type(Precision p) {
 }
 Type rnn_weights_type(Precision p) { return p == Precision::int8 ? Type::s8 : rnn_data_type(p); }
 
-Description rnn_weights(const RnnShape& s, Type type, Tag tag) {
-  return {{1, 1, dim(s.hidden), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
+Description rnn_weights(const RnnShape& s, std::size_t inputs, Type type, Tag tag) {
+  return {{1, 1, dim(inputs), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
 }
 
 RnnPrimitive make_rnn_forward(const RnnShape& s, Precision p, dnnl::prop_kind kind, const dnnl::primitive_attr& a,

@@ -17,11 +17,11 @@ struct RnnPrimitive {
 /// Type of inputs, states and outputs, and of weights. Bias, c of lstm and all gradients are f32 always: oneDNN's rule.
 Type rnn_data_type(Precision);
 Type rnn_weights_type(Precision);
-/// W or U [1 x 1 x hidden x gates x hidden] in a layout.
-dnnl::memory::desc rnn_weights(const RnnShape&, Type, Tag);
+/// W [1 x 1 x input x gates x hidden] or U [1 x 1 x hidden x gates x hidden] in a layout.
+dnnl::memory::desc rnn_weights(const RnnShape&, std::size_t inputs, Type, Tag);
 
 /// `kind`: forward_inference, or forward_training, which writes the workspace that the backward pass reads.
-/// Layers [steps x batch x hidden], states [1 x 1 x batch x hidden]; weights in the library's own layouts.
+/// Input [steps x batch x input], output [steps x batch x hidden], states [1 x 1 x batch x hidden]; weights in the library's own layouts.
 /// Errors: dnnl::error.
 RnnPrimitive make_rnn_forward(const RnnShape&, Precision, dnnl::prop_kind kind, const dnnl::primitive_attr&,
                               const dnnl::engine&);

@@ -25,7 +25,7 @@ class GemmCase final : public KernelCase {
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);
     const auto count = static_cast<std::size_t>(std::max(flops_at_most / (2 * static_cast<double>(s_.k)), 16.0));
-    const auto places = sample_places(s_.m * s_.n, count, seed_);
+    const auto places = sample_places(s_.count * s_.m * s_.n, count, seed_);
     const PlainNumbers a = left(0), b = right(0);
     PlainNumbers c = op_.output(0, "c");
     // Root mean square of a sum of k products of two random numbers.
@@ -45,11 +45,15 @@ class GemmCase final : public KernelCase {
   PlainNumbers left(std::size_t set) const { return op_.draw("a", seed_ + 2 * set); }
   PlainNumbers right(std::size_t set) const { return op_.draw("b", seed_ + 2 * set + 1); }
 
-  ReferenceSum reference(const PlainNumbers& a, const PlainNumbers& b, std::size_t row, std::size_t column) const {
+  /// Of a row of all products.
+  ReferenceSum reference(const PlainNumbers& a, const PlainNumbers& b, std::size_t any_row, std::size_t column) const {
+    const std::size_t product = any_row / s_.m, row = any_row % s_.m;
+    const std::size_t first_a = product * s_.m * s_.k, first_b = product * s_.k * s_.n;
     const bool ta = s_.transpose_a == Transpose::yes, tb = s_.transpose_b == Transpose::yes;
     ReferenceSum sum;
     for (std::size_t l = 0; l < s_.k; ++l)
-      sum.add(a.at(ta ? l * s_.m + row : row * s_.k + l), b.at(tb ? column * s_.k + l : l * s_.n + column));
+      sum.add(a.at(first_a + (ta ? l * s_.m + row : row * s_.k + l)),
+              b.at(first_b + (tb ? column * s_.k + l : l * s_.n + column)));
     return sum;
   }
 

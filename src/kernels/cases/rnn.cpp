@@ -85,22 +85,28 @@ class RnnCase final : public KernelCase {
   }
   bool everything() const { return rows_.size() == s_.batch && steps_ == s_.steps; }
 
-  std::size_t offset(std::size_t step, std::size_t row) const { return (step * s_.batch + row) * s_.hidden; }
-  std::vector<double> gathered(const PlainNumbers& t, std::size_t steps) const {
+  /// Of rows of `width` numbers.
+  std::size_t offset(std::size_t step, std::size_t row, std::size_t width) const {
+    return (step * s_.batch + row) * width;
+  }
+  std::vector<double> gathered(const PlainNumbers& t, std::size_t steps, std::size_t width) const {
     std::vector<double> out;
-    out.reserve(steps * rows_.size() * s_.hidden);
+    out.reserve(steps * rows_.size() * width);
     for (std::size_t step = 0; step < steps; ++step)
       for (const std::size_t row : rows_)
-        for (std::size_t j = 0; j < s_.hidden; ++j) {
-          const double x = t.at(offset(step, row) + j);
+        for (std::size_t j = 0; j < width; ++j) {
+          const double x = t.at(offset(step, row, width) + j);
           out.push_back(*t.format == format_u8() ? (x - rnn_zero_point) * rnn_quantum : x);
         }
     return out;
   }
+  std::size_t width_of(std::string_view name) const { return name.starts_with("input") ? s_.input_width() : s_.hidden; }
   std::vector<double> input(std::string_view name, std::size_t steps) const {
-    return gathered(op_.input(0, name), steps);
+    return gathered(op_.input(0, name), steps, width_of(name));
   }
-  std::vector<double> output(std::string_view name, std::size_t steps) { return gathered(op_.output(0, name), steps); }
+  std::vector<double> output(std::string_view name, std::size_t steps) {
+    return gathered(op_.output(0, name), steps, width_of(name));
+  }
   std::vector<float> weights(std::string_view name) const {
     auto w = drawn_weights(name, seed_).floats();
     const float scale = rnn_weights_scale(s_);
@@ -109,7 +115,7 @@ class RnnCase final : public KernelCase {
     return w;
   }
   RnnInputs inputs(std::vector<double> observed) const {
-    RnnInputs in{s_.cell, s_.hidden, rows_.size(), steps_};
+    RnnInputs in{s_.cell, s_.hidden, rows_.size(), steps_, s_.input};
     in.layer = input("input", steps_);
     in.state = input("state", 1);
     if (s_.cell == Cell::lstm) in.memory = input("memory", 1);
@@ -140,7 +146,7 @@ class RnnCase final : public KernelCase {
     std::ranges::fill(gradient, std::byte{0});
     for (std::size_t step = 0; step < steps_; ++step)
       for (const std::size_t row : rows_) {
-        const std::size_t first = offset(step, row) * sizeof(float), bytes = s_.hidden * sizeof(float);
+        const std::size_t first = offset(step, row, s_.hidden) * sizeof(float), bytes = s_.hidden * sizeof(float);
         std::ranges::copy(std::span(before).subspan(first, bytes), gradient.subspan(first).begin());
       }
     run(0);
@@ -181,10 +187,11 @@ class RnnCase final : public KernelCase {
 std::size_t rnn_case_bytes(const Problem& p) {
   const auto& s = std::get<RnnShape>(p.shape);
   const std::size_t e = storage_bytes(p.precision), gates = gates_of(s.cell);
-  const std::size_t weights = 2 * gates * s.hidden * s.hidden, layer = s.steps * s.batch * s.hidden;
-  if (p.pass == Pass::forward) return e * (weights + 2 * layer);
+  const std::size_t widths = s.input_width() + s.hidden, weights = gates * s.hidden * widths;
+  const std::size_t rows = s.steps * s.batch, layers = rows * widths;
+  if (p.pass == Pass::forward) return e * (weights + layers);
   // Gradients are fp32; the workspace keeps the gates and the states of every step.
-  return e * (weights + 2 * layer + (gates + 2) * layer) + 4 * (weights + 2 * layer);
+  return e * (weights + layers + (gates + 2) * rows * s.hidden) + 4 * (weights + layers);
 }
 
 std::unique_ptr<KernelCase> make_rnn_case(const Problem& p, const KernelCaseOptions& o) {

@@ -14,8 +14,8 @@ struct Tolerance {
 
 // Forward steps are checked one by one, each from the same state as the reference's. So only a lstm's c carries errors
 // on, and loses them as its gate forgets c. Backward errors propagate as gradients do, through products with weights
-// and derivatives that on the whole shrink them. Hence eight times what one step's sum of 2·hidden products may be off
-// by in fp32: 16 roundings for the nonlinearities, 4·√(2·hidden) for the sum. Seen: up to a sixth of it.
+// and derivatives that on the whole shrink them. Hence eight times what one step's sum of input + hidden products may be off
+// by in fp32: 16 roundings for the nonlinearities, 4·√(input + hidden) for the sum. Seen: up to a sixth of it.
 //
 // bf16: the reference rounds where oneDNN does: states and r·h, backward also gates and the gradients of their sums. A
 // number next to a tie may be rounded to either side. Forward that allows the result's own rounding and a little of the
@@ -24,7 +24,8 @@ struct Tolerance {
 //
 // int8: one quantum, half for the rounding of the result, half for a state next to a tie.
 Tolerance tolerance(const Problem& p) {
-  const double products = 2 * static_cast<double>(std::get<RnnShape>(p.shape).hidden);
+  const auto& s = std::get<RnnShape>(p.shape);
+  const double products = static_cast<double>(s.input_width() + s.hidden);
   const double sums = 8 * 0x1p-24 * (16 + 4 * std::sqrt(products));
   if (p.precision == Precision::int8) return {0, sums, rnn_quantum};
   if (p.precision == Precision::fp32) return {0x1p-24, sums, 0};

@@ -9,9 +9,19 @@ namespace {
 using onednn::Tag;
 using onednn::Type;
 
-dnnl::memory::desc matrix(std::size_t rows, std::size_t columns, Type type, Transpose t = Transpose::no) {
-  return {{onednn::dim(rows), onednn::dim(columns)}, type, t == Transpose::yes ? Tag::ba : Tag::ab};
-}
+/// As many matrices, one after another, as there are products.
+class Matrices {
+ public:
+  explicit Matrices(std::size_t count) : count_(count) {}
+  dnnl::memory::desc operator()(std::size_t rows, std::size_t columns, Type type, Transpose t = Transpose::no) const {
+    const bool is_transposed = t == Transpose::yes;
+    if (count_ == 1) return {{onednn::dim(rows), onednn::dim(columns)}, type, is_transposed ? Tag::ba : Tag::ab};
+    return {{onednn::dim(count_), onednn::dim(rows), onednn::dim(columns)}, type, is_transposed ? Tag::acb : Tag::abc};
+  }
+
+ private:
+  std::size_t count_;
+};
 
 dnnl::primitive_attr attributes(const GemmShape& s) {
   dnnl::post_ops after;
@@ -27,6 +37,7 @@ dnnl::primitive_attr attributes(const GemmShape& s) {
 onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine) {
   const auto& s = std::get<GemmShape>(p.shape);
   const onednn::OperandTypes t = onednn::operand_types(p.precision);
+  const Matrices matrix(s.count);
   const auto a = matrix(s.m, s.k, t.left, s.transpose_a), b = matrix(s.k, s.n, t.right, s.transpose_b),
              c = matrix(s.m, s.n, t.result), bias = matrix(1, s.n, Type::f32);
   const auto wanted = s.packed ? dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, t.right, Tag::any) : b;
@@ -45,6 +56,8 @@ onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine)
 
 std::string gemm_op_refusal(const Problem& p) {
   if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.count > 1 && (s.packed || s.bias)) return "products by the count have no packed operand and no bias";
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 

@@ -22,7 +22,7 @@ Operand floats(std::string_view name, std::size_t n, bool added_to = false) {
 }
 
 std::vector<Operand> operands_of(const GemmShape& s) {
-  std::vector<Operand> all{floats("a", s.m * s.k), floats("b", s.k * s.n)};
+  std::vector<Operand> all{floats("a", s.count * s.m * s.k), floats("b", s.count * s.k * s.n)};
   if (s.bias) all.push_back(floats("bias", s.n));
   return all;
 }
@@ -30,7 +30,7 @@ std::vector<Operand> operands_of(const GemmShape& s) {
 class ReferenceGemm final : public HostOp {
  public:
   ReferenceGemm(const GemmShape& s, runtime::Cost cost)
-      : HostOp(operands_of(s), {floats("c", s.m * s.n, s.accumulate)}, cost),
+      : HostOp(operands_of(s), {floats("c", s.count * s.m * s.n, s.accumulate)}, cost),
         p_(s),
         sums_(p_.m * block_n),
         panel_(block_k * block_n) {}
@@ -42,9 +42,16 @@ class ReferenceGemm final : public HostOp {
     const auto floats_at = [](const std::byte* at, std::size_t n) {
       return std::span(reinterpret_cast<const float*>(at), n);
     };
-    const auto a = floats_at(in[0], p_.m * p_.k), b = floats_at(in[1], p_.k * p_.n);
+    const std::size_t of_a = p_.m * p_.k, of_b = p_.k * p_.n, of_c = p_.m * p_.n;
+    const auto a = floats_at(in[0], p_.count * of_a), b = floats_at(in[1], p_.count * of_b);
     const auto bias = floats_at(p_.bias ? in[2] : nullptr, p_.bias ? p_.n : 0);
-    const std::span<float> c(reinterpret_cast<float*>(out[0]), p_.m * p_.n);
+    const std::span<float> c(reinterpret_cast<float*>(out[0]), p_.count * of_c);
+    for (std::size_t i = 0; i < p_.count; ++i)
+      multiply(a.subspan(i * of_a, of_a), b.subspan(i * of_b, of_b), bias, c.subspan(i * of_c, of_c));
+  }
+
+ private:
+  void multiply(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c) {
     for (std::size_t j0 = 0; j0 < p_.n; j0 += block_n) {
       const std::size_t width = std::min(block_n, p_.n - j0);
       std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -53,7 +60,6 @@ class ReferenceGemm final : public HostOp {
     }
   }
 
- private:
   void add_block(std::span<const float> a, std::span<const float> b, std::size_t j0, std::size_t width, std::size_t k0,
                  std::size_t depth) {
     const bool ta = p_.transpose_a == Transpose::yes, tb = p_.transpose_b == Transpose::yes;
@@ -91,7 +97,7 @@ class ReferenceGemm final : public HostOp {
 std::string gemm_shape_refusal(const Problem& p) {
   if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
   const auto& s = std::get<GemmShape>(p.shape);
-  return s.m == 0 || s.n == 0 || s.k == 0 ? "gemm needs m, n and k of at least 1" : "";
+  return s.m == 0 || s.n == 0 || s.k == 0 || s.count == 0 ? "gemm needs m, n, k and count of at least 1" : "";
 }
 
 std::string gemm_reference_refusal(const Problem& p) {

@@ -46,7 +46,9 @@ class LnsOp final : public HostOp {
 
 std::string lns_op_refusal(const Problem& p) {
   if (auto why = gemm_op_refusal(p); !why.empty()) return why;
-  return std::get<GemmShape>(p.shape).packed ? "lns16 packs both operands in every call; leave packed out" : "";
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.count > 1) return "lns16 has single products; leave count out";
+  return s.packed ? "lns16 packs both operands in every call; leave packed out" : "";
 }
 
 std::unique_ptr<Op> make_lns_op(const Problem& p, const OpOptions&, runtime::Device&) {

@@ -35,6 +35,13 @@ std::vector<Operand> operands(const std::vector<Argument>& arguments) {
   return all;
 }
 
+/// The same layout of fp32 numbers.
+dnnl::memory::desc as_floats(dnnl::memory::desc plain) {
+  plain.data.data_type = dnnl_f32;
+  return plain;
+}
+bool is_plain_floats(const Argument& a) { return a.stored == a.plain && a.plain.data_type() == Type::f32; }
+
 class PrimitiveOp final : public HostOp {
   /// The library's objects for one set of addresses. To give an object another address may cost a pass over its
   /// padding, so each set keeps its own.
@@ -62,6 +69,14 @@ class PrimitiveOp final : public HostOp {
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
     return outputs()[output].packed ? reorder_op(a.name, a.stored, a.plain) : HostOp::unpacking(output);
+  }
+  std::unique_ptr<Op> packing_floats(std::size_t input) const override {
+    const Argument& a = p_.inputs.at(input);
+    return is_plain_floats(a) ? HostOp::packing(input) : reorder_op(a.name, as_floats(a.plain), a.stored);
+  }
+  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
+    const Argument& a = p_.outputs.at(output);
+    return is_plain_floats(a) ? HostOp::unpacking(output) : reorder_op(a.name, a.stored, as_floats(a.plain));
   }
 
  protected:

@@ -75,15 +75,18 @@ class RnnMaker {
   }
   dnnl::memory::desc plain(int number, const dnnl::memory::desc& stored) const {
     const bool is_int8 = p_.precision == Precision::int8;
+    const Type type = onednn::rnn_weights_type(p_.precision);
     switch (number) {
       case DNNL_ARG_WORKSPACE:
         return {};
       case DNNL_ARG_WEIGHTS_LAYER:
+        return onednn::rnn_weights(s_, s_.input_width(), is_int8 ? Type::f32 : type, Tag::ldigo);
       case DNNL_ARG_WEIGHTS_ITER:
-        return onednn::rnn_weights(s_, is_int8 ? Type::f32 : onednn::rnn_weights_type(p_.precision), Tag::ldigo);
+        return onednn::rnn_weights(s_, s_.hidden, is_int8 ? Type::f32 : type, Tag::ldigo);
       case DNNL_ARG_DIFF_WEIGHTS_LAYER:
+        return onednn::rnn_weights(s_, s_.input_width(), Type::f32, Tag::ldigo);
       case DNNL_ARG_DIFF_WEIGHTS_ITER:
-        return onednn::rnn_weights(s_, Type::f32, Tag::ldigo);
+        return onednn::rnn_weights(s_, s_.hidden, Type::f32, Tag::ldigo);
       default:
         return stored;
     }
@@ -110,11 +113,10 @@ std::string rnn_op_refusal(const Problem& p) {
 }
 
 std::unique_ptr<Op> make_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
-  const double passes = p.pass == Pass::forward ? 1 : 2;  // the gradients of inputs and of weights
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
       onednn::checked("creation of a recurrent primitive", [&] { return RnnMaker(p, engine, o.training).prepared(); }),
-      {.flops = passes * full_flops(p), .bytes = bytes(p)}, engine, device);
+      {.flops = run_flops(p), .bytes = bytes(p)}, engine, device);
 }
 
 }  // namespace gradmeter::kernels

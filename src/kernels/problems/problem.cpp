@@ -18,6 +18,11 @@ double d(std::size_t n) { return static_cast<double>(n); }
 char letter(Transpose t) { return t == Transpose::yes ? 'T' : 'N'; }
 double gates(Cell c) { return c == Cell::vanilla ? 1 : c == Cell::lstm ? 4 : 3; }
 
+/// ",count=4", and nothing for the usual value.
+std::string given(const char* key, std::size_t value, std::size_t usual) {
+  return value == usual ? "" : fmt::format(",{}={}", key, value);
+}
+
 struct PointwiseCost {
   double flops, reads_and_writes;  ///< an element
 };
@@ -88,8 +93,8 @@ std::string_view name(PointwiseKind k) {
 std::string text(const ProblemShape& shape) {
   return std::visit(
       Match{[](const GemmShape& s) {
-              return fmt::format("m={},n={},k={},a={},b={}{}", s.m, s.n, s.k, letter(s.transpose_a),
-                                 letter(s.transpose_b), s.packed ? ",packed=yes" : "");
+              return fmt::format("m={},n={},k={},a={},b={}{}{}", s.m, s.n, s.k, letter(s.transpose_a),
+                                 letter(s.transpose_b), s.packed ? ",packed=yes" : "", given("count", s.count, 1));
             },
             [](const ConvShape& s) {
               return fmt::format("w={},h={},c={},n={},k={},fw={},fh={},pw={},ph={},sw={},sh={}", s.width, s.height,
@@ -97,7 +102,8 @@ std::string text(const ProblemShape& shape) {
                                  s.pad_height, s.stride_width, s.stride_height);
             },
             [](const RnnShape& s) {
-              return fmt::format("cell={},hidden={},batch={},steps={}", name(s.cell), s.hidden, s.batch, s.steps);
+              return fmt::format("cell={},hidden={},batch={},steps={}{}", name(s.cell), s.hidden, s.batch, s.steps,
+                                 given("input", s.input, 0));
             },
             [](const SparseShape& s) {
               return fmt::format("m={},n={},k={},sparsity={},format={}", s.m, s.n, s.k, s.sparsity, name(s.format));
@@ -110,7 +116,7 @@ std::string text(const ProblemShape& shape) {
 
 double flops(const Problem& p) {
   return std::visit(
-      Match{[](const GemmShape& s) { return 2 * d(s.m) * d(s.n) * d(s.k); },
+      Match{[](const GemmShape& s) { return s.flops(); },
             [](const ConvShape& s) {
               return 2 * d(s.batch) * d(s.filters) * d(s.out_width()) * d(s.out_height()) * d(s.channels) *
                      d(s.filter_width) * d(s.filter_height);
@@ -121,13 +127,22 @@ double flops(const Problem& p) {
       p.shape);
 }
 
-double full_flops(const Problem& p) { return p.operation() == KernelKind::rnn ? 2 * flops(p) : flops(p); }
+double full_flops(const Problem& p) {
+  const auto* const rnn = std::get_if<RnnShape>(&p.shape);
+  return rnn ? flops(p) * (1 + d(rnn->input_width()) / d(rnn->hidden)) : flops(p);
+}
+
+double run_flops(const Problem& p) {
+  return (p.operation() == KernelKind::rnn && p.pass != Pass::forward ? 2 : 1) * full_flops(p);
+}
 
 double bytes(const Problem& p) {
   const double e = d(storage_bytes(p.precision));
   const double result = d(info(p.precision).result_bytes);
   return std::visit(
-      Match{[&](const GemmShape& s) { return e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n); },
+      Match{[&](const GemmShape& s) { 
+              return d(s.count) * (e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n));
+            },
             [&](const ConvShape& s) {
               const double in = d(s.batch) * d(s.channels) * d(s.width) * d(s.height);
               const double filters = d(s.filters) * d(s.channels) * d(s.filter_width) * d(s.filter_height);
@@ -137,8 +152,8 @@ double bytes(const Problem& p) {
               return e * (in + filters) + result * out;
             },
             [&](const RnnShape& s) {
-              const double weights = 2 * gates(s.cell) * d(s.hidden) * d(s.hidden);
-              return e * (weights + 2 * d(s.batch) * d(s.steps) * d(s.hidden));
+              const double widths = d(s.input_width()) + d(s.hidden);
+              return e * (gates(s.cell) * d(s.hidden) * widths + d(s.batch) * d(s.steps) * widths);
             },
             [&](const SparseShape& s) {
               const double kept = d(s.m) * d(s.k) * (1 - s.sparsity);

@@ -44,13 +44,17 @@ struct ConvShape {
   std::size_t filter_width = 0, filter_height = 0, pad_width = 0, pad_height = 0, stride_width = 1, stride_height = 1;
   std::size_t out_width() const { return (width + 2 * pad_width - filter_width) / stride_width + 1; }
   std::size_t out_height() const { return (height + 2 * pad_height - filter_height) / stride_height + 1; }
+  bool operator==(const ConvShape&) const = default;
 };
 enum class Cell : std::uint8_t { vanilla, lstm, gru };
 std::string_view name(Cell);
-/// One layer, one direction; inputs are as wide as the hidden state.
+/// One layer, one direction.
 struct RnnShape {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, batch = 0, steps = 0;
+  std::size_t input = 0;  ///< width of the layer's input; 0: as wide as the hidden state
+  std::size_t input_width() const { return input > 0 ? input : hidden; }
+  bool operator==(const RnnShape&) const = default;
 };
 enum class SparseFormat : std::uint8_t { csr, blocked };
 std::string_view name(SparseFormat);
@@ -59,6 +63,7 @@ struct SparseShape {
   std::size_t m = 0, n = 0, k = 0;
   double sparsity = 0.9;
   SparseFormat format = SparseFormat::csr;
+  bool operator==(const SparseShape&) const = default;
 };
 enum class PointwiseKind : std::uint8_t { sgd, momentum, adam, lstm_cell };
 std::string_view name(PointwiseKind);
@@ -67,6 +72,7 @@ struct PointwiseShape {
   PointwiseKind kind = PointwiseKind::sgd;
   std::size_t elements = 0;
   bool fused = true;
+  bool operator==(const PointwiseShape&) const = default;
 };
 using ProblemShape = std::variant<GemmShape, ConvShape, RnnShape, SparseShape, PointwiseShape>;
 
@@ -78,14 +84,23 @@ struct Problem {
   KernelKind operation() const { return static_cast<KernelKind>(shape.index()); }
 };
 
+/// The same operation, wherever it comes from.
+inline bool same_work(const Problem& a, const Problem& b) {
+  return a.shape == b.shape && a.pass == b.pass && a.precision == b.precision;
+}
+
 /// "m=1760,n=16,k=1760,a=N,b=T": the shape, all of it; equal texts mean equal shapes.
 std::string text(const ProblemShape&);
 /// Multiply and add are two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
 /// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: those of the dense
 /// product times the density; pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
-/// rnn: with the products of the inputs, which DeepBench does not count; others as `flops`.
+/// rnn: with the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
+/// `flops`.
 double full_flops(const Problem&);
+/// Those that one run of the operation computes: full_flops, twice for an rnn's backward pass, which makes the gradients
+/// of inputs and of weights.
+double run_flops(const Problem&);
 /// Memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
 

@@ -17,12 +17,13 @@ Transpose transpose_of(const CsvRow& r, const char* name) {
 }
 
 ProblemShape gemm_of(const CsvRow& r) {
-  return GemmShape{r.count("m", 1),
-                   r.count("n", 1),
-                   r.count("k", 1),
-                   transpose_of(r, "trans_a"),
-                   transpose_of(r, "trans_b"),
-                   r.choice("packed", {"no", "yes"}) == 1};
+  return GemmShape{.m = r.count("m", 1),
+                   .n = r.count("n", 1),
+                   .k = r.count("k", 1),
+                   .transpose_a = transpose_of(r, "trans_a"),
+                   .transpose_b = transpose_of(r, "trans_b"),
+                   .packed = r.choice("packed", {"no", "yes"}) == 1,
+                   .count = r.count("count", 1, 1)};
 }
 ProblemShape sparse_of(const CsvRow& r) {
   return SparseShape{r.count("m", 1), r.count("n", 1), r.count("k", 1), r.share("sparsity"),
@@ -48,8 +49,12 @@ ProblemShape conv_of(const CsvRow& r) {
   return s;
 }
 ProblemShape rnn_of(const CsvRow& r) {
-  return RnnShape{static_cast<Cell>(r.choice("cell", {"vanilla", "lstm", "gru"})), r.count("hidden", 1),
-                  r.count("batch", 1), r.count("timesteps", 1)};
+  const std::size_t hidden = r.count("hidden", 1), input = r.count("input", 1, hidden);
+  return RnnShape{.cell = static_cast<Cell>(r.choice("cell", {"vanilla", "lstm", "gru"})),
+                  .hidden = hidden,
+                  .batch = r.count("batch", 1),
+                  .steps = r.count("timesteps", 1),
+                  .input = input == hidden ? 0 : input};
 }
 ProblemShape pointwise_of(const CsvRow& r) {
   return PointwiseShape{static_cast<PointwiseKind>(r.choice("kind", {"sgd", "momentum", "adam", "lstm-cell"})),

@@ -22,7 +22,7 @@ struct Keys {
 };
 const std::vector<Keys>& all_keys() {
   static const std::vector<Keys> all{
-      {KernelKind::gemm, "n", {"m", "n", "k", "a", "b", "packed"}, {{"a", "trans_a"}, {"b", "trans_b"}}},
+      {KernelKind::gemm, "n", {"m", "n", "k", "a", "b", "packed", "count"}, {{"a", "trans_a"}, {"b", "trans_b"}}},
       {KernelKind::conv,
        "n",
        {"w", "h", "c", "n", "k", "fw", "fh", "pw", "ph", "sw", "sh"},
@@ -32,7 +32,7 @@ const std::vector<Keys>& all_keys() {
         {"ph", "pad_h"},
         {"sw", "stride_w"},
         {"sh", "stride_h"}}},
-      {KernelKind::rnn, "batch", {"cell", "hidden", "batch", "steps"}, {{"steps", "timesteps"}}},
+      {KernelKind::rnn, "batch", {"cell", "hidden", "batch", "steps", "input"}, {{"steps", "timesteps"}}},
       {KernelKind::sparse, "n", {"m", "n", "k", "sparsity", "format"}, {}},
       {KernelKind::pointwise, "", {"kind", "elements", "fused"}, {}},
   };

@@ -84,7 +84,7 @@ void step_forward(const RnnInputs& in, std::size_t t, std::size_t row, RnnTrace&
   const auto before = state_before(in, trace.hidden, t, row);
   const auto gates = part(trace.gates, index, columns), h = part(trace.hidden, index, n);
   std::ranges::copy(in.bias, gates.begin());
-  add_product(part(in.layer, index, n), in.weights, columns, 0, gates);
+  add_product(part(in.layer, index, in.input_width()), in.weights, columns, 0, gates);
   if (in.cell == Cell::gru) return gru_forward(in, before, gates, h);
   add_product(before, in.recurrent, columns, 0, gates);
   for (std::size_t j = 0; j < n; ++j) {
@@ -156,7 +156,7 @@ void step_backward(const RnnInputs& in, const RnnTrace& trace, std::span<const d
     std::ranges::fill(state, 0.0);
     add_transposed_product(sums, in.recurrent, columns, 0, state);
   }
-  add_transposed_product(sums, in.weights, columns, 0, part(out.layer, index, n));
+  add_transposed_product(sums, in.weights, columns, 0, part(out.layer, index, in.input_width()));
 }
 
 }  // namespace
@@ -174,7 +174,8 @@ RnnTrace rnn_forward_reference(const RnnInputs& in) {
 
 RnnGradients rnn_backward_reference(const RnnInputs& in, const RnnTrace& trace, std::span<const double> gradient) {
   const std::size_t all = in.steps * in.rows * in.hidden, states = in.rows * in.hidden;
-  RnnGradients out{std::vector<double>(gates_of(in.cell) * all), std::vector<double>(all), std::vector<double>(states),
+  RnnGradients out{std::vector<double>(gates_of(in.cell) * all), std::vector<double>(in.steps * in.rows * in.input_width()),
+                   std::vector<double>(states),
                    std::vector<double>(in.cell == Cell::lstm ? states : 0)};
   for (std::size_t t = in.steps; t-- > 0;)
     for (std::size_t row = 0; row < in.rows; ++row) step_backward(in, trace, gradient, t, row, out);
@@ -184,7 +185,7 @@ RnnGradients rnn_backward_reference(const RnnInputs& in, const RnnTrace& trace, 
 double weights_gradient_at(const RnnInputs& in, const RnnGradients& g, std::size_t at) {
   const std::size_t columns = gates_of(in.cell) * in.hidden, from = at / columns, to = at % columns;
   double sum = 0;
-  for (std::size_t i = 0; i < in.steps * in.rows; ++i) sum += in.layer[i * in.hidden + from] * g.sums[i * columns + to];
+  for (std::size_t i = 0; i < in.steps * in.rows; ++i) sum += in.layer[i * in.input_width() + from] * g.sums[i * columns + to];
   return sum;
 }
 

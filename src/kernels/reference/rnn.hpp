@@ -23,9 +23,11 @@ std::size_t gates_of(Cell);
 struct RnnInputs {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, rows = 0, steps = 0;
-  std::vector<double> layer = {};                   ///< x [steps x rows x hidden]
+  std::size_t input = 0;                            ///< width of x; 0: as wide as h
+  std::size_t input_width() const { return input > 0 ? input : hidden; }
+  std::vector<double> layer = {};                   ///< x [steps x rows x input]
   std::vector<double> state = {}, memory = {};      ///< h, c before the first step [rows x hidden]; c of lstm alone
-  std::vector<float> weights = {}, recurrent = {};  ///< W, U [hidden in x gates x hidden out]
+  std::vector<float> weights = {}, recurrent = {};  ///< W [input x gates x hidden], U [hidden in x gates x hidden]
   std::vector<double> bias = {};                    ///< [gates x hidden]
   /// Rounds as libraries do that keep the next product's operands in a narrow type: states between steps and r·h of a
   /// gru; backward also the gates and the gradients of their sums. Empty: nothing is rounded.
@@ -45,7 +47,7 @@ RnnTrace rnn_forward_reference(const RnnInputs&);
 
 struct RnnGradients {
   std::vector<double> sums;           ///< of the gates before their nonlinearity [steps x rows x gates x hidden]
-  std::vector<double> layer;          ///< of x [steps x rows x hidden]
+  std::vector<double> layer;          ///< of x [steps x rows x input]
   std::vector<double> state, memory;  ///< of h, c before the first step [rows x hidden]
 };
 /// `gradient`: of h after each step, as it comes from outside [steps x rows x hidden].
