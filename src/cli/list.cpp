@@ -1,10 +1,12 @@
 // gradmeter list: the members of every registry, with their sources.
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "bench/train/step_size.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
+#include "cli/list_models.hpp"
 #include "cli/list_problems.hpp"
 #include "cli/terminal.hpp"
 #include "compression/registry.hpp"
@@ -18,7 +20,6 @@
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/op.hpp"
-#include "model/registry.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::cli {
@@ -45,14 +46,6 @@ std::vector<Member> strategies() {
                    .wire = {},
                    .parameters = std::string(s.parameters),
                    .sends = std::string(s.bytes_text)});
-  }
-  return out;
-}
-std::vector<Member> models() {
-  std::vector<Member> out;
-  for (const auto& m : model::model_table()) {
-    out.push_back(
-        {std::string(m.name), fmt::format("{} (default {})", m.description, m.default_name), std::string(m.source)});
   }
   return out;
 }
@@ -163,6 +156,16 @@ struct Shown {
   std::vector<Member> members;
 };
 
+void add_layers(core::Json& json, const model::TableSummary& s) {
+  json["tensors"] = s.tensors;
+  json["parameter_count"] = s.parameters;
+  json["forward_flop_per_sample"] = s.forward_flops;
+  json["flop_per_parameter"] = s.flops_per_parameter();
+  json["largest_tensor"] = s.largest_tensor;
+  json["largest_share"] = s.largest_share();
+  json["activation_bytes_per_sample"] = s.activation_bytes;
+}
+
 void print_json(const std::vector<Shown>& chosen) {
   core::Json out;
   for (const auto& k : chosen) {
@@ -173,6 +176,7 @@ void print_json(const std::vector<Shown>& chosen) {
       if (!m.sends.empty()) json["sends"] = m.sends;
       if (!m.unit.empty()) json["unit"] = m.unit;
       if (!m.kind.empty()) json["kind"] = m.kind;
+      if (m.layers) add_layers(json, *m.layers);
       out[std::string(k.name)].push_back(std::move(json));
     }
   }
@@ -184,7 +188,8 @@ core::Column prose(const char* header, const char* unit = "") {
 }
 
 void print_table(const Shown& k, std::size_t width) {
-  const auto& members = k.members;
+  std::vector<Member> members;
+  std::ranges::copy_if(k.members, std::back_inserter(members), [](const Member& m) { return !m.layers; });
   const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
   const bool adjusted =
       std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
@@ -208,6 +213,7 @@ void print_table(const Shown& k, std::size_t width) {
     table.add_row(std::move(cells));
   }
   fmt::print("{}\n", table.to_string(width));
+  print_layer_tables(k.members, width);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ FLAGS = {
 MEMBERS = {
     "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/reference",
     "pointwise/highway", "rnn/onednn", "sparse/highway"],
-    "lr-rules": ["constant", "linear"], "models": ["mlp"], "optimizers": ["sgd", "adamw", "lars"],
+    "lr-rules": ["constant", "linear"], "models": ["mlp", "ptb_lstm_large", "resnet50"], "optimizers": ["sgd", "adamw", "lars"],
     "precisions": ["fp32", "lns16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
@@ -77,6 +77,12 @@ def lists(test):
     sourced = [m for kind in ("algorithms", "strategies", "models", "optimizers") for m in everything.get(kind, [])]
     test.check(sourced and all(m["source"] for m in sourced),
                "each algorithm, strategy, model and optimizer names its source", sourced)
+    vgg = next((m for m in everything.get("models", []) if m["name"] == "vgg16"), {})
+    # fc6 has 4096 x 25088 of the 138 million parameters; the results of a sample's 16 products are 13,556,712 numbers.
+    wanted = {"tensors": 32, "parameter_count": 138357544, "largest_tensor": "fc6.weight",
+              "largest_share": 102760448 / 138357544, "forward_flop_per_sample": 30940528640,
+              "activation_bytes_per_sample": 4 * 13556712, "about": "1 image 3x224x224"}
+    test.equal({k: vgg.get(k) for k in wanted}, wanted, "a layer table's figures are in its row")
     two = bare(test, "list", "models", "algorithms", "--json")
     test.check(two.code == 0 and set(json.loads(two.out)) == {"models", "algorithms"}, "list takes several kinds", two)
     test.equal(bare(test, "list", "all").out, bare(test, "list").out, "list is list all")

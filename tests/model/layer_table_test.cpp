@@ -10,6 +10,7 @@
 #include "core/format.hpp"
 #include "kernels/problems/csv.hpp"
 #include "model/table/shipped_tables.hpp"
+#include "model/table/table_summary.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -72,6 +73,39 @@ TEST(ShippedTables, HaveTheTotalsOfTheIndex) {
   EXPECT_EQ(seen.size(), 22u);
 }
 
+/// Every row that computes has a geometry, and the reader has checked that its FLOP follow from it.
+TEST(ShippedTables, HaveAGeometryForEveryRowThatComputes) {
+  std::size_t rows = 0;
+  for (const auto name : shipped_layer_tables()) {
+    for (const TableRow& r : shipped_layer_table(name).rows) {
+      if (r.forward_flops == 0 && r.kind != RowKind::embedding) continue;
+      EXPECT_TRUE(r.has_geometry) << name << ": " << r.layer;
+      ++rows;
+    }
+  }
+  EXPECT_EQ(rows, 958u);
+}
+
+/// In a network without branches each convolution reads what the one before gives, as it is or after pooling.
+TEST(ShippedTables, HaveInputsThatTheLayersBeforeGive) {
+  for (const auto name : {"alexnet", "alexnet_tfcnn", "vgg11", "vgg16", "vgg19"}) {
+    const LayerTable table = shipped_layer_table(name);
+    std::size_t channels = 3, side = name == std::string("alexnet_tfcnn") ? 227 : 224;
+    for (const TableRow& r : table.rows) {
+      const std::size_t pooled = name[0] == 'v' ? side / 2 : (side - 3) / 2 + 1;
+      if (r.kind == RowKind::linear) {
+        EXPECT_EQ(r.input[0], channels * pooled * pooled) << name << ": " << r.layer;
+        break;
+      }
+      if (r.kind != RowKind::conv) continue;
+      EXPECT_THAT(r.input, testing::AnyOf(ElementsAre(channels, side, side), ElementsAre(channels, pooled, pooled)))
+          << name << ": " << r.layer;
+      channels = r.shape[0];
+      side = (r.input[1] + 2 * r.padding[0] - r.shape[2]) / r.stride[0] + 1;
+    }
+  }
+}
+
 TEST(ShippedTables, AnUnknownNameIsRefusedWithThoseKnown) {
   try {
     shipped_layer_table("resnet51");
@@ -121,6 +155,50 @@ TEST(LayerTable, ReadsTheGeometryOfEachKind) {
   EXPECT_EQ(t.rows[9].steps, 7u);
 }
 
+TEST(LayerTable, CountsTheResultsOfProducts) {
+  const LayerTable t = parse_layer_table(fmt::format("{}"
+                                                     "c,conv,4x3x3x5,180,2880,6x8x7,2x3,1,2,,\n"
+                                                     "d,conv1d,3x4x6,72,720,4x5,,1,,,\n"
+                                                     "l,linear,3x5,15,60,3,,,,2,\n"
+                                                     "m,linear,7x5,35,140,,,,,,\n"
+                                                     "ih,lstm,8x5,40,240,5,,,,3,\n"
+                                                     "hh,lstm,8x2,16,96,,,,,3,\n"
+                                                     "fused,gru,7x6,42,252,5,,,,3,\n"
+                                                     "a,attention_matmul,-,0,288,8,,,,3,2\n"
+                                                     "b,attention_matmul,-,0,144,8,,,,3,\n"
+                                                     "e,embedding,9x4,36,0,,,,,7,\n"
+                                                     "v,vector,6,6,84,,,,,7,\n",
+                                                     full_head),
+                                         "t.csv");
+  std::vector<double> results;
+  for (const auto& r : t.rows) results.push_back(output_elements(r));
+  EXPECT_THAT(results, ElementsAre(4 * 4 * 2, 6 * 5, 2 * 5, 2 * 7, 3 * 8, 3 * 8, 3 * 6, 24 + 2 * 9, 24, 0, 7));
+}
+
+/// tests/scripts checks that the exporter writes this file.
+TEST(LayerTable, ReadsWhatTheExporterWrites) {
+  const LayerTable t = read_layer_table(GRADMETER_SOURCE_DIR "/tests/scripts/models/recorded.csv");
+  std::vector<std::string> without;
+  for (const auto& r : t.rows) {
+    if (r.forward_flops > 0 && !r.has_geometry) without.push_back(r.layer);
+  }
+  EXPECT_THAT(without, ElementsAre("same.weight")) << "its padding differs between the sides";
+  EXPECT_EQ(t.rows.size(), 42u);
+}
+
+TEST(LayerTable, IsSummarised) {
+  const TableSummary s = summary(parse_layer_table(
+      fmt::format("{}e,embedding,2x8,16,0\na,linear,3x5,15,60\nb,linear,2x8,16,96\nn,norm,3,3,0\n", plain_head),
+      "t.csv"));
+  EXPECT_EQ(s.tensors, 4u);
+  EXPECT_EQ(s.parameters, 50u);
+  EXPECT_EQ(s.forward_flops, 156);
+  EXPECT_EQ(s.largest_tensor, "e");
+  EXPECT_DOUBLE_EQ(s.largest_share(), 16. / 50);
+  EXPECT_DOUBLE_EQ(s.flops_per_parameter(), 156. / 50);
+  EXPECT_EQ(s.activation_bytes, 4 * (2 * 3 + 3 * 2)) << "two rows of 3 and three of 2";
+}
+
 struct Fault {
   const char* what;
   std::string text, says;
@@ -142,6 +220,8 @@ TEST(LayerTable, NamesFileLineAndColumnOfWhatIsWrong) {
       {"parameters of a tied row", plain + "a,linear_tied,3x5,15,30\n", "t.csv:2:19: 15 parameters"},
       {"FLOP of a norm", plain + "a,norm,5,5,10\n", "t.csv:2:12: a norm row has no products"},
       {"FLOP that are no product", plain + "a,linear,3x5,15,31\n", "t.csv:2:17: '31' is no multiple"},
+      {"FLOP of a tied row that are no product", plain + "a,linear_tied,3x5,0,31\n", "t.csv:2:21: '31' is no multiple"},
+      {"a shape of an attention", plain + "a,attention_matmul,3x5,0,30\n", "t.csv:2:20: an attention_matmul row"},
       {"negative FLOP", plain + "a,linear,3x5,15,-30\n", "t.csv:2:17: '-30' is no whole number"},
       {"a name twice", plain + "a,linear,3x5,15,30\n\na,bias,3,3,0\n", "t.csv:4:1: 'a' is the name of an earlier row"},
       {"no name", plain + ",linear,3x5,15,30\n", "t.csv:2:1: a row needs a name"},
@@ -156,6 +236,8 @@ TEST(LayerTable, NamesFileLineAndColumnOfWhatIsWrong) {
       {"other features", full + "a,linear,3x5,15,30,4,,,,,\n", "t.csv:2:20: the features are no extent"},
       {"groups that do not divide", full + "a,conv,4x2x1x1,8,16,6x1x1,,,3,,\n", "t.csv:2:29: groups do not divide"},
       {"a recurrent row without steps", full + "a,lstm,8x5,40,80,5,,,,,\n", "t.csv:2:23: a recurrent row"},
+      {"products that nothing implies", full + "a,attention_matmul,-,0,288,,,,,,\n",
+       "t.csv:2:28: a row without a shape"},
       {"heads that do not divide", full + "a,attention_matmul,-,0,288,8,,,,3,3\n", "t.csv:2:35: heads do not divide"},
       {"three strides", full + "a,conv,4x3x1x1,12,24,3x1x1,1x1x1,,,,\n", "t.csv:2:28: stride is one number or"},
   };

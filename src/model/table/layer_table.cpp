@@ -67,6 +67,10 @@ bool has_no_tensor(RowKind kind) { return kind == RowKind::linear_tied || kind =
 
 bool has_products(RowKind kind) { return kind != RowKind::embedding && kind != RowKind::norm && kind != RowKind::bias; }
 
+std::size_t elements(const std::vector<std::size_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+}
+
 void check_shape(const CsvRow& r, const TableRow& t) {
   if (t.shape.empty() && !has_no_tensor(t.kind)) {
     throw CsvFault{r.column("shape"), fmt::format("a {} row needs a shape", name(t.kind))};
@@ -75,8 +79,10 @@ void check_shape(const CsvRow& r, const TableRow& t) {
   if (!t.shape.empty() && extents != 0 && t.shape.size() != extents) {
     throw CsvFault{r.column("shape"), fmt::format("the shape of a {} row has {} extents", name(t.kind), extents)};
   }
-  const std::size_t product =
-      has_no_tensor(t.kind) ? 0 : std::accumulate(t.shape.begin(), t.shape.end(), std::size_t{1}, std::multiplies<>());
+  if (!t.shape.empty() && t.kind == RowKind::attention_matmul) {
+    throw CsvFault{r.column("shape"), "an attention_matmul row multiplies no tensor: its shape is -"};
+  }
+  const std::size_t product = has_no_tensor(t.kind) ? 0 : elements(t.shape);
   if (t.parameters != product) {
     throw CsvFault{r.column("params"), fmt::format("{} parameters, but the shape '{}' of a {} row has {}", t.parameters,
                                                    r.text("shape"), name(t.kind), product)};
@@ -93,10 +99,10 @@ double flops_of_row(const CsvRow& r, const TableRow& t) {
   if (flops > 0 && !has_products(t.kind)) {
     throw CsvFault{r.column(column), fmt::format("a {} row has no products: write 0", name(t.kind))};
   }
-  const double product = 2.0 * static_cast<double>(t.parameters);
-  if (t.parameters > 0 && std::fmod(flops, product) != 0) {
-    throw CsvFault{r.column(column), fmt::format("'{}' is no multiple of 2 FLOP for each of the {} parameters",
-                                                 r.text(column), t.parameters)};
+  if (!t.shape.empty() && std::fmod(flops, 2.0 * static_cast<double>(elements(t.shape))) != 0) {
+    throw CsvFault{r.column(column),
+                   fmt::format("'{}' is no multiple of 2 FLOP for each of the {} elements of the shape", r.text(column),
+                               elements(t.shape))};
   }
   return flops;
 }

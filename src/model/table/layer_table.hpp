@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +25,8 @@ enum class RowKind : std::uint8_t {
 };
 std::string_view name(RowKind);
 
-/// One row. Without its geometry (`has_geometry` false) a row that computes runs as the product that its shape implies.
+/// One row. Without its geometry (`has_geometry` false) a row that computes runs as the product that its shape implies:
+/// then it has a shape, and its FLOP are a multiple of 2 for each element of it.
 struct TableRow {
   std::string layer;
   RowKind kind = RowKind::linear;
@@ -41,6 +41,8 @@ struct TableRow {
   std::size_t line = 0;  ///< of the file, from 1
   bool has_geometry = false;
 };
+/// Results of the row's products for a sample; 0 where it computes nothing.
+double output_elements(const TableRow&);
 
 struct LayerTable {
   std::string name;    ///< "resnet50", or the file's path
@@ -51,11 +53,15 @@ struct LayerTable {
   double forward_flops() const;  ///< of a sample
 };
 
-/// Those that are part of the program, by name. Errors of all: UsageError, one line with file, line and column for the
-/// first fault.
+/// The tables of data/models, which are part of the program, by name.
 std::vector<std::string_view> shipped_layer_tables();
+/// With its sample and source. Errors: UsageError for a name that is not known, with those that are.
 LayerTable shipped_layer_table(std::string_view name);
+/// docs/models.md describes the format. Its parameters and FLOP are above 0, its rows agree with themselves.
+/// Cost:   O(rows log rows).
+/// Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
 LayerTable parse_layer_table(std::string_view text, const std::string& file);
+/// Errors: UsageError when the file cannot be read, and as above.
 LayerTable read_layer_table(const std::string& path);
 
 }  // namespace gradmeter::model

@@ -147,12 +147,48 @@ void check_columns(const CsvRow& r, RowKind kind) {
   }
 }
 
+/// Products that each result of the row is the sum of.
+double terms_of_result(const TableRow& t) {
+  switch (t.kind) {
+    case RowKind::conv:
+      return weights(t) / static_cast<double>(t.shape[0]);
+    case RowKind::conv1d:
+      return weights(t) / static_cast<double>(t.shape[2]);
+    case RowKind::vector:
+      return weights(t);
+    case RowKind::linear:
+    case RowKind::linear_tied:
+      return static_cast<double>(t.input.empty() ? t.shape[1] : t.input[0]);
+    default:
+      return static_cast<double>(t.shape[is_fused(t) ? 0 : 1]);
+  }
+}
+
 }  // namespace
+
+bool is_fused(const TableRow& t) {
+  return !t.input.empty() && !(t.shape[1] == t.input[0] && t.shape[0] % gates(t.kind) == 0);
+}
+
+double output_elements(const TableRow& t) {
+  if (t.forward_flops == 0) return 0;
+  if (t.kind != RowKind::attention_matmul) return t.forward_flops / (2 * terms_of_result(t));
+  const auto steps = static_cast<double>(t.steps);
+  const double context = steps * static_cast<double>(t.input[0]);
+  const bool has_scores = t.forward_flops > 2 * steps * context;
+  return context + (has_scores ? static_cast<double>(t.heads) * steps * steps : 0);
+}
 
 void read_geometry(const CsvRow& r, TableRow& t) {
   check_columns(r, t.kind);
   t.has_geometry = std::ranges::any_of(geometry_columns, [&](const char* c) { return is_given(r, c); });
-  if (!t.has_geometry) return;
+  if (!t.has_geometry) {
+    if (t.shape.empty() && t.forward_flops > 0) {
+      throw CsvFault{r.column("input"),
+                     "a row without a shape needs its input and steps: its products are not known else"};
+    }
+    return;
+  }
   t.input = r.extents("input", 1);
   t.stride = height_and_width(r, "stride", 1);
   t.padding = height_and_width(r, "padding", 0);

@@ -9,4 +9,8 @@ namespace gradmeter::model {
 /// Errors: CsvFault for a column that the kind does not have, and for a geometry that does not give the row's FLOP.
 void read_geometry(const kernels::CsvRow&, TableRow&);
 
+/// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could be both is the weights of
+/// the input alone: (gates * hidden) x input.
+bool is_fused(const TableRow&);
+
 }  // namespace gradmeter::model
