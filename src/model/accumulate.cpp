@@ -56,9 +56,9 @@ std::size_t Accumulate::workspace_bytes(std::size_t samples) const {
   return inner_->workspace_bytes((samples + k - 1) / k) + sums;
 }
 
-std::vector<RepeatedProduct> Accumulate::pass_products(std::size_t samples) const {
-  auto products = inner_->pass_products(micro_batch_samples(samples, sum_.micro_batches()));
-  for (RepeatedProduct& p : products) p.times *= sum_.micro_batches();
+std::vector<RepeatedProblem> Accumulate::pass_problems(std::size_t samples) const {
+  auto products = inner_->pass_problems(micro_batch_samples(samples, sum_.micro_batches()));
+  for (RepeatedProblem& p : products) p.times *= sum_.micro_batches();
   return products;
 }
 

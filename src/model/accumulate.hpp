@@ -44,9 +44,10 @@ class Accumulate final : public Model {
   std::size_t element_count() const override { return inner_->element_count(); }
   std::size_t input_features() const override { return inner_->input_features(); }
   std::size_t classes() const override { return inner_->classes(); }
+  bool learns() const override { return inner_->learns(); }
   double step_flops(std::size_t samples) const override { return inner_->step_flops(samples); }
-  std::vector<RepeatedProduct> pass_products(std::size_t samples) const override;
-  std::vector<RepeatedProduct> forward_products(std::size_t n) const override { return inner_->forward_products(n); }
+  std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
+  std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return inner_->forward_problems(n); }
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override { return inner_->peer_needs(); }
   PeerTraffic pass_traffic(std::size_t samples) const override;

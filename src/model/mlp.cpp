@@ -66,19 +66,19 @@ PeerNeeds Mlp::peer_needs() const {
   return {.memory_bytes = needed.seen() * sizeof(float), .largest_sum_bytes = largest * sizeof(float)};
 }
 
-std::vector<RepeatedProduct> Mlp::pass_products(std::size_t samples) const {
-  auto products = shard_.pass_products(micro_batch_samples(samples, part_.micro_batches));
-  for (RepeatedProduct& p : products) p.times = part_.micro_batches;
+std::vector<RepeatedProblem> Mlp::pass_problems(std::size_t samples) const {
+  auto products = shard_.pass_problems(micro_batch_samples(samples, part_.micro_batches));
+  for (RepeatedProblem& p : products) p.times = part_.micro_batches;
   return products;
 }
 
-std::vector<RepeatedProduct> Mlp::forward_products(std::size_t samples) const {
+std::vector<RepeatedProblem> Mlp::forward_problems(std::size_t samples) const {
   const std::size_t piece = forward_piece_samples(samples);
-  std::vector<RepeatedProduct> all;
-  if (samples >= piece) all = shard_.forward_products(piece);
-  for (RepeatedProduct& p : all) p.times = samples / piece;
+  std::vector<RepeatedProblem> all;
+  if (samples >= piece) all = shard_.forward_problems(piece);
+  for (RepeatedProblem& p : all) p.times = samples / piece;
   if (samples % piece == 0) return all;
-  const auto rest = shard_.forward_products(samples % piece);
+  const auto rest = shard_.forward_problems(samples % piece);
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
 }

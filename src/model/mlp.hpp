@@ -48,8 +48,8 @@ class Mlp final : public Model {
   std::size_t element_count() const override { return shard_.element_count(); }
   /// Matrix products only: the rest is under 1 % and by convention not counted.
   double step_flops(std::size_t samples) const override { return shard_.step_flops(samples); }
-  std::vector<RepeatedProduct> pass_products(std::size_t samples) const override;
-  std::vector<RepeatedProduct> forward_products(std::size_t samples) const override;
+  std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
+  std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
   /// Activations and their gradients, without the memory that its peers provide; the GEMM library's own scratch is not
   /// counted.
   std::size_t workspace_bytes(std::size_t samples) const override;

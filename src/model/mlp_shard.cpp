@@ -153,18 +153,18 @@ double MlpShard::step_flops(std::size_t samples) const {
   return 2.0 * static_cast<double>(samples) * products;
 }
 
-std::vector<RepeatedProduct> MlpShard::forward_products(std::size_t samples) const {
-  std::vector<RepeatedProduct> all;
-  for (const MlpLayer& l : layers_) all.push_back({products_of(l, samples).forward});
+std::vector<RepeatedProblem> MlpShard::forward_problems(std::size_t samples) const {
+  std::vector<RepeatedProblem> all;
+  for (const MlpLayer& l : layers_) all.push_back({{.shape = products_of(l, samples).forward}});
   return all;
 }
 
-std::vector<RepeatedProduct> MlpShard::pass_products(std::size_t samples) const {
-  std::vector<RepeatedProduct> all = forward_products(samples);
+std::vector<RepeatedProblem> MlpShard::pass_problems(std::size_t samples) const {
+  std::vector<RepeatedProblem> all = forward_problems(samples);
   for (const MlpLayer& l : layers_) {
     const LayerProducts p = products_of(l, samples);
-    all.push_back({p.weight_gradient});
-    if (!l.first) all.push_back({p.input_gradient});
+    all.push_back({{.shape = p.weight_gradient}});
+    if (!l.first) all.push_back({{.shape = p.input_gradient}});
   }
   return all;
 }

@@ -59,8 +59,8 @@ class MlpShard {
   /// Of forward and backward, by the weights that are held; the first layer of the network has no input gradient.
   double step_flops(std::size_t samples) const;
   /// Of a pass and of a forward pass over one micro-batch.
-  std::vector<RepeatedProduct> pass_products(std::size_t samples) const;
-  std::vector<RepeatedProduct> forward_products(std::size_t samples) const;
+  std::vector<RepeatedProblem> pass_problems(std::size_t samples) const;
+  std::vector<RepeatedProblem> forward_problems(std::size_t samples) const;
 
   /// The part's share of the whole network's draws: the same values however the network is split.
   void initialise(Queue&, Buffers, std::uint64_t seed) const;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/gemm.hpp"
+#include "kernels/problems/problem.hpp"
 #include "model/peers.hpp"
 #include "runtime/buffer.hpp"
 #include "runtime/pending.hpp"
@@ -67,9 +67,9 @@ struct Buffers {
   runtime::Buffer gradients;
 };
 
-/// A matrix product that is run `times` times.
-struct RepeatedProduct {
-  kernels::GemmShape problem;
+/// An operation that is run `times` times.
+struct RepeatedProblem {
+  kernels::Problem problem;
   std::size_t times = 1;
 };
 
@@ -85,12 +85,14 @@ class Model {
   virtual std::size_t classes() const = 0;
   /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
   virtual double step_flops(std::size_t samples) const = 0;
-  /// The matrix products of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
-  virtual std::vector<RepeatedProduct> pass_products(std::size_t samples) const {
-    return (void)samples, std::vector<RepeatedProduct>();
+  /// False: its loss says nothing, it only computes and exchanges what a real network would.
+  virtual bool learns() const { return true; }
+  /// The operations of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
+  virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
+    return (void)samples, std::vector<RepeatedProblem>();
   }
-  virtual std::vector<RepeatedProduct> forward_products(std::size_t n) const {
-    return (void)n, std::vector<RepeatedProduct>();
+  virtual std::vector<RepeatedProblem> forward_problems(std::size_t n) const {
+    return (void)n, std::vector<RepeatedProblem>();
   }
   /// Bytes of activations and work space at this batch, the flat buffers not counted.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;

@@ -10,22 +10,29 @@
 
 namespace gradmeter::model {
 
+/// What a model is made for.
+struct ModelRequest {
+  std::size_t features = 0, classes = 0;  ///< of the data
+  kernels::Precision precision = kernels::Precision::fp32;
+  Part part = {};
+  std::uint64_t worker = 0;  ///< of the data axis: models that bring their own data differ by it
+};
+
 /// One row of the table that `gradmeter list models` prints.
 struct ModelEntry {
   std::string_view name, description, source;
   std::string_view default_name;  ///< what the bare name means on 28 × 28 images of ten digits
-  std::unique_ptr<Model> (*make)(const core::ParsedName&, std::size_t features, std::size_t classes);
-  /// One rank's part of it; its micro-batches are those of pipeline stages alone. Null: it cannot be split.
-  std::unique_ptr<Model> (*make_part)(const core::ParsedName&, std::size_t features, std::size_t classes,
-                                      const Part&) = nullptr;
+  /// Its micro-batches are those of pipeline stages alone.
+  std::unique_ptr<Model> (*make)(const core::ParsedName&, const ModelRequest&);
+  bool can_split = false;  ///< one rank's part can be made
 };
 std::span<const ModelEntry> model_table();
 
-/// A model for data of `features` inputs and `classes` classes. "mlp" takes its outer widths from the data and two
-/// hidden layers of 1024; "mlp:784-100-10" gives all widths. The part's micro-batches are taken by the pipeline where
-/// there are stages, else one after another (`Accumulate`).
-/// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data, and
-/// when it cannot be split, or not so.
-std::unique_ptr<Model> make_model(std::string_view name, std::size_t features, std::size_t classes, const Part& = {});
+/// "mlp" takes its outer widths from the data and two hidden layers of 1024; "mlp:784-100-10" gives all widths.
+/// "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp), with shrink=2 their widths are halved. The part's
+/// micro-batches are taken by the pipeline where there are stages, else one after another (`Accumulate`).
+/// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
+/// no such precision, and when it cannot be split, or not so.
+std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
 
 }  // namespace gradmeter::model

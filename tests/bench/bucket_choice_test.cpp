@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 
 std::vector<std::size_t> candidates(const std::string& name) {
-  const auto m = model::make_model(name, 784, 10);
+  const auto m = model::make_model(name, {.features = 784, .classes = 10});
   return bucket_candidates(m->tensors(), m->element_count());
 }
 

@@ -98,27 +98,27 @@ TEST(FillBound, AStepBelowItsLimitBeyondItsIntervalIsMistrusted) {
   EXPECT_EQ(unsure.status, core::Status::mistrusted) << "without an interval the median speaks";
 }
 
-TEST(ProductProbe, AddsUpWhatTheStepRuns) {
+TEST(OperationProbe, AddsUpWhatTheStepRuns) {
   const model::Mlp model({64, 48, 10});
-  const auto pass = model.pass_products(8);
-  ProductProbe probe(1);
+  const auto pass = model.pass_problems(8);
+  OperationProbe probe(1);
   EXPECT_THROW((void)probe.times(pass), std::logic_error);
   probe.round(pass, core::Seconds{0});
-  const ProductTimes once = probe.times(pass);
+  const OperationTimes once = probe.times(pass);
   EXPECT_GT(once.roofline, 0);
   EXPECT_LE(once.roofline, once.library);
   auto often = pass;
   for (auto& p : often) p.times *= 3;
   EXPECT_NEAR(probe.times(often).library, 3 * once.library, 1e-9 * once.library);
   EXPECT_NEAR(probe.times(often).roofline, 3 * once.roofline, 1e-9 * once.library);
-  const auto forward = model.forward_products(8);  // of the same shapes: need no round of their own
+  const auto forward = model.forward_problems(8);  // of the same shapes: need no round of their own
   EXPECT_LT(probe.times(forward).library, once.library);
   EXPECT_EQ(probe.times({}).library, 0);
 }
 
-TEST(ProductProbe, MoreRoundsOnlyLowerTheBound) {
-  const auto pass = model::Mlp({64, 48, 10}).pass_products(8);
-  ProductProbe probe(1);
+TEST(OperationProbe, MoreRoundsOnlyLowerTheBound) {
+  const auto pass = model::Mlp({64, 48, 10}).pass_problems(8);
+  OperationProbe probe(1);
   probe.round(pass, core::Seconds{0});
   double before = probe.times(pass).library, rate = probe.peak().value;
   for (int i = 0; i < 5; ++i) {

@@ -83,8 +83,10 @@ End train(Fabric& fabric, const Case& c) {
                     {.mesh = c.shape(),
                      .model =
                          [&](const Mesh& mesh, model::Peers& peers) {
-                           return model::make_model(c.model, 784, 10,
-                                                    mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers));
+                           return model::make_model(
+                               c.model, {.features = 784,
+                                         .classes = 10,
+                                         .part = mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers)});
                          },
                      .optimizer = c.optimizer,
                      .strategy = find_strategy(c.strategy),

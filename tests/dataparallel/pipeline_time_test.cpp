@@ -36,7 +36,7 @@ double pass_time(const std::string& mesh_text, std::size_t micro_batches, std::s
     FabricPeers peers(f, mesh);
     const std::string name = "mlp:" + std::to_string(features) + "-128-128-128-128";
     const auto part = mesh.shape().part(mesh.place(), micro_batches, batch, &peers);
-    const auto model = model::make_model(name, features, width, part);
+    const auto model = model::make_model(name, {.features = features, .classes = width, .part = part});
     kernels::AlignedVector<float> parameters(model->element_count()), gradients(parameters.size());
     model->initialise(f, {parameters, gradients}, 1);
     const std::vector<float> inputs(features * batch, 0.1f);

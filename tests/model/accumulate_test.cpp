@@ -102,7 +102,7 @@ TEST(Accumulate, ABatchThatDoesNotDivideIsRefused) {
 }
 
 TEST(Accumulate, IsWhatMicroBatchesOfAWholeModelAre) {
-  const auto model = make_model("mlp:20-16-10", 20, 10, {.micro_batches = 4});
+  const auto model = make_model("mlp:20-16-10", {.features = 20, .classes = 10, .part = {.micro_batches = 4}});
   EXPECT_NE(dynamic_cast<Accumulate*>(model.get()), nullptr);
   EXPECT_EQ(model->name(), "mlp:20-16-10");
 }

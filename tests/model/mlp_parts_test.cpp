@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 std::string refusal(std::string_view model, const Part& part) {
   try {
-    (void)make_model(model, 784, 10, part);
+    (void)make_model(model, {.features = 784, .classes = 10, .part = part});
   } catch (const core::UsageError& e) {
     return e.what();
   }
@@ -86,7 +86,7 @@ TEST(MlpParts, WhatCannotBeSplitIsRefused) {
 }
 
 TEST(MlpParts, WithoutPeersItHasSizesButDoesNotRun) {
-  const auto m = make_model("mlp:784-32-10", 784, 10, {.tensor_ranks = 2, .batch = 4});
+  const auto m = make_model("mlp:784-32-10", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 4}});
   EXPECT_GT(m->peer_needs().memory_bytes, 0u);
   Floats p(m->element_count()), inputs(std::size_t{784} * 4);
   const std::vector<std::int32_t> labels(4);

@@ -11,9 +11,9 @@
 namespace gradmeter::model {
 namespace {
 
-double flops(const std::vector<RepeatedProduct>& products) {
+double flops(const std::vector<RepeatedProblem>& products) {
   double sum = 0;
-  for (const RepeatedProduct& p : products) sum += static_cast<double>(p.times) * p.problem.flops();
+  for (const RepeatedProblem& p : products) sum += static_cast<double>(p.times) * kernels::flops(p.problem);
   return sum;
 }
 
@@ -36,9 +36,9 @@ std::vector<Part> parts() {
 TEST(Products, OfAPassHaveTheFlopsOfAStep) {
   for (const ModelEntry& entry : model_table()) {
     for (const Part& part : parts()) {
-      const auto model = make_model(entry.name, 784, 10, part);
+      const auto model = make_model(entry.name, {.features = 784, .classes = 10, .part = part});
       EXPECT_GT(model->step_flops(16), 0);
-      EXPECT_EQ(flops(model->pass_products(16)), model->step_flops(16)) << model->name();
+      EXPECT_EQ(flops(model->pass_problems(16)), model->step_flops(16)) << model->name();
     }
   }
 }
@@ -46,11 +46,11 @@ TEST(Products, OfAPassHaveTheFlopsOfAStep) {
 TEST(Products, OfAForwardPassAreThoseOfTheWeightsHeld) {
   for (const ModelEntry& entry : model_table()) {
     for (const Part& part : parts()) {
-      const auto model = make_model(entry.name, 784, 10, part);
+      const auto model = make_model(entry.name, {.features = 784, .classes = 10, .part = part});
       for (const std::size_t samples : {5u, 16u, 40u}) {  // less, as many and more than a split model takes at once
         double weights = 0;
         for (const Tensor& t : model->tensors()) weights += t.shape.size() == 2 ? static_cast<double>(t.count) : 0;
-        EXPECT_EQ(flops(model->forward_products(samples)), 2 * static_cast<double>(samples) * weights);
+        EXPECT_EQ(flops(model->forward_problems(samples)), 2 * static_cast<double>(samples) * weights);
       }
     }
   }
@@ -67,15 +67,15 @@ struct ProductCounter final : Queue {
   Counts counts;
 };
 
-Counts counts_of(const std::vector<RepeatedProduct>& products) {
+Counts counts_of(const std::vector<RepeatedProblem>& products) {
   Counts c;
-  for (const RepeatedProduct& p : products) c[{p.problem.flops(), kernels::bytes({.shape = p.problem})}] += p.times;
+  for (const RepeatedProblem& p : products) c[{kernels::flops(p.problem), kernels::bytes(p.problem)}] += p.times;
   return c;
 }
 
 TEST(Products, AreThoseThatAreRun) {
   for (const std::size_t micro_batches : {1u, 4u}) {
-    const auto model = make_model("mlp:20-30-25-10", 20, 10, {.micro_batches = micro_batches});
+    const auto model = make_model("mlp:20-30-25-10", {.features = 20, .classes = 10, .part = {.micro_batches = micro_batches}});
     Floats parameters(model->element_count()), gradients(model->element_count());
     const Buffers buffers{parameters, gradients};
     runtime::HostQueue queue;
@@ -84,8 +84,8 @@ TEST(Products, AreThoseThatAreRun) {
     ProductCounter pass, forward;
     model->pass(pass, buffers, data.batch(), [](std::size_t) {});
     model->forward(forward, buffers, data.batch());
-    EXPECT_EQ(pass.counts, counts_of(model->pass_products(8)));
-    EXPECT_EQ(forward.counts, counts_of(model->forward_products(8)));
+    EXPECT_EQ(pass.counts, counts_of(model->pass_problems(8)));
+    EXPECT_EQ(forward.counts, counts_of(model->forward_problems(8)));
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 std::string refusal(std::string_view name, std::size_t features = 784, std::size_t classes = 10) {
   try {
-    make_model(name, features, classes);
+    make_model(name, {.features = features, .classes = classes});
     return "";
   } catch (const core::UsageError& e) {
     return e.what();
@@ -19,16 +19,16 @@ std::string refusal(std::string_view name, std::size_t features = 784, std::size
 }
 
 TEST(ModelRegistry, NamesBecomeCanonical) {
-  EXPECT_EQ(make_model("mlp", 784, 10)->name(), "mlp:784-1024-1024-10");
-  EXPECT_EQ(make_model("mlp:784-100-10", 784, 10)->name(), "mlp:784-100-10");
-  EXPECT_EQ(make_model("mlp", 64, 3)->name(), "mlp:64-1024-1024-3");
-  EXPECT_EQ(make_model("mlp:784-10", 784, 10)->tensors().size(), 2U);
+  EXPECT_EQ(make_model("mlp", {.features = 784, .classes = 10})->name(), "mlp:784-1024-1024-10");
+  EXPECT_EQ(make_model("mlp:784-100-10", {.features = 784, .classes = 10})->name(), "mlp:784-100-10");
+  EXPECT_EQ(make_model("mlp", {.features = 64, .classes = 3})->name(), "mlp:64-1024-1024-3");
+  EXPECT_EQ(make_model("mlp:784-10", {.features = 784, .classes = 10})->tensors().size(), 2U);
 }
 
 TEST(ModelRegistry, EachEntrysDefaultNameMakesIt) {
   for (const ModelEntry& entry : model_table()) {
-    EXPECT_EQ(make_model(entry.name, 784, 10)->name(), entry.default_name);
-    EXPECT_EQ(make_model(entry.default_name, 784, 10)->name(), entry.default_name);
+    EXPECT_EQ(make_model(entry.name, {.features = 784, .classes = 10})->name(), entry.default_name);
+    EXPECT_EQ(make_model(entry.default_name, {.features = 784, .classes = 10})->name(), entry.default_name);
     EXPECT_FALSE(entry.description.empty() || entry.source.empty());
   }
 }
@@ -39,7 +39,7 @@ TEST(ModelRegistry, WhatDoesNotFitTheDataIsRefusedInOneLine) {
   EXPECT_NE(refusal("mlq").find("mlp"), std::string::npos);
   for (const char* bad :
        {"mlp:784", "mlp:", "mlp:784-", "mlp:-10", "mlp:784-x-10", "mlp:784--10", "mlp:784-0-10", "mlp:784-65537-10",
-        "mlp:784-99999999999999999999-10", "mlp:784-1e3-10", "mlp:width=3", "mlp:784-1.5-10", "resnet50"}) {
+        "mlp:784-99999999999999999999-10", "mlp:784-1e3-10", "mlp:width=3", "mlp:784-1.5-10", "resnet51"}) {
     EXPECT_FALSE(refusal(bad).empty()) << bad;
     EXPECT_EQ(refusal(bad).find('\n'), std::string::npos) << bad;
   }

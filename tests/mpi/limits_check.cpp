@@ -88,8 +88,8 @@ TEST_F(LimitsCheck, WorkBesideThePointsKeepsToItsShareOnAllRanksAlike) {
 TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
   const model::Mlp model({64, 48, 10});
   StepLimits limits(session, world, 1);
-  StepDemand d{.products = model.pass_products(4), .least = {.rank = 1e6, .node = 0}};
-  if (world.rank() > 0 && world.rank() + 1 == world.size()) d.products.clear();  // it only serves
+  StepDemand d{.operations = model.pass_problems(4), .least = {.rank = 1e6, .node = 0}};
+  if (world.rank() > 0 && world.rank() + 1 == world.size()) d.operations.clear();  // it only serves
   limits.round(d);
   limits.round(d);
   for (const bool lock_step : {true, false}) {
@@ -106,13 +106,13 @@ TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
 TEST_F(LimitsCheck, RanksThatKeepStepTakeTheSlowestsTimeAndOthersTheHarmonicMean) {
   const model::Mlp model({64, 48, 10});
   StepLimits limits(session, world, 1);
-  StepDemand d{.products = model.pass_products(4), .least = {}};
-  for (auto& p : d.products) p.times *= static_cast<std::size_t>(world.rank() + 1);
+  StepDemand d{.operations = model.pass_problems(4), .least = {}};
+  for (auto& p : d.operations) p.times *= static_cast<std::size_t>(world.rank() + 1);
   limits.round(d);
   double slowest = 0, rates = 0;
   for (int r = 0; r < world.size(); ++r) {
     StepDemand alone = d;  // of one rank: its own time is what all take
-    if (r != world.rank()) alone.products.clear();
+    if (r != world.rank()) alone.operations.clear();
     const double time = limits.bound(alone).compute.value;
     slowest = std::max(slowest, time);
     rates += 1 / time;

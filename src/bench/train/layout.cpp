@@ -90,9 +90,17 @@ Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
                   c.strategy->name, l.mesh.data));
 }
 
-std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, DataFacts d) {
+model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers* peers) {
   const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
-  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece));
+  return {.features = d.features,
+          .classes = d.classes,
+          .precision = c.precision,
+          .part = l.mesh.part(l.place, c.accumulate, piece, peers),
+          .worker = static_cast<std::uint64_t>(l.place.data)};
+}
+
+std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  return model::make_model(c.model, model_request(c, l, d, nullptr));
 }
 
 Applies factors_of(CommunicationPattern s) {
@@ -123,7 +131,7 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
   f[Factor::batch_per_rank] = integer(c.batch_per_rank);
   if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
   f[Factor::threads] = integer(c.threads);
-  f[Factor::precision] = std::string("fp32");
+  f[Factor::precision] = std::string(kernels::name(c.precision));
   f[Factor::strategy] = c.strategy->name;
   f[Factor::device] = std::string("cpu");
   if (c.injection.any()) f[Factor::inject] = c.injection.text();

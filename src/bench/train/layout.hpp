@@ -34,6 +34,7 @@ struct TrainingConfig {
   std::string model = "mlp";
   std::size_t batch_per_rank = 64;  ///< mini-batch of one worker: of all ranks of one replica together
   std::size_t accumulate = 1;       ///< micro-batches of a step
+  kernels::Precision precision = kernels::Precision::fp32;  ///< of the model's operations
   int threads = 1;
   dataparallel::MeshShape mesh = {};
   dataparallel::StrategyPtr strategy = {};
@@ -78,6 +79,8 @@ struct Layout {
 /// Errors: UsageError when so many ranks do not make the mesh, or leave no worker.
 Layout layout_of(const TrainingConfig&, int ranks, int rank);
 
+/// peers: null for a model that knows its sizes but cannot be run.
+model::ModelRequest model_request(const TrainingConfig&, const Layout&, DataFacts, model::Peers* peers);
 /// A model that knows its sizes but cannot be run: one rank's part.
 std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, DataFacts);
 

@@ -10,7 +10,7 @@ namespace {
 
 using core::Metric;
 
-constexpr core::Seconds products_budget{3e-3};
+constexpr core::Seconds operations_budget{3e-3};
 
 /// The least of all ranks together, from that of each.
 double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
@@ -24,8 +24,8 @@ double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
 void StepLimits::round(const StepDemand& d) {
   c_.barrier();
   {
-    const runtime::Computing note(session_.activity(), "a step's products");
-    products_.round(d.products, products_budget);
+    const runtime::Computing note(session_.activity(), "a step's operations");
+    operations_.round(d.operations, operations_budget);
   }
   if (!d.exchanges()) return;
   if (!link_) link_.emplace(session_, c_, threads_);
@@ -33,9 +33,9 @@ void StepLimits::round(const StepDemand& d) {
 }
 
 StepBound StepLimits::bound(const StepDemand& d) const {
-  const ProductTimes mine = products_.times(d.products);
+  const OperationTimes mine = operations_.times(d.operations);
   StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)}, .roofline = {of_all(c_, mine.roofline, d.lock_step)}};
-  b.machine.flops_per_s = -c_.max(-products_.peak().value);
+  b.machine.flops_per_s = -c_.max(-operations_.peak().value);
   if (!d.exchanges()) return b;
   link_->fill(b.machine);
   b.exchange = least_exchange_time(d.least, b.machine);

@@ -4,15 +4,15 @@
 #include <span>
 
 #include "bench/engine/link_probe.hpp"
-#include "bench/train/product_probe.hpp"
+#include "bench/train/operation_probe.hpp"
 #include "core/result.hpp"
 
 namespace gradmeter::bench {
 
-/// A lower bound for any implementation: the longer of its products and its exchange, since perfect overlap hides the
+/// A lower bound for any implementation: the longer of its operations and its exchange, since perfect overlap hides the
 /// other.
 struct StepBound {
-  core::Seconds compute{};   ///< the step's products at the library's best
+  core::Seconds compute{};   ///< the step's operations at the library's best
   core::Seconds roofline{};  ///< at the hardware's best: never more than `compute`
   core::Seconds exchange{};
   core::Machine machine{};  ///< flops_per_s: the slowest rank's best; links and ports where anything is exchanged
@@ -25,7 +25,7 @@ void fill_bound(const StepBound&, core::Point&);
 
 /// What a point needs of the machine, for this rank.
 struct StepDemand {
-  std::vector<model::RepeatedProduct> products = {};  ///< empty on ranks that only serve
+  std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
   LeastSent least = {};                               ///< the same on all ranks; zero where nothing is exchanged
   bool lock_step = true;  ///< a step lasts as long as its slowest rank's; else: as the harmonic mean of the ranks'
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
@@ -36,8 +36,8 @@ class StepLimits {
  public:
   /// Collective over `c`, which must outlive it, as are all calls.
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
-      : session_(s), c_(c), threads_(threads), products_(threads) {}
-  /// Takes a few milliseconds, more for new or long products: all ranks compute, then all use the link.
+      : session_(s), c_(c), threads_(threads), operations_(threads) {}
+  /// Takes a few milliseconds, more for new or long operations: all ranks compute, then all use the link.
   /// While nothing else moves.
   void round(const StepDemand&);
   /// From all rounds so far, one of which must have had this demand.
@@ -47,7 +47,7 @@ class StepLimits {
   Session& session_;
   const runtime::Communicator& c_;
   int threads_;
-  ProductProbe products_;
+  OperationProbe operations_;
   std::optional<LinkProbe> link_;  ///< made when a demand first exchanges anything
 };
 

@@ -50,14 +50,12 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
   return o;
 }
 
-std::unique_ptr<model::Model> make_model(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers& peers) {
-  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
-  return model::make_model(c.model, d.features, d.classes, l.mesh.part(l.place, c.accumulate, piece, &peers));
-}
-
 dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
   return {.mesh = l.mesh,
-          .model = [&c, &l, d](const dataparallel::Mesh&, model::Peers& peers) { return make_model(c, l, d, peers); },
+          .model =
+              [&c, &l, d](const dataparallel::Mesh&, model::Peers& peers) {
+                return model::make_model(c.model, model_request(c, l, d, &peers));
+              },
           .seed = c.seed,
           .optimizer = c.optimizer,
           .strategy = c.strategy,
@@ -255,15 +253,15 @@ StepDemand Training::demand() const {
   // Far beyond the first steps, which some strategies make differently.
   const std::uint64_t period = assembly_.strategy().period(), first = period * (std::uint64_t{1} << 30) + 1;
   const dataparallel::ForecastInput like_all = forecast_input(first, period);
-  StepDemand d{.products = {}, .least = {}, .lock_step = !is_client_server()};
+  StepDemand d{.operations = {}, .least = {}, .lock_step = !is_client_server()};
   if (layout_.trains()) {
     const auto work = assembly_.strategy().replica_work(like_all);
-    const auto take = [&](std::vector<model::RepeatedProduct> products, std::size_t times) {
-      for (auto& p : products) p.times *= times;
-      if (times > 0) d.products.insert(d.products.end(), products.begin(), products.end());
+    const auto take = [&](std::vector<model::RepeatedProblem> problems, std::size_t times) {
+      for (auto& p : problems) p.times *= times;
+      if (times > 0) d.operations.insert(d.operations.end(), problems.begin(), problems.end());
     };
-    take(assembly_.model().pass_products(config_.batch_per_rank), work.passes);
-    take(assembly_.model().forward_products(config_.batch_per_rank), work.forwards);
+    take(assembly_.model().pass_problems(config_.batch_per_rank), work.passes);
+    take(assembly_.model().forward_problems(config_.batch_per_rank), work.forwards);
   }
   const Forecast mine = forecast(like_all);
   const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());

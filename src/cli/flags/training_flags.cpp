@@ -78,14 +78,25 @@ std::vector<std::size_t> parse_buckets(const std::string& text) {
   return out;
 }
 
-std::vector<std::string> parse_models(const std::string& text, std::size_t features, std::size_t classes) {
+/// A layer table's name with its widths divided.
+std::string shrunk_name(const std::string& name, std::uint64_t divisor) {
+  const core::ParsedName parsed = core::parse_name(name);
+  const bool is_trainable = std::ranges::any_of(model::model_table(), [&](const auto& m) { return m.name == parsed.base; });
+  if (divisor == 1 || is_trainable || parsed.parameters.contains("shrink")) return name;
+  return fmt::format("{}{}shrink={}", name, name.find(':') == std::string::npos ? ":" : ",", divisor);
+}
+
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data) {
   std::vector<std::string> out;
   std::vector<std::string> items = split_list("--model", text);
   if (items == std::vector<std::string>{"all"}) {
     items.clear();
     for (const auto& m : model::model_table()) items.emplace_back(m.name);
   }
-  for (const auto& item : items) out.push_back(model::make_model(item, features, classes)->name());
+  for (const auto& item : items) {
+    const model::ModelRequest request{.features = data.features, .classes = data.classes};
+    out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
+  }
   return out;
 }
 
@@ -97,6 +108,15 @@ std::vector<bench::Setting> parse_accumulate(const std::string& text) {
   return out;
 }
 
+std::vector<bench::Setting> parse_precisions(const std::string& text) {
+  std::vector<bench::Setting> out;
+  for (const auto p : choose("--precision", "precision", text, kernels::precisions(),
+                             [](auto q) { return std::string(kernels::name(q)); })) {
+    out.push_back([p](bench::TrainingConfig& c) { c.precision = p; });
+  }
+  return out;
+}
+
 /// A flag of both commands. settings: its values, where neither data nor ranks nor strategy decide what they mean.
 struct TrainingFlag {
   const char *name, *usual_in_train, *usual_in_scale, *help;
@@ -104,7 +124,10 @@ struct TrainingFlag {
 };
 
 constexpr std::array training_flags{
-    TrainingFlag{"model", "mlp", "mlp", "mlp, or its widths: mlp:784-1024-1024-10"},
+    TrainingFlag{"model", "mlp", "mlp",
+                 "mlp, or its widths: mlp:784-1024-1024-10; of scale also layer tables: resnet50, FILE.csv; see list "
+                 "models"},
+    TrainingFlag{"shrink", "1", "1", "divide the widths of layer tables by this"},
     TrainingFlag{"batch", "64", "64", "mini-batch per worker (in strong scaling of all workers)"},
     TrainingFlag{"strategy", "sync", "independent,sync",
                  "sync, ps-async, model-averaging:every=16 …; see list strategies"},
@@ -120,7 +143,8 @@ constexpr std::array training_flags{
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bucket size; the first is 1M at most; 0: one for all; auto: by timing"},
     TrainingFlag{"threads", "", "", "compute threads a rank; default cores a node / ranks a node"},
-    TrainingFlag{"precision", "fp32", "fp32", "fp32"},
+    TrainingFlag{"precision", "fp32", "fp32", "of the model's operations: fp32; of layer tables also bf16",
+                 &parse_precisions},
     TrainingFlag{"codec", "none", "none",
                  "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu"},
@@ -137,10 +161,9 @@ void add_training_flags(options::options_description& d, Values values) {
 }
 
 bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
-  check_only("--precision", f.text("precision"), {"fp32"});
   check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleFactors out;
-  out.models = parse_models(f.text("model"), data.features, data.classes);
+  out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));
   if (f.has("servers")) {
