@@ -78,7 +78,9 @@ class Op {
 std::size_t index_of(std::span<const Operand>, std::string_view name);
 
 struct OpOptions {
-  /// Forward also writes what its backward reads, where that is more than inputs and outputs (rnn: `kept`).
+  /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
+  /// inputs and outputs (rnn: `kept`); backward takes images as its forward has them, not in the layouts that are best
+  /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
 };

@@ -61,7 +61,8 @@ dnnl::lstm_forward::primitive_desc lstm(const Context& c, dnnl::prop_kind kind) 
 }
 dnnl::gru_forward::primitive_desc gru(const Context& c, dnnl::prop_kind kind) {
   const auto& x = c.x;
-  return {{kind, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output, x.none}, c.attributes, c.engine};
+  return {
+      {kind, direction, x.input, x.state, x.weights, x.recurrent, x.bias, x.output, x.none}, c.attributes, c.engine};
 }
 
 constexpr auto backward = dnnl::prop_kind::backward;
@@ -79,8 +80,8 @@ RnnPrimitive vanilla_backward(const Context& c) {
 RnnPrimitive lstm_backward(const Context& c) {
   const auto &x = c.x, &g = c.gradients;
   return made<dnnl::lstm_backward>(
-      {{backward, direction, x.input, x.state, x.memory, x.weights, x.recurrent, x.bias, x.output, x.none,
-        x.none, g.input, g.state, g.memory, g.weights, g.recurrent, g.bias, g.output, g.none, g.none},
+      {{backward, direction, x.input, x.state,  x.memory,  x.weights,   x.recurrent, x.bias,   x.output, x.none,
+        x.none,   g.input,   g.state, g.memory, g.weights, g.recurrent, g.bias,      g.output, g.none,   g.none},
        c.attributes,
        c.engine,
        lstm(c, training)});

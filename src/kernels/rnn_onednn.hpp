@@ -21,8 +21,8 @@ Type rnn_weights_type(Precision);
 dnnl::memory::desc rnn_weights(const RnnShape&, std::size_t inputs, Type, Tag);
 
 /// `kind`: forward_inference, or forward_training, which writes the workspace that the backward pass reads.
-/// Input [steps x batch x input], output [steps x batch x hidden], states [1 x 1 x batch x hidden]; weights in the library's own layouts.
-/// Errors: dnnl::error.
+/// Input [steps x batch x input], output [steps x batch x hidden], states [1 x 1 x batch x hidden]; weights in the
+/// library's own layouts. Errors: dnnl::error.
 RnnPrimitive make_rnn_forward(const RnnShape&, Precision, dnnl::prop_kind kind, const dnnl::primitive_attr&,
                               const dnnl::engine&);
 RnnPrimitive make_rnn_backward(const RnnShape&, Precision, const dnnl::primitive_attr&, const dnnl::engine&);

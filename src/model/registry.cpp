@@ -82,8 +82,8 @@ void require_fit(const Model& model, std::size_t features, std::size_t classes) 
 
 void require_splittable(std::string_view name, bool can_split, const Part& part) {
   if (part.is_whole() || can_split) return;
-  throw core::UsageError(fmt::format(
-      "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name));
+  throw core::UsageError(
+      fmt::format("model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name));
 }
 
 /// Micro-batches are cut by the model where it has stages, else around it.

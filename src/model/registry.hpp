@@ -29,8 +29,8 @@ struct ModelEntry {
 std::span<const ModelEntry> model_table();
 
 /// "mlp" takes its outer widths from the data and two hidden layers of 1024; "mlp:784-100-10" gives all widths.
-/// "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp), with shrink=2 their widths are halved. The part's
-/// micro-batches are taken by the pipeline where there are stages, else one after another (`Accumulate`).
+/// "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp), with shrink=2 their widths are halved. The
+/// part's micro-batches are taken by the pipeline where there are stages, else one after another (`Accumulate`).
 /// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
 /// no such precision, and when it cannot be split, or not so.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);

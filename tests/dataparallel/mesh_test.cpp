@@ -217,7 +217,8 @@ std::uint64_t forecast_of(const MeshTraining& t) {
   std::uint64_t bytes = 0;
   for (int stage = 0; stage < shape.pipeline; ++stage) {
     const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
-    const auto model = model::make_model(t.model, {.features = 784, .classes = 10, .part = shape.part({.stage = stage}, t.accumulate, batch)});
+    const auto model = model::make_model(
+        t.model, {.features = 784, .classes = 10, .part = shape.part({.stage = stage}, t.accumulate, batch)});
     const ForecastInput forecast_input{.ranks = static_cast<std::uint32_t>(shape.data),
                                        .tensors = model->tensors(),
                                        .elements = model->element_count()};
@@ -364,14 +365,16 @@ TEST(Mesh, EachRankSendsTheClosedForm) {
     for (const MeshTrace& trace : run(t)) sent[trace.place.stage] += trace.bytes_sent;
     for (int stage = 0; stage < shape.pipeline; ++stage) {
       const auto part = shape.part({.stage = stage}, t.accumulate, t.training.batch_global);
-      const auto traffic = model::make_model(t.model, {.features = 784, .classes = 10, .part = part})->pass_traffic(t.training.batch_global);
+      const auto traffic = model::make_model(t.model, {.features = 784, .classes = 10, .part = part})
+                               ->pass_traffic(t.training.batch_global);
       EXPECT_EQ(sent[stage], forecast_stage({}, shape.tensor, traffic).bytes) << text << " stage " << stage;
     }
   }
 }
 
 TEST(Mesh, APairIsSummedOnceForwardAndOnceBackwardButForTheFirst) {
-  const auto model = model::make_model("mlp:784-32-24-16-10", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 5}});
+  const auto model = model::make_model("mlp:784-32-24-16-10",
+                                       {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 5}});
   EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{120, 50, 120}));
   EXPECT_EQ(model->peer_needs().largest_sum_bytes, 120u * 4);
   // Ring: 2(T-1)/T of each from every rank.

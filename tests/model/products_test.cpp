@@ -75,7 +75,8 @@ Counts counts_of(const std::vector<RepeatedProblem>& products) {
 
 TEST(Products, AreThoseThatAreRun) {
   for (const std::size_t micro_batches : {1u, 4u}) {
-    const auto model = make_model("mlp:20-30-25-10", {.features = 20, .classes = 10, .part = {.micro_batches = micro_batches}});
+    const auto model =
+        make_model("mlp:20-30-25-10", {.features = 20, .classes = 10, .part = {.micro_batches = micro_batches}});
     Floats parameters(model->element_count()), gradients(model->element_count());
     const Buffers buffers{parameters, gradients};
     runtime::HostQueue queue;

@@ -72,7 +72,8 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   const auto part_of_model = [&](const dataparallel::Mesh& mesh, model::Peers& honest) {
     const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(mesh.shape().data);
     model::Part part = mesh.shape().part(mesh.place(), t.accumulate, batch);
-    const std::size_t sums = model::make_model(t.model, {.features = 784, .classes = 10, .part = part})->pass_traffic(batch).sums.size();
+    const std::size_t sums =
+        model::make_model(t.model, {.features = 784, .classes = 10, .part = part})->pass_traffic(batch).sums.size();
     part.peers = &peers.emplace(honest, sums, t.forgotten);
     if (t.wrong_shard) part.tensor_rank = 0;
     return model::make_model(t.model, {.features = 784, .classes = 10, .part = part});

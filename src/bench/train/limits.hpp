@@ -26,7 +26,7 @@ void fill_bound(const StepBound&, core::Point&);
 /// What a point needs of the machine, for this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
-  LeastSent least = {};                               ///< the same on all ranks; zero where nothing is exchanged
+  LeastSent least = {};                                 ///< the same on all ranks; zero where nothing is exchanged
   bool lock_step = true;  ///< a step lasts as long as its slowest rank's; else: as the harmonic mean of the ranks'
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };

@@ -42,7 +42,8 @@ OperationProbe::Memory& OperationProbe::memory_of(const kernels::NumberFormat* f
 /// Room for all operands of an operation, each on a cache line.
 void OperationProbe::provide(const kernels::Op& op) {
   std::map<Memory*, std::size_t> needed;
-  for (const kernels::Operand& o : op.inputs()) needed[&memory_of(o.format)] += kernels::whole_line_bytes(o.stored_bytes);
+  for (const kernels::Operand& o : op.inputs())
+    needed[&memory_of(o.format)] += kernels::whole_line_bytes(o.stored_bytes);
   for (const auto& [memory, bytes] : needed) {
     if (bytes <= memory->bytes.size()) continue;
     memory->bytes.assign(bytes, std::byte{});
@@ -110,8 +111,7 @@ OperationTimes OperationProbe::times(std::span<const model::RepeatedProblem> pro
     if (e == entries_.end()) throw std::logic_error("an operation is asked for that was in no round");
     const auto times = static_cast<double>(p.times);
     sum.library += times * e->run_s;
-    sum.roofline +=
-        times * std::max(kernels::run_flops(p.problem) / peak_.value, std::min(e->read_s, e->run_s));
+    sum.roofline += times * std::max(kernels::run_flops(p.problem) / peak_.value, std::min(e->read_s, e->run_s));
   }
   return sum;
 }

@@ -51,15 +51,14 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
 }
 
 dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
-  return {.mesh = l.mesh,
-          .model =
-              [&c, &l, d](const dataparallel::Mesh&, model::Peers& peers) {
-                return model::make_model(c.model, model_request(c, l, d, &peers));
-              },
-          .seed = c.seed,
-          .optimizer = c.optimizer,
-          .strategy = c.strategy,
-          .strategy_options = c.strategy_options()};
+  return {
+      .mesh = l.mesh,
+      .model = [&c, &l, d](const dataparallel::Mesh&,
+                           model::Peers& peers) { return model::make_model(c.model, model_request(c, l, d, &peers)); },
+      .seed = c.seed,
+      .optimizer = c.optimizer,
+      .strategy = c.strategy,
+      .strategy_options = c.strategy_options()};
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {

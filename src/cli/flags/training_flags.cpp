@@ -81,7 +81,8 @@ std::vector<std::size_t> parse_buckets(const std::string& text) {
 /// A layer table's name with its widths divided.
 std::string shrunk_name(const std::string& name, std::uint64_t divisor) {
   const core::ParsedName parsed = core::parse_name(name);
-  const bool is_trainable = std::ranges::any_of(model::model_table(), [&](const auto& m) { return m.name == parsed.base; });
+  const bool is_trainable =
+      std::ranges::any_of(model::model_table(), [&](const auto& m) { return m.name == parsed.base; });
   if (divisor == 1 || is_trainable || parsed.parameters.contains("shrink")) return name;
   return fmt::format("{}{}shrink={}", name, name.find(':') == std::string::npos ? ":" : ",", divisor);
 }

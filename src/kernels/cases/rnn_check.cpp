@@ -14,8 +14,8 @@ struct Tolerance {
 
 // Forward steps are checked one by one, each from the same state as the reference's. So only a lstm's c carries errors
 // on, and loses them as its gate forgets c. Backward errors propagate as gradients do, through products with weights
-// and derivatives that on the whole shrink them. Hence eight times what one step's sum of input + hidden products may be off
-// by in fp32: 16 roundings for the nonlinearities, 4·√(input + hidden) for the sum. Seen: up to a sixth of it.
+// and derivatives that on the whole shrink them. Hence eight times what one step's sum of input + hidden products may
+// be off by in fp32: 16 roundings for the nonlinearities, 4·√(input + hidden) for the sum. Seen: up to a sixth of it.
 //
 // bf16: the reference rounds where oneDNN does: states and r·h, backward also gates and the gradients of their sums. A
 // number next to a tie may be rounded to either side. Forward that allows the result's own rounding and a little of the

@@ -15,8 +15,9 @@ using Description = dnnl::memory::desc;
 
 class ConvMaker {
  public:
-  ConvMaker(const ConvShape& s, Precision p, const dnnl::engine& engine)
+  ConvMaker(const ConvShape& s, Precision p, bool training, const dnnl::engine& engine)
       : engine_(engine),
+        training_(training),
         input_{s.batch, s.channels, s.height, s.width},
         filters_{s.filters, s.channels, s.filter_height, s.filter_width},
         output_{s.batch, s.filters, s.out_height(), s.out_width()},
@@ -57,17 +58,23 @@ class ConvMaker {
             .outputs = {output}};
   }
   PreparedPrimitive forward() const {
-    const auto d = describe(dnnl::prop_kind::forward_inference);
+    const auto d = describe(training_ ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference);
     return made<dnnl::convolution_forward>(d,
                                            {{"input", DNNL_ARG_SRC, d.src_desc(), input(Tag::nchw)},
                                             {"filters", DNNL_ARG_WEIGHTS, d.weights_desc(), filters(Tag::oihw)}},
                                            {"output", DNNL_ARG_DST, d.dst_desc(), output(Tag::nchw)});
   }
+  /// Of input and output in a backward pass: the library's choice, or its choice for forward.
+  std::pair<Description, Description> images(const dnnl::convolution_forward::primitive_desc& forward) const {
+    if (training_) return {forward.src_desc(), forward.dst_desc()};
+    return {input(Tag::any), output(Tag::any)};
+  }
   PreparedPrimitive backward_data() const {
+    const auto forward = describe(dnnl::prop_kind::forward_training);
+    const auto [in, out] = images(forward);
     const dnnl::convolution_backward_data::primitive_desc d(
-        {dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_, pads_,
-         pads_},
-        attributes_, engine_, describe(dnnl::prop_kind::forward_training));
+        {dnnl::algorithm::convolution_direct, in, filters(Tag::any), out, strides_, pads_, pads_}, attributes_, engine_,
+        forward);
     return made<dnnl::convolution_backward_data>(
         d,
         {{"output gradient", DNNL_ARG_DIFF_DST, d.diff_dst_desc(), output(Tag::nchw)},
@@ -75,10 +82,11 @@ class ConvMaker {
         {"input gradient", DNNL_ARG_DIFF_SRC, d.diff_src_desc(), input(Tag::nchw)});
   }
   PreparedPrimitive backward_weights() const {
+    const auto forward = describe(dnnl::prop_kind::forward_training);
+    const auto [in, out] = images(forward);
     const dnnl::convolution_backward_weights::primitive_desc d(
-        {dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_, pads_,
-         pads_},
-        attributes_, engine_, describe(dnnl::prop_kind::forward_training));
+        {dnnl::algorithm::convolution_direct, in, filters(Tag::any), out, strides_, pads_, pads_}, attributes_, engine_,
+        forward);
     return made<dnnl::convolution_backward_weights>(
         d,
         {{"input", DNNL_ARG_SRC, d.src_desc(), input(Tag::nchw)},
@@ -87,6 +95,7 @@ class ConvMaker {
   }
 
   dnnl::engine engine_;
+  bool training_;
   Extents input_, filters_, output_;
   dnnl::memory::dims strides_, pads_;
   onednn::OperandTypes types_;
@@ -109,11 +118,12 @@ std::string conv_op_refusal(const Problem& p) {
   return {};
 }
 
-std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions&, runtime::Device& device) {
+std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
-      onednn::checked("creation of a convolution primitive",
-                      [&] { return ConvMaker(std::get<ConvShape>(p.shape), p.precision, engine).make(p.pass); }),
+      onednn::checked(
+          "creation of a convolution primitive",
+          [&] { return ConvMaker(std::get<ConvShape>(p.shape), p.precision, o.training, engine).make(p.pass); }),
       {.flops = flops(p), .bytes = bytes(p)}, engine, device);
 }
 

@@ -140,7 +140,7 @@ double bytes(const Problem& p) {
   const double e = d(storage_bytes(p.precision));
   const double result = d(info(p.precision).result_bytes);
   return std::visit(
-      Match{[&](const GemmShape& s) { 
+      Match{[&](const GemmShape& s) {
               return d(s.count) * (e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n));
             },
             [&](const ConvShape& s) {

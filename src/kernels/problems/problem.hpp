@@ -98,8 +98,8 @@ double flops(const Problem&);
 /// rnn: with the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
 /// `flops`.
 double full_flops(const Problem&);
-/// Those that one run of the operation computes: full_flops, twice for an rnn's backward pass, which makes the gradients
-/// of inputs and of weights.
+/// Those that one run of the operation computes: full_flops, twice for an rnn's backward pass, which makes the
+/// gradients of inputs and of weights.
 double run_flops(const Problem&);
 /// Memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);

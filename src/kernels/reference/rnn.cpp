@@ -174,8 +174,8 @@ RnnTrace rnn_forward_reference(const RnnInputs& in) {
 
 RnnGradients rnn_backward_reference(const RnnInputs& in, const RnnTrace& trace, std::span<const double> gradient) {
   const std::size_t all = in.steps * in.rows * in.hidden, states = in.rows * in.hidden;
-  RnnGradients out{std::vector<double>(gates_of(in.cell) * all), std::vector<double>(in.steps * in.rows * in.input_width()),
-                   std::vector<double>(states),
+  RnnGradients out{std::vector<double>(gates_of(in.cell) * all),
+                   std::vector<double>(in.steps * in.rows * in.input_width()), std::vector<double>(states),
                    std::vector<double>(in.cell == Cell::lstm ? states : 0)};
   for (std::size_t t = in.steps; t-- > 0;)
     for (std::size_t row = 0; row < in.rows; ++row) step_backward(in, trace, gradient, t, row, out);
@@ -185,7 +185,8 @@ RnnGradients rnn_backward_reference(const RnnInputs& in, const RnnTrace& trace, 
 double weights_gradient_at(const RnnInputs& in, const RnnGradients& g, std::size_t at) {
   const std::size_t columns = gates_of(in.cell) * in.hidden, from = at / columns, to = at % columns;
   double sum = 0;
-  for (std::size_t i = 0; i < in.steps * in.rows; ++i) sum += in.layer[i * in.input_width() + from] * g.sums[i * columns + to];
+  for (std::size_t i = 0; i < in.steps * in.rows; ++i)
+    sum += in.layer[i * in.input_width() + from] * g.sums[i * columns + to];
   return sum;
 }
 

@@ -23,7 +23,7 @@ std::size_t gates_of(Cell);
 struct RnnInputs {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, rows = 0, steps = 0;
-  std::size_t input = 0;                            ///< width of x; 0: as wide as h
+  std::size_t input = 0;  ///< width of x; 0: as wide as h
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   std::vector<double> layer = {};                   ///< x [steps x rows x input]
   std::vector<double> state = {}, memory = {};      ///< h, c before the first step [rows x hidden]; c of lstm alone

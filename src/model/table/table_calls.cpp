@@ -17,7 +17,7 @@ using runtime::Buffer;
 class CallBuilder {
  public:
   CallBuilder(std::span<const TableLayer> layers, std::span<const TensorPlace> tensors, const TableSetting& s,
-          runtime::Queue& queue, std::uint64_t seed)
+              runtime::Queue& queue, std::uint64_t seed)
       : plan_(layers), tensors_(tensors), setting_(s), queue_(queue), seed_(seed) {}
 
   TableCalls build() {
@@ -31,9 +31,9 @@ class CallBuilder {
  private:
   /// What forward leaves for backward.
   struct State {
-    std::vector<Place> kept;       ///< the operands of the forward calls that backward reads
-    bool reads_previous = false;   ///< its input is what the layer before wrote
-    bool gives_gradient = false;   ///< of its input: there is a layer before it
+    std::vector<Place> kept;      ///< the operands of the forward calls that backward reads
+    bool reads_previous = false;  ///< its input is what the layer before wrote
+    bool gives_gradient = false;  ///< of its input: there is a layer before it
   };
   /// What the layer before wrote, or the one above gives down.
   struct Edge {
@@ -96,7 +96,7 @@ class CallBuilder {
 
   void forward_of_weights() {
     const LayerProblems p = problems();
-    Op& op = operation(p.forward.front(), false);
+    Op& op = operation(p.forward.front());
     const Place x = input(op.inputs()[0]);
     const Place y = own(op.outputs()[0].stored_bytes, op.outputs()[0].format);
     scratch_used_ = 0;
@@ -109,7 +109,7 @@ class CallBuilder {
     const LayerProblems p = problems_of(plan(), setting_.samples, state().gives_gradient, setting_.precision);
     const bool is_conv = plan().kind == TableLayer::Kind::convolution;
     // The gradient of filters reads input, then gradient; that of a product's weight the gradient, then the input.
-    Op& weights = operation(p.backward[0], false);
+    Op& weights = operation(p.backward[0]);
     const auto& delta_operand = weights.inputs()[is_conv ? 1 : 0];
     const Place delta = gradient_from_above(delta_operand.stored_bytes, *delta_operand.format);
     const Place x = refitted(state().kept[0], weights.inputs()[is_conv ? 0 : 1]);
@@ -121,7 +121,7 @@ class CallBuilder {
                                         is_conv ? std::vector{x, delta} : std::vector{delta, x},
                                         {gradient}});
     if (!state().gives_gradient) return;
-    Op& inputs = operation(p.backward[1], false);
+    Op& inputs = operation(p.backward[1]);
     scratch_used_ = 0;
     const Place below = flow_below(delta, inputs.outputs()[0]);
     calls().input_gradients.push_back({&inputs,
@@ -136,7 +136,7 @@ class CallBuilder {
 
   void forward_recurrent() {
     const LayerProblems p = problems();
-    Op& op = operation(p.forward.front(), true);
+    Op& op = operation(p.forward.front());
     scratch_used_ = 0;
     Call call{.op = &op, .label = label("forward"), .conversion_label = "forward.pack", .inputs = {}, .outputs = {}};
     for (std::size_t i = 0; i < op.inputs().size(); ++i) {
@@ -162,7 +162,7 @@ class CallBuilder {
 
   void backward_recurrent() {
     const LayerProblems p = problems_of(plan(), setting_.samples, true, setting_.precision);
-    Op& op = operation(p.backward.front(), false);
+    Op& op = operation(p.backward.front());
     scratch_used_ = 0;
     Call call{.op = &op, .label = label("backward"), .conversion_label = "backward.pack", .inputs = {}, .outputs = {}};
     Place delta;
@@ -199,7 +199,8 @@ class CallBuilder {
     const bool is_fused = first.count == gates() * hidden * (s.input_width() + hidden);
     if (part == 0) return {first.first, gates() * hidden * s.input_width()};
     if (part == 1)
-      return is_fused ? TensorPlace{first.first + first.count - state_weights, state_weights} : tensors_[plan().rows[1]];
+      return is_fused ? TensorPlace{first.first + first.count - state_weights, state_weights}
+                      : tensors_[plan().rows[1]];
     const std::size_t bias = is_fused ? 1 : 2;
     return bias < plan().rows.size() ? tensors_[plan().rows[bias]] : TensorPlace{};
   }
@@ -213,11 +214,11 @@ class CallBuilder {
   void forward_attention() {
     const LayerProblems p = problems();
     std::vector<Place>& kept = state().kept;  // v, scores, q, k
-    Op& context = operation(p.forward.back(), false);
+    Op& context = operation(p.forward.back());
     kept = {random(context.inputs()[1]), {}, {}, {}};
     scratch_used_ = 0;
     if (plan().has_scores) {
-      Op& scores = operation(p.forward.front(), false);
+      Op& scores = operation(p.forward.front());
       kept[2] = random(scores.inputs()[0]), kept[3] = random(scores.inputs()[1]);
       kept[1] = own(scores.outputs()[0].stored_bytes, scores.outputs()[0].format);
       calls().forward.push_back({&scores, label("forward"), {}, {kept[2], kept[3]}, {kept[1]}});
@@ -232,14 +233,14 @@ class CallBuilder {
     const LayerProblems p = problems_of(plan(), setting_.samples, true, setting_.precision);
     const std::vector<Place>& kept = state().kept;
     scratch_used_ = 0;
-    Op &of_scores = operation(p.backward[0], false), &of_values = operation(p.backward[1], false);
+    Op &of_scores = operation(p.backward[0]), &of_values = operation(p.backward[1]);
     const auto& operand = of_scores.inputs()[0];
     const Place delta = random_gradient(operand.stored_bytes, *operand.format);
     const Place scores_gradient = scratch(of_scores.outputs()[0]);
     product(of_scores, delta, kept[0], scores_gradient);
     product(of_values, kept[1], delta, scratch(of_values.outputs()[0]));
     if (plan().has_scores) {
-      Op &of_queries = operation(p.backward[2], false), &of_keys = operation(p.backward[3], false);
+      Op &of_queries = operation(p.backward[2]), &of_keys = operation(p.backward[3]);
       product(of_queries, scores_gradient, kept[3], scratch(of_queries.outputs()[0]));
       product(of_keys, scores_gradient, kept[2], scratch(of_keys.outputs()[0]));
     }
@@ -311,7 +312,8 @@ class CallBuilder {
   Place parameter(Op& op, std::size_t i, const TensorPlace& t) {
     const kernels::Operand& o = op.inputs()[i];
     if (t.count == 0) return zeros(o);
-    Place p{.kind = Place::Kind::tensor, .first = t.first, .bytes = o.stored_bytes, .format = o.format, .count = t.count};
+    Place p{
+        .kind = Place::Kind::tensor, .first = t.first, .bytes = o.stored_bytes, .format = o.format, .count = t.count};
     if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, true);
     return p;
   }
@@ -334,11 +336,11 @@ class CallBuilder {
 
   // ---- operations and memory
 
-  Op& operation(const Problem& p, bool training) {
-    const std::string key = fmt::format("{} {} {}{}", kernels::problem_text(p.shape), kernels::name(p.pass),
-                                        kernels::name(p.precision), training ? " training" : "");
+  Op& operation(const Problem& p) {
+    const std::string key =
+        fmt::format("{} {} {}", kernels::problem_text(p.shape), kernels::name(p.pass), kernels::name(p.precision));
     auto& made = made_.operations[key];
-    if (!made) made = kernels::prepare(p, {.training = training}, queue_.device());
+    if (!made) made = kernels::prepare(p, {.training = true}, queue_.device());
     keys_[made.get()] = key;
     return *made;
   }

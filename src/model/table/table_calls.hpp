@@ -29,10 +29,10 @@ struct Place {
   std::size_t bytes = 0;                        ///< of the stored form
   const kernels::NumberFormat* format = nullptr;
   // Of a tensor:
-  std::size_t count = 0;                ///< elements in the flat buffers
-  kernels::Op* conversion = nullptr;    ///< to its stored form at scratch `stored_at`, or from it; null: they are one
-  std::size_t stored_at = 0;            ///< bytes
-  bool is_added_to = false;             ///< the operation adds: it is zeroed before
+  std::size_t count = 0;              ///< elements in the flat buffers
+  kernels::Op* conversion = nullptr;  ///< to its stored form at scratch `stored_at`, or from it; null: they are one
+  std::size_t stored_at = 0;          ///< bytes
+  bool is_added_to = false;           ///< the operation adds: it is zeroed before
 };
 
 struct Call {

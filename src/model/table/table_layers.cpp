@@ -93,7 +93,8 @@ class LayerBuilder {
 
   TableLayer product(const TableRow& r) {
     TableLayer l = named(r, TableLayer::Kind::product);
-    const std::size_t k = product_of(r.input);
+    // A vector is multiplied with rows of its own length.
+    const std::size_t k = product_of(r.kind == RowKind::vector ? r.shape : r.input);
     l.shape = GemmShape{.m = std::max<std::size_t>(1, r.steps), .n = product_of(r.shape) / k, .k = k};
     if (r.parameters == 0) tie(l, r);
     return l;
@@ -149,8 +150,11 @@ class LayerBuilder {
     }
     while (at_ < t_.rows.size() && t_.rows[at_].kind == RowKind::bias && t_.rows[at_].parameters == gates * hidden)
       l.rows.push_back(at_++);
-    l.shape = RnnShape{
-        .cell = cell_of(kind), .hidden = hidden, .batch = 1, .steps = std::max<std::size_t>(1, r.steps), .input = input == hidden ? 0 : input};
+    l.shape = RnnShape{.cell = cell_of(kind),
+                       .hidden = hidden,
+                       .batch = 1,
+                       .steps = std::max<std::size_t>(1, r.steps),
+                       .input = input == hidden ? 0 : input};
     layers_.push_back(std::move(l));
   }
 
@@ -287,8 +291,7 @@ class Shrinker {
 
  private:
   std::size_t index_of(const TableRow& r) const {
-    return static_cast<std::size_t>(
-        std::ranges::find(t_.rows, r.line, &TableRow::line) - t_.rows.begin());
+    return static_cast<std::size_t>(std::ranges::find(t_.rows, r.line, &TableRow::line) - t_.rows.begin());
   }
   /// What a row's FLOP are proportional to.
   static double size(RowKind kind, const TableRow& r) {
@@ -299,9 +302,9 @@ class Shrinker {
     for (const std::size_t w : r.input) widths.push_back(w);
     for (const std::size_t w : widths) {
       if (w >= least_width && w % (divisor_ * std::max<std::size_t>(1, r.heads)) != 0)
-        throw core::UsageError(fmt::format(
-            "{}:{}: {} has a width of {} that {} does not divide{}; take another shrink", t_.name, r.line, r.layer, w,
-            divisor_, r.heads > 1 ? fmt::format(" over its {} heads", r.heads) : ""));
+        throw core::UsageError(fmt::format("{}:{}: {} has a width of {} that {} does not divide{}; take another shrink",
+                                           t_.name, r.line, r.layer, w, divisor_,
+                                           r.heads > 1 ? fmt::format(" over its {} heads", r.heads) : ""));
     }
   }
 

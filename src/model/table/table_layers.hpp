@@ -21,10 +21,10 @@ struct TableLayer {
   std::vector<std::size_t> rows = {};
   /// product: m rows of a sample, n outputs, k inputs; of attention: m = n tokens, k of a head. Batch is 1 everywhere.
   kernels::ProblemShape shape = kernels::GemmShape{};
-  std::size_t heads = 1;             ///< of attention
-  bool has_scores = true;            ///< attention: scores and context; else the context alone is a product
-  bool is_tied = false;              ///< product: another row has its tensor; embedding: a product adds to its gradient
-  bool is_implied = false;           ///< the product that its shape and FLOP imply: its row has no geometry
+  std::size_t heads = 1;    ///< of attention
+  bool has_scores = true;   ///< attention: scores and context; else the context alone is a product
+  bool is_tied = false;     ///< product: another row has its tensor; embedding: a product adds to its gradient
+  bool is_implied = false;  ///< the product that its shape and FLOP imply: its row has no geometry
   std::size_t vocabulary = 0, width = 0, lookups = 0;  ///< embedding: of a sample
 
   bool computes() const { return kind >= Kind::product; }

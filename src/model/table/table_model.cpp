@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/problems/shape.hpp"
@@ -30,6 +31,22 @@ double inputs_of(const TableLayer& l) {
   }
 }
 
+/// At one sample, so that a run is refused before anything of it is made.
+void require_supported(const TableLayer& l, const TableModelOptions& o) {
+  const LayerProblems p = problems_of(l, 1, true, o.precision);
+  for (const auto* const pass : {&p.forward, &p.backward})
+    for (const kernels::Problem& problem : *pass)
+      if (const std::string why = kernels::op_refusal(problem); !why.empty())
+        throw core::UsageError(fmt::format("model '{}', layer {}: {}", o.name, l.name, why));
+}
+
+/// Parameters in fp32 become operands of these.
+void require_trainable(const TableModelOptions& o) {
+  if (o.precision == kernels::Precision::fp32 || o.precision == kernels::Precision::bf16) return;
+  throw core::UsageError(
+      fmt::format("model '{}': layer tables run in fp32 and bf16, not in {}", o.name, kernels::name(o.precision)));
+}
+
 }  // namespace
 
 TableModel::TableModel(LayerTable table, TableModelOptions options)
@@ -38,6 +55,8 @@ TableModel::TableModel(LayerTable table, TableModelOptions options)
       layers_(layers_of(table_)),
       places_(table_.rows.size()),
       tensor_of_row_(table_.rows.size(), none) {
+  require_trainable(options_);
+  for (const TableLayer& l : layers_) require_supported(l, options_);
   for (std::size_t row = table_.rows.size(); row-- > 0;) {
     const TableRow& r = table_.rows[row];
     if (r.parameters == 0) continue;

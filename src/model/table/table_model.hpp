@@ -13,10 +13,10 @@
 namespace gradmeter::model {
 
 struct TableModelOptions {
-  std::string name;  ///< canonical: "resnet50:shrink=2"
+  std::string name;                       ///< canonical: "resnet50:shrink=2"
   std::size_t features = 0, classes = 0;  ///< of the data that a run draws; the table's operations do not read it
   kernels::Precision precision = kernels::Precision::fp32;  ///< of its operations; parameters and gradients are fp32
-  std::uint64_t worker = 0;  ///< ranks with different numbers have different data
+  std::uint64_t worker = 0;                                 ///< ranks with different numbers have different data
 };
 
 /// Layers run in the table's order. A layer reads what the one before wrote wherever the sizes agree, which skips

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t distances = 7;  // of random gradients, in cache lines
 
-/// Of random gradients, so that an update is small beside the weights, whatever the table: weights start at 0.01 to 0.1,
-/// and a gradient of a weight is a sum over up to 10^4 rows a sample.
+/// Of random gradients, so that an update is small beside the weights, whatever the table: weights start at 0.01 to
+/// 0.1, and a gradient of a weight is a sum over up to 10^4 rows a sample.
 double gradient_size(std::size_t samples) { return 3e-5 / std::sqrt(static_cast<double>(samples)); }
 
 /// Which rows of its table an embedding looks up: the same in both passes.
@@ -95,9 +95,9 @@ void TablePasses::run(Queue& queue, const Call& c, const ConstBuffer& parameters
   std::vector<Buffer> outputs;
   for (const Place& p : c.outputs) {
     const bool is_tensor = p.kind == Place::Kind::tensor;
-    Buffer to = !is_tensor        ? memory_of(p)
-                : p.conversion    ? scratch_.buffer.part(p.stored_at, p.bytes)
-                                  : gradients.part(p.first, p.count);
+    Buffer to = !is_tensor     ? memory_of(p)
+                : p.conversion ? scratch_.buffer.part(p.stored_at, p.bytes)
+                               : gradients.part(p.first, p.count);
     if (p.is_added_to)
       queue.submit(c.conversion_label, {.flops = 0, .bytes = static_cast<double>(to.bytes())},
                    [to] { std::memset(to.host(), 0, to.bytes()); });
