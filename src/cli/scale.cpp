@@ -101,7 +101,10 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.common.optimizer = f.text("optimizer");
   o.factors.common.injection = read_injection(f, world);
   o.data_directory = data_directory(f);
-  if (f.has("learn")) o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
+  if (f.has("learn")) {
+    o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
+    require_learning("--learn", o.factors.models, data);
+  }
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);

@@ -75,6 +75,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   c = lists.common;
   c.threads = at.threads = only_one("--threads", lists.threads);
   c.model = only_one("--model", lists.models);
+  require_learning("train", lists.models, data);
   c.batch_per_rank = only_one("--batch", lists.batches);
   if (f.has("servers")) only_one("--servers", split_list("--servers", f.text("servers")));  // each makes a strategy
   c.strategy = only_one("--strategy", lists.strategies);

@@ -159,6 +159,8 @@ Summary summarise(const Blocks& blocks) {
   return all;
 }
 
+std::size_t fewest_blocks_of(Seconds sample) { return sample.value > 5 ? 3 : fewest_blocks; }
+
 Stop StoppingRule::decide(const Blocks& blocks, Seconds spread, Seconds spent) const {
   const std::size_t n = blocks.samples().size();
   if (n == 0) return Stop::none;
@@ -167,7 +169,8 @@ Stop StoppingRule::decide(const Blocks& blocks, Seconds spread, Seconds spent) c
     return Stop::interval;
   }
   if (n >= max_samples) return Stop::samples;
-  if (blocks.count() >= fewest_blocks && spent >= budget) return Stop::budget;
+  const Seconds sample{summarise(blocks.medians()).median};
+  if (blocks.count() >= fewest_blocks_of(sample) && spent >= budget) return Stop::budget;
   return Stop::none;
 }
 

@@ -75,10 +75,12 @@ Summary summarise(const Blocks&);
 
 /// Fewer blocks have no 95 % interval of their median, and a time without its interval is half a number.
 inline constexpr std::size_t fewest_blocks = 6;
+/// Of samples that take so long that an interval is not worth the wait: over 5 s, three suffice.
+std::size_t fewest_blocks_of(Seconds sample);
 
 /// At least so many samples and blocks, spread over at least `min_time`; then until the interval's half width is under
 /// `relative_half_width` of the median, or the budget or the sample limit ends it. The budget never ends it before the
-/// 6 blocks that an interval needs.
+/// 6 blocks that an interval needs, or the 3 of samples over 5 s.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t min_blocks = 8;

@@ -45,6 +45,7 @@ class Accumulate final : public Model {
   std::size_t input_features() const override { return inner_->input_features(); }
   std::size_t classes() const override { return inner_->classes(); }
   bool learns() const override { return inner_->learns(); }
+  std::string note() const override { return inner_->note(); }
   double step_flops(std::size_t samples) const override { return inner_->step_flops(samples); }
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return inner_->forward_problems(n); }

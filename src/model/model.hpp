@@ -87,6 +87,8 @@ class Model {
   virtual double step_flops(std::size_t samples) const = 0;
   /// False: its loss says nothing, it only computes and exchanges what a real network would.
   virtual bool learns() const { return true; }
+  /// What a reader of its times must know; empty: nothing.
+  virtual std::string note() const { return {}; }
   /// The operations of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();

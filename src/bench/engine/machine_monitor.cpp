@@ -78,8 +78,8 @@ MachineState MachineMonitor::state() const {
   return canary_ == nullptr ? MachineState{} : state_of(canary_->times(), first_, round_of_);
 }
 
-bool MachineMonitor::is_over() const {
-  const bool over = runtime::host_clock() > end_ && state().turns >= core::fewest_blocks;
+bool MachineMonitor::is_over(std::size_t least_turns) const {
+  const bool over = runtime::host_clock() > end_ && state().turns >= least_turns;
   return world_.broadcast_value(over);
 }
 

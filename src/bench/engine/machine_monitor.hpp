@@ -73,9 +73,8 @@ class MachineMonitor {
   /// Once a turn.
   void round();
   MachineState state() const;
-  /// Is the time of all points over, with what was between their blocks, and does each have the blocks that an interval
-  /// needs?
-  bool is_over() const;
+  /// Is the time of all points over, with what was between their blocks, after so many turns at least?
+  bool is_over(std::size_t least_turns = core::fewest_blocks) const;
   /// Are there enough undisturbed turns, or is there no time for more?
   bool has_enough(std::size_t blocks) const;
 

@@ -70,7 +70,8 @@ core::Stop Rounds::decide() const {
 }
 
 std::size_t Rounds::discarded() const {
-  constexpr double most = 1e4;
+  constexpr double most = 1e4, long_s = 1;
+  if (last_median_ > long_s) return peers_.agree(0);  // what others left in the caches is nothing to such a sample
   const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / last_median_)) : 0;
   return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }

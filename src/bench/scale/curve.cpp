@@ -54,6 +54,12 @@ class StepBenchmark {
   }
 
   bool is_wrong() const { return point_.row.status == core::Status::wrong; }
+  /// On ranks that take part: of a turn.
+  std::size_t fewest_blocks() const {
+    return meter_ && !meter_->result().blocks.empty()
+               ? core::fewest_blocks_of(core::Seconds{meter_->result().blocks.back().step})
+               : core::fewest_blocks;
+  }
 
   /// Collective over the world. True: it has enough samples.
   bool round() {
@@ -208,7 +214,9 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
     take_turns(turns, [&](bool enough) {
       monitor.round();
-      return monitor.is_over() || (enough && monitor.has_enough(o.rule.min_blocks));
+      std::size_t least = core::fewest_blocks;  // rank 0, which decides, takes part in all points
+      for (const auto& c : benchmarks) least = std::min(least, c.fewest_blocks());
+      return monitor.is_over(least) || (enough && monitor.has_enough(o.rule.min_blocks));
     });
   } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
     interrupted = std::current_exception();

@@ -66,6 +66,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
     row.reason = "no iteration met its window; use another cadence";
     return;
   }
+  row.reason = f.training.model().note();
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.steps, row.metrics);
@@ -164,6 +165,12 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
+  if (measured.blocks.size() < core::fewest_blocks) {
+    if (row.reason.empty())
+      row.reason = fmt::format("{} steps of {}: no interval and no verdict", measured.times.samples().size(),
+                               core::to_text(core::Seconds{step}));
+    return;
+  }
   m[Metric::bound_by] = bound_by(c, step, is_crowded(m), unsteadiness(m));
 }
 

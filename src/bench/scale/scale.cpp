@@ -151,7 +151,16 @@ class ScaleSweep final : public Experiment {
     if (!c.point.impossible.empty()) return refuse(c.row, Status::skipped, c.point.impossible);
     if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
     const std::size_t bytes = node_bytes(c.point), free = session_.memory_per_node();
-    if (bytes > free) refuse(c.row, Status::skipped, short_of_memory(bytes, free));
+    if (bytes > free) refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
+  }
+
+  /// The largest of the halves of its batch that fits, if there is one.
+  std::string what_would_fit(ScalePoint p, std::size_t free) {
+    while (p.batch_per_rank > 1) {
+      p.batch_per_rank /= 2;
+      if (node_bytes(p) <= free) return fmt::format("batch {} a worker would fit", p.batch_per_rank);
+    }
+    return "no batch fits: take fewer ranks a node, or a smaller model (layer tables: --shrink)";
   }
 
   std::string unsupported(const ScalePoint& p) {

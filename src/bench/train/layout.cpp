@@ -19,6 +19,7 @@ using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
 constexpr std::size_t slack = 4096;  ///< what aligning one allocation of the arena may take
+constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
 
 /// What a codec does in training before it encodes.
 std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
@@ -223,10 +224,13 @@ std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
-    most = std::max(most, sized_model(c, l, d)->workspace_bytes(c.batch_per_rank));
+    const auto m = sized_model(c, l, d);
+    double operands = 0;  // of the limits' largest operation
+    for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
+    most = std::max(most, m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(operands));
     if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }
-  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
+  return process_bytes + fabric + most + c.batch_per_rank * d.features * sizeof(float);
 }
 
 }  // namespace gradmeter::bench

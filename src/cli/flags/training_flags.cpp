@@ -185,6 +185,16 @@ bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, i
   return out;
 }
 
+void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape& data) {
+  for (const std::string& name : models) {
+    if (model::make_model(name, {.features = data.features, .classes = data.classes})->learns()) continue;
+    throw UsageError(
+        fmt::format("{}: {} is a table of layers, which computes and exchanges but does not learn; take a model that "
+                    "does, or scale without --learn",
+                    what, name));
+  }
+}
+
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
 
 void refuse_unused(std::string_view command, const Flags& f, const bench::Applies& used) {

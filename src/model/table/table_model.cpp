@@ -100,13 +100,18 @@ double TableModel::step_flops(std::size_t samples) const {
 
 std::size_t TableModel::workspace_bytes(std::size_t samples) const {
   const std::size_t width = kernels::storage_bytes(options_.precision);
+  std::vector<kernels::RnnShape> recurrent;
   std::size_t kept = 0, largest = 0, weights = 0, before = 0;
   for (const TableLayer& l : layers_) {
     if (l.kind == TableLayer::Kind::tensor) continue;
     const std::size_t in = samples * l.input_elements(), out = samples * l.output_elements();
     kept += (in == before ? 0 : in) + out;
     // Gates and states of all steps; scores of all heads, and what they are made from.
-    if (l.kind == TableLayer::Kind::recurrent) kept += 8 * out;
+    if (l.kind == TableLayer::Kind::recurrent) {
+      kept += 8 * out;
+      const auto& s = std::get<kernels::RnnShape>(l.shape);
+      if (std::ranges::find(recurrent, s) == recurrent.end()) recurrent.push_back(s);
+    }
     if (l.kind == TableLayer::Kind::attention) {
       const auto& s = std::get<kernels::GemmShape>(l.shape);
       kept += 2 * in + samples * l.heads * s.m * s.m;
@@ -115,13 +120,21 @@ std::size_t TableModel::workspace_bytes(std::size_t samples) const {
     for (const std::size_t row : l.rows) weights = std::max(weights, table_.rows[row].parameters);
     before = l.kind == TableLayer::Kind::attention ? 0 : out;
   }
+  // What the library keeps of the weights of each recurrent operation, forward and backward.
+  std::size_t scratch = 0;
+  for (const kernels::RnnShape& s : recurrent) scratch += 4 * 4 * s.hidden * (s.input_width() + s.hidden);
+  // In bf16 it transposes both operands of a convolution's weight gradient.
+  const std::size_t transposed = options_.precision == kernels::Precision::bf16 ? 2 * largest : 0;
   // Two gradients of activations under way, those that enter with both signs, a call's weights in the library's layout,
   // random gradients of the tensors that nobody computes.
-  return (kept + 4 * largest) * width + 4 * weights * sizeof(float);
+  return (kept + 4 * largest + transposed) * width + (4 * weights + scratch) * sizeof(float);
 }
 
-std::size_t TableModel::implied_rows() const {
-  return static_cast<std::size_t>(std::ranges::count_if(layers_, &TableLayer::is_implied));
+std::string TableModel::note() const {
+  const auto implied = std::ranges::count_if(layers_, &TableLayer::is_implied);
+  if (implied == 0) return {};
+  return fmt::format("{} of {} layers run as the product that their shape implies: the table has no geometry of them",
+                     implied, std::ranges::count_if(layers_, &TableLayer::computes));
 }
 
 void TableModel::initialise(Queue& queue, Buffers b, std::uint64_t seed) const {

@@ -22,7 +22,7 @@ struct TableModelOptions {
 /// Layers run in the table's order. A layer reads what the one before wrote wherever the sizes agree, which skips
 /// activation functions, norms and pooling; elsewhere it reads random data. So does backward with gradients. Biases,
 /// norms and other tensors that no operation computes get a gradient that is copied from random data.
-/// Where a row has no geometry, the product that its shape and FLOP imply runs; `implied_rows` counts them.
+/// Where a row has no geometry, the product that its shape and FLOP imply runs, and the note says so.
 ///
 /// Weights start with a variance of 1/(inputs), which keeps values near 1 through the layers. The gradient that enters
 /// from above is random with signs that vary from pass to pass, so that weights stay where they are however long it
@@ -43,14 +43,13 @@ class TableModel final : public Model {
   std::size_t input_features() const override { return options_.features; }
   std::size_t classes() const override { return options_.classes; }
   bool learns() const override { return false; }
+  std::string note() const override;
   double step_flops(std::size_t samples) const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
   /// Activations, the two largest gradients of activations, and layouts of the library's; its own scratch is not
   /// counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
-  /// Rows that compute without geometry.
-  std::size_t implied_rows() const;
 
   void initialise(Queue&, Buffers, std::uint64_t seed) const override;
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;

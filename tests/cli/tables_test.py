@@ -1,0 +1,78 @@
+"""Layer tables as models of scale: every kind of layer, in fp32 and bf16, exchanged by several strategies and codecs;
+a user's own file and its faults; what does not fit into memory."""
+import support
+
+ROWS = """layer,kind,shape,params,forward_flops_per_sample,input,stride,padding,groups,steps,heads
+conv,conv,32x3x3x3,864,442368,3x16x16,1,1,,,
+conv.bias,bias,32,32,0,,,,,,
+norm.weight,norm,32,32,0,,,,,,
+words,embedding,200x64,12800,0,,,,,8,
+rnn.ih,lstm,256x64,16384,262144,64,,,,8,
+rnn.hh,lstm,256x64,16384,262144,,,,,8,
+rnn.bias,bias,256,256,0,,,,,,
+heads,attention_matmul,-,0,16384,64,,,,8,4
+out,linear_tied,200x64,0,204800,64,,,,8,
+"""
+# All tensors are whole cache lines, so that there are no gaps between them.
+PARAMETERS = 864 + 32 + 32 + 12800 + 2 * 16384 + 256
+
+
+def runs(test, table):
+    out = test.path("tables.jsonl")
+    done = test.run("scale", "--model", table, "--batch", "2,4", "--ranks", "2", "--strategy", "sync,ps-sync",
+                    "--algorithm", "ring", "--codec", "none,qsgd4", "--precision", "fp32,bf16", "--time-budget", "8s",
+                    "--out", out, ranks=2)
+    points = support.points(out)
+    # Of 2 batches in 2 precisions: independent and both strategies on one rank, where servers change nothing, and on two
+    # ranks independent and two codecs of two strategies.
+    test.check(done.code == 0 and len(points) >= 2 * 2 * 7, "a table of every kind of layer runs", done)
+    test.check(all(p["status"] == "ok" for p in points), "each point is measured",
+               [(p["factors"], p["status"], p["reason"]) for p in points if p["status"] != "ok"])
+    test.equal({p["factors"]["precision"] for p in points}, {"fp32", "bf16"}, "in both precisions")
+    for p in points:
+        if p["factors"]["strategy"] == "sync" and p["factors"]["ranks"] == 2 and p["factors"]["codec"] == "none":
+            test.equal(p["metrics"]["bytes_sent_total"], 2 * 4 * PARAMETERS, "each rank sends its gradients once")
+            test.check(p["metrics"]["limit_compute_s"] > 0, "and its operations have a limit", p["metrics"])
+    test.valid(out)
+    resumed = test.run("scale", "--model", table, "--batch", "2,4", "--ranks", "2", "--strategy", "sync,ps-sync",
+                       "--algorithm", "ring", "--codec", "none,qsgd4", "--precision", "fp32,bf16", "--time-budget", "8s",
+                       "--out", out, "--resume", ranks=2)
+    test.check("\n0 points measured" in resumed.out, "the same points are found again", resumed)
+
+
+def threads(test):
+    done = test.run("scale", "--model", "vgg11", "--shrink", "4", "--batch", "1", "--thread-ranks", "2",
+                    "--strategy", "sync", "--algorithm", "ring", "--time-budget", "4s", "--out", test.path("threads.jsonl"))
+    test.check(done.code == 0 and "vgg11:shrink=4" in done.out, "a shipped table on thread ranks, shrunk", done)
+
+
+def refusals(test, table):
+    def refused(*flags, says):
+        done = test.run("scale", "--batch", "2", *flags)
+        test.check(done.code == 2 and says in done.err and done.err.count("\n") == 1, f"one line: {says}", done)
+
+    bad = test.path("bad.csv")
+    bad.write_text(ROWS.replace("442368", "442369"))
+    refused("--model", bad, says=f"{bad}:2:")
+    refused("--model", test.path("missing.csv"), says="cannot be read")
+    refused("--model", "resnet500", says="resnet50")
+    refused("--model", "resnet50:width=2", says="width")
+    refused("--model", table, "--precision", "fp12", says="fp12")
+    refused("--model", table, "--learn", "100", says="does not learn")
+    test.check(test.run("train", "--model", table).code == 2, "train refuses what does not learn")
+    unsupported = test.run("scale", "--model", table, "--precision", "int8", "--batch", "2", "--time-budget", "2s")
+    test.check("run in fp32 and bf16, not in int8" in unsupported.out, "int8 is unsupported, with the reason", unsupported)
+    big = test.run("scale", "--model", "gpt2_small", "--batch", "8192", "--time-budget", "2s")
+    test.check("a worker would fit" in big.out, "what needs too much memory is skipped, with what would fit", big)
+
+
+def body(test):
+    table = test.path("all-kinds.csv")
+    table.write_text(ROWS)
+    runs(test, table)
+    threads(test)
+    refusals(test, table)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body)
