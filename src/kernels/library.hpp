@@ -9,5 +9,7 @@ namespace gradmeter::kernels {
 std::map<std::string, std::string> library_versions();
 /// Why there is no oneDNN; empty: there is.
 std::string onednn_refusal();
+/// How the library multiplies bf16 here: by instructions of the processor, or emulated.
+std::string bf16_products();
 
 }  // namespace gradmeter::kernels

@@ -1,5 +1,6 @@
 #include "kernels/onednn.hpp"
 
+#include "kernels/library.hpp"
 #include "kernels/quantization.hpp"
 
 namespace gradmeter::kernels {
@@ -23,6 +24,12 @@ OperandTypes operand_types(Precision p) {
 }
 
 }  // namespace onednn
+
+std::string bf16_products() {
+  if (onednn::has(dnnl::cpu_isa::avx512_core_amx)) return "the processor multiplies bf16 in AMX tiles";
+  if (onednn::has(dnnl::cpu_isa::avx512_core_bf16)) return "the processor multiplies bf16 by AVX-512 BF16";
+  return "bf16 is emulated: the processor has no instruction that multiplies it";
+}
 
 double largest_int8_weight() {
   const bool exact = onednn::has(dnnl::cpu_isa::avx512_core_vnni) || onednn::has(dnnl::cpu_isa::avx2_vnni);

@@ -241,8 +241,8 @@ std::string scale_legend(std::span<const Point> points) {
       "had\n"
       "            not begun the call (servers: all standing still); wire: the rest of the exchange\n"
       "            (servers: the worker's handling of messages); other: what is left\n"
-      "limit       no step can be shorter: its products at the library's best, or what a rank must send at the link's\n"
-      "            rate, both measured in turn with it\n"
+      "limit       no step can be shorter: its operations at the library's best, or what a rank must send at the\n"
+      "            link's rate, both measured in turn with it\n"
       "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "
       "under\n"
       "            a twentieth was lost; undecided: within the intervals, or what a disturbed machine explains\n";

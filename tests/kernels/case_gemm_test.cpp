@@ -42,6 +42,14 @@ TEST_P(GemmCases, AreRightOnThinShapes) {
       tests::expect_right_and_error_found(problem({.m = m, .n = n, .k = k, .packed = packed}));
 }
 
+TEST_P(GemmCases, AreRightOfSeveralProductsAtOnce) {
+  for (const auto a : {Transpose::no, Transpose::yes})
+    for (const auto b : {Transpose::no, Transpose::yes})
+      for (const std::size_t count : {2u, 7u})
+        tests::expect_right_and_error_found(
+            problem({.m = 17, .n = 9, .k = 33, .transpose_a = a, .transpose_b = b, .count = count}));
+}
+
 TEST_P(GemmCases, FindOneWrongElementAmongFewRowsOfMany) {
   tests::expect_right_and_error_found(problem({.m = 2000, .n = 40, .k = 300}), 1e4);
 }
@@ -53,6 +61,8 @@ TEST(GemmCase, WhatCannotBeHadIsRefusedWithTheReason) {
   const GemmShape s{.m = 1, .n = 1, .k = 1};
   EXPECT_EQ(kernel_case_refusal({.shape = s}), "");
   EXPECT_NE(kernel_case_refusal({.shape = s, .pass = Pass::backward_data}).find("one pass"), std::string::npos);
+  const GemmShape packed{.m = 1, .n = 1, .k = 1, .packed = true, .count = 2};
+  EXPECT_NE(kernel_case_refusal({.shape = packed}).find("no packed operand"), std::string::npos);
   EXPECT_NE(kernel_case_refusal({.shape = GemmShape{.m = 0, .n = 1, .k = 1}}).find("at least 1"), std::string::npos);
 }
 

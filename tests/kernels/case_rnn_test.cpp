@@ -13,10 +13,12 @@
 namespace gradmeter::kernels {
 namespace {
 
-// Ragged on every vector width; one row or one step among them.
+// Ragged on every vector width; one row or one step among them. Of three, one has a wider or narrower input.
 RnnShape ragged(Cell cell, std::uint64_t seed) {
   const core::Random random(seed, 0x726e);
-  return {cell, 3 + random.below(0, 60), 1 + random.below(1, 6), 1 + random.below(2, 12)};
+  RnnShape s{cell, 3 + random.below(0, 60), 1 + random.below(1, 6), 1 + random.below(2, 12)};
+  if (seed % 3 == 2) s.input = 1 + random.below(3, 90);
+  return s;
 }
 
 struct Kind {
@@ -59,6 +61,13 @@ TEST_P(RnnCases, ABiggerLayerIsRightWhereItIsLookedAt) {
     EXPECT_TRUE(right.right()) << flops_at_most << " " << right.worst;
     EXPECT_FALSE(kernel_case->check(flops_at_most, true).right()) << flops_at_most;
   }
+}
+
+TEST_P(RnnCases, ABiggerLayerWithANarrowInputIsRight) {
+  const auto kernel_case =
+      make_kernel_case(problem({.cell = GetParam().cell, .hidden = 96, .batch = 4, .steps = 7, .input = 40}), {});
+  EXPECT_TRUE(kernel_case->check(1e9, false).right());
+  EXPECT_FALSE(kernel_case->check(1e9, true).right());
 }
 
 TEST_P(RnnCases, RunOnEachOfTheirOperandSetsWithTwoThreads) {

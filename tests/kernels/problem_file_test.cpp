@@ -156,6 +156,24 @@ TEST(ProblemText, IsReadBackAsTheSameShape) {
   }
   EXPECT_EQ(problem_text(parse_shape("gemm:m=8,k=9,b=T,packed=yes")), "gemm:m=8,n=1,k=9,a=N,b=T,packed=yes");
   EXPECT_EQ(problem_text(parse_shape("rnn:cell=gru,hidden=8,steps=3")), "rnn:cell=gru,hidden=8,batch=1,steps=3");
+  EXPECT_EQ(problem_text(parse_shape("rnn:cell=lstm,hidden=8,steps=3,input=5")),
+            "rnn:cell=lstm,hidden=8,batch=1,steps=3,input=5");
+  EXPECT_EQ(parse_shape("rnn:cell=lstm,hidden=8,steps=3,input=8"), parse_shape("rnn:cell=lstm,hidden=8,steps=3"));
+  EXPECT_EQ(problem_text(parse_shape("gemm:m=8,k=9,count=4")), "gemm:m=8,n=1,k=9,a=N,b=N,count=4");
+}
+
+TEST(ProblemText, CostsCountInputsAndProducts) {
+  const Problem layer{.shape = parse_shape("rnn:cell=lstm,hidden=8,batch=2,steps=3,input=5")};
+  EXPECT_EQ(flops(layer), 2.0 * 4 * 8 * 8 * 2 * 3);
+  EXPECT_EQ(full_flops(layer), 2.0 * 4 * 8 * (8 + 5) * 2 * 3);
+  EXPECT_EQ(run_flops(layer), full_flops(layer));
+  EXPECT_EQ(bytes(layer), 4.0 * (4 * 8 * (8 + 5) + 2 * 3 * (8 + 5)));
+  Problem backward = layer;
+  backward.pass = Pass::backward_data;
+  EXPECT_EQ(run_flops(backward), 2 * full_flops(layer));
+  const Problem four{.shape = parse_shape("gemm:m=3,n=5,k=7,count=4")};
+  EXPECT_EQ(flops(four), 4 * 2.0 * 3 * 5 * 7);
+  EXPECT_EQ(bytes(four), 4 * 4.0 * (3 * 7 + 7 * 5 + 3 * 5));
 }
 
 TEST(ProblemText, SaysWhatAShapeIsWritten) {

@@ -271,6 +271,11 @@ TEST(TableModel, ARowWithoutGeometryRunsAsTheProductThatItsShapeImplies) {
   EXPECT_EQ(s.k, 36U);
 }
 
+TEST(TableModel, ItsNoteSaysHowBf16IsComputed) {
+  EXPECT_EQ(TableModel(table(chain), options()).note(), "");
+  EXPECT_THAT(TableModel(table(chain), options(Precision::bf16)).note(), HasSubstr("bf16"));
+}
+
 TEST(ModelRegistry, KnowsTheTablesByNameAndByFile) {
   const ModelRequest r{.features = 784, .classes = 10};
   EXPECT_EQ(make_model("resnet50", r)->name(), "resnet50");

@@ -26,9 +26,9 @@ struct ProblemList {
 };
 
 /// The first line that is no comment (#) names the columns, and so the operation:
-///   gemm      m,n,k[,trans_a,trans_b,packed]            sparse  m,n,k,sparsity[,format]
+///   gemm      m,n,k[,trans_a,trans_b,packed,count]      sparse  m,n,k,sparsity[,format]
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
-///   rnn       hidden,batch,timesteps,cell         pointwise  kind,elements[,fused]
+///   rnn       hidden,batch,timesteps,cell[,input]  pointwise  kind,elements[,fused]
 /// besides any of: pass, precision, application. Other columns are read over. Values may stand in double quotes.
 /// A row that is wrong is left out, with its file, line and column. Cost: O(size).
 /// Errors: UsageError when the first line names no operation's columns.
