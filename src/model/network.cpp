@@ -36,13 +36,20 @@ void Network::add_tensors(std::size_t layer) {
   }
 }
 
-double Network::step_flops(std::size_t samples) const {
-  using kernels::Pass;
-  double flops = 0;
+std::vector<RepeatedProblem> Network::problems(std::size_t samples, bool backward) const {
+  std::vector<RepeatedProblem> all;
   for (const auto& l : layers_) {
-    flops += l->flops(Pass::forward, samples) + l->flops(Pass::backward_weights, samples);
-    if (l != layers_.front()) flops += l->flops(Pass::backward_data, samples);
+    const LayerProblems p = l->problems(samples, l != layers_.front());
+    for (const kernels::Problem& f : p.forward) all.push_back({f});
+    if (!backward) continue;
+    for (const kernels::Problem& b : p.backward) all.push_back({b});
   }
+  return all;
+}
+
+double Network::step_flops(std::size_t samples) const {
+  double flops = 0;
+  for (const RepeatedProblem& p : problems(samples, true)) flops += kernels::run_flops(p.problem);
   return flops;
 }
 

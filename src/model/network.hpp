@@ -26,6 +26,8 @@ class Network final : public Model {
   std::size_t classes() const override { return elements(layers_.back()->output()); }
   /// All passes of all layers, but for the gradient of the first layer's input.
   double step_flops(std::size_t samples) const override;
+  std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }
+  std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
   /// Activations and their gradients; what the layers hold (packed operands, scratch) is not counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
@@ -47,6 +49,7 @@ class Network final : public Model {
   };
 
   void add_tensors(std::size_t layer);
+  std::vector<RepeatedProblem> problems(std::size_t samples, bool backward) const;
   Workspace& workspace_for(Queue&, std::size_t samples);
   void check(Buffers, const Batch&) const;
   template <class AnyBuffer>

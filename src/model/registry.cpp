@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "model/accumulate.hpp"
+#include "model/layers/convolution.hpp"
+#include "model/layers/dense.hpp"
+#include "model/layers/recurrent.hpp"
 #include "model/mlp.hpp"
+#include "model/network.hpp"
 #include "model/table/table_model.hpp"
 
 namespace gradmeter::model {
@@ -40,17 +45,83 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
   return parse_widths(name.bare);
 }
 
+void require_fp32(std::string_view name, const ModelRequest& r) {
+  if (r.precision == kernels::Precision::fp32) return;
+  throw core::UsageError(fmt::format("model '{}' computes in fp32, not in {}; layer tables (resnet50, FILE.csv) do",
+                                     name, kernels::name(r.precision)));
+}
+
 std::unique_ptr<Model> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
-  if (r.precision != kernels::Precision::fp32)
-    throw core::UsageError(fmt::format("model 'mlp' computes in fp32, not in {}; layer tables (resnet50, FILE.csv) do",
-                                       kernels::name(r.precision)));
+  require_fp32(name.base, r);
   return std::make_unique<Mlp>(widths_of(name, r), r.part);
+}
+
+std::size_t parameter(const core::ParsedName& n, std::string_view key, std::uint64_t most) {
+  return core::count_parameter(n, key, {.least = 1, .most = most});
+}
+
+/// Samples are square images of one channel.
+std::size_t side_of(std::string_view name, const ModelRequest& r) {
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(r.features))));
+  if (side > 0 && side * side == r.features) return side;
+  throw core::UsageError(
+      fmt::format("model '{}' takes square images, but the data has {} features; take mlp", name, r.features));
+}
+
+std::unique_ptr<Model> make_cnn(const core::ParsedName& name, const ModelRequest& r) {
+  require_fp32(name.base, r);
+  const auto n = core::with_defaults("model", "cnn", "convolutions=2,filters=16,hidden=128", name);
+  const std::size_t side = side_of(name.base, r), count = parameter(n, "convolutions", 8);
+  std::vector<std::unique_ptr<Layer>> layers;
+  ImageShape image{.channels = 1, .height = side, .width = side};
+  for (std::size_t i = 0, filters = parameter(n, "filters", 4096); i < count; ++i, filters *= 2) {
+    const bool is_first = i == 0;
+    layers.push_back(make_convolution_layer(
+        image, {.filters = filters, .side = is_first ? 5U : 3U, .stride = 2, .pad = is_first ? 2U : 1U}));
+    image = std::get<ImageShape>(layers.back()->output());
+  }
+  layers.push_back(make_dense_layer(image, parameter(n, "hidden", 65536), kernels::Activation::relu));
+  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none));
+  return std::make_unique<Network>(n.canonical(), std::move(layers));
+}
+
+std::unique_ptr<Model> make_recurrent(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
+  require_fp32(name.base, r);
+  const auto n = core::with_defaults("model", name.base, "hidden=128,layers=1", name);
+  const std::size_t side = side_of(name.base, r), count = parameter(n, "layers", 16),
+                    hidden = parameter(n, "hidden", 65536);
+  std::vector<std::unique_ptr<Layer>> layers;
+  TokenShape tokens{.steps = side, .features = side};
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto output = i + 1 == count ? RecurrentOutput::last_step : RecurrentOutput::every_step;
+    layers.push_back(make_recurrent_layer(cell, tokens, hidden, output));
+    tokens.features = hidden;
+  }
+  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none));
+  return std::make_unique<Network>(n.canonical(), std::move(layers));
+}
+std::unique_ptr<Model> make_lstm(const core::ParsedName& n, const ModelRequest& r) {
+  return make_recurrent(kernels::Cell::lstm, n, r);
+}
+std::unique_ptr<Model> make_gru(const core::ParsedName& n, const ModelRequest& r) {
+  return make_recurrent(kernels::Cell::gru, n, r);
+}
+std::unique_ptr<Model> make_rnn(const core::ParsedName& n, const ModelRequest& r) {
+  return make_recurrent(kernels::Cell::vanilla, n, r);
 }
 
 constexpr std::array table{
     ModelEntry{"mlp", "fully connected layers with ReLU, softmax cross-entropy; parameter: widths",
                "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp,
                true},
+    ModelEntry{"cnn", "convolutions of stride 2, each with twice the filters, and two dense layers",
+               "LeCun et al., Proc. IEEE 1998; initialisation He et al., ICCV 2015",
+               "cnn:convolutions=2,filters=16,hidden=128", &make_cnn},
+    ModelEntry{"lstm", "an image's rows as steps of an LSTM, its last state classified",
+               "Hochreiter & Schmidhuber 1997", "lstm:hidden=128,layers=1", &make_lstm},
+    ModelEntry{"gru", "the same with a GRU", "Cho et al. 2014", "gru:hidden=128,layers=1", &make_gru},
+    ModelEntry{"rnn", "the same with a plain recurrent layer, h' = relu(Wx + Uh + b)", "Le, Jaitly, Hinton 2015",
+               "rnn:hidden=128,layers=1", &make_rnn},
 };
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }

@@ -197,6 +197,11 @@ TEST_P(DeferredStrategy, HasTheHostsBits) {
   }
 }
 
+TEST(Deferred, NetworksOfLayersHaveTheHostsBits) {
+  for (const auto* const model : {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2"})
+    expect_host_bits({.strategy = "sync", .ranks = 2, .model = model});
+}
+
 std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {
   std::string n = info.param;
   std::ranges::replace_if(

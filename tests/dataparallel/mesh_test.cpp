@@ -251,6 +251,23 @@ TEST(Mesh, TheForecastKnowsTheNormsThatTravel) {
   }
 }
 
+TEST(Mesh, NetworksOfLayersHaveOneCurveOnAnyNumberOfRanks) {
+  for (const auto* const model : {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=1",
+                                  "gru:hidden=10,layers=2", "rnn:hidden=12,layers=1"}) {
+    const test::Training training{.batch_global = 16, .steps = 100, .own_start = false};
+    const auto one = losses(run({.mesh = "data=1", .model = model, .training = training}));
+    EXPECT_LT(one.back(), 0.98 * one.front()) << model;
+    for (const auto* const mesh : {"data=2", "data=4"})
+      EXPECT_LT(largest_difference(losses(run({.mesh = mesh, .model = model, .training = training})), one), 1e-5)
+          << model << " " << mesh;
+    const auto wrong =
+        losses(run({.mesh = "data=2",
+                    .model = model,
+                    .training = {.strategy = "independent", .batch_global = 16, .steps = 100, .own_start = false}}));
+    EXPECT_GT(largest_difference(wrong, one), 1e-5) << model << ": without an exchange they differ";
+  }
+}
+
 TEST(Mesh, EveryStrategyOfTheTableGoesWithIt) {
   for (const StrategyInfo& info : strategies()) {
     const bool judges = info.optimizer.empty();

@@ -53,7 +53,7 @@ class Gain final : public Layer {
   SampleShape input() const override { return FeatureShape{features_}; }
   SampleShape output() const override { return FeatureShape{features_}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
-  double flops(kernels::Pass, std::size_t) const override { return 0; }  // no product
+  LayerProblems problems(std::size_t, bool) const override { return {}; }  // it runs no operation of the library
   std::unique_ptr<PreparedLayer> prepare(std::size_t, bool input_gradient, runtime::Device&) const override {
     return std::make_unique<PreparedGain>(input_gradient);
   }

@@ -128,13 +128,13 @@ std::vector<double> by_steps(const std::vector<float>& x, std::size_t samples, s
 }
 
 TEST_P(RecurrentLayers, HaveTheOutputsAndGradientsOfTheirDefinition) {
-  constexpr std::size_t samples = 3, steps = 5, h = 21;
+  constexpr std::size_t samples = 3, steps = 5, h = 21, features = 13;
   const auto [cell, kind] = GetParam();
   const bool every = kind == RecurrentOutput::every_step;
-  const auto layer = make_recurrent_layer(cell, {.steps = steps, .features = h}, kind);
+  const auto layer = make_recurrent_layer(cell, {.steps = steps, .features = features}, h, kind);
   const LayerRun run(*layer, samples);
-  kernels::RnnInputs in{cell, h, samples, steps};
-  in.layer = by_steps(run.input, samples, steps, h);
+  kernels::RnnInputs in{cell, h, samples, steps, features};
+  in.layer = by_steps(run.input, samples, steps, features);
   in.state.assign(samples * h, 0);
   if (cell == kernels::Cell::lstm) in.memory.assign(samples * h, 0);
   in.weights = run.parameters[0], in.recurrent = run.parameters[1];
@@ -155,11 +155,12 @@ TEST_P(RecurrentLayers, HaveTheOutputsAndGradientsOfTheirDefinition) {
   };
   const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
   expect_near(every ? floats(by_steps(run.output, samples, steps, h)) : run.output, output, "output");
-  const std::size_t n = run.gradients[0].size();
-  expect_near(run.gradients[0], each(n, [&](auto i) { return weights_gradient_at(in, g, i); }), "weights");
-  expect_near(run.gradients[1], each(n, [&](auto i) { return recurrent_gradient_at(in, trace, g, i); }), "recurrent");
-  expect_near(run.gradients[2], each(n / h, [&](auto i) { return bias_gradient_at(in, g, i); }), "bias");
-  expect_near(floats(by_steps(run.input_gradient, samples, steps, h)), g.layer, "input");
+  const auto size = [&](std::size_t tensor) { return run.gradients[tensor].size(); };
+  expect_near(run.gradients[0], each(size(0), [&](auto i) { return weights_gradient_at(in, g, i); }), "weights");
+  expect_near(run.gradients[1], each(size(1), [&](auto i) { return recurrent_gradient_at(in, trace, g, i); }),
+              "recurrent");
+  expect_near(run.gradients[2], each(size(2), [&](auto i) { return bias_gradient_at(in, g, i); }), "bias");
+  expect_near(floats(by_steps(run.input_gradient, samples, steps, features)), g.layer, "input");
 }
 INSTANTIATE_TEST_SUITE_P(Cells, RecurrentLayers,
                          testing::Values(std::pair{kernels::Cell::lstm, RecurrentOutput::every_step},
@@ -224,9 +225,12 @@ TEST_F(Layers, SubmitTheOperationsThatKernelsTimesAtTheirCost) {
       {queue, {filters, bias}, input, output, delta, below, {filters_gradient, bias_gradient}, [](auto) {}});
   EXPECT_EQ(queue.flops["forward.conv"], kernels::flops(p));
   EXPECT_EQ(queue.flops["backward.conv"], 2 * kernels::flops(p));
-  EXPECT_EQ(queue.flops["forward.conv"], layer->flops(Pass::forward, 2));
-  EXPECT_EQ(queue.flops["backward.conv"],
-            layer->flops(Pass::backward_data, 2) + layer->flops(Pass::backward_weights, 2));
+  const LayerProblems named = layer->problems(2, true);
+  ASSERT_EQ(named.forward.size(), 1U);
+  EXPECT_TRUE(same_work(named.forward[0], p));
+  ASSERT_EQ(named.backward.size(), 2U);
+  EXPECT_EQ(named.backward[0].pass, Pass::backward_weights);
+  EXPECT_EQ(named.backward[1].pass, Pass::backward_data);
 }
 
 }  // namespace

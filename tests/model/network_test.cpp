@@ -35,8 +35,9 @@ std::unique_ptr<Network> convolutions() {
 std::unique_ptr<Network> recurrent() {
   std::vector<std::unique_ptr<Layer>> layers;
   const TokenShape tokens{.steps = 12, .features = 12};
-  layers.push_back(make_recurrent_layer(kernels::Cell::lstm, tokens, RecurrentOutput::every_step));
-  layers.push_back(make_recurrent_layer(kernels::Cell::lstm, tokens, RecurrentOutput::last_step));
+  layers.push_back(make_recurrent_layer(kernels::Cell::lstm, tokens, 9, RecurrentOutput::every_step));
+  layers.push_back(make_recurrent_layer(kernels::Cell::lstm, std::get<TokenShape>(layers.back()->output()), 14,
+                                        RecurrentOutput::last_step));
   layers.push_back(make_dense_layer(layers.back()->output(), pattern_classes, Activation::none));
   return std::make_unique<Network>("recurrent", std::move(layers));
 }

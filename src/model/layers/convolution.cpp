@@ -96,7 +96,12 @@ class ConvolutionLayer final : public Layer {
   SampleShape input() const override { return input_; }
   SampleShape output() const override { return ImageShape{shape_.filters, shape_.out_height(), shape_.out_width()}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
-  double flops(Pass, std::size_t samples) const override { return kernels::flops({.shape = shape(samples)}); }
+  LayerProblems problems(std::size_t samples, bool input_gradient) const override {
+    const ConvShape s = shape(samples);
+    LayerProblems all{.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = Pass::backward_weights}}};
+    if (input_gradient) all.backward.push_back({.shape = s, .pass = Pass::backward_data});
+    return all;
+  }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedConvolution>(shape(samples), input_gradient, device);

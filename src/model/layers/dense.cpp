@@ -70,7 +70,12 @@ class DenseLayer final : public Layer {
   SampleShape input() const override { return input_; }
   SampleShape output() const override { return FeatureShape{out_}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
-  double flops(kernels::Pass, std::size_t samples) const override { return products(samples).forward.flops(); }
+  LayerProblems problems(std::size_t samples, bool input_gradient) const override {
+    const DenseProducts p = products(samples);
+    LayerProblems all{.forward = {{.shape = p.forward}}, .backward = {{.shape = p.weight}}};
+    if (input_gradient) all.backward.push_back({.shape = p.input});
+    return all;
+  }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedDense>(products(samples), input_gradient, device);

@@ -51,6 +51,10 @@ struct LayerBackward {
   std::function<void(std::size_t tensor)> ready;
 };
 
+struct LayerProblems {
+  std::vector<kernels::Problem> forward, backward;
+};
+
 /// A layer at one number of samples, with the operations that it runs and their memory. Lives until its work is done.
 class PreparedLayer {
  public:
@@ -68,8 +72,8 @@ class Layer {
   virtual SampleShape output() const = 0;
   /// In the order in which their gradients become ready.
   virtual std::span<const LayerTensor> tensors() const = 0;
-  /// Products alone, multiply and add counted as two.
-  virtual double flops(kernels::Pass, std::size_t samples) const = 0;
+  /// The operations that a prepared layer runs. Limits and the FLOP of a step are made of them.
+  virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
   /// For the calling thread's compute_threads() and queues of this device; with `input_gradient` for a backward pass
   /// that computes it. Errors: UsageError or BackendError when no backend takes one of its operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;

@@ -38,8 +38,9 @@ class PreparedRecurrent final : public PreparedLayer {
         input_gradient_(input_gradient),
         forward_({.shape = s}, device, {.training = true}),
         backward_({.shape = s, .pass = kernels::Pass::backward_data}, device) {
-    const std::size_t layer = s.steps * s.batch * s.hidden, state = s.batch * s.hidden;
-    for (OwnedBuffer* const b : {&x_, &y_, &x_gradient_, &y_gradient_}) *b = device.allocate(core::Element::f32, layer);
+    const std::size_t rows = s.steps * s.batch, state = s.batch * s.hidden;
+    for (OwnedBuffer* const b : {&x_, &x_gradient_}) *b = device.allocate(core::Element::f32, rows * s.input_width());
+    for (OwnedBuffer* const b : {&y_, &y_gradient_}) *b = device.allocate(core::Element::f32, rows * s.hidden);
     for (OwnedBuffer* const b : {&zero_, &state_gradient_, &memory_gradient_})
       *b = device.allocate(core::Element::f32, state);
     const auto outputs = forward_.op().outputs();
@@ -47,7 +48,7 @@ class PreparedRecurrent final : public PreparedLayer {
   }
 
   void forward(const LayerForward& f) override {
-    transpose(f.queue, "forward.transpose", f.input, x_.buffer, s_.batch, s_.steps, s_.hidden);
+    transpose(f.queue, "forward.transpose", f.input, x_.buffer, s_.batch, s_.steps, s_.input_width());
     forward_.run(f.queue, "forward.rnn", "forward.pack", inputs(f.parameters), {y_.buffer, kept_.buffer});
     if (output_ == RecurrentOutput::every_step) {
       transpose(f.queue, "forward.transpose", y_.buffer, f.output, s_.steps, s_.batch, s_.hidden);
@@ -70,7 +71,8 @@ class PreparedRecurrent final : public PreparedLayer {
     backward_.run(b.queue, "backward.rnn", "backward.pack", std::move(read), std::move(written));
     for (std::size_t tensor = 0; tensor < b.gradients.size(); ++tensor) b.ready(tensor);
     if (input_gradient_)
-      transpose(b.queue, "backward.transpose", x_gradient_.buffer, b.input_gradient, s_.steps, s_.batch, s_.hidden);
+      transpose(b.queue, "backward.transpose", x_gradient_.buffer, b.input_gradient, s_.steps, s_.batch,
+                s_.input_width());
   }
 
  private:
@@ -89,29 +91,31 @@ class PreparedRecurrent final : public PreparedLayer {
   RecurrentOutput output_;
   bool input_gradient_;
   PlainOp forward_, backward_;
-  OwnedBuffer x_, y_, x_gradient_, y_gradient_;  // [steps × batch × hidden]
+  OwnedBuffer x_, x_gradient_;  // [steps × batch × input]
+  OwnedBuffer y_, y_gradient_;  // [steps × batch × hidden]
   OwnedBuffer zero_, state_gradient_, memory_gradient_, kept_;
 };
 
 class RecurrentLayer final : public Layer {
  public:
-  RecurrentLayer(Cell cell, const TokenShape& input, RecurrentOutput output)
-      : cell_(cell), input_(input), output_(output) {
-    const std::size_t h = input.features, gates = kernels::gates_of(cell);
+  RecurrentLayer(Cell cell, const TokenShape& input, std::size_t h, RecurrentOutput output)
+      : cell_(cell), input_(input), h_(h), output_(output) {
+    const std::size_t gates = kernels::gates_of(cell);
     const double bound = 1 / std::sqrt(static_cast<double>(h));
-    tensors_ = {LayerTensor{"weights", {h, gates, h}, bound}, LayerTensor{"recurrent", {h, gates, h}, bound},
-                LayerTensor{"bias", {gates, h}}};
+    tensors_ = {LayerTensor{"weights", {input.features, gates, h}, bound},
+                LayerTensor{"recurrent", {h, gates, h}, bound}, LayerTensor{"bias", {gates, h}}};
   }
 
-  std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), input_.features); }
+  std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), h_); }
   SampleShape input() const override { return input_; }
   SampleShape output() const override {
-    if (output_ == RecurrentOutput::last_step) return FeatureShape{input_.features};
-    return input_;
+    if (output_ == RecurrentOutput::last_step) return FeatureShape{h_};
+    return TokenShape{.steps = input_.steps, .features = h_};
   }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
-  double flops(kernels::Pass, std::size_t samples) const override {
-    return kernels::full_flops({.shape = shape(samples)});
+  LayerProblems problems(std::size_t samples, bool) const override {
+    const RnnShape s = shape(samples);
+    return {.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = kernels::Pass::backward_data}}};
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
@@ -119,18 +123,25 @@ class RecurrentLayer final : public Layer {
   }
 
  private:
-  RnnShape shape(std::size_t samples) const { return {cell_, input_.features, samples, input_.steps}; }
+  RnnShape shape(std::size_t samples) const {
+    return {.cell = cell_,
+            .hidden = h_,
+            .batch = samples,
+            .steps = input_.steps,
+            .input = input_.features == h_ ? 0 : input_.features};
+  }
 
   Cell cell_;
   TokenShape input_;
+  std::size_t h_;
   RecurrentOutput output_;
   std::array<LayerTensor, 3> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_recurrent_layer(Cell cell, const TokenShape& input, RecurrentOutput output) {
-  return std::make_unique<RecurrentLayer>(cell, input, output);
+std::unique_ptr<Layer> make_recurrent_layer(Cell cell, const TokenShape& input, std::size_t h, RecurrentOutput output) {
+  return std::make_unique<RecurrentLayer>(cell, input, h, output);
 }
 
 }  // namespace gradmeter::model

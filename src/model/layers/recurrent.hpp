@@ -9,11 +9,11 @@ namespace gradmeter::model {
 /// The state after every step, or after the last.
 enum class RecurrentOutput : std::uint8_t { every_step, last_step };
 
-/// The state is as wide as the input: h = input.features. Tensors: weights and recurrent [h in × gates × h out], bias
-/// [gates × h]; the cells' definitions are in kernels/reference/rnn.hpp.
-/// Cost: 4·gates·h² FLOP a sample and step forward, as much for the gradients of inputs and of weights each; its inputs
-/// and outputs are transposed, since the backend takes steps before samples.
+/// h: the width of the state. Tensors: weights [features × gates × h], recurrent [h in × gates × h out], bias [gates ×
+/// h]; the cells' definitions are in kernels/reference/rnn.hpp.
+/// Cost: 2·gates·h·(features + h) FLOP a sample and step forward, as much for the gradients of inputs and of weights
+/// each; its inputs and outputs are transposed, since the backend takes steps before samples.
 /// Initial values: uniform, variance 1/(3·h), biases zero.
-std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, RecurrentOutput);
+std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, std::size_t h, RecurrentOutput);
 
 }  // namespace gradmeter::model

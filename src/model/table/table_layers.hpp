@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/problems/problem.hpp"
+#include "model/layers/layer.hpp"
 #include "model/table/layer_table.hpp"
 
 namespace gradmeter::model {
@@ -41,9 +42,6 @@ std::vector<TableLayer> layers_of(const LayerTable&);
 LayerTable shrunk(const LayerTable&, std::size_t divisor);
 
 /// The operations that one pass runs, at so many samples. input_gradient: of its input too.
-struct LayerProblems {
-  std::vector<kernels::Problem> forward, backward;
-};
 LayerProblems problems_of(const TableLayer&, std::size_t samples, bool input_gradient, kernels::Precision);
 
 }  // namespace gradmeter::model
