@@ -6,6 +6,7 @@
 
 #include "bench/scale/scale.hpp"
 #include "cli/agree.hpp"
+#include "cli/bucket_table.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "cli/flags/flags.hpp"
@@ -44,6 +45,8 @@ options::options_description curve_flags() {
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
   add_injection(d);
   add_rank_flags(d);
+  add_switch(d, "per-bucket",
+             "also each bucket of the gradients: when it was ready, under way, and what of it was exposed");
   add_switch(d, "per-rank", "also each rank's kernels and waits: who is slow, and who waits for it");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_wide_flag(d);
@@ -191,26 +194,33 @@ void print_overlap(const bench::ScaleFactors& f) {
 struct Collected {
   std::vector<core::Point> points;
   std::size_t measured = 0, kept = 0;
-  std::string ranks = {};  ///< what each rank did, as text
+  std::string ranks = {};    ///< what each rank did, as text
+  std::string buckets = {};  ///< when each bucket was exchanged, as text
 };
 
-bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress) {
-  return {.rows = {.measured =
-                       [&got, writer, &progress](const core::Point& p) {
-                         if (writer) writer->append(p);
-                         got.points.push_back(p);
-                         ++got.measured;
-                         progress.update(got.points.size(), "");
-                       },
-                   .kept =
-                       [&got](const core::Point& p) {
-                         got.points.push_back(p);
-                         ++got.kept;
-                       },
-                   .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }},
-          .ranks = [&got](const core::Point& p, std::span<const bench::RankTimes> ranks) {
-            got.ranks += rank_table(p, ranks);
-          }};
+bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress, bool per_bucket) {
+  bench::ScaleListener listener{
+      .rows = {.measured =
+                   [&got, writer, &progress](const core::Point& p) {
+                     if (writer) writer->append(p);
+                     got.points.push_back(p);
+                     ++got.measured;
+                     progress.update(got.points.size(), "");
+                   },
+               .kept =
+                   [&got](const core::Point& p) {
+                     got.points.push_back(p);
+                     ++got.kept;
+                   },
+               .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }},
+      .ranks = [&got](const core::Point& p,
+                      std::span<const bench::RankTimes> ranks) { got.ranks += rank_table(p, ranks); },
+      .buckets = {}};
+  if (per_bucket)
+    listener.buckets = [&got](const core::Point& p, std::span<const bench::BucketTimes> buckets) {
+      got.buckets += bucket_table(p, buckets);
+    };
+  return listener;
 }
 
 int measure_curve(const Flags& f, const Invocation& invocation) {
@@ -237,10 +247,12 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const std::size_t total = bench::plan_scale(options.factors).size();
   runtime::Progress progress("points", total, root);
   try {
-    const std::size_t wrong = bench::run_scale(session, options, finished, listen(got, writer.get(), progress));
+    const std::size_t wrong =
+        bench::run_scale(session, options, finished, listen(got, writer.get(), progress, f.on("per-bucket")));
     progress.finish();
     if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
     if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
+    if (root && f.on("per-bucket")) fmt::print("\n{}", got.buckets);
     if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {

@@ -40,6 +40,15 @@ def runs(test, table):
     test.check("\n0 points measured" in resumed.out, "the same points are found again", resumed)
 
 
+def buckets(test, table):
+    done = test.run("scale", "--model", table, "--batch", "2", "--ranks", "2", "--strategy", "sync,sharded",
+                    "--algorithm", "ring", "--bucket", "64K", "--time-budget", "3s", "--per-bucket", ranks=2)
+    lines = done.out.splitlines()
+    test.check(done.code == 0 and any("buckets of rank 0" in line for line in lines), "--per-bucket has a table", done)
+    test.check(any("rnn.ih" in line or "rnn.hh" in line for line in lines), "which names the largest tensors", done)
+    test.check("exposed by bucket" in done.out, "and adds up what was exposed", done)
+
+
 def threads(test):
     done = test.run("scale", "--model", "vgg11", "--shrink", "4", "--batch", "1", "--thread-ranks", "2",
                     "--strategy", "sync", "--algorithm", "ring", "--time-budget", "4s", "--out", test.path("threads.jsonl"))
@@ -70,6 +79,7 @@ def body(test):
     table = test.path("all-kinds.csv")
     table.write_text(ROWS)
     runs(test, table)
+    buckets(test, table)
     threads(test)
     refusals(test, table)
 

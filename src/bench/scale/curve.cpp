@@ -37,12 +37,14 @@ Measurement undisturbed(const Measurement& m, const MachineState& s) {
 class StepBenchmark {
  public:
   StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
-                const MeasureOptions& o)
+                const MeasureOptions& o, bool per_bucket)
       : session_(s), rank_group_(rank_groups.of(p.point)), point_(p) {
     take_turn([&] {
       training_.emplace(s, rank_group_.active, data, p.point);
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
+      if (per_bucket && s.is_root() && training_->exchanges_buckets())
+        buckets_.emplace(training_->model().tensors(), training_->model().element_count(), training_->bucket_bytes());
       progress_pause_ = training_->pause_progress();
       limits_ = &rank_groups.limits(rank_group_, p.point.threads);
       demand_ = training_->demand();
@@ -93,6 +95,10 @@ class StepBenchmark {
               sample_steps();
               return training_->record();
             },
+            .kept =
+                [this](const dataparallel::StepRecord& r) {
+                  if (buckets_) buckets_->add(r);
+                },
             .begin_block = [this] { progress_pause_.reset(); },
             .end_block = [this] { progress_pause_ = training_->pause_progress(); },
             .verify_next = [this] { training_->verify_next(); },
@@ -140,6 +146,7 @@ class StepBenchmark {
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
+      if (buckets_) point_.buckets = buckets_->times();
       count_between_nodes(totals);
       fill_row(
           {.point = point_.point,
@@ -185,6 +192,7 @@ class StepBenchmark {
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
   StepSamples steps_;
+  std::optional<BucketSamples> buckets_;  ///< of rank 0, where they are asked for
   NoiseSampler noise_;
   std::size_t step_ = 0;
 };
@@ -203,13 +211,13 @@ Canary* canary_of(Session& s, RankGroups& rank_groups, const std::deque<CurvePoi
 }  // namespace
 
 void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& data, std::deque<CurvePoint>& points,
-                   const MeasureOptions& o) {
+                   const MeasureOptions& o, bool per_bucket) {
   std::deque<StepBenchmark> benchmarks;
   MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(),
                          {o.rule.budget.value * static_cast<double>(points.size())});
   std::exception_ptr interrupted;
   try {
-    for (auto& p : points) benchmarks.emplace_back(s, rank_groups, data, p, o);
+    for (auto& p : points) benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket);
     std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
     take_turns(turns, [&](bool enough) {

@@ -8,6 +8,7 @@
 
 #include "bench/engine/machine_monitor.hpp"
 #include "bench/engine/sweep.hpp"
+#include "bench/scale/bucket_times.hpp"
 #include "bench/scale/row.hpp"
 
 namespace gradmeter::bench {
@@ -38,10 +39,13 @@ struct CurvePoint : SweepPoint {
   ScalePoint point;
   bool reference = false;  ///< only measured for comparison: an earlier run has its row
   Measurement measured = {};
+  std::vector<BucketTimes> buckets = {};  ///< on rank 0, where they are asked for
 };
 
 /// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.
 /// Errors: Interrupted, with the rows of points that had an interval by then filled all the same.
-void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&);
+/// per_bucket: fill CurvePoint::buckets.
+void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
+                   bool per_bucket = false);
 
 }  // namespace gradmeter::bench

@@ -103,6 +103,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   source_.begin_block();
   const Taken taken = take(samples, verified);
   source_.end_block();
+  if (keep) std::ranges::for_each(taken.steps, source_.kept);
   if (verified) {
     ++result_.verified;
     if (auto fault = source_.verdict(); result_.fault.empty()) result_.fault = std::move(fault);

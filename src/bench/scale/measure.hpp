@@ -62,6 +62,8 @@ class StepMeter {
   struct Source {
     std::function<void()> prepare;  ///< loads the next batch: before the ranks synchronise and the clock is read
     std::function<const dataparallel::StepRecord&()> step;
+    /// Sees each step of a kept block that is a sample.
+    std::function<void(const dataparallel::StepRecord&)> kept = [](const dataparallel::StepRecord&) {};
     std::function<void()> begin_block = [] {},
                           end_block = [] {};  ///< between them no rank may call MPI, unless in lock step
     /// verify_next: the next step with an exchange is to be checked. verdict: what the checks since the last call

@@ -48,7 +48,8 @@ class ScaleSweep final : public Experiment {
     rows.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
     bool is_interrupted = false;
     try {
-      measure_curve(session_, rank_groups_, data(), group, measure_options(first, rows.share(usual_point_budget)));
+      measure_curve(session_, rank_groups_, data(), group, measure_options(first, rows.share(usual_point_budget)),
+                    static_cast<bool>(listener_.buckets));
     } catch (const core::Interrupted&) {  // the sweep ends once the rows are out
       is_interrupted = true;
       cut(group);
@@ -56,6 +57,7 @@ class ScaleSweep final : public Experiment {
     for (auto& c : group) compare(c, group);
     if (options_.learn_samples > 0 && !is_interrupted) learn_all(group, rows);
     for (const auto& c : group) report_ranks(c, group);
+    for (const auto& c : group) report_buckets(c);
     for (auto& c : group) c.measured = {};
   }
 
@@ -151,7 +153,8 @@ class ScaleSweep final : public Experiment {
     if (!c.point.impossible.empty()) return refuse(c.row, Status::skipped, c.point.impossible);
     if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
     const std::size_t bytes = node_bytes(c.point), free = session_.memory_per_node();
-    if (bytes > free) refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
+    if (bytes > free)
+      refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
   }
 
   /// The largest of the halves of its batch that fits, if there is one.
@@ -232,6 +235,11 @@ class ScaleSweep final : public Experiment {
                        .wait = median_of(c.measured, &StepBlock::wait, r)});
     }
     listener_.ranks(c.row, times);
+  }
+
+  void report_buckets(const CurvePoint& c) const {
+    const bool has = c.point.ranks > 1 && c.point.applies.bucket && !c.measured.blocks.empty();
+    if (session_.is_root() && listener_.buckets && !c.reference && has) listener_.buckets(c.row, c.buckets);
   }
 
   void learn_all(std::deque<CurvePoint>& group, const SweepRows& rows) {

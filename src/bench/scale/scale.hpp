@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/engine/sweep.hpp"
+#include "bench/scale/bucket_times.hpp"
 #include "bench/scale/measure.hpp"
 #include "bench/scale/plan.hpp"
 #include "core/injection.hpp"
@@ -33,6 +34,8 @@ struct ScaleListener {
   RowListener rows;
   /// Of a new row with more than one rank.
   std::function<void(const core::Point&, std::span<const RankTimes>)> ranks = {};
+  /// Of a new row whose gradients are exchanged by all-reduces; null: nobody asks.
+  std::function<void(const core::Point&, std::span<const BucketTimes>)> buckets = {};
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured

@@ -323,6 +323,11 @@ void Training::await_departures() {
   while (!assembly_.probe().idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
 }
 
+bool Training::exchanges_buckets() const {
+  return config_.strategy->info().communication == dataparallel::CommunicationPattern::all_reduce &&
+         exchanges(config_, layout_) && layout_.mesh.replica_ranks() == 1;
+}
+
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }
 
 }  // namespace gradmeter::bench

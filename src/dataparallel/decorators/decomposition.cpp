@@ -35,4 +35,19 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
   return d;
 }
 
+std::vector<double> exposed_by_call(const StepRecord& r) {
+  std::vector<Interval> taken;  // by computation and by the calls before
+  for (const auto& c : r.computations)
+    if (!c.exchanges) taken.push_back(c.when);
+  taken = unite(taken);
+  std::vector<double> exposed;
+  for (const CallRecord& c : r.calls) {
+    const Interval call{c.completion.started, c.completion.finished};
+    exposed.push_back(total(subtract(unite({&call, 1}), taken)));
+    taken.push_back(call);
+    taken = unite(taken);
+  }
+  return exposed;
+}
+
 }  // namespace gradmeter::dataparallel

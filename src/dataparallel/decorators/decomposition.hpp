@@ -39,4 +39,8 @@ struct Decomposition {
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).
 Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 
+/// `exposed` by call, in the order of the calls: what is outside computation and outside all calls before it. Adds up
+/// to the step's.
+std::vector<double> exposed_by_call(const StepRecord&);
+
 }  // namespace gradmeter::dataparallel

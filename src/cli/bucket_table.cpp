@@ -1,0 +1,48 @@
+#include "cli/bucket_table.hpp"
+
+#include "core/format.hpp"
+#include "core/table.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+std::string ms(double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); }
+
+std::string head(const core::Point& p) {
+  using core::Factor;
+  const auto text = [&](Factor f) { return core::is_null(p.factors[f]) ? "-" : core::to_text(p.factors[f]); };
+  return fmt::format("{} · {} ranks · batch {} · {} · {} · {} · codec {} · buckets of rank 0\n", text(Factor::model),
+                     text(Factor::ranks), text(Factor::batch_per_rank), text(Factor::precision), text(Factor::strategy),
+                     text(Factor::algorithm), text(Factor::codec));
+}
+
+}  // namespace
+
+std::string bucket_table(const core::Point& p, std::span<const bench::BucketTimes> buckets) {
+  using enum core::Align;
+  if (buckets.empty())
+    return head(p) + "no step exchanged each bucket in a call of its own: this strategy or codec has other calls\n\n";
+  core::Table table({{"bucket", "", right},
+                     {"tensors", "", right},
+                     {"largest", "", left},
+                     {"share", "%", right},
+                     {"MiB", "", right},
+                     {"ready", "ms", right},
+                     {"begin", "ms", right},
+                     {"end", "ms", right},
+                     {"call", "ms", right},
+                     {"exposed", "ms", right}});
+  double exposed = 0;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const bench::BucketTimes& b = buckets[i];
+    exposed += b.exposed;
+    table.add_row({fmt::format("{}", i + 1), fmt::format("{}", b.tensors), b.largest,
+                   fmt::format("{:.0f}", 100 * b.largest_share),
+                   fmt::format("{:.3g}", static_cast<double>(b.bytes) / (1 << 20)), ms(b.ready), ms(b.begin), ms(b.end),
+                   ms(b.end - b.begin), ms(b.exposed)});
+  }
+  return fmt::format("{}{}\nexposed by bucket: {} ms; time of several buckets counts for the first\n\n", head(p),
+                     table.to_string(), ms(exposed));
+}
+
+}  // namespace gradmeter::cli

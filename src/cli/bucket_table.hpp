@@ -1,0 +1,13 @@
+// The exchange of a point's gradients bucket by bucket, below the tables of a sweep (--per-bucket).
+#pragma once
+#include <span>
+#include <string>
+
+#include "bench/scale/scale.hpp"
+
+namespace gradmeter::cli {
+
+/// As the first rank saw it. No buckets: a line that says why.
+std::string bucket_table(const core::Point&, std::span<const bench::BucketTimes>);
+
+}  // namespace gradmeter::cli
