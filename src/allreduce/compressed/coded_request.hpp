@@ -1,5 +1,8 @@
 // What the compressed collectives are made from.
 #pragma once
+#include <algorithm>
+#include <span>
+
 #include "allreduce/registry.hpp"
 #include "compression/registry.hpp"
 
@@ -36,20 +39,29 @@ struct CallPart {
 };
 using CallParts = std::vector<CallPart>;
 
-/// How one codec's gradients are exchanged, where the executor alone cannot do it. A call is one tensor, with residuals
-/// where the codec has error feedback. `refusal`: why the combination is refused; null: never. `arena_bytes`: what
-/// `bind` takes. `parts`: the inner calls for a tensor.
+/// How one codec's gradients are exchanged, where the executor alone cannot do it. A call is a pack of tensors, which
+/// the `tensor_layout` lists, with residuals where the codec has error feedback: each is encoded by itself, and what
+/// they send travels together. `refusal`: why the combination is refused; null: never. `arena_bytes`: what `bind`
+/// takes. `parts`: the inner calls for a pack.
 struct CodedExchange {
   std::string_view codec;
   std::string (*refusal)(const CodedRequest&);
   std::size_t (*arena_bytes)(const CodedRequest&, std::uint32_t rank);
   std::unique_ptr<Collective> (*bind)(const CodedRequest&, const Site&);
-  CallParts (*parts)(const CodedRequest&, const TensorPart&);
+  CallParts (*parts)(const CodedRequest&, std::span<const TensorPart>);
   /// Why this tensor must be exchanged dense; null: none must.
   std::string (*tensor_refusal)(const CodedRequest&, const TensorPart&) = nullptr;
+  bool packs = true;  ///< false: a call has one tensor
 };
 
 /// A page for each allocation from the arena, as alignment may need it.
 inline constexpr std::size_t arena_slack = 4096;
+
+/// The most tensors of a call with a codec: those of a bucket, but bounded, so that memory for a length or a scale of
+/// each is too.
+inline constexpr std::size_t longest_pack = 256;
+inline std::size_t most_packed(const CodedRequest& r) {
+  return std::clamp<std::size_t>(r.max_elements() / std::max<std::size_t>(r.codec.min_elements, 1), 1, longest_pack);
+}
 
 }  // namespace gradmeter::allreduce

@@ -13,6 +13,7 @@
 #include "allreduce/compressed/shared_scale.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "allreduce/compressed/state_values.hpp"
+#include "allreduce/compressed/tensor_calls.hpp"
 #include "allreduce/compressed/warm_up.hpp"
 #include "compression/warm_up.hpp"
 #include "core/error.hpp"
@@ -67,11 +68,17 @@ std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& sit
                                     coded_options(r));
 }
 
-CallParts schedule_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = algorithm_over(r), .count = t.count, .codec = r.codec.codec}};
+CallParts schedule_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
+  return {{.algorithm = algorithm_over(r), .count = pack.front().count, .codec = r.codec.codec}};
 }
 
-constexpr CodedExchange by_schedule{"", schedule_refusal, schedule_arena_bytes, bind_schedule, schedule_parts};
+// What the executor sends is cut into pieces and encoded on its way, tensor by tensor.
+constexpr CodedExchange by_schedule{.codec = "",
+                                    .refusal = schedule_refusal,
+                                    .arena_bytes = schedule_arena_bytes,
+                                    .bind = bind_schedule,
+                                    .parts = schedule_parts,
+                                    .packs = false};
 constexpr CodedExchange by_gather{"", gathered_refusal, gathered_arena_bytes, bind_gathered, gathered_parts};
 constexpr CodedExchange by_warm_up{"", warm_up_refusal, warm_up_arena_bytes, bind_warm_up, warm_up_parts};
 
@@ -103,7 +110,8 @@ bool goes_encoded(const CodedRequest& r, const TensorPart& t) {
 }
 
 std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
-  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float),
+  const std::size_t most = exchange_of(r.codec).packs ? most_packed(r) : 1;
+  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), most,
                        [&](const TensorPart& t) { return goes_encoded(r, t); });
 }
 
@@ -156,56 +164,57 @@ class Compressed final : public Staged {
 
   Stage next() override {
     if (job_ && !job_->coded) local("unpack", [this, job = job_] { unpack(*job); });
-    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && call_.tensor_layout.difference) {
+    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_change()) {
       local("difference", [this] { close_difference(); });
       return wait_for_local_work();  // the next tensor's difference takes the place of this one
     }
     if (done_ == jobs_.size()) return {};
     job_ = &jobs_[done_++];
-    return job_->coded ? coded_stage(job_->parts.front()) : dense_stage(*job_);
+    return job_->coded ? coded_stage(*job_) : dense_stage(*job_);
   }
 
-  Stage coded_stage(const TensorPart& t) {
+  Stage coded_stage(const Job& job) {
     Call c = call_;
-    c.in = call_.in.part(t.offset, t.count);
-    c.out = call_.out.part(t.offset, t.count);
-    const std::size_t place = call_.tensor_layout.first + t.offset;
-    tensor_ = {.offset = 0, .count = t.count, .rows = t.rows, .columns = t.columns};
-    c.tensor_layout = {.first = place, .tensors = {&tensor_, 1}};
-    c.encoding = {.seed = seed_, .step = feedback_.calls, .tensor = static_cast<std::uint32_t>(place)};
+    const std::size_t first = call_.tensor_layout.first;
+    c.tensor_layout.tensors = job.parts;
+    c.encoding = {.seed = seed_, .step = feedback_.calls};
     if (codec_.feedback) {
-      c.encoding.worker_residual = feedback_.worker.data() + place;
-      c.encoding.owner_residual = feedback_.owner.data() + place;
+      c.encoding.worker_residual = feedback_.worker.data() + first;
+      c.encoding.owner_residual = feedback_.owner.data() + first;
     }
-    if (call_.tensor_layout.difference) open_difference(c, t);
+    if (exchange_.packs) return {&coded_, c};
+    tensor_.assign(c);
+    c = tensor_.calls().front();
+    if (records_change()) open_difference(c);
     return {&coded_, c};
   }
 
-  /// For one tensor. The executor's loss is the change of its residuals. Without feedback they are made for this call
-  /// alone and begin at -0, because x + -0 has the bits of x.
-  void open_difference(Call& c, const TensorPart& t) {
-    difference_ = {.values = call_.tensor_layout.difference->values.subspan(t.offset, t.count)};
-    c.tensor_layout.difference = &difference_;
-    if (&exchange_ != &by_schedule) return;
+  /// The executor's loss is the change of its residuals; packs fill in their difference by themselves.
+  bool records_change() const { return !exchange_.packs && call_.tensor_layout.difference; }
+
+  /// For one tensor. Without feedback the residuals are made for this call alone and begin at -0, because x + -0 has
+  /// the bits of x.
+  void open_difference(Call& c) {
+    difference_ = c.tensor_layout.difference;
     if (!codec_.feedback) {
-      lost_.assign(2 * t.count, -0.0f);
+      lost_.assign(2 * c.count(), -0.0f);
       c.encoding.worker_residual = lost_.data();
-      c.encoding.owner_residual = lost_.data() + t.count;
+      c.encoding.owner_residual = lost_.data() + c.count();
     }
     residuals_ = c.encoding;
     local("difference", [this] { add_residuals(1); });
   }
 
   void close_difference() {
-    if (&exchange_ == &by_schedule) add_residuals(-1);
-    call_.tensor_layout.difference->squares += difference_.squares;
+    add_residuals(-1);
+    tensor_.add_squares();
   }
 
   void add_residuals(float sign) {
-    for (std::size_t i = 0; i < difference_.values.size(); ++i) {
+    for (std::size_t i = 0; i < difference_->values.size(); ++i) {
       const float worker = residuals_.worker_residual[i], owner = residuals_.owner_residual[i];
-      difference_.values[i] += sign * (worker + owner);
-      difference_.squares += double{worker} * double{worker} + double{owner} * double{owner};
+      difference_->values[i] += sign * (worker + owner);
+      difference_->squares += double{worker} * double{worker} + double{owner} * double{owner};
     }
   }
 
@@ -238,12 +247,12 @@ class Compressed final : public Staged {
   Collective &coded_, &dense_;
   std::string dense_text_;  ///< the name for short tensors
   Call call_{};
-  TensorPart tensor_;
+  TensorCalls tensor_;  ///< the one at work, where tensors do not travel together
   std::vector<Job> jobs_;
   std::size_t done_ = 0;      ///< jobs, with the one at work
   const Job* job_ = nullptr;  ///< at work
   Feedback feedback_;
-  CodingDifference difference_;  ///< of the tensor at work
+  CodingDifference* difference_ = nullptr;  ///< of the tensor at work
   Encoding residuals_;
   std::vector<float> lost_;
 };
@@ -278,7 +287,7 @@ std::string tensor_layout_refusal(const CodedRequest& r, std::span<const TensorP
 CallParts coded_call_parts(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
   CallParts all;
   for (const Job& job : jobs_of(r, count, tensors)) {
-    const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.parts.front())
+    const CallParts parts = job.coded ? exchange_of(r.codec).parts(r, job.parts)
                                       : CallParts{{.algorithm = r.algorithm_ptr(), .count = job.elements}};
     all.insert(all.end(), parts.begin(), parts.end());
   }

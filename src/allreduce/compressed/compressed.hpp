@@ -1,4 +1,5 @@
-// An all-reduce with a codec: long enough tensors are encoded one by one, the others travel dense and together.
+// An all-reduce with a codec: long enough tensors are encoded, each by itself, the others travel dense. What a codec
+// sends of a buffer's tensors travels together, unless the executor encodes it on its way.
 #pragma once
 #include <memory>
 #include <string>

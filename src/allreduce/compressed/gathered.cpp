@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <stdexcept>
+#include <vector>
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "allreduce/compressed/state_values.hpp"
+#include "allreduce/compressed/tensor_calls.hpp"
 #include "compression/momentum_correction.hpp"
 #include "core/format.hpp"
 
@@ -79,14 +82,19 @@ AlgorithmPtr gatherer_of(const CodedRequest& r) {
   return chosen ? find_algorithm("ring") : find_algorithm(r.algorithm.name);
 }
 
-std::size_t slot_bytes(const CodedRequest& r) { return make_encoder(r, 0)->codec().wire_bytes(r.max_elements()); }
+/// A tensor's own encoding is at most so much longer than its share of the whole buffer's [bytes]: rounded-up counts,
+/// a last bucket's scale, two paddings.
+constexpr std::size_t own_bytes = 64;
+
+std::size_t wire_of_all(const CodedRequest& r) { return make_encoder(r, 0)->codec().wire_bytes(r.max_elements()); }
+std::size_t slot_bytes(const CodedRequest& r) { return wire_of_all(r) + most_packed(r) * own_bytes; }
 std::size_t all_slots(const CodedRequest& r) { return r.shape.ranks * slot_bytes(r); }
-std::size_t lengths_bytes(const CodedRequest& r) { return r.shape.ranks * sizeof(std::int64_t); }
+std::size_t lengths_bytes(const CodedRequest& r) { return r.shape.ranks * most_packed(r) * sizeof(std::int64_t); }
 
 /// Would all ranks together send more than a ring of fp32? Then p · wire >= 2 · 4n.
 bool sum_is_dense(const CodedRequest& r) {
   const bool sparse = r.codec.info->name == "topk" || r.codec.info->name == "dgc";
-  return sparse && all_slots(r) >= 2 * r.options.max_bytes;
+  return sparse && r.shape.ranks * wire_of_all(r) >= 2 * r.options.max_bytes;
 }
 
 class Gathered final : public Staged {
@@ -107,67 +115,121 @@ class Gathered final : public Staged {
  private:
   enum class Step : std::uint8_t { encode, gather, add };
 
+  /// One tensor of the pack: its call, and where its encoding lies.
+  struct Member {
+    const Call* call;
+    std::size_t encoded_at = 0, encoded = 0;  ///< own encoding, before it is placed [bytes]
+    std::size_t slot_at = 0, slot = 0;        ///< within every rank's slots: as long as the longest encoding [bytes]
+  };
+
   void begin(const Call& call) override {
-    call_ = call;
+    tensors_.assign(call);
+    members_.clear();
+    std::size_t most = 0;
+    for (const Call& c : tensors_.calls()) {
+      members_.push_back({.call = &c});
+      most += compression::padded(codec_.wire_bytes(c.count()));
+    }
+    if (ranks_ * most > slots_.size() || members_.size() * ranks_ * sizeof(std::int64_t) > lengths_.size()) {
+      throw std::logic_error(fmt::format("{} tensors of a call with {} exceed its memory", members_.size(), name()));
+    }
     step_ = Step::encode;
   }
 
   Stage next() override {
     switch (step_) {
       case Step::encode:
-        // To the beginning of the slots: its final place is known once the longest length is.
-        encoding([this] { length_ = encoder_->encode(call_, slots_.data()); });
-        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
+        // To the beginning of the slots: the final places are known once the longest lengths are.
+        encoding([this] { encode(); });
+        if (tensors_.differences_asked()) local("difference", [this] { note_own(); });
         step_ = Step::gather;
         if (codec_.variable()) return gather_lengths();
-        most_ = codec_.wire_bytes(call_.count());
         [[fallthrough]];
       case Step::gather:
         step_ = Step::add;
         return gather_bytes();
       case Step::add:
-        decoding([this] { add_all(); });
+        decoding([this] {
+          for (const Member& m : members_) add_all(m);
+        });
     }
     return {};
   }
 
+  void encode() {
+    std::size_t at = 0;
+    for (Member& m : members_) {
+      m.encoded_at = at;
+      m.encoded = encoder_->encode(*m.call, slots_.data() + at);
+      at += m.encoded;
+    }
+  }
+
   void note_own() {
-    std::vector<float> sent(call_.count());
-    codec_.decode({slots_.data(), length_}, sent);
-    note_sent(call_, static_cast<float>(ranks_), sent);
+    for (const Member& m : members_) {
+      std::vector<float> sent(m.call->count());
+      codec_.decode({slots_.data() + m.encoded_at, m.encoded}, sent);
+      note_sent(*m.call, static_cast<float>(ranks_), sent);
+    }
+    tensors_.add_squares();
   }
 
   Stage gather_lengths() {
-    local("length", [this] {
-      const auto mine = static_cast<std::int64_t>(length_);
-      std::memcpy(lengths_.data() + rank_ * sizeof mine, &mine, sizeof mine);
+    const std::size_t bytes = members_.size() * sizeof(std::int64_t);
+    local("length", [this, bytes] {
+      std::byte* to = lengths_.data() + rank_ * bytes;
+      for (const Member& m : members_) {
+        const auto mine = static_cast<std::int64_t>(m.encoded);
+        std::memcpy(to, &mine, sizeof mine);
+        to += sizeof mine;
+      }
     });
-    return {&gather_, in_place(core::Element::i64, lengths_)};
+    return {&gather_, in_place(core::Element::i64, lengths_.first(ranks_ * bytes))};
   }
 
   Stage gather_bytes() {
-    if (codec_.variable()) {
-      most_ = 0;
-      for (std::size_t r = 0; r < ranks_; ++r) most_ = std::max(most_, length_of(r));
-      most_ = compression::padded(most_);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      members_[i].slot_at = at;
+      members_[i].slot = slot_of(i);
+      at += members_[i].slot;
     }
-    if (rank_ * most_ > 0)
-      local("place", [this] { std::memmove(slots_.data() + rank_ * most_, slots_.data(), length_); });
+    most_ = at;
+    local("place", [this] { place(); });
     return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * most_))};
   }
 
-  std::size_t length_of(std::size_t rank) const {
-    if (!codec_.variable()) return most_;
+  std::size_t slot_of(std::size_t tensor) const {
+    if (!codec_.variable()) return codec_.wire_bytes(members_[tensor].call->count());
+    std::size_t longest = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) longest = std::max(longest, length_of(r, tensor));
+    return compression::padded(longest);
+  }
+
+  /// The last first, since no encoding moves towards the beginning.
+  void place() {
+    for (std::size_t i = members_.size(); i-- > 0;) {
+      const Member& m = members_[i];
+      std::memmove(slots_.data() + rank_ * most_ + m.slot_at, slots_.data() + m.encoded_at, m.encoded);
+    }
+  }
+
+  std::size_t length_of(std::size_t rank, std::size_t tensor) const {
+    if (!codec_.variable()) return members_[tensor].slot;
     std::int64_t n;
-    std::memcpy(&n, lengths_.data() + rank * sizeof n, sizeof n);
+    std::memcpy(&n, lengths_.data() + (rank * members_.size() + tensor) * sizeof n, sizeof n);
     return static_cast<std::size_t>(n);
   }
 
-  void add_all() {
-    const std::span<float> out = call_.out.values<float>();
-    codec_.decode({slots_.data(), length_of(0)}, out);
-    for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add({slots_.data() + r * most_, length_of(r)}, out, out);
-    if (call_.op != Op::average) return;
+  void add_all(const Member& m) {
+    const auto tensor = static_cast<std::size_t>(&m - members_.data());
+    const std::span<float> out = m.call->out.values<float>();
+    const auto wire_of = [&](std::size_t r) {
+      return std::span<const std::byte>(slots_.data() + r * most_ + m.slot_at, length_of(r, tensor));
+    };
+    codec_.decode(wire_of(0), out);
+    for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add(wire_of(r), out, out);
+    if (m.call->op != Op::average) return;
     const float share = 1.0f / static_cast<float>(ranks_);
     for (float& x : out) x *= share;
   }
@@ -177,9 +239,10 @@ class Gathered final : public Staged {
   std::size_t rank_, ranks_;
   std::span<std::byte> slots_, lengths_;
   Collective& gather_;
-  Call call_{};
+  TensorCalls tensors_;
+  std::vector<Member> members_;
   Step step_ = Step::encode;
-  std::size_t length_ = 0, most_ = 0;  ///< own, and of every slot [bytes]
+  std::size_t most_ = 0;  ///< of a rank's slots together [bytes]
 };
 
 /// For sparse gradients of so many ranks that their sum is dense: each rank decodes its own, and the numbers are
@@ -190,7 +253,7 @@ class SummedDensely final : public Staged {
       : Staged(r.algorithm.name, r.options.queue),
         encoder_(make_encoder(r, static_cast<std::uint32_t>(site.transport.rank()))),
         ranks_(static_cast<float>(r.shape.ranks)),
-        wire_(slot_bytes(r)),
+        wires_(slot_bytes(r)),
         values_(site.network.arena().take(r.options.max_bytes)),
         sum_(add_part(r.algorithm.bind(site, r.inner(r.options.max_bytes)))) {}
   std::unique_ptr<CodecState> take_state() override { return encoder_->take_state(); }
@@ -198,30 +261,67 @@ class SummedDensely final : public Staged {
 
  private:
   void begin(const Call& call) override {
-    call_ = call;
+    tensors_.assign(call);
+    count_ = 0;
+    for (const Call& c : tensors_.calls()) count_ += c.count();
     summed_ = false;
   }
   Stage next() override {
     if (summed_) {
-      local("copy", [this] { std::memcpy(call_.out.host(), values_.data(), call_.out.bytes()); });
+      local("copy", [this] { each(&SummedDensely::copy); });
       return {};
     }
     summed_ = true;
-    encoding([this] { length_ = encoder_->encode(call_, wire_.data()); });
-    decoding([this] { encoder_->codec().decode({wire_.data(), length_}, values()); });
-    if (call_.tensor_layout.difference) local("difference", [this] { note_sent(call_, ranks_, values()); });
-    return {&sum_, in_place(core::Element::f32, values_.first(call_.out.bytes()), call_.op)};
+    encoding([this] { encode(); });
+    decoding([this] { decode(); });
+    if (tensors_.differences_asked()) {
+      local("difference", [this] {
+        each(&SummedDensely::note_own);
+        tensors_.add_squares();
+      });
+    }
+    return {&sum_, in_place(core::Element::f32, values_.first(count_ * sizeof(float)), tensors_.calls().front().op)};
   }
-  std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), call_.count()}; }
+
+  /// `work` on each tensor, with its values.
+  void each(void (SummedDensely::*work)(const Call&, std::span<const float>)) {
+    std::span<const float> rest = values();
+    for (const Call& c : tensors_.calls()) {
+      (this->*work)(c, rest.first(c.count()));
+      rest = rest.subspan(c.count());
+    }
+  }
+  void encode() {
+    lengths_.clear();
+    std::byte* to = wires_.data();
+    for (const Call& c : tensors_.calls()) {
+      lengths_.push_back(encoder_->encode(c, to));
+      to += lengths_.back();
+    }
+  }
+  void decode() {
+    std::span<float> rest = values();
+    const std::byte* from = wires_.data();
+    for (std::size_t i = 0; i < lengths_.size(); ++i) {
+      const std::size_t count = tensors_.calls()[i].count();
+      encoder_->codec().decode({from, lengths_[i]}, rest.first(count));
+      from += lengths_[i];
+      rest = rest.subspan(count);
+    }
+  }
+  void note_own(const Call& c, std::span<const float> sent) { note_sent(c, ranks_, sent); }
+  void copy(const Call& c, std::span<const float> sum) { std::memcpy(c.out.host(), sum.data(), sum.size_bytes()); }
+  std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), count_}; }
 
   std::unique_ptr<Encoder> encoder_;
   float ranks_;
-  std::vector<std::byte> wire_;
+  std::vector<std::byte> wires_;  ///< own encodings, one after another
   std::span<std::byte> values_;
   Collective& sum_;
-  Call call_{};
+  TensorCalls tensors_;
+  std::vector<std::size_t> lengths_;  ///< as encoded [bytes]
+  std::size_t count_ = 0;             ///< elements
   bool summed_ = false;
-  std::size_t length_ = 0;  ///< as encoded [bytes]
 };
 
 }  // namespace
@@ -240,18 +340,23 @@ std::size_t gathered_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
          gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), CollectiveKind::all_gather);
 }
 
-CallParts gathered_parts(const CodedRequest& r, const TensorPart& t) {
-  if (sum_is_dense(r)) return {{.algorithm = r.algorithm_ptr(), .count = t.count}};
+CallParts gathered_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
   const auto encoder = make_encoder(r, 0);
-  const std::size_t ranks = r.shape.ranks, wire = encoder->codec().wire_bytes(t.count);
+  const std::size_t ranks = r.shape.ranks;
+  std::size_t elements = 0, wires = 0, longest_wires = 0;
+  for (const TensorPart& t : pack) {
+    const std::size_t wire = encoder->codec().wire_bytes(t.count);
+    elements += t.count, wires += wire, longest_wires += compression::padded(wire);
+  }
+  if (sum_is_dense(r)) return {{.algorithm = r.algorithm_ptr(), .count = elements}};
   const CallPart bytes{.algorithm = gatherer_of(r),
                        .collective_kind = CollectiveKind::all_gather,
-                       .count = ranks * wire,
+                       .count = ranks * wires,
                        .element_bytes = 1};
   if (!encoder->codec().variable()) return {bytes};
   CallPart lengths = bytes, longest = bytes;
-  lengths.count = ranks, lengths.element_bytes = sizeof(std::int64_t);
-  longest.count = ranks * compression::padded(wire), longest.most = true;
+  lengths.count = ranks * pack.size(), lengths.element_bytes = sizeof(std::int64_t);
+  longest.count = ranks * longest_wires, longest.most = true;
   return {lengths, longest};
 }
 

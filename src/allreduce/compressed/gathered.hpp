@@ -5,14 +5,13 @@
 
 namespace gradmeter::allreduce {
 
-/// The bytes are gathered by the algorithm's own all-gather; by a ring where it is a selection. Lengths that depend on
-/// the data are exchanged first, and all ranks send as many bytes as the longest. Where a sparse codec's ranks together
-/// would send more than a sum of fp32 (ranks × density at least 1), each rank decodes its own tensor, and these are
-/// summed dense.
-/// Cost: (p-1)·wire_bytes sent by each rank; p·n decoded by each.
+/// All tensors of a call are gathered at once, by the algorithm's own all-gather; by a ring where it is a selection.
+/// Lengths that depend on the data are gathered first, and of each tensor all ranks send as many bytes as the longest.
+/// Where a sparse codec's ranks together would send more than a sum of fp32 (ranks × density at least 1), each rank
+/// decodes its own tensor, and these are summed dense. Cost: (p-1)·wire_bytes sent by each rank; p·n decoded by each.
 std::string gathered_refusal(const CodedRequest&);
 std::size_t gathered_arena_bytes(const CodedRequest&, std::uint32_t rank);
-CallParts gathered_parts(const CodedRequest&, const TensorPart&);
+CallParts gathered_parts(const CodedRequest&, std::span<const TensorPart>);
 std::unique_ptr<Collective> bind_gathered(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <vector>
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "allreduce/compressed/state_values.hpp"
+#include "allreduce/compressed/tensor_calls.hpp"
 #include "compression/codecs/low_rank.hpp"
 #include "core/format.hpp"
 
@@ -18,7 +20,7 @@ compression::Matrix matrix_of(const TensorPart& t) {
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
 
-/// What either factor takes, at most [bytes]: one side of such a tensor is at most half of its elements over the rank.
+/// What either factors take, at most [bytes]: one side of such a tensor is at most half of its elements over the rank.
 std::size_t factor_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.options.max_bytes / 2, 64); }
 
 class PowerSgd final : public Staged {
@@ -36,9 +38,22 @@ class PowerSgd final : public Staged {
  private:
   enum class Step : std::uint8_t { p, q, done };
 
+  /// One tensor of the pack: its call, and where its factors begin among all of the pack's.
+  struct Member {
+    const Call* call;
+    compression::Matrix matrix;
+    std::size_t p_at, q_at;
+  };
+
   void begin(const Call& call) override {
-    call_ = call;
-    matrix_ = matrix_of(call.tensor_layout.tensors.front());
+    tensors_.assign(call);
+    members_.clear();
+    p_size_ = q_size_ = 0;
+    for (const Call& c : tensors_.calls()) {
+      const auto m = matrix_of(c.tensor_layout.tensors.front());
+      members_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
+      p_size_ += m.p_size(rank_), q_size_ += m.q_size(rank_);
+    }
     step_ = Step::p;
   }
 
@@ -46,83 +61,104 @@ class PowerSgd final : public Staged {
     switch (step_) {
       case Step::p:
         step_ = Step::q;
-        encoding([this] { compression::multiply(matrix_, rank_, gradient(), basis(), values(matrix_.p_size(rank_))); });
-        return summed(matrix_.p_size(rank_));
+        encoding([this] { each(&PowerSgd::make_p); });
+        return summed(p_size_);
       case Step::q:
         step_ = Step::done;
         encoding([this] {
-          const auto p = values(matrix_.p_size(rank_));
-          compression::orthonormalise(matrix_, rank_, p);
-          p_.assign(p.begin(), p.end());
-          compression::multiply_transposed(matrix_, rank_, delta(), p_, values(matrix_.q_size(rank_)));
+          p_.assign(factors().begin(), factors().begin() + static_cast<std::ptrdiff_t>(p_size_));
+          each(&PowerSgd::make_q);
         });
-        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
-        return summed(matrix_.q_size(rank_));
+        if (tensors_.differences_asked()) {
+          local("difference", [this] {
+            each(&PowerSgd::note_own);
+            tensors_.add_squares();
+          });
+        }
+        return summed(q_size_);
       case Step::done:
-        decoding([this] { rebuild(); });
+        decoding([this] { each(&PowerSgd::rebuild); });
     }
     return {};
   }
 
+  void each(void (PowerSgd::*work)(const Member&)) {
+    for (const Member& m : members_) (this->*work)(m);
+  }
+
+  void make_p(const Member& m) {
+    const auto p = factors().subspan(m.p_at, m.matrix.p_size(rank_));
+    compression::multiply(m.matrix, rank_, gradient(*m.call), basis(m), p);
+  }
+
+  void make_q(const Member& m) {
+    compression::orthonormalise(m.matrix, rank_, p_of(m));
+    compression::multiply_transposed(m.matrix, rank_, delta(*m.call), p_of(m), q_of(m));
+  }
+
   /// Records this rank's own part of the projection, on the basis that all ranks have found together.
-  void note_own() {
-    std::vector<float> sent(call_.count());
-    compression::reconstruct(matrix_, rank_, p_, values(matrix_.q_size(rank_)), sent);
-    note_sent(call_, ranks_, sent);
+  void note_own(const Member& m) {
+    std::vector<float> sent(m.call->count());
+    compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);
+    note_sent(*m.call, ranks_, sent);
   }
 
   /// What this call compresses: the gradient plus the residual of earlier calls.
-  std::span<const float> gradient() {
-    const std::span<const float> x = call_.in.values<float>();
-    if (float* residual = call_.encoding.worker_residual) {
+  static std::span<const float> gradient(const Call& call) {
+    const std::span<const float> x = call.in.values<float>();
+    if (float* residual = call.encoding.worker_residual) {
       for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     }
-    return delta();
+    return delta(call);
   }
-  std::span<const float> delta() const {
-    const float* residual = call_.encoding.worker_residual;
-    return residual ? std::span<const float>(residual, call_.count()) : call_.in.values<float>();
+  static std::span<const float> delta(const Call& call) {
+    const float* residual = call.encoding.worker_residual;
+    return residual ? std::span<const float>(residual, call.count()) : call.in.values<float>();
   }
 
-  std::span<float> basis() {
-    auto& q = bases_[call_.tensor_layout.first];
-    if (q.size() != matrix_.q_size(rank_)) {
-      q.resize(matrix_.q_size(rank_));
-      compression::draw_first_q(matrix_, rank_, call_.encoding.seed, call_.encoding.tensor, q);
+  std::span<float> basis(const Member& m) {
+    auto& q = bases_[m.call->tensor_layout.first];
+    if (q.size() != m.matrix.q_size(rank_)) {
+      q.resize(m.matrix.q_size(rank_));
+      compression::draw_first_q(m.matrix, rank_, m.call->encoding.seed, m.call->encoding.tensor, q);
     }
     return q;
   }
 
-  void rebuild() {
-    const std::span<const float> sum = values(matrix_.q_size(rank_));
-    const auto q = basis();
+  void rebuild(const Member& m) {
+    const Call& call = *m.call;
+    const std::span<const float> sum = q_of(m);
+    const auto q = basis(m);
     // A basis with an infinity or a NaN would never become finite again.
     const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
-    const std::span<float> out = call_.out.values<float>();
+    const std::span<float> out = call.out.values<float>();
     std::ranges::copy(sum, q.begin());
     const float share = 1 / ranks_;
-    if (call_.op == Op::average) {
+    if (call.op == Op::average) {
       for (float& x : q) x *= share;
     }
-    compression::reconstruct(matrix_, rank_, p_, q, out);
-    if (float* residual = call_.encoding.worker_residual) {
-      const float own = call_.op == Op::average ? 1 : share;
+    compression::reconstruct(m.matrix, rank_, p_of(m), q, out);
+    if (float* residual = call.encoding.worker_residual) {
+      const float own = call.op == Op::average ? 1 : share;
       for (std::size_t i = 0; i < out.size(); ++i) residual[i] = sound ? residual[i] - own * out[i] : 0;
     }
-    if (!sound) bases_.erase(call_.tensor_layout.first);
+    if (!sound) bases_.erase(call.tensor_layout.first);
   }
 
-  std::span<float> values(std::size_t n) { return {reinterpret_cast<float*>(factor_.data()), n}; }
+  std::span<float> factors() { return {reinterpret_cast<float*>(factor_.data()), factor_.size() / sizeof(float)}; }
+  std::span<float> p_of(const Member& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
+  std::span<float> q_of(const Member& m) { return factors().subspan(m.q_at, m.matrix.q_size(rank_)); }
   Stage summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
 
   std::size_t rank_;
   float ranks_;
   std::span<std::byte> factor_;
   Collective& sum_;
-  Call call_{};
-  compression::Matrix matrix_;
+  TensorCalls tensors_;
+  std::vector<Member> members_;
+  std::size_t p_size_ = 0, q_size_ = 0;  ///< of all members
   Step step_ = Step::p;
-  std::vector<float> p_;
+  std::vector<float> p_;                             ///< all members', summed
   std::map<std::size_t, std::vector<float>> bases_;  ///< Q, by the tensor's place in all that is exchanged
 };
 
@@ -140,11 +176,11 @@ std::size_t power_sgd_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
   return factor_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(factor_bytes(r)));
 }
 
-CallParts power_sgd_parts(const CodedRequest& r, const TensorPart& t) {
-  const compression::Matrix m = matrix_of(t);
+CallParts power_sgd_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
   const std::size_t rank = compression::rank_of(r.codec.parsed);
-  return {{.algorithm = r.algorithm_ptr(), .count = m.p_size(rank)},
-          {.algorithm = r.algorithm_ptr(), .count = m.q_size(rank)}};
+  std::size_t p = 0, q = 0;
+  for (const TensorPart& t : pack) p += matrix_of(t).p_size(rank), q += matrix_of(t).q_size(rank);
+  return {{.algorithm = r.algorithm_ptr(), .count = p}, {.algorithm = r.algorithm_ptr(), .count = q}};
 }
 
 std::unique_ptr<Collective> bind_power_sgd(const CodedRequest& r, const Site& site) {

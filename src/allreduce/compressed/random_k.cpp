@@ -4,13 +4,15 @@
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/tensor_calls.hpp"
 #include "compression/codecs/randomk.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
 
 std::size_t value_bytes(const CodedRequest& r) {
-  return compression::RandomK(r.codec.parsed).kept(r.max_elements()) * sizeof(float);
+  // Each tensor's own count is rounded up.
+  return (compression::RandomK(r.codec.parsed).kept(r.max_elements()) + most_packed(r)) * sizeof(float);
 }
 
 class RandomKSum final : public Staged {
@@ -24,53 +26,71 @@ class RandomKSum final : public Staged {
 
  private:
   void begin(const Call& call) override {
-    call_ = call;
+    tensors_.assign(call);
     gathered_ = false;
   }
 
   Stage next() override {
     if (gathered_) {
-      decoding([this] { put(); });
+      decoding([this] { each(&RandomKSum::put); });
       return {};
     }
     gathered_ = true;
-    places_.resize(chosen_.kept(call_.count()));
-    encoding([this] { pick(); });
-    if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
-    return {&sum_, in_place(core::Element::f32, values_.first(places_.size() * sizeof(float)))};
+    std::size_t kept = 0;
+    for (const Call& c : tensors_.calls()) kept += chosen_.kept(c.count());
+    places_.resize(kept);
+    encoding([this] { each(&RandomKSum::pick); });
+    if (tensors_.differences_asked()) {
+      local("difference", [this] {
+        each(&RandomKSum::note_own);
+        tensors_.add_squares();
+      });
+    }
+    return {&sum_, in_place(core::Element::f32, values_.first(kept * sizeof(float)))};
   }
 
-  void pick() {
-    const Encoding& e = call_.encoding;
-    chosen_.draw_places({.seed = e.seed, .step = e.step, .tensor = e.tensor}, call_.count(), places_);
-    const std::span<const float> x = call_.in.values<float>();
-    if (!e.worker_residual) return chosen_.gather(x, places_, values());
+  using Places = std::span<std::uint32_t>;
+  using Values = std::span<float>;
+
+  /// `work` on each tensor, with its places and their values.
+  void each(void (RandomKSum::*work)(const Call&, Places, Values)) {
+    std::size_t at = 0;
+    for (const Call& c : tensors_.calls()) {
+      const std::size_t kept = chosen_.kept(c.count());
+      (this->*work)(c, Places(places_).subspan(at, kept), {reinterpret_cast<float*>(values_.data()) + at, kept});
+      at += kept;
+    }
+  }
+
+  void pick(const Call& c, Places places, Values values) {
+    const Encoding& e = c.encoding;
+    chosen_.draw_places({.seed = e.seed, .step = e.step, .tensor = e.tensor}, c.count(), places);
+    const std::span<const float> x = c.in.values<float>();
+    if (!e.worker_residual) return chosen_.gather(x, places, values);
     const std::span<float> residual{e.worker_residual, x.size()};
     for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
-    chosen_.gather(residual, places_, values());
-    compression::RandomK::clear_sent(places_, residual);
+    chosen_.gather(residual, places, values);
+    compression::RandomK::clear_sent(places, residual);
   }
 
-  void note_own() {
-    std::vector<float> sent(call_.count());
-    compression::RandomK::scatter(values(), places_, sent);
-    note_sent(call_, ranks_, sent);
+  void note_own(const Call& c, Places places, Values values) {
+    std::vector<float> sent(c.count());
+    compression::RandomK::scatter(values, places, sent);
+    note_sent(c, ranks_, sent);
   }
 
-  void put() {
-    if (call_.op == Op::average) {
-      for (float& v : values()) v /= ranks_;
+  void put(const Call& c, Places places, Values values) {
+    if (c.op == Op::average) {
+      for (float& v : values) v /= ranks_;
     }
-    compression::RandomK::scatter(values(), places_, call_.out.values<float>());
+    compression::RandomK::scatter(values, places, c.out.values<float>());
   }
-
-  std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), places_.size()}; }
 
   compression::RandomK chosen_;
   float ranks_;
   std::span<std::byte> values_;
   Collective& sum_;
-  Call call_{};
+  TensorCalls tensors_;
   bool gathered_ = false;
   std::vector<std::uint32_t> places_;
 };
@@ -81,8 +101,11 @@ std::size_t random_k_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
   return value_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(value_bytes(r)));
 }
 
-CallParts random_k_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = r.algorithm_ptr(), .count = compression::RandomK(r.codec.parsed).kept(t.count)}};
+CallParts random_k_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
+  const compression::RandomK chosen(r.codec.parsed);
+  std::size_t kept = 0;
+  for (const TensorPart& t : pack) kept += chosen.kept(t.count);
+  return {{.algorithm = r.algorithm_ptr(), .count = kept}};
 }
 
 std::unique_ptr<Collective> bind_random_k(const CodedRequest& r, const Site& site) {

@@ -6,7 +6,7 @@ namespace gradmeter::allreduce {
 
 /// Cost: an all-reduce of density·n values; n written by each rank.
 std::size_t random_k_arena_bytes(const CodedRequest&, std::uint32_t rank);
-CallParts random_k_parts(const CodedRequest&, const TensorPart&);
+CallParts random_k_parts(const CodedRequest&, std::span<const TensorPart>);
 std::unique_ptr<Collective> bind_random_k(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

@@ -4,16 +4,20 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "allreduce/compressed/difference.hpp"
 #include "allreduce/compressed/staged.hpp"
+#include "allreduce/compressed/tensor_calls.hpp"
 #include "compression/codecs/terngrad.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
 
-std::size_t code_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.max_elements(), 64); }
+std::size_t code_bytes(const CodedRequest& r) {
+  return std::max<std::size_t>({r.max_elements(), most_packed(r) * sizeof(float), 64});
+}
 
 class SharedScale final : public Staged {
  public:
@@ -29,7 +33,8 @@ class SharedScale final : public Staged {
   enum class Step : std::uint8_t { scale, codes, done };
 
   void begin(const Call& call) override {
-    call_ = call;
+    tensors_.assign(call);
+    scales_.resize(tensors_.calls().size());
     step_ = Step::scale;
   }
 
@@ -37,46 +42,70 @@ class SharedScale final : public Staged {
     switch (step_) {
       case Step::scale:
         step_ = Step::codes;
-        encoding([this] {
-          // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
-          const float scale = compression::ternary_scale(gradient(), clip_);
-          const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
-          std::memcpy(codes_.data(), &mine, sizeof mine);
-        });
-        return {&sum_, in_place(core::Element::f32, codes_.first(sizeof(float)), Op::max)};
-      case Step::codes:
+        encoding([this] { find_scales(); });
+        return {&sum_, in_place(core::Element::f32, codes_.first(scales_.size() * sizeof(float)), Op::max)};
+      case Step::codes: {
         step_ = Step::done;
         local("scale", [this] {
-          std::memcpy(&scale_, codes_.data(), sizeof scale_);
-          if (!std::isfinite(scale_)) scale_ = std::numeric_limits<float>::quiet_NaN();
+          std::memcpy(scales_.data(), codes_.data(), scales_.size() * sizeof(float));
+          for (float& s : scales_) {
+            if (!std::isfinite(s)) s = std::numeric_limits<float>::quiet_NaN();
+          }
         });
-        encoding([this] { quantise(); });
-        if (call_.tensor_layout.difference) local("difference", [this] { note_own(); });
-        return {&sum_, in_place(core::Element::i8, codes_.first(call_.count()))};
+        encoding([this] { each(&SharedScale::quantise); });
+        if (tensors_.differences_asked()) {
+          local("difference", [this] {
+            each(&SharedScale::note_own);
+            tensors_.add_squares();
+          });
+        }
+        std::size_t codes = 0;
+        for (const Call& c : tensors_.calls()) codes += c.count();
+        return {&sum_, in_place(core::Element::i8, codes_.first(codes))};
+      }
       case Step::done:
-        decoding([this] { decode(); });
+        decoding([this] { each(&SharedScale::decode); });
     }
     return {};
   }
 
-  std::span<const float> gradient() const { return call_.in.values<float>(); }
-  std::span<std::int8_t> codes() { return {reinterpret_cast<std::int8_t*>(codes_.data()), call_.count()}; }
+  void find_scales() {
+    std::byte* to = codes_.data();
+    for (const Call& c : tensors_.calls()) {
+      // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
+      const float scale = compression::ternary_scale(c.in.values<float>(), clip_);
+      const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
+      std::memcpy(to, &mine, sizeof mine);
+      to += sizeof mine;
+    }
+  }
 
-  void quantise() {
-    const Encoding& e = call_.encoding;
-    compression::ternary_quantise(gradient(), scale_, codes(),
+  using Codes = std::span<std::int8_t>;
+
+  /// `work` on each tensor, with its codes and its scale.
+  void each(void (SharedScale::*work)(const Call&, Codes, float)) {
+    auto* codes = reinterpret_cast<std::int8_t*>(codes_.data());
+    for (std::size_t i = 0; i < scales_.size(); ++i) {
+      const Call& c = tensors_.calls()[i];
+      (this->*work)(c, {codes, c.count()}, scales_[i]);
+      codes += c.count();
+    }
+  }
+
+  void quantise(const Call& c, Codes codes, float scale) {
+    const Encoding& e = c.encoding;
+    compression::ternary_quantise(c.in.values<float>(), scale, codes,
                                   {.seed = e.seed, .step = e.step, .tensor = e.tensor, .rank = rank_});
   }
 
-  void note_own() {
-    std::vector<float> sent(call_.count());
-    compression::ternary_decode(codes(), scale_, sent);
-    note_sent(call_, ranks_, sent);
+  void note_own(const Call& c, Codes codes, float scale) {
+    std::vector<float> sent(c.count());
+    compression::ternary_decode(codes, scale, sent);
+    note_sent(c, ranks_, sent);
   }
 
-  void decode() {
-    const float unit = call_.op == Op::average ? scale_ / ranks_ : scale_;
-    compression::ternary_decode(codes(), unit, call_.out.values<float>());
+  void decode(const Call& c, Codes codes, float scale) {
+    compression::ternary_decode(codes, c.op == Op::average ? scale / ranks_ : scale, c.out.values<float>());
   }
 
   double clip_;
@@ -84,9 +113,9 @@ class SharedScale final : public Staged {
   float ranks_;
   std::span<std::byte> codes_;
   Collective& sum_;
-  Call call_{};
+  TensorCalls tensors_;
   Step step_ = Step::scale;
-  float scale_ = 0;
+  std::vector<float> scales_;
 };
 
 }  // namespace
@@ -102,9 +131,11 @@ std::size_t shared_scale_arena_bytes(const CodedRequest& r, std::uint32_t rank) 
   return code_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(code_bytes(r)));
 }
 
-CallParts shared_scale_parts(const CodedRequest& r, const TensorPart& t) {
-  return {{.algorithm = r.algorithm_ptr(), .count = 1},
-          {.algorithm = r.algorithm_ptr(), .count = t.count, .element_bytes = 1}};
+CallParts shared_scale_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
+  std::size_t codes = 0;
+  for (const TensorPart& t : pack) codes += t.count;
+  return {{.algorithm = r.algorithm_ptr(), .count = pack.size()},
+          {.algorithm = r.algorithm_ptr(), .count = codes, .element_bytes = 1}};
 }
 
 std::unique_ptr<Collective> bind_shared_scale(const CodedRequest& r, const Site& site) {

@@ -11,7 +11,7 @@ namespace gradmeter::allreduce {
 /// Refused beyond 127 ranks, whose sum int8 may not hold.
 std::string shared_scale_refusal(const CodedRequest&);
 std::size_t shared_scale_arena_bytes(const CodedRequest&, std::uint32_t rank);
-CallParts shared_scale_parts(const CodedRequest&, const TensorPart&);
+CallParts shared_scale_parts(const CodedRequest&, std::span<const TensorPart>);
 std::unique_ptr<Collective> bind_shared_scale(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

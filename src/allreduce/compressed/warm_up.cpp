@@ -33,7 +33,7 @@ class WarmingUp final : public Staged {
 
  private:
   struct Progress {
-    std::map<std::size_t, std::uint64_t> calls = {};  ///< by the tensor's place
+    std::map<std::size_t, std::uint64_t> calls = {};  ///< by the place of a pack's first tensor
     std::size_t stage = 0;                            ///< which stage holds the codec's state
     std::unique_ptr<CodecState> inner = {};           ///< that state; null while it is in use
   };
@@ -41,7 +41,7 @@ class WarmingUp final : public Staged {
   void begin(const Call& call) override {
     call_ = call;
     started_ = false;
-    auto& calls = progress_.calls[call.tensor_layout.first];
+    auto& calls = progress_.calls[call.tensor_layout.first + call.tensor_layout.tensors.front().offset];
     const std::size_t stage = compression::warm_up_stage(steps_, stages_.size(), calls++);
     if (stage == progress_.stage) return;
     stages_[stage]->restore_state(stages_[progress_.stage]->take_state());
@@ -81,8 +81,8 @@ std::unique_ptr<Collective> bind_warm_up(const CodedRequest& r, const Site& site
   return std::make_unique<WarmingUp>(r, site);
 }
 
-CallParts warm_up_parts(const CodedRequest& r, const TensorPart& t) {
-  return gathered_parts(with_codec(r, *compression::warm_up_stages(r.codec).back()), t);
+CallParts warm_up_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
+  return gathered_parts(with_codec(r, *compression::warm_up_stages(r.codec).back()), pack);
 }
 
 }  // namespace gradmeter::allreduce
