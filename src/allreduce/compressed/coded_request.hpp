@@ -51,11 +51,15 @@ struct CodedExchange {
   CallParts (*parts)(const CodedRequest&, std::span<const TensorPart>);
   /// Why this tensor must be exchanged dense; null: none must.
   std::string (*tensor_refusal)(const CodedRequest&, const TensorPart&) = nullptr;
-  bool packs = true;  ///< false: a call has one tensor
+  bool packs = true;         ///< false: a call has one tensor
+  bool takes_dense = false;  ///< a pack may also have parts that go dense, each as a matrix of one row
 };
 
 /// A page for each allocation from the arena, as alignment may need it.
 inline constexpr std::size_t arena_slack = 4096;
+
+/// Dense tensors travel together in batches of at most so many bytes, which is this or the longest call.
+inline std::size_t dense_bytes(const CodedRequest& r) { return std::min(r.options.max_bytes, std::size_t{1} << 20); }
 
 /// The most tensors of a call with a codec: those of a bucket, but bounded, so that memory for a length or a scale of
 /// each is too.

@@ -25,11 +25,6 @@ namespace {
 using compression::CodecChoice;
 using compression::Exchange;
 
-/// Dense tensors travel together in batches of at most this part of the arena [bytes].
-constexpr std::size_t dense_batch = std::size_t{1} << 20;
-
-std::size_t dense_bytes(const CodedRequest& r) { return std::min(r.options.max_bytes, dense_batch); }
-
 // The executor alone: over the algorithm's schedule, or over `direct` where the algorithm is a selection.
 
 AlgorithmPtr algorithm_over(const CodedRequest& r) {
@@ -84,8 +79,13 @@ constexpr CodedExchange by_warm_up{"", warm_up_refusal, warm_up_arena_bytes, bin
 
 /// Codecs whose encodings are summed on their way.
 constexpr std::array linear{
-    CodedExchange{"powersgd", nullptr, power_sgd_arena_bytes, bind_power_sgd, power_sgd_parts,
-                  power_sgd_tensor_refusal},
+    CodedExchange{.codec = "powersgd",
+                  .refusal = nullptr,
+                  .arena_bytes = power_sgd_arena_bytes,
+                  .bind = bind_power_sgd,
+                  .parts = power_sgd_parts,
+                  .tensor_refusal = power_sgd_tensor_refusal,
+                  .takes_dense = true},
     CodedExchange{"randomk", nullptr, random_k_arena_bytes, bind_random_k, random_k_parts},
     CodedExchange{"terngrad", shared_scale_refusal, shared_scale_arena_bytes, bind_shared_scale, shared_scale_parts},
 };
@@ -109,10 +109,22 @@ bool goes_encoded(const CodedRequest& r, const TensorPart& t) {
   return r.shape.ranks > 1 && t.count >= r.codec.min_elements && tensor_refusal(r, t).empty();
 }
 
+/// Gives the first dense batch to the first pack, whose collective then sends it too.
+void join_dense(std::vector<Job>& jobs) {
+  const auto pack = std::ranges::find(jobs, true, &Job::coded), batch = std::ranges::find(jobs, false, &Job::coded);
+  if (pack == jobs.end() || batch == jobs.end()) return;
+  for (const TensorPart& t : batch->parts) {
+    pack->parts.push_back({.offset = t.offset, .count = t.count, .rows = 1, .columns = t.count});
+  }
+  jobs.erase(batch);
+}
+
 std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<const TensorPart> tensors) {
-  const std::size_t most = exchange_of(r.codec).packs ? most_packed(r) : 1;
-  return cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), most,
-                       [&](const TensorPart& t) { return goes_encoded(r, t); });
+  const CodedExchange& exchange = exchange_of(r.codec);
+  auto jobs = cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), exchange.packs ? most_packed(r) : 1,
+                            [&](const TensorPart& t) { return goes_encoded(r, t); });
+  if (exchange.takes_dense) join_dense(jobs);
+  return jobs;
 }
 
 class Compressed final : public Staged {

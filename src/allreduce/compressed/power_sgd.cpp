@@ -22,6 +22,13 @@ compression::Matrix matrix_of(const TensorPart& t) {
 
 /// What either factors take, at most [bytes]: one side of such a tensor is at most half of its elements over the rank.
 std::size_t factor_bytes(const CodedRequest& r) { return std::max<std::size_t>(r.options.max_bytes / 2, 64); }
+/// With the dense tensors behind the first factors.
+std::size_t memory_bytes(const CodedRequest& r) { return factor_bytes(r) + dense_bytes(r); }
+
+bool is_dense(const TensorPart& t, std::size_t rank) {
+  const compression::Matrix m = matrix_of(t);
+  return !compression::low_rank_pays(m.rows, m.columns, rank);
+}
 
 class PowerSgd final : public Staged {
  public:
@@ -29,8 +36,8 @@ class PowerSgd final : public Staged {
       : Staged(r.algorithm.name, r.options.queue),
         rank_(compression::rank_of(r.codec.parsed)),
         ranks_(static_cast<float>(r.shape.ranks)),
-        factor_(site.network.arena().take(factor_bytes(r))),
-        sum_(add_part(r.algorithm.bind(site, r.inner(factor_bytes(r))))) {}
+        factor_(site.network.arena().take(memory_bytes(r))),
+        sum_(add_part(r.algorithm.bind(site, r.inner(memory_bytes(r))))) {}
 
   std::unique_ptr<CodecState> take_state() override { return take_values(bases_); }
   void restore_state(std::unique_ptr<CodecState> state) override { restore_values(std::move(state), bases_); }
@@ -48,8 +55,14 @@ class PowerSgd final : public Staged {
   void begin(const Call& call) override {
     tensors_.assign(call);
     members_.clear();
-    p_size_ = q_size_ = 0;
+    dense_.clear();
+    p_size_ = q_size_ = dense_size_ = 0;
     for (const Call& c : tensors_.calls()) {
+      if (is_dense(c.tensor_layout.tensors.front(), rank_)) {
+        dense_.push_back(&c);
+        dense_size_ += c.count();
+        continue;
+      }
       const auto m = matrix_of(c.tensor_layout.tensors.front());
       members_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
       p_size_ += m.p_size(rank_), q_size_ += m.q_size(rank_);
@@ -62,9 +75,11 @@ class PowerSgd final : public Staged {
       case Step::p:
         step_ = Step::q;
         encoding([this] { each(&PowerSgd::make_p); });
-        return summed(p_size_);
+        if (dense_size_ > 0) local("pack", [this] { pack_dense(); });
+        return summed(p_size_ + dense_size_);
       case Step::q:
         step_ = Step::done;
+        if (dense_size_ > 0) local("unpack", [this] { unpack_dense(); });
         encoding([this] {
           p_.assign(factors().begin(), factors().begin() + static_cast<std::ptrdiff_t>(p_size_));
           each(&PowerSgd::make_q);
@@ -84,6 +99,20 @@ class PowerSgd final : public Staged {
 
   void each(void (PowerSgd::*work)(const Member&)) {
     for (const Member& m : members_) (this->*work)(m);
+  }
+
+  void pack_dense() {
+    auto to = factors().begin() + static_cast<std::ptrdiff_t>(p_size_);
+    for (const Call* c : dense_) to = std::ranges::copy(c->in.values<float>(), to).out;
+  }
+
+  void unpack_dense() {
+    const std::byte* from = factor_.data() + p_size_ * sizeof(float);
+    for (const Call* c : dense_) {
+      // The factors' all-reduce is a sum.
+      finish(core::Element::f32, c->op, c->out.host(), from, c->count(), static_cast<int>(ranks_));
+      from += c->count() * sizeof(float);
+    }
   }
 
   void make_p(const Member& m) {
@@ -156,7 +185,9 @@ class PowerSgd final : public Staged {
   Collective& sum_;
   TensorCalls tensors_;
   std::vector<Member> members_;
+  std::vector<const Call*> dense_;       ///< they travel with the first factors
   std::size_t p_size_ = 0, q_size_ = 0;  ///< of all members
+  std::size_t dense_size_ = 0;
   Step step_ = Step::p;
   std::vector<float> p_;                             ///< all members', summed
   std::map<std::size_t, std::vector<float>> bases_;  ///< Q, by the tensor's place in all that is exchanged
@@ -173,13 +204,18 @@ std::string power_sgd_tensor_refusal(const CodedRequest& r, const TensorPart& t)
 }
 
 std::size_t power_sgd_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
-  return factor_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(factor_bytes(r)));
+  return memory_bytes(r) + 2 * arena_slack + r.algorithm.arena_bytes(r.shape, rank, r.inner(memory_bytes(r)));
 }
 
 CallParts power_sgd_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
   const std::size_t rank = compression::rank_of(r.codec.parsed);
   std::size_t p = 0, q = 0;
-  for (const TensorPart& t : pack) p += matrix_of(t).p_size(rank), q += matrix_of(t).q_size(rank);
+  for (const TensorPart& t : pack) {
+    const compression::Matrix m = matrix_of(t);
+    const bool dense = is_dense(t, rank);
+    p += dense ? t.count : m.p_size(rank);
+    q += dense ? 0 : m.q_size(rank);
+  }
   return {{.algorithm = r.algorithm_ptr(), .count = p}, {.algorithm = r.algorithm_ptr(), .count = q}};
 }
 

@@ -6,7 +6,8 @@ namespace gradmeter::allreduce {
 
 /// Q is kept for each tensor from call to call (warm start); the first comes from a seed that all ranks share. A tensor
 /// without rows and columns is taken as nearly square. What the factors miss of this rank's share of the sum goes into
-/// its residual. Tensors that would shrink less than 2x go dense.
+/// its residual. Tensors that would shrink less than 2x go dense, up
+/// to 1 MiB of a bucket's with the first factors.
 /// Cost: 2 all-reduces for all tensors of a call, of rank·rows and rank·columns of each; 3·rank·n multiply-adds by each
 /// rank.
 std::string power_sgd_tensor_refusal(const CodedRequest&, const TensorPart&);
