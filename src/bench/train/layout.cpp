@@ -18,7 +18,7 @@ namespace {
 using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
-constexpr std::size_t slack = 4096;  ///< what aligning one allocation of the arena may take
+constexpr std::size_t slack = 4096;                           ///< what aligning one allocation of the arena may take
 constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
 
 /// What a codec does in training before it encodes.
