@@ -123,7 +123,7 @@ std::size_t TableModel::workspace_bytes(std::size_t samples) const {
   }
   // What the library keeps of the weights of each recurrent operation, forward and backward.
   std::size_t scratch = 0;
-  for (const kernels::RnnShape& s : recurrent) scratch += 4 * 4 * s.hidden * (s.input_width() + s.hidden);
+  for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
   // In bf16 it transposes both operands of a convolution's weight gradient.
   const std::size_t transposed = options_.precision == kernels::Precision::bf16 ? 2 * largest : 0;
   // Two gradients of activations under way, those that enter with both signs, a call's weights in the library's layout,
