@@ -66,7 +66,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
     row.reason = "no iteration met its window; use another cadence";
     return;
   }
-  row.reason = f.training.model().note();
+  if (row.status == core::Status::ok) row.reason = f.training.model().note();
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.steps, row.metrics);

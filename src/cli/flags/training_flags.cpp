@@ -109,13 +109,32 @@ std::vector<bench::Setting> parse_accumulate(const std::string& text) {
   return out;
 }
 
+std::vector<kernels::Precision> precisions_of(const std::string& text) {
+  return choose("--precision", "precision", text, kernels::precisions(),
+                [](auto p) { return std::string(kernels::name(p)); });
+}
+
 std::vector<bench::Setting> parse_precisions(const std::string& text) {
   std::vector<bench::Setting> out;
-  for (const auto p : choose("--precision", "precision", text, kernels::precisions(),
-                             [](auto q) { return std::string(kernels::name(q)); })) {
-    out.push_back([p](bench::TrainingConfig& c) { c.precision = p; });
-  }
+  for (const auto p : precisions_of(text)) out.push_back([p](bench::TrainingConfig& c) { c.precision = p; });
   return out;
+}
+
+/// Each precision for one of the models at least. Errors: UsageError with what the last one says.
+void check_precisions(const std::string& text, const std::vector<std::string>& models, const DataShape& data) {
+  for (const auto p : precisions_of(text)) {
+    std::string why;
+    for (const auto& name : models) {
+      try {
+        model::make_model(name, {.features = data.features, .classes = data.classes, .precision = p});
+        why.clear();
+        break;
+      } catch (const UsageError& e) {
+        why = e.what();
+      }
+    }
+    if (!why.empty()) throw UsageError("--precision: " + why);
+  }
 }
 
 /// A flag of both commands. settings: its values, where neither data nor ranks nor strategy decide what they mean.
@@ -165,6 +184,7 @@ bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, i
   check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleFactors out;
   out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data);
+  check_precisions(f.text("precision"), out.models, data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));
   if (f.has("servers")) {
