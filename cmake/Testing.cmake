@@ -80,6 +80,7 @@ function(gradmeter_add_shards PROGRAM LABELS)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.
   if(GRADMETER_SANITIZE STREQUAL "thread")
     list(APPEND environment OMP_NUM_THREADS=1)
+    list(APPEND environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/thread_sanitizer.supp")
   endif()
   foreach(shard RANGE 3)
     add_test(NAME ${PROGRAM}.${shard} COMMAND ${PROGRAM} --gtest_brief=1)
