@@ -165,10 +165,11 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
-  if (measured.blocks.size() < core::fewest_blocks) {
+  const core::Seconds sample{step};
+  if (measured.blocks.size() < core::fewest_blocks && core::fewest_blocks_of(sample) < core::fewest_blocks) {
     if (row.reason.empty())
       row.reason = fmt::format("{} steps of {}: no interval and no verdict", measured.times.samples().size(),
-                               core::to_text(core::Seconds{step}));
+                               core::to_text(sample));
     return;
   }
   m[Metric::bound_by] = bound_by(c, step, is_crowded(m), unsteadiness(m));

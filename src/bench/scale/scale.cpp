@@ -81,7 +81,7 @@ class ScaleSweep final : public Experiment {
       more.push_front(std::move(c));
       std::size_t bytes = 0;
       for (const auto& m : more) bytes += node_bytes(m.point);
-      if (memory + bytes > session_.memory_per_node() && !group.empty()) {  // the rest take turns after these
+      if (memory + bytes > memory_to_plan() && !group.empty()) {  // the rest take turns after these
         memory = 0;
         for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
@@ -152,7 +152,7 @@ class ScaleSweep final : public Experiment {
   void refuse_impossible(CurvePoint& c) {
     if (!c.point.impossible.empty()) return refuse(c.row, Status::skipped, c.point.impossible);
     if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
-    const std::size_t bytes = node_bytes(c.point), free = session_.memory_per_node();
+    const std::size_t bytes = node_bytes(c.point), free = memory_to_plan();
     if (bytes > free)
       refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
   }
@@ -177,6 +177,9 @@ class ScaleSweep final : public Experiment {
   NodeMap map_of(const ScalePoint& p) const {
     return session_.map_for(p.ranks, p.placement.value_or(Placement::packed));
   }
+
+  /// Of a node: four fifths of what is free, since libraries and codecs keep more than is planned.
+  std::size_t memory_to_plan() const { return session_.memory_per_node() / 5 * 4; }
 
   std::size_t node_bytes(const ScalePoint& p) {
     if (!p.impossible.empty() || !unsupported(p).empty()) return 0;
