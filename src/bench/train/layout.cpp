@@ -18,7 +18,8 @@ namespace {
 using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
-constexpr std::size_t slack = 4096;                           ///< what aligning one allocation of the arena may take
+constexpr std::size_t slack = 4096;               ///< what aligning one allocation of the arena may take
+constexpr std::size_t arrays_of_coded_check = 8;  ///< of a tensor's length: what checking a coded sum keeps at once
 constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
 
 /// What a codec does in training before it encodes.
@@ -227,7 +228,10 @@ std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
     const auto m = sized_model(c, l, d);
     double operands = 0;  // of the limits' largest operation
     for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
-    most = std::max(most, m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(operands));
+    std::size_t largest = 0;
+    for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
+    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) +
+                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(operands));
     if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }
   return process_bytes + fabric + most + c.batch_per_rank * d.features * sizeof(float);
