@@ -7,7 +7,7 @@
 
 namespace gradmeter::cli {
 
-/// As the first rank saw it. No buckets: a line that says why.
+/// With the row's exposed time beside their sum. No buckets: a line that says why.
 std::string bucket_table(const core::Point&, std::span<const bench::BucketTimes>);
 
 }  // namespace gradmeter::cli

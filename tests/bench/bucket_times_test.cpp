@@ -33,12 +33,22 @@ std::vector<model::Tensor> tensors() {
 }
 
 TEST(BucketTimes, ExposeWhatIsOutsideComputationAndTheCallsBefore) {
-  const auto exposed =
-      dataparallel::exposed_by_call(step({call(105, 105, 107), call(108, 109, 116), call(112, 113, 119)}));
-  ASSERT_EQ(exposed.size(), 3U);
-  EXPECT_DOUBLE_EQ(exposed[0], 0);
-  EXPECT_DOUBLE_EQ(exposed[1], 4);
-  EXPECT_DOUBLE_EQ(exposed[2], 3) << "the time before 116 is the second's";
+  const auto calls =
+      dataparallel::decompose(step({call(105, 105, 107), call(108, 109, 116), call(112, 113, 119)}), {}).calls;
+  ASSERT_EQ(calls.size(), 3U);
+  EXPECT_DOUBLE_EQ(calls[0].exposed, 0);
+  EXPECT_DOUBLE_EQ(calls[1].exposed, 4);
+  EXPECT_DOUBLE_EQ(calls[2].exposed, 3) << "the time before 116 is the second's";
+}
+
+TEST(BucketTimes, AreOnTheWireOnceTheLastRankHasBegun) {
+  const std::vector<double> last{110, 90, 130};
+  const auto calls =
+      dataparallel::decompose(step({call(105, 106, 112), call(108, 109, 116), call(112, 113, 119)}), last).calls;
+  EXPECT_DOUBLE_EQ(calls[0].wire, 2);
+  EXPECT_DOUBLE_EQ(calls[1].wire, 7) << "the others were there before";
+  EXPECT_DOUBLE_EQ(calls[2].wire, 0) << "clocks that differ: no less than nothing";
+  EXPECT_DOUBLE_EQ(calls[0].posted, 5);
 }
 
 TEST(BucketTimes, AddUpToTheStepsExposedTime) {
@@ -49,39 +59,53 @@ TEST(BucketTimes, AddUpToTheStepsExposedTime) {
       const double begin = 104 + 12 * random.uniform(20 * i + 2 * c);
       calls.push_back(call(begin, begin, begin + 6 * random.uniform(20 * i + 2 * c + 1)));
     }
-    const StepRecord r = step(calls);
+    const auto parts = dataparallel::decompose(step(calls), {});
     double sum = 0;
-    for (const double e : dataparallel::exposed_by_call(r)) sum += e;
-    EXPECT_NEAR(sum, dataparallel::decompose(r, {}).exposed, 1e-9);
+    for (const auto& c : parts.calls) sum += c.exposed;
+    EXPECT_NEAR(sum, parts.exposed, 1e-9);
   }
 }
 
-TEST(BucketTimes, AreMediansOverTheStepsThatHaveOneCallForEachBucket) {
-  BucketSamples samples(tensors(), 1'200'080, 0);
-  EXPECT_TRUE(samples.times().empty());
-  samples.add(step({call(105, 106, 107), call(1, 2, 3)}));
-  EXPECT_TRUE(samples.times().empty()) << "one bucket, two calls";
-  for (const double late : {0.0, 1.0, 5.0}) samples.add(step({call(111 + late, 112 + late, 115 + late)}));
-  const auto times = samples.times();
+StepBlock block(std::vector<dataparallel::CallTimes> calls) {
+  StepBlock b;
+  b.calls = std::move(calls);
+  return b;
+}
+
+TEST(BucketTimes, AreMediansOverTheBlocksThatHaveOneCallForEachBucket) {
+  Measurement m;
+  EXPECT_TRUE(bucket_times(tensors(), 1'200'080, 0, m).empty());
+  m.blocks.push_back(block({{}, {}}));
+  EXPECT_TRUE(bucket_times(tensors(), 1'200'080, 0, m).empty()) << "one bucket, two calls";
+  for (const double late : {0.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0})
+    m.blocks.push_back(
+        block({{.posted = 11 + late, .started = 12 + late, .finished = 15 + late, .wire = 2, .exposed = 2 + late}}));
+  const auto times = bucket_times(tensors(), 1'200'080, 0, m);
   ASSERT_EQ(times.size(), 1U);
   EXPECT_EQ(times[0].first, "fc8");
   EXPECT_EQ(times[0].last, "conv");
   EXPECT_EQ(times[0].tensors, 4U);
   EXPECT_EQ(times[0].largest, "fc7");
   EXPECT_NEAR(times[0].largest_share, 0.75, 1e-3);
-  EXPECT_DOUBLE_EQ(times[0].ready, 12);
-  EXPECT_DOUBLE_EQ(times[0].begin, 13);
-  EXPECT_DOUBLE_EQ(times[0].end, 16);
-  EXPECT_DOUBLE_EQ(times[0].exposed, 3);
+  EXPECT_DOUBLE_EQ(times[0].ready.value, 12);
+  EXPECT_DOUBLE_EQ(times[0].begin.value, 13);
+  EXPECT_DOUBLE_EQ(times[0].end.value, 16);
+  EXPECT_DOUBLE_EQ(times[0].exposed.value, 3);
+  EXPECT_DOUBLE_EQ(times[0].exposed.low, 2);
+  EXPECT_DOUBLE_EQ(times[0].exposed.high, 7);
+  ASSERT_TRUE(times[0].wire.has_value());
+  EXPECT_DOUBLE_EQ(times[0].wire->value, 2);
+  m.wait_known = false;
+  EXPECT_FALSE(bucket_times(tensors(), 1'200'080, 0, m)[0].wire.has_value()) << "the clocks cannot tell";
 }
 
 TEST(BucketTimes, HaveTheBucketsOfTheExchange) {
-  const BucketSamples none(tensors(), 1'200'080, std::size_t{2} << 20);
-  BucketSamples samples(tensors(), 1'200'080, std::size_t{2} << 20);
-  const std::size_t buckets = dataparallel::make_buckets(tensors(), 1'200'080, std::size_t{2} << 20).size();
+  constexpr std::size_t bytes = std::size_t{2} << 20;
+  const std::size_t buckets = dataparallel::make_buckets(tensors(), 1'200'080, bytes).size();
   EXPECT_GT(buckets, 1U);
-  samples.add(step(std::vector(buckets, call(105, 106, 107))));
-  EXPECT_EQ(samples.times().size(), buckets);
+  Measurement m;
+  m.blocks.push_back(block(std::vector<dataparallel::CallTimes>(buckets)));
+  EXPECT_EQ(bucket_times(tensors(), 1'200'080, bytes, m).size(), buckets);
 }
 
 }  // namespace

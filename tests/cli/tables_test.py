@@ -1,5 +1,7 @@
 """Layer tables as models of scale: every kind of layer, in fp32 and bf16, exchanged by several strategies and codecs;
 a user's own file and its faults; what does not fit into memory."""
+import re
+
 import support
 
 ROWS = """layer,kind,shape,params,forward_flops_per_sample,input,stride,padding,groups,steps,heads
@@ -41,12 +43,16 @@ def runs(test, table):
 
 
 def buckets(test, table):
-    done = test.run("scale", "--model", table, "--batch", "2", "--ranks", "2", "--strategy", "sync,sharded",
+    done = test.run("scale", "--model", table, "--batch", "2", "--ranks", "2", "--strategy", "sync,sharded,ps-sync",
                     "--algorithm", "ring", "--bucket", "64K", "--time-budget", "3s", "--per-bucket", ranks=2)
     lines = done.out.splitlines()
-    test.check(done.code == 0 and any("buckets of rank 0" in line for line in lines), "--per-bucket has a table", done)
+    test.check(done.code == 0 and any("buckets on the rank that computed longest" in line for line in lines), "--per-bucket has a table", done)
     test.check(any("rnn.ih" in line or "rnn.hh" in line for line in lines), "which names the largest tensors", done)
-    test.check("exposed by bucket" in done.out, "and adds up what was exposed", done)
+    sums = [re.search(r"exposed by bucket: (\S+) ms, by the row: (\S+) ms", line) for line in lines]
+    sums = [(float(m[1]), float(m[2])) for m in sums if m]
+    test.check(sums and all(abs(a - b) <= 0.5 * max(a, b) + 0.2 for a, b in sums),
+               "what was exposed adds up to the row's, but for medians", done)
+    test.check("ps-sync" in done.out and "has other calls" in done.out, "a strategy without buckets says so", done)
 
 
 def threads(test):

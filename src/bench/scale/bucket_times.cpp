@@ -2,44 +2,48 @@
 
 #include <algorithm>
 
-#include "core/statistics.hpp"
-
 namespace gradmeter::bench {
+namespace {
 
-BucketSamples::BucketSamples(std::span<const model::Tensor> tensors, std::size_t elements, std::size_t bucket_bytes) {
+using dataparallel::CallTimes;
+
+std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, std::size_t elements,
+                                      std::size_t bucket_bytes) {
+  std::vector<BucketTimes> all;
   for (const auto& b : dataparallel::make_buckets(tensors, elements, bucket_bytes)) {
     const auto held = tensors.subspan(b.first_tensor, b.tensors);
     const model::Tensor& largest = *std::ranges::max_element(held, {}, &model::Tensor::count);
-    buckets_.push_back({.first = held.front().name,
-                        .last = held.back().name,
-                        .tensors = held.size(),
-                        .largest = largest.name,
-                        .largest_share = static_cast<double>(largest.count) / static_cast<double>(b.count),
-                        .bytes = b.count * sizeof(float)});
+    BucketTimes& named = all.emplace_back();
+    named.first = held.front().name;
+    named.last = held.back().name;
+    named.tensors = held.size();
+    named.largest = largest.name;
+    named.largest_share = static_cast<double>(largest.count) / static_cast<double>(b.count);
+    named.bytes = b.count * sizeof(float);
   }
-  series_.resize(buckets_.size());
+  return all;
 }
 
-void BucketSamples::add(const dataparallel::StepRecord& r) {
-  if (r.calls.size() != buckets_.size()) return;
-  const std::vector<double> exposed = dataparallel::exposed_by_call(r);
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const dataparallel::Completion& c = r.calls[i].completion;
-    series_[i].ready.push_back(c.posted - r.step.begin);
-    series_[i].begin.push_back(c.started - r.step.begin);
-    series_[i].end.push_back(c.finished - r.step.begin);
-    series_[i].exposed.push_back(exposed[i]);
-  }
-}
+}  // namespace
 
-std::vector<BucketTimes> BucketSamples::times() const {
-  if (series_.empty() || series_.front().ready.empty()) return {};
-  std::vector<BucketTimes> all = buckets_;
+std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, std::size_t elements,
+                                      std::size_t bucket_bytes, const Measurement& m) {
+  std::vector<BucketTimes> all = name_buckets(tensors, elements, bucket_bytes);
+  std::vector<const StepBlock*> blocks;
+  for (const StepBlock& b : m.blocks)
+    if (b.calls.size() == all.size()) blocks.push_back(&b);
+  if (blocks.empty()) return {};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i].ready = core::median(series_[i].ready);
-    all[i].begin = core::median(series_[i].begin);
-    all[i].end = core::median(series_[i].end);
-    all[i].exposed = core::median(series_[i].exposed);
+    const auto over_blocks = [&](double CallTimes::*time) {
+      std::vector<double> values;
+      for (const StepBlock* b : blocks) values.push_back(b->calls[i].*time);
+      return estimate(values);
+    };
+    all[i].ready = over_blocks(&CallTimes::posted);
+    all[i].begin = over_blocks(&CallTimes::started);
+    all[i].end = over_blocks(&CallTimes::finished);
+    if (m.wait_known) all[i].wire = over_blocks(&CallTimes::wire);
+    all[i].exposed = over_blocks(&CallTimes::exposed);
   }
   return all;
 }

@@ -38,13 +38,11 @@ class StepBenchmark {
  public:
   StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
                 const MeasureOptions& o, bool per_bucket)
-      : session_(s), rank_group_(rank_groups.of(p.point)), point_(p) {
+      : session_(s), rank_group_(rank_groups.of(p.point)), point_(p), per_bucket_(per_bucket) {
     take_turn([&] {
       training_.emplace(s, rank_group_.active, data, p.point);
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
-      if (per_bucket && s.is_root() && training_->exchanges_buckets())
-        buckets_.emplace(training_->model().tensors(), training_->model().element_count(), training_->bucket_bytes());
       progress_pause_ = training_->pause_progress();
       limits_ = &rank_groups.limits(rank_group_, p.point.threads);
       demand_ = training_->demand();
@@ -95,16 +93,13 @@ class StepBenchmark {
               sample_steps();
               return training_->record();
             },
-            .kept =
-                [this](const dataparallel::StepRecord& r) {
-                  if (buckets_) buckets_->add(r);
-                },
             .begin_block = [this] { progress_pause_.reset(); },
             .end_block = [this] { progress_pause_ = training_->pause_progress(); },
             .verify_next = [this] { training_->verify_next(); },
             .verdict = [this] { return training_->verdict(); },
             .period = training_->period(),
             .lock_step = !training_->is_client_server(),
+            .per_call = per_bucket_ && training_->exchanges_buckets(),
             .seed = session_.run_seed()};
   }
 
@@ -146,7 +141,9 @@ class StepBenchmark {
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
-      if (buckets_) point_.buckets = buckets_->times();
+      if (per_bucket_ && training_->exchanges_buckets())
+        point_.buckets = bucket_times(training_->model().tensors(), training_->model().element_count(),
+                                      training_->bucket_bytes(), point_.measured);
       count_between_nodes(totals);
       fill_row(
           {.point = point_.point,
@@ -185,6 +182,7 @@ class StepBenchmark {
   Session& session_;
   RankGroup& rank_group_;
   CurvePoint& point_;
+  bool per_bucket_;
   StepLimits* limits_ = nullptr;
   StepDemand demand_;
   ExchangeCheck check_;
@@ -192,7 +190,6 @@ class StepBenchmark {
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
   StepSamples steps_;
-  std::optional<BucketSamples> buckets_;  ///< of rank 0, where they are asked for
   NoiseSampler noise_;
   std::size_t step_ = 0;
 };

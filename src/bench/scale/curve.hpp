@@ -39,7 +39,7 @@ struct CurvePoint : SweepPoint {
   ScalePoint point;
   bool reference = false;  ///< only measured for comparison: an earlier run has its row
   Measurement measured = {};
-  std::vector<BucketTimes> buckets = {};  ///< on rank 0, where they are asked for
+  std::vector<BucketTimes> buckets = {};  ///< where they are asked for
 };
 
 /// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.

@@ -8,6 +8,7 @@
 namespace gradmeter::bench {
 namespace {
 
+using dataparallel::CallTimes;
 using dataparallel::Decomposition;
 using dataparallel::StepRecord;
 
@@ -43,8 +44,25 @@ StepParts median_parts(std::span<const StepParts> samples) {
   return out;
 }
 
-/// The mean step of one sample.
+/// Nothing where the samples differ in their calls.
+std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
+  std::vector<CallTimes> out(samples.front().calls.size());
+  for (const Decomposition& d : samples)
+    if (d.calls.size() != out.size()) return {};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    for (const auto time :
+         {&CallTimes::posted, &CallTimes::started, &CallTimes::finished, &CallTimes::wire, &CallTimes::exposed}) {
+      std::vector<double> values;
+      for (const Decomposition& d : samples) values.push_back(d.calls[i].*time);
+      out[i].*time = core::median(values);
+    }
+  }
+  return out;
+}
+
+/// The mean step of one sample, its calls left out.
 Decomposition mean(std::span<const Decomposition> steps) {
+  if (steps.size() == 1) return steps.front();
   Decomposition sum;
   const auto n = static_cast<double>(steps.size());
   for (const auto& d : steps) {
@@ -103,7 +121,6 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   source_.begin_block();
   const Taken taken = take(samples, verified);
   source_.end_block();
-  if (keep) std::ranges::for_each(taken.steps, source_.kept);
   if (verified) {
     ++result_.verified;
     if (auto fault = source_.verdict(); result_.fault.empty()) result_.fault = std::move(fault);
@@ -211,6 +228,10 @@ StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
   std::vector<StepParts> mine;
   for (const auto& d : own) mine.push_back(parts_of(d, true));
   b.parts = c_.broadcast_value(median_parts(mine), b.longest);
+  if (!source_.per_call) return b;
+  b.calls = median_calls(own);
+  b.calls.resize(c_.broadcast_value(b.calls.size(), b.longest));
+  for (CallTimes& call : b.calls) call = c_.broadcast_value(call, b.longest);
   return b;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/engine/rounds.hpp"
+#include "dataparallel/decorators/decomposition.hpp"
 #include "dataparallel/decorators/probe.hpp"
 #include "runtime/time/cadence.hpp"
 
@@ -35,6 +36,8 @@ struct StepBlock {
   int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
   std::vector<double> wait = {};     ///< by rank, likewise: the others' waits for a slow rank, no part of the step
+  /// Medians of each call on `longest`, where they are asked for and all samples had as many.
+  std::vector<dataparallel::CallTimes> calls = {};
 };
 
 struct Measurement {
@@ -62,8 +65,6 @@ class StepMeter {
   struct Source {
     std::function<void()> prepare;  ///< loads the next batch: before the ranks synchronise and the clock is read
     std::function<const dataparallel::StepRecord&()> step;
-    /// Sees each step of a kept block that is a sample.
-    std::function<void(const dataparallel::StepRecord&)> kept = [](const dataparallel::StepRecord&) {};
     std::function<void()> begin_block = [] {},
                           end_block = [] {};  ///< between them no rank may call MPI, unless in lock step
     /// verify_next: the next step with an exchange is to be checked. verdict: what the checks since the last call
@@ -75,6 +76,7 @@ class StepMeter {
     /// All ranks do the same step at the same time. Else a sample is the harmonic mean of the ranks' times of their
     /// i-th steps (a rank that only serves has none): the rate at which all together take samples.
     bool lock_step = true;
+    bool per_call = false;   ///< fill StepBlock::calls; in lock step, with a period of 1
     std::uint64_t seed = 1;  ///< of the place in each block where a step is checked
   };
   StepMeter(Session&, const runtime::Communicator& c, runtime::SharedClock&, const MeasureOptions&, Source);

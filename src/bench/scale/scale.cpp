@@ -241,7 +241,7 @@ class ScaleSweep final : public Experiment {
   }
 
   void report_buckets(const CurvePoint& c) const {
-    const bool has = c.point.ranks > 1 && c.point.applies.bucket && !c.measured.blocks.empty();
+    const bool has = c.point.ranks > 1 && c.point.strategy->communicates() && !c.measured.blocks.empty();
     if (session_.is_root() && listener_.buckets && !c.reference && has) listener_.buckets(c.row, c.buckets);
   }
 

@@ -3,6 +3,28 @@
 #include <algorithm>
 
 namespace gradmeter::dataparallel {
+namespace {
+
+std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> last_start,
+                                  const std::vector<Interval>& computing) {
+  std::vector<CallTimes> all;
+  std::vector<Interval> taken = computing;  // and by the calls before
+  for (std::size_t i = 0; i < r.calls.size(); ++i) {
+    const Completion& c = r.calls[i].completion;
+    const Interval call{c.started, c.finished};
+    const double all_there = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
+    all.push_back({.posted = c.posted - r.step.begin,
+                   .started = c.started - r.step.begin,
+                   .finished = c.finished - r.step.begin,
+                   .wire = c.finished - all_there,
+                   .exposed = total(subtract(unite({&call, 1}), taken))});
+    taken.push_back(call);
+    taken = unite(taken);
+  }
+  return all;
+}
+
+}  // namespace
 
 Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {
   Decomposition d;
@@ -32,22 +54,8 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
   d.exposed = total(subtract(communicating, computing));
   d.overlap = d.communication - d.exposed;
   d.skew = total(subtract(unite(late), computing));
+  d.calls = call_times(r, last_start, computing);
   return d;
-}
-
-std::vector<double> exposed_by_call(const StepRecord& r) {
-  std::vector<Interval> taken;  // by computation and by the calls before
-  for (const auto& c : r.computations)
-    if (!c.exchanges) taken.push_back(c.when);
-  taken = unite(taken);
-  std::vector<double> exposed;
-  for (const CallRecord& c : r.calls) {
-    const Interval call{c.completion.started, c.completion.finished};
-    exposed.push_back(total(subtract(unite({&call, 1}), taken)));
-    taken.push_back(call);
-    taken = unite(taken);
-  }
-  return exposed;
 }
 
 }  // namespace gradmeter::dataparallel

@@ -22,6 +22,13 @@ struct StepRecord {
   ComputeLog waits = {};  ///< of the worker, for a call or a message: labelled by what it waited for
 };
 
+/// One call's times in a step [s], from the begin of the step.
+struct CallTimes {
+  double posted = 0, started = 0, finished = 0;
+  double wire = 0;     ///< since the last rank had begun the call; not known: since this one had
+  double exposed = 0;  ///< outside computation and outside all calls before it: adds up to the step's
+};
+
 /// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
 struct Decomposition {
   double step = 0, compute = 0;
@@ -34,13 +41,10 @@ struct Decomposition {
   double encode = 0, decode = 0;
   double waited = 0;   ///< the worker's waits
   double handled = 0;  ///< its exchanges outside kernels and waits: posting, taking, copying
+  std::vector<CallTimes> calls = {};
 };
 
 /// `last_start[i]`: when the last rank started call i, in this rank's clock; empty: skew is not known (0).
 Decomposition decompose(const StepRecord&, std::span<const double> last_start);
-
-/// `exposed` by call, in the order of the calls: what is outside computation and outside all calls before it. Adds up
-/// to the step's.
-std::vector<double> exposed_by_call(const StepRecord&);
 
 }  // namespace gradmeter::dataparallel
