@@ -84,6 +84,7 @@ class StepBenchmark {
 
  private:
   bool active() const { return !rank_group_.active.is_null(); }
+  bool times_buckets() const { return per_bucket_ && training_->exchanges_buckets(); }
 
   /// Between blocks no messages are handled, so that other points are measured undisturbed.
   StepMeter::Source source() {
@@ -99,7 +100,7 @@ class StepBenchmark {
             .verdict = [this] { return training_->verdict(); },
             .period = training_->period(),
             .lock_step = !training_->is_client_server(),
-            .per_call = per_bucket_ && training_->exchanges_buckets(),
+            .per_call = times_buckets(),
             .seed = session_.run_seed()};
   }
 
@@ -141,7 +142,7 @@ class StepBenchmark {
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
-      if (per_bucket_ && training_->exchanges_buckets())
+      if (times_buckets())
         point_.buckets = bucket_times(training_->model().tensors(), training_->model().element_count(),
                                       training_->bucket_bytes(), point_.measured);
       count_between_nodes(totals);

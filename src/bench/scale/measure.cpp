@@ -60,7 +60,7 @@ std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
   return out;
 }
 
-/// The mean step of one sample, its calls left out.
+/// The mean step of one sample; of several steps without their calls.
 Decomposition mean(std::span<const Decomposition> steps) {
   if (steps.size() == 1) return steps.front();
   Decomposition sum;
@@ -231,7 +231,7 @@ StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
   if (!source_.per_call) return b;
   b.calls = median_calls(own);
   b.calls.resize(c_.broadcast_value(b.calls.size(), b.longest));
-  for (CallTimes& call : b.calls) call = c_.broadcast_value(call, b.longest);
+  c_.broadcast<CallTimes>(b.calls, b.longest);
   return b;
 }
 
