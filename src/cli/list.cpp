@@ -16,6 +16,7 @@
 #include "core/name.hpp"
 #include "core/result.hpp"
 #include "core/table.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/cases/kernel_case.hpp"
@@ -53,6 +54,13 @@ std::vector<Member> optimizers() {
   std::vector<Member> out;
   for (const auto& o : dataparallel::optimizers()) {
     out.push_back({std::string(o.name), std::string(o.rule), std::string(o.source), "", std::string(o.parameters)});
+  }
+  return out;
+}
+std::vector<Member> updates() {
+  std::vector<Member> out;
+  for (const auto& u : dataparallel::update_formats()) {
+    out.push_back({std::string(u.name), std::string(u.rule), std::string(u.source)});
   }
   return out;
 }
@@ -132,7 +140,7 @@ constexpr std::array kinds{
     Kind{"factors", factors},       Kind{"kernels", kernels},       Kind{"lr-rules", step_size_rules},
     Kind{"metrics", metrics},       Kind{"models", models},         Kind{"optimizers", optimizers},
     Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
-    Kind{"strategies", strategies}, Kind{"transports", transports}};
+    Kind{"strategies", strategies}, Kind{"transports", transports}, Kind{"updates", updates}};
 
 /// In the table's order, each once; nothing asked means all.
 std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {

@@ -26,7 +26,6 @@ options::options_description train_flags() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_training_flags(d, Values::one);
-  add_text(d, "update", "fp32", "fp32");
   add_text(d, "epochs", "20", "at most");
   add_text(d, "steps", "", "at most");
   add_text(d, "target", "", "stop at this validation accuracy: 0.97");
@@ -68,7 +67,6 @@ bench::TraceRequest read_trace(const Flags& f) {
 
 /// `at`: with the threads that a rank has unless the flags say.
 bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at, const DataShape& data) {
-  check_only("--update", f.text("update"), {"fp32"});
   bench::TrainOptions o;
   auto& c = o.config;
   const bench::ScaleFactors lists = read_training_flags(f, data, at.threads);
@@ -89,7 +87,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   const auto& usual = c.strategy->info();
   const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
   c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);
-  dataparallel::make_optimizer(c.optimizer, {.elements = 1});
+  dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
   c.injection = read_injection(f, ranks);
   c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
   o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);

@@ -1,5 +1,6 @@
 #include "dataparallel/assembly.hpp"
 
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/part_sums.hpp"
 
@@ -36,6 +37,8 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
       worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
       strategy_(o.strategy->make(o.strategy_options)) {
   model_->initialise(probe_, buffers_, o.seed);
+  if (const auto format = make_update_format(update_format_of(o.optimizer)))
+    probe_.at_once([&] { format->round(buffers_.parameters.values<float>()); });
 }
 
 }  // namespace gradmeter::dataparallel

@@ -88,10 +88,11 @@ struct StrategyInfo {
   CommunicationPattern communication;
   /// The strategy has the optimizer's state itself, for a part of the weights: a worker needs none.
   bool own_optimizer = false;
-  bool other_work = false;     ///< a step computes something else than the control's: do not compare them
-  bool keeps_equal;            ///< after every step all workers hold the same bits
-  std::string_view optimizer;  ///< usual; empty: it takes none
-  float step_size;             ///< that goes well with it on the built-in digits
+  bool optimizer_alone = false;  ///< nothing else changes weights, so they are in the optimizer's number format
+  bool other_work = false;       ///< a step computes something else than the control's: do not compare them
+  bool keeps_equal;              ///< after every step all workers hold the same bits
+  std::string_view optimizer;    ///< usual; empty: it takes none
+  float step_size;               ///< that goes well with it on the built-in digits
   std::unique_ptr<Strategy> (*make)(const core::ParsedName&, const StrategyOptions&);
 };
 std::span<const StrategyInfo> strategies();

@@ -30,6 +30,7 @@ MEMBERS = {
     "precisions": ["fp32", "lns16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
+    "updates": ["fp32", "bf16-kahan", "lns16"],
 }
 
 

@@ -77,7 +77,7 @@ Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
   return {.bucket_bytes = bucket_bytes,
           .overlap = overlap == Overlap::bucketed,
-          .optimizer = optimizer,
+          .optimizer = optimizer_name(),
           .codec = factors_of(strategy->info().communication).codec ? codec : nullptr,
           .seed = seed};
 }
@@ -134,6 +134,8 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
   if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
   f[Factor::threads] = integer(c.threads);
   f[Factor::precision] = std::string(kernels::name(c.precision));
+  if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
+    f[Factor::update] = format;
   f[Factor::strategy] = c.strategy->name;
   f[Factor::device] = std::string("cpu");
   if (c.injection.any()) f[Factor::inject] = c.injection.text();
@@ -163,8 +165,14 @@ std::string refusal(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
     if (c.batch_per_rank % c.accumulate != 0) {
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
-    const auto rule = dataparallel::make_optimizer(c.optimizer, {.elements = 1});
+    const auto rule = dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
     const auto strategy = c.strategy->make(c.strategy_options());
+    if (const auto format = dataparallel::update_format_of(c.optimizer_name());
+        format != "fp32" && !c.strategy->info().optimizer_alone) {
+      return fmt::format(
+          "{} changes weights in fp32 beside its optimizer, so they are not in {}; use sync, sharded or ps-sync",
+          c.strategy->name, format);
+    }
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
     if (auto why = runtime::transport_refusal(c.transport, map.ranks_as); !why.empty()) return why;

@@ -8,6 +8,7 @@
 #include "core/injection.hpp"
 #include "core/result.hpp"
 #include "dataparallel/mesh.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/strategy.hpp"
 #include "model/registry.hpp"
@@ -44,10 +45,13 @@ struct TrainingConfig {
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< or automatic_bucket
   std::string optimizer = "sgd";
+  std::string update = "fp32";  ///< format of the weights; a name in `optimizer` may give it too
   std::uint64_t seed = 1;
   float step_size = 0.05f;
   core::Injection injection = {};  ///< faults to test whether they are found
 
+  /// With the format of the weights in it. Errors: UsageError where both give one, and they differ.
+  std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
   dataparallel::StrategyOptions strategy_options() const;
 };
 

@@ -56,7 +56,7 @@ dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const La
       .model = [&c, &l, d](const dataparallel::Mesh&,
                            model::Peers& peers) { return model::make_model(c.model, model_request(c, l, d, &peers)); },
       .seed = c.seed,
-      .optimizer = c.optimizer,
+      .optimizer = c.optimizer_name(),
       .strategy = c.strategy,
       .strategy_options = c.strategy_options()};
 }

@@ -5,6 +5,7 @@
 #include "cli/flags/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::cli {
@@ -120,6 +121,15 @@ std::vector<bench::Setting> parse_precisions(const std::string& text) {
   return out;
 }
 
+std::vector<bench::Setting> parse_updates(const std::string& text) {
+  std::vector<bench::Setting> out;
+  for (const auto& name : split_list("--update", text)) {
+    (void)dataparallel::make_update_format(name);
+    out.push_back([name](bench::TrainingConfig& c) { c.update = name; });
+  }
+  return out;
+}
+
 /// Each precision for one of the models at least. Errors: UsageError with what the last one says.
 void check_precisions(const std::string& text, const std::vector<std::string>& models, const DataShape& data) {
   for (const auto p : precisions_of(text)) {
@@ -165,6 +175,9 @@ constexpr std::array training_flags{
     TrainingFlag{"threads", "", "", "compute threads a rank; default cores a node / ranks a node"},
     TrainingFlag{"precision", "fp32", "fp32", "of the model's operations: fp32; of layer tables also bf16",
                  &parse_precisions},
+    TrainingFlag{"update", "fp32", "fp32",
+                 "format of weights: fp32, bf16, bf16-kahan, bf16-sr, lns16, lns16-kahan …; see list updates",
+                 &parse_updates},
     TrainingFlag{"codec", "none", "none",
                  "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu"},

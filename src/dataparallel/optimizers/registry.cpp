@@ -9,6 +9,7 @@
 #include "dataparallel/optimizers/adam.hpp"
 #include "dataparallel/optimizers/lamb.hpp"
 #include "dataparallel/optimizers/lars.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/sgd.hpp"
 
 namespace gradmeter::dataparallel {
@@ -35,10 +36,13 @@ constexpr std::array table{
 std::span<const OptimizerInfo> optimizers() { return table; }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view text, const OptimizerScope& scope) {
-  const core::ParsedName given = core::parse_name(text);
+  core::ParsedName given = core::parse_name(text);
+  const std::string format = update_format_of(text);
+  given.parameters.erase("update");
   std::vector<std::string> known;
   for (const auto& o : table) {
-    if (o.name == given.base) return o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope);
+    if (o.name == given.base)
+      return make_rounded(o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope), format, scope);
     known.emplace_back(o.name);
   }
   core::refuse_unknown("optimizer", given.base, known);

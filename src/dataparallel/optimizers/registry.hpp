@@ -19,6 +19,7 @@ struct OptimizerScope {
   /// optimizer.
   PartSums* parts = nullptr;
   runtime::Device& device = runtime::host_device();  ///< where weights are, and so its state
+  std::size_t first = 0;  ///< place of the first element among all weights of the model: random draws differ by it
 
   /// Zeros, one for each element.
   runtime::OwnedBuffer state() const { return device.allocate(core::Element::f32, elements); }
@@ -30,7 +31,8 @@ struct OptimizerInfo {
   std::unique_ptr<Optimizer> (*make)(const core::ParsedName&, const OptimizerScope&);
 };
 std::span<const OptimizerInfo> optimizers();
-/// "sgd", "momentum", "momentum:mu=0.8", "adamw:decay=0.05".
+/// "sgd", "momentum", "momentum:mu=0.8", "adamw:decay=0.05". Each takes `update` too, the format of the weights
+/// (number_format.hpp): "sgd:update=bf16-kahan".
 /// Errors: UsageError for an unknown name or parameter.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimizerScope&);
 

@@ -47,7 +47,11 @@ Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t s
       staleness_(plan.workers) {
   const auto mine = weights.subspan(sharding.shard(shard).first, sharding.shard(shard).count);
   weights_.assign(mine.begin(), mine.end());
-  optimizer_ = plan.optimizer == "add" ? make_add() : make_optimizer(plan.optimizer, {weights_.size(), tensors_});
+  optimizer_ =
+      plan.optimizer == "add"
+          ? make_add()
+          : make_optimizer(plan.optimizer,
+                           {.elements = weights_.size(), .tensors = tensors_, .first = sharding.shard(shard).first});
 }
 
 void Server::run(ExecutionContext& f) {

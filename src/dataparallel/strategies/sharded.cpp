@@ -122,8 +122,9 @@ class Sharded final : public Strategy {
     }
     PartSums* sums = w.parts();
     if (axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
-    return make_optimizer(optimizer_,
-                          {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device()});
+    return make_optimizer(
+        optimizer_,
+        {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device(), .first = own.offset});
   }
 
   void update(Worker& w, std::size_t bucket, UpdateStep step) {

@@ -1,0 +1,247 @@
+#include "dataparallel/optimizers/number_format.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/lns/lns.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::size_t add_grain = 1 << 14;  // elements for each thread at least
+constexpr std::uint32_t low_half = 0xffff;
+
+/// To nearest, ties to even, or up with the probability that `draw` [16 bits] gives. Infinities and NaNs stay.
+float bf16_with(float x, std::uint32_t added) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const bool finite = (bits & 0x7f800000) != 0x7f800000;
+  return std::bit_cast<float>(finite ? (bits + added) & ~low_half : bits);
+}
+float bf16_nearest(float x) { return bf16_with(x, 0x7fff + (std::bit_cast<std::uint32_t>(x) >> 16 & 1)); }
+
+class Bf16Nearest : public UpdateFormat {
+ public:
+  void round(std::span<float> weights) const override {
+    for (float& w : weights) w = bf16_nearest(w);
+  }
+  void add(std::span<float> w, std::span<const float> target, std::span<float>, std::size_t,
+           std::uint64_t) const override {
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = bf16_nearest(target[i]);
+  }
+};
+
+class Bf16Kahan final : public Bf16Nearest {
+ public:
+  bool has_carry() const override { return true; }
+  void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
+           std::uint64_t) const override {
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const float y = bf16_nearest((target[i] - w[i]) - carry[i]);
+      const float sum = bf16_nearest(w[i] + y);
+      carry[i] = bf16_nearest((sum - w[i]) - y);
+      w[i] = sum;
+    }
+  }
+};
+
+class Bf16Stochastic final : public Bf16Nearest {
+ public:
+  void add(std::span<float> w, std::span<const float> target, std::span<float>, std::size_t place,
+           std::uint64_t step) const override {
+    constexpr std::size_t each = 4;  // 16-bit draws of one of 64 bits
+    constexpr std::uint64_t seed = 0x62663136;
+    const core::Random random(seed, step);
+    std::array<std::uint64_t, 256> draws;
+    const std::uint64_t end = place + w.size();
+    for (std::uint64_t first = place; first < end;) {
+      const std::uint64_t block = first / each;
+      const std::uint64_t last = std::min<std::uint64_t>(end, (block + draws.size()) * each);
+      random.bits(block, std::span(draws).first((last - 1) / each + 1 - block));
+      for (; first < last; ++first) {
+        const std::uint64_t draw = draws[first / each - block] >> (16 * (first % each));
+        w[first - place] = bf16_with(target[first - place], static_cast<std::uint32_t>(draw) & low_half);
+      }
+    }
+  }
+};
+
+/// Words of as many numbers as stay in a core's cache while they are added.
+struct LnsBlock {
+  static constexpr std::size_t most = 1024;
+  std::array<kernels::Lns16, most> w, change, carry;
+  std::array<float, most> difference;
+};
+
+class LnsUpdate final : public UpdateFormat {
+ public:
+  LnsUpdate(unsigned fraction_bits, bool kahan) : lns_(fraction_bits), kahan_(kahan) {}
+  bool has_carry() const override { return kahan_; }
+
+  void round(std::span<float> weights) const override {
+    std::vector<kernels::Lns16> words(weights.size());
+    kernels::lns_encode(lns_, weights, words);
+    kernels::lns_decode(lns_, words, weights);
+  }
+
+  void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
+           std::uint64_t) const override {
+    for (std::size_t first = 0; first < w.size(); first += LnsBlock::most) {
+      const std::size_t count = std::min(LnsBlock::most, w.size() - first);
+      add_block(w.subspan(first, count), target.subspan(first, count),
+                kahan_ ? carry.subspan(first, count) : std::span<float>());
+    }
+  }
+
+ private:
+  void add_block(std::span<float> w, std::span<const float> target, std::span<float> carry) const {
+    LnsBlock b;
+    const std::size_t n = w.size();
+    const std::span words = std::span(b.w).first(n), changes = std::span(b.change).first(n);
+    for (std::size_t i = 0; i < n; ++i) b.difference[i] = target[i] - w[i];
+    kernels::lns_encode(lns_, w, words);
+    kernels::lns_encode(lns_, std::span(b.difference).first(n), changes);
+    if (!kahan_) {
+      for (std::size_t i = 0; i < n; ++i) words[i] = lns_.add(words[i], changes[i]);
+    } else {
+      const std::span carries = std::span(b.carry).first(n);
+      kernels::lns_encode(lns_, carry, carries);
+      for (std::size_t i = 0; i < n; ++i) {
+        kernels::LnsKahan sum{.w = words[i], .c = carries[i]};
+        sum.add(lns_, changes[i]);
+        words[i] = sum.w;
+        carries[i] = sum.c;
+      }
+      kernels::lns_decode(lns_, carries, carry);
+    }
+    kernels::lns_decode(lns_, words, w);
+  }
+
+  kernels::Lns lns_;
+  bool kahan_;
+};
+
+template <class Format>
+std::unique_ptr<UpdateFormat> make_plain() {
+  return std::make_unique<Format>();
+}
+template <unsigned fraction_bits, bool kahan>
+std::unique_ptr<UpdateFormat> make_lns() {
+  return std::make_unique<LnsUpdate>(fraction_bits, kahan);
+}
+
+struct Row {
+  UpdateFormatInfo info;
+  std::unique_ptr<UpdateFormat> (*make)();
+};
+constexpr std::string_view kahan_source = "Zamirai et al., 2020; Kahan, CACM 8(1), 1965";
+constexpr std::string_view lns_source = "Coleman et al., IEEE Trans. Computers 49(7), 2000";
+constexpr std::array rows{
+    Row{{"fp32", "w + change in fp32", "-"}, nullptr},
+    Row{{"bf16", "rounded to nearest, ties to even", "Kalamkar et al., 2019"}, make_plain<Bf16Nearest>},
+    Row{{"bf16-kahan", "with a carry in bf16 that keeps what rounding took", kahan_source}, make_plain<Bf16Kahan>},
+    Row{{"bf16-sr", "rounded up with the probability of what would be cut", "Gupta et al., ICML 2015"},
+        make_plain<Bf16Stochastic>},
+    Row{{"lns16", "added as logarithms, 8 fraction bits", lns_source}, make_lns<8, false>},
+    Row{{"lns16-kahan", "the same with a carry", kahan_source}, make_lns<8, true>},
+    Row{{"lns16-f7", "as lns16 with 7 fraction bits", lns_source}, make_lns<7, false>},
+    Row{{"lns16-f7-kahan", "the same with a carry", kahan_source}, make_lns<7, true>},
+    Row{{"lns16-f6", "as lns16 with 6 fraction bits", lns_source}, make_lns<6, false>},
+    Row{{"lns16-f6-kahan", "the same with a carry", kahan_source}, make_lns<6, true>},
+};
+constexpr auto infos = [] {
+  std::array<UpdateFormatInfo, rows.size()> out{};
+  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = rows[i].info;
+  return out;
+}();
+
+class Rounded final : public Optimizer {
+ public:
+  Rounded(std::string name, std::unique_ptr<Optimizer> inside, std::unique_ptr<UpdateFormat> format,
+          const OptimizerScope& s)
+      : Optimizer(std::move(name)),
+        inside_(std::move(inside)),
+        format_(std::move(format)),
+        first_(s.first),
+        target_(s.state()),
+        carry_(format_->has_carry() ? s.state() : runtime::OwnedBuffer{}) {}
+
+  bool needs_whole_tensors() const override { return inside_->needs_whole_tensors(); }
+  bool shares() const override { return inside_->shares(); }
+  void measure(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
+    inside_->measure(w, g, offset, step);
+  }
+  runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
+  void share() override { inside_->share(); }
+
+  void apply(runtime::Buffer weights, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
+    const runtime::Buffer to = target_.buffer.part(offset, weights.count());
+    const auto w = weights.values<float>(), target = to.values<float>();
+    std::ranges::copy(w, target.begin());
+    inside_->apply(to, g, offset, step);
+    const auto carry =
+        format_->has_carry() ? carry_.buffer.part(offset, weights.count()).values<float>() : std::span<float>();
+    kernels::split(w.size(), add_grain, [&](std::size_t at, std::size_t n) {
+      format_->add(w.subspan(at, n), target.subspan(at, n), carry.empty() ? carry : carry.subspan(at, n),
+                   first_ + offset + at, step.number);
+    });
+  }
+
+  runtime::Cost cost(std::size_t n) const override {
+    const runtime::Cost step = inside_->cost(n);
+    const auto count = static_cast<double>(n);
+    return {.flops = step.flops + (format_->has_carry() ? 4 : 1) * count,
+            .bytes = step.bytes + (format_->has_carry() ? 28 : 20) * count};
+  }
+
+ private:
+  std::unique_ptr<Optimizer> inside_;
+  std::unique_ptr<UpdateFormat> format_;
+  std::size_t first_;
+  runtime::OwnedBuffer target_, carry_;
+};
+
+}  // namespace
+
+std::span<const UpdateFormatInfo> update_formats() { return infos; }
+
+std::unique_ptr<UpdateFormat> make_update_format(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Row& r : rows) {
+    if (r.info.name == name) return r.make ? r.make() : nullptr;
+    known.emplace_back(r.info.name);
+  }
+  core::refuse_unknown("update format", name, known);
+}
+
+std::string with_update_format(std::string_view optimizer, std::string_view format) {
+  (void)make_update_format(format);
+  core::ParsedName name = core::parse_name(optimizer);
+  const auto given = name.parameters.find("update");
+  if (given != name.parameters.end() && given->second != format)
+    throw core::UsageError(
+        fmt::format("optimizer '{}' and --update {} name two formats for the weights; give one", optimizer, format));
+  if (format != "fp32") name.parameters["update"] = format;
+  return name.canonical();
+}
+
+std::string update_format_of(std::string_view optimizer) {
+  const core::ParsedName name = core::parse_name(optimizer);
+  const auto given = name.parameters.find("update");
+  return given == name.parameters.end() ? "fp32" : given->second;
+}
+
+std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,
+                                        const OptimizerScope& s) {
+  auto made = make_update_format(format);
+  if (!made) return inside;
+  std::string name = with_update_format(inside->name(), format);
+  return std::make_unique<Rounded>(std::move(name), std::move(inside), std::move(made), s);
+}
+
+}  // namespace gradmeter::dataparallel

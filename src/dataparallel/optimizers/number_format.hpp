@@ -1,0 +1,49 @@
+// The number format in which weights are kept and changes added to them, around any optimizer.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "dataparallel/optimizers/registry.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Weights in less than fp32. The optimizer inside computes a step from them in fp32, its state and the gradient too;
+/// the new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent.
+class UpdateFormat {
+ public:
+  virtual ~UpdateFormat() = default;
+  /// Rounded to nearest.
+  virtual void round(std::span<float> weights) const = 0;
+  /// Writes to w the sum of w, which is in the format, and (target − w). `carry` [as w, or empty where has_carry() is
+  /// false], zeros at first: what rounding took so far. place: that of the first element among all weights, by which
+  /// random draws differ; they are the same in every run and on every rank.
+  virtual void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t place,
+                   std::uint64_t step) const = 0;
+  virtual bool has_carry() const { return false; }
+};
+
+/// One row of `update_formats`.
+struct UpdateFormatInfo {
+  std::string_view name, rule, source;
+};
+/// fp32 is the first: no format around the optimizer.
+std::span<const UpdateFormatInfo> update_formats();
+
+/// Null for fp32. Errors: UsageError that lists the formats.
+std::unique_ptr<UpdateFormat> make_update_format(std::string_view name);
+
+/// "momentum:mu=0.9,update=bf16" for ("momentum:mu=0.9", "bf16"). fp32 adds nothing.
+/// Errors: UsageError where the name has another format already.
+std::string with_update_format(std::string_view optimizer, std::string_view format);
+/// "bf16" of that; "fp32" where none is named.
+std::string update_format_of(std::string_view optimizer);
+
+/// `inside` with weights in the format; its name has the parameter `update` too.
+/// Cost: a copy of the weights and a pass over both: 20 bytes an element, 28 with a carry. Memory: 4 bytes an element
+/// of the scope, 8 with a carry.
+std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,
+                                        const OptimizerScope&);
+
+}  // namespace gradmeter::dataparallel
