@@ -136,7 +136,7 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
   fmt::print("gradmeter {} ({})  train {}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
              s.run_info().commit, c.model, who, c.batch_per_rank,
              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
-             exchange_text(c, l), c.optimizer, step_text(o, l.batch_global(c)),
+             exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
              no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
              injection_line(c.injection), report::train_header());
   std::fflush(stdout);

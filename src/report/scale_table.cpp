@@ -104,11 +104,18 @@ std::string curve_batch(const Point& p) {
   return text(p.factors[strong ? Factor::batch_global : Factor::batch_per_rank]);
 }
 
+/// " · bf16 · weights bf16-kahan": what the point says of its number formats.
+std::string formats_of(const Point& p) {
+  const auto &precision = p.factors[Factor::precision], &update = p.factors[Factor::update];
+  return (core::is_null(precision) ? "" : fmt::format(" · {}", text(precision))) +
+         (core::is_null(update) ? "" : fmt::format(" · weights {}", text(update)));
+}
+
 /// cadence: for points without one of their own, since their ranks are not synchronised.
 std::string curve_name(const Point& p, const std::string& cadence) {
   std::string name =
-      fmt::format("{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), curve_batch(p),
-                  text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
+      fmt::format("{}{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), formats_of(p),
+                  curve_batch(p), text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
                   core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]));
   return name;
 }
