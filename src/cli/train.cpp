@@ -133,8 +133,10 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
   const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
                                 : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
                                               l.workers, l.workers == 1 ? "" : "s");
-  fmt::print("gradmeter {} ({})  train {}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
-             s.run_info().commit, c.model, who, c.batch_per_rank,
+  const std::string precision =
+      c.precision == kernels::Precision::fp32 ? "" : fmt::format("  {}", kernels::name(c.precision));
+  fmt::print("gradmeter {} ({})  train {}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
+             s.run_info().commit, c.model, precision, who, c.batch_per_rank,
              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
              exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
              no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",

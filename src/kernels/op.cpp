@@ -26,6 +26,8 @@ std::vector<OpBackend>& table() {
        make_gemm_reference, true},
       {"lns", lns_source, gemm, lns16, "host", lns_op_refusal, make_lns_op},
       {"lns", lns_source, gemm, lns16_linear, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_source, gemm, lns16_f7, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_source, gemm, lns16_f6, "host", lns_op_refusal, make_lns_op},
       {"onednn", conv_source, conv, fp32, "host", conv_op_refusal, make_conv_op},
       {"onednn", conv_source, conv, bf16, "host", conv_op_refusal, make_conv_op},
       {"onednn", conv_source, conv, int8, "host", conv_op_refusal, make_conv_op},

@@ -68,7 +68,7 @@ void Network::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) cons
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       const auto parameters = parts(buffers.parameters, l);
       for (std::size_t t = 0; t < parameters.size(); ++t) {
-        const core::Random random(seed, first_tensor_[l] + t);
+        const core::Random random(seed, l + (std::uint64_t{t} << 32U));
         const double bound = layers_[l]->tensors()[t].bound;
         const std::span<float> values = parameters[t].values<float>();
         for (std::size_t i = 0; i < values.size(); ++i)

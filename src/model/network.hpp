@@ -11,9 +11,9 @@
 namespace gradmeter::model {
 
 /// Tensors, last layer first, and each layer's in its own order; each starts on a multiple of 16 floats, the gaps
-/// between are zero in both buffers and stay so.
-/// Memory: for each number of samples that it is run with, activations, their gradients, and what the layers hold.
-/// Errors: UsageError when a layer does not take what the one before gives, or the last one gives no features;
+/// between are zero in both buffers and stay so. Initial numbers depend on the seed, the layer's and the tensor's
+/// place. Memory: for each number of samples that it is run with, activations, their gradients, and what the layers
+/// hold. Errors: UsageError when a layer does not take what the one before gives, or the last one gives no features;
 /// std::invalid_argument on buffers or batches of the wrong size.
 class Network final : public Model {
  public:

@@ -45,15 +45,33 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
   return parse_widths(name.bare);
 }
 
-void require_fp32(std::string_view name, const ModelRequest& r) {
-  if (r.precision == kernels::Precision::fp32) return;
-  throw core::UsageError(fmt::format("model '{}' computes in fp32, not in {}; layer tables (resnet50, FILE.csv) do",
-                                     name, kernels::name(r.precision)));
+/// Layers whose operations all have a backend in the precision, or an error that says which has none.
+std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
+  std::string why;
+  if (kernels::info(r.precision).exact) why = "gradients are no whole numbers; it is for inference";
+  auto model = std::make_unique<Network>(std::move(name), std::move(layers));
+  for (const RepeatedProblem& p : model->pass_problems(1))
+    if (why.empty()) why = kernels::op_refusal(p.problem);
+  if (why.empty()) return model;
+  throw core::UsageError(
+      fmt::format("model '{}' does not train in {}: {}", model->name(), kernels::name(r.precision), why));
 }
 
 std::unique_ptr<Model> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
-  require_fp32(name.base, r);
-  return std::make_unique<Mlp>(widths_of(name, r), r.part);
+  std::vector<std::size_t> widths = widths_of(name, r);
+  auto whole = std::make_unique<Mlp>(std::move(widths), r.part);
+  if (r.precision == kernels::Precision::fp32) return whole;
+  if (!r.part.is_whole())
+    throw core::UsageError(
+        fmt::format("model 'mlp' is split in fp32 alone; leave out --precision {}, or the mesh's tensor and pipeline",
+                    kernels::name(r.precision)));
+  std::vector<std::unique_ptr<Layer>> layers;
+  widths = widths_of(name, r);
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    const auto activation = i + 1 == widths.size() ? kernels::Activation::none : kernels::Activation::relu;
+    layers.push_back(make_dense_layer(FeatureShape{widths[i - 1]}, widths[i], activation, r.precision));
+  }
+  return made_of(whole->name(), std::move(layers), r);
 }
 
 std::size_t parameter(const core::ParsedName& n, std::string_view key, std::uint64_t most) {
@@ -69,7 +87,6 @@ std::size_t side_of(std::string_view name, const ModelRequest& r) {
 }
 
 std::unique_ptr<Model> make_cnn(const core::ParsedName& name, const ModelRequest& r) {
-  require_fp32(name.base, r);
   const auto n = core::with_defaults("model", "cnn", "convolutions=2,filters=16,hidden=128", name);
   const std::size_t side = side_of(name.base, r), count = parameter(n, "convolutions", 8);
   std::vector<std::unique_ptr<Layer>> layers;
@@ -77,16 +94,15 @@ std::unique_ptr<Model> make_cnn(const core::ParsedName& name, const ModelRequest
   for (std::size_t i = 0, filters = parameter(n, "filters", 4096); i < count; ++i, filters *= 2) {
     const bool is_first = i == 0;
     layers.push_back(make_convolution_layer(
-        image, {.filters = filters, .side = is_first ? 5U : 3U, .stride = 2, .pad = is_first ? 2U : 1U}));
+        image, {.filters = filters, .side = is_first ? 5U : 3U, .stride = 2, .pad = is_first ? 2U : 1U}, r.precision));
     image = std::get<ImageShape>(layers.back()->output());
   }
-  layers.push_back(make_dense_layer(image, parameter(n, "hidden", 65536), kernels::Activation::relu));
-  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none));
-  return std::make_unique<Network>(n.canonical(), std::move(layers));
+  layers.push_back(make_dense_layer(image, parameter(n, "hidden", 65536), kernels::Activation::relu, r.precision));
+  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none, r.precision));
+  return made_of(n.canonical(), std::move(layers), r);
 }
 
 std::unique_ptr<Model> make_recurrent(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
-  require_fp32(name.base, r);
   const auto n = core::with_defaults("model", name.base, "hidden=128,layers=1", name);
   const std::size_t side = side_of(name.base, r), count = parameter(n, "layers", 16),
                     hidden = parameter(n, "hidden", 65536);
@@ -94,11 +110,11 @@ std::unique_ptr<Model> make_recurrent(kernels::Cell cell, const core::ParsedName
   TokenShape tokens{.steps = side, .features = side};
   for (std::size_t i = 0; i < count; ++i) {
     const auto output = i + 1 == count ? RecurrentOutput::last_step : RecurrentOutput::every_step;
-    layers.push_back(make_recurrent_layer(cell, tokens, hidden, output));
+    layers.push_back(make_recurrent_layer(cell, tokens, hidden, output, r.precision));
     tokens.features = hidden;
   }
-  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none));
-  return std::make_unique<Network>(n.canonical(), std::move(layers));
+  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none, r.precision));
+  return made_of(n.canonical(), std::move(layers), r);
 }
 std::unique_ptr<Model> make_lstm(const core::ParsedName& n, const ModelRequest& r) {
   return make_recurrent(kernels::Cell::lstm, n, r);

@@ -76,9 +76,9 @@ def refusals(test, table):
     refused("--model", table, "--learn", "100", says="does not learn")
     test.check(test.run("train", "--model", table).code == 2, "train refuses what does not learn")
     refused("--model", table, "--precision", "int8", says="run in fp32 and bf16, not in int8")
-    mixed = test.run("scale", "--model", f"{table},mlp:784-16-10", "--precision", "bf16", "--batch", "2",
+    mixed = test.run("scale", "--model", f"{table},mlp:784-16-10", "--precision", "lns16", "--batch", "2",
                      "--time-budget", "2s")
-    test.check(mixed.code == 0 and "model 'mlp' computes in fp32" in mixed.out,
+    test.check(mixed.code == 0 and "run in fp32 and bf16, not in lns16" in mixed.out,
                "a model without a precision that another has is unsupported, with the reason", mixed)
     big = test.run("scale", "--model", "gpt2_small", "--batch", "8192", "--time-budget", "2s")
     test.check("a worker would fit" in big.out, "what needs too much memory is skipped, with what would fit", big)

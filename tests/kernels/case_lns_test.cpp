@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
@@ -28,7 +31,7 @@ TEST_P(LnsCases, AreRightOnRaggedShapesAndEveryPlantedErrorIsFound) {
     const auto kernel_case = make_kernel_case(p, {.sets = 2});
     const KernelCaseCheck found = kernel_case->check(1e9, false);
     EXPECT_TRUE(found.right()) << text(p.shape) << " worst " << found.worst;
-    EXPECT_LT(found.error, 0.2) << text(p.shape);
+    EXPECT_LT(found.error, info(GetParam()).logarithm_bits < 8 ? 0.6 : 0.2) << text(p.shape);
     EXPECT_FALSE(kernel_case->check(1e9, true).right()) << text(p.shape);
     kernel_case->run(1);
   }
@@ -43,8 +46,14 @@ TEST_P(LnsCases, RefusePackedWeightsAndBackwardPasses) {
   EXPECT_EQ(kernel_case_refusal({.shape = GemmShape{4, 4, 4}, .precision = GetParam()}), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, LnsCases, ::testing::Values(Precision::lns16, Precision::lns16_linear),
-                         [](const auto& param) { return param.param == Precision::lns16 ? "lns16" : "lns16_linear"; });
+INSTANTIATE_TEST_SUITE_P(Precisions, LnsCases,
+                         ::testing::Values(Precision::lns16, Precision::lns16_linear, Precision::lns16_f7,
+                                           Precision::lns16_f6),
+                         [](const auto& param) {
+                           std::string text(name(param.param));
+                           std::ranges::replace(text, '-', '_');
+                           return text;
+                         });
 
 }  // namespace
 }  // namespace gradmeter::kernels

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/library.hpp"
+#include "kernels/lns/lns.hpp"
 #include "kernels/reference/conv.hpp"
 #include "kernels/threads.hpp"
 
@@ -171,6 +172,44 @@ TEST(OperationTable, RefusesWithTheReason) {
   const Problem sparse{.shape = SparseShape{.m = 1, .n = 1, .k = 1}};
   EXPECT_EQ(op_refusal(sparse), "no backend has sparse in fp32");
   EXPECT_NE(op_refusal({.shape = GemmShape{.m = 0, .n = 1, .k = 1}}), "");
+}
+
+/// Products of logarithms, from and to fp32, with bias and ReLU: each number against the scalar type.
+TEST_F(Operation, LogarithmsAreConvertedFromFloatsAndTheBiasIsTheLastSummand) {
+  constexpr GemmShape s{
+      .m = 5, .n = 7, .k = 9, .transpose_b = Transpose::yes, .bias = true, .activation = Activation::relu};
+  for (const Precision precision : {Precision::lns16, Precision::lns16_f7, Precision::lns16_f6}) {
+    const Lns lns(info(precision).logarithm_bits);
+    const auto op = prepare({.shape = s, .precision = precision});
+    const std::vector<std::vector<float>> plain{drawn(s.m * s.k, 1), drawn(s.k * s.n, 2), drawn(s.n, 3)};
+    runtime::HostQueue queue;
+    std::vector<runtime::OwnedBuffer> inputs;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      inputs.push_back(runtime::host_device().allocate(core::Element::i8, op->inputs()[i].stored_bytes));
+      op->packing_floats(i)->run(queue, "pack", {runtime::ConstBuffer(plain[i])}, {inputs[i].buffer});
+    }
+    auto output = runtime::host_device().allocate(core::Element::i8, op->outputs()[0].stored_bytes);
+    op->run(queue, "gemm", {inputs[0].buffer, inputs[1].buffer, inputs[2].buffer}, {output.buffer});
+    std::vector<float> found(s.m * s.n);
+    op->unpacking_floats(0)->run(queue, "unpack", {output.buffer}, {runtime::Buffer(found)});
+    std::size_t zeros = 0;
+    for (std::size_t i = 0; i < s.m; ++i)
+      for (std::size_t j = 0; j < s.n; ++j) {
+        const auto word = [&](std::size_t of, std::size_t at) { return lns.encode(double{plain[of][at]}); };
+        Lns16 sum;
+        for (std::size_t k = 0; k < s.k; ++k)
+          sum = lns.add(sum, lns.multiply(word(0, i * s.k + k), word(1, j * s.k + k)));
+        sum = lns.add(sum, word(2, j));
+        zeros += sum.negative() ? 1 : 0;
+        EXPECT_EQ(found[i * s.n + j], static_cast<float>(sum.negative() ? 0 : lns.decode(sum))) << i << " " << j;
+      }
+    EXPECT_GT(zeros, 0U) << "ReLU had nothing to do";
+  }
+}
+
+TEST_F(Operation, LogarithmsHaveNoAccumulation) {
+  EXPECT_NE(op_refusal({.shape = GemmShape{.m = 2, .n = 2, .k = 2, .accumulate = true}, .precision = Precision::lns16}),
+            "");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "core/random.hpp"
 #include "kernels/library.hpp"
+#include "kernels/lns/lns.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"
 #include "kernels/reference/rnn.hpp"
@@ -231,6 +232,65 @@ TEST_F(Layers, SubmitTheOperationsThatKernelsTimesAtTheirCost) {
   ASSERT_EQ(named.backward.size(), 2U);
   EXPECT_EQ(named.backward[0].pass, Pass::backward_weights);
   EXPECT_EQ(named.backward[1].pass, Pass::backward_data);
+}
+
+/// ‖a − b‖/‖b‖.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double off = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    off += std::pow(double{a[i]} - double{b[i]}, 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(off / size);
+}
+
+/// Between `least`, so that the narrow format is really used, and `most`, that of the layer in fp32.
+void expect_rounded(const Layer& narrow, const Layer& wide, double least, double most) {
+  const LayerRun found(narrow, 6), wanted(wide, 6);
+  const auto expect = [&](const char* what, const std::vector<float>& a, const std::vector<float>& b) {
+    const double d = distance(a, b);
+    EXPECT_LE(d, most) << narrow.name() << " " << what;
+    EXPECT_GE(d, least) << narrow.name() << " " << what;
+  };
+  expect("output", found.output, wanted.output);
+  expect("input", found.input_gradient, wanted.input_gradient);
+  expect("weights", found.gradients[0], wanted.gradients[0]);
+  EXPECT_EQ(found.ready, wanted.ready);
+}
+
+TEST_F(Layers, InABf16LayerOperandsAndResultsAreRounded) {
+  if (kernels::op_refusal({.shape = kernels::GemmShape{2, 2, 2}, .precision = kernels::Precision::bf16}) != "")
+    GTEST_SKIP() << "no bf16 here";
+  using kernels::Precision;
+  const auto dense = [](Precision p) { return make_dense_layer(FeatureShape{40}, 30, kernels::Activation::none, p); };
+  const auto convolution = [](Precision p) {
+    return make_convolution_layer({.channels = 3, .height = 8, .width = 8}, {.filters = 4, .pad = 1}, p);
+  };
+  const auto recurrent = [](Precision p) {
+    return make_recurrent_layer(kernels::Cell::lstm, {.steps = 4, .features = 6}, 12, RecurrentOutput::every_step, p);
+  };
+  expect_rounded(*dense(Precision::bf16), *dense(Precision::fp32), 1e-4, 1e-2);
+  // A ReLU that falls on the other side of zero changes whole gradients.
+  expect_rounded(*convolution(Precision::bf16), *convolution(Precision::fp32), 1e-4, 1e-1);
+  expect_rounded(*recurrent(Precision::bf16), *recurrent(Precision::fp32), 1e-4, 3e-2);
+}
+
+TEST_F(Layers, ALogarithmicDenseLayerSumsItsBiasAsLogarithms) {
+  constexpr std::size_t samples = 50, out = 3;
+  for (const auto precision : {kernels::Precision::lns16, kernels::Precision::lns16_f7}) {
+    const kernels::Lns lns(kernels::info(precision).logarithm_bits);
+    const auto layer = make_dense_layer(FeatureShape{20}, out, kernels::Activation::none, precision);
+    const LayerRun run(*layer, samples);
+    for (std::size_t j = 0; j < out; ++j) {
+      kernels::Lns16 sum;
+      for (std::size_t i = 0; i < samples; ++i)
+        sum = lns.add(sum, lns.encode(double{run.output_gradient[i * out + j]}));
+      EXPECT_EQ(run.gradients[1][j], static_cast<float>(lns.decode(sum)));
+    }
+    const auto wide = make_dense_layer(FeatureShape{20}, out, kernels::Activation::none);
+    expect_rounded(*layer, *wide, 5e-4, 1e-1);
+    EXPECT_EQ(layer->problems(samples, true).backward.size(), 3U);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "kernels/library.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -46,6 +47,46 @@ TEST(ModelRegistry, WhatDoesNotFitTheDataIsRefusedInOneLine) {
   std::string deep = "mlp:784";
   for (int i = 0; i < 64; ++i) deep += "-10";
   EXPECT_NE(refusal(deep).find("2 to 64"), std::string::npos);
+}
+
+std::unique_ptr<Model> made(std::string_view name, kernels::Precision precision) {
+  return make_model(name, {.features = 784, .classes = 10, .precision = precision});
+}
+
+std::vector<float> first_weights(const Model& m) {
+  std::vector<float> parameters(m.element_count()), gradients(m.element_count());
+  runtime::HostQueue queue;
+  m.initialise(queue, {parameters, gradients}, 7);
+  return parameters;
+}
+
+TEST(ModelRegistry, AnMlpInAnyPrecisionHasTheSameTensorsAndFirstWeights) {
+  if (!kernels::onednn_refusal().empty()) GTEST_SKIP() << kernels::onednn_refusal();
+  const auto wide = made("mlp:784-20-30-10", kernels::Precision::fp32);
+  for (const auto precision : {kernels::Precision::lns16, kernels::Precision::lns16_linear}) {
+    const auto narrow = made("mlp:784-20-30-10", precision);
+    EXPECT_EQ(narrow->name(), wide->name());
+    ASSERT_EQ(narrow->tensors().size(), wide->tensors().size());
+    for (std::size_t i = 0; i < wide->tensors().size(); ++i) {
+      EXPECT_EQ(narrow->tensors()[i].name, wide->tensors()[i].name);
+      EXPECT_EQ(narrow->tensors()[i].offset, wide->tensors()[i].offset);
+    }
+    EXPECT_EQ(first_weights(*narrow), first_weights(*wide));
+  }
+}
+
+TEST(ModelRegistry, APrecisionThatALayerDoesNotHaveIsRefusedWithTheReason) {
+  const auto why = [](std::string_view name, kernels::Precision precision) -> std::string {
+    try {
+      made(name, precision);
+      return "";
+    } catch (const core::UsageError& e) {
+      return e.what();
+    }
+  };
+  EXPECT_NE(why("lstm", kernels::Precision::lns16).find("no backend has rnn in lns16"), std::string::npos);
+  EXPECT_NE(why("cnn", kernels::Precision::lns16).find("no backend has conv in lns16"), std::string::npos);
+  EXPECT_NE(why("mlp", kernels::Precision::int8).find("int8"), std::string::npos);
 }
 
 }  // namespace

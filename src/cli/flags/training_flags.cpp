@@ -173,8 +173,10 @@ constexpr std::array training_flags{
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bucket size; the first is 1M at most; 0: one for all; auto: by timing"},
     TrainingFlag{"threads", "", "", "compute threads a rank; default cores a node / ranks a node"},
-    TrainingFlag{"precision", "fp32", "fp32", "of the model's operations: fp32; of layer tables also bf16",
-                 &parse_precisions},
+    TrainingFlag{
+        "precision", "fp32", "fp32",
+        "of the model's operations: fp32, bf16; of mlp also lns16, lns16-linear, lns16-f7 …; see list precisions",
+        &parse_precisions},
     TrainingFlag{"update", "fp32", "fp32",
                  "format of weights: fp32, bf16, bf16-kahan, bf16-sr, lns16, lns16-kahan …; see list updates",
                  &parse_updates},

@@ -18,7 +18,8 @@ class LnsCase final : public KernelCase {
  public:
   LnsCase(const Problem& p, const KernelCaseOptions& o)
       : s_(std::get<GemmShape>(p.shape)),
-        is_logarithmic_(p.precision == Precision::lns16),
+        is_logarithmic_(info(p.precision).logarithmic_sums),
+        lns_(info(p.precision).logarithm_bits),
         seed_(o.seed),
         op_(p, o.sets) {
     for (std::size_t i = 0; i < o.sets; ++i) {
@@ -80,15 +81,15 @@ class LnsCase final : public KernelCase {
       // The error for the record is against float64; only the scalar type's word is right.
       return element_check.add(result, exact.value, found == sum ? std::numeric_limits<double>::infinity() : 0);
     }
-    // Neighbours are a factor of 2^(1/256) apart, so rounding is by up to half of that.
-    const double stored = 0.5 * (std::exp2(1.0 / 256) - 1);
+    // Neighbours are a factor of 2^(1/2^F) apart, so rounding is by up to half of that.
+    const double stored = 0.5 * (std::exp2(1.0 / (1U << lns_.fraction_bits())) - 1);
     element_check.add(result, exact.value,
                       1.01 * stored * std::fabs(exact.value) + allowed_distance(exact, Precision::fp32));
   }
 
   GemmShape s_;
   bool is_logarithmic_;
-  Lns lns_{8};
+  Lns lns_;
   std::vector<Lns16> draws_ = encoded_draws();
   std::uint64_t seed_;
   OpCase op_;

@@ -54,13 +54,17 @@ std::string_view name(Pass p) {
   return names[static_cast<std::size_t>(p)];
 }
 namespace {
+constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2016";
+
 std::vector<PrecisionInfo>& precision_rows() {
   static std::vector<PrecisionInfo> rows{
       {"fp32", 4, 4, 0x1p-24, false, "computed and accumulated in fp32", "IEEE 754 binary32"},
-      {"bf16", 2, 2, 0x1p-8, false, "of kernels: accumulated in fp32", "Kalamkar et al. 2019"},
-      {"int8", 1, 4, 0, true, "of kernels: accumulated in int32", "Jacob et al. 2018"},
-      {"lns16", 2, 2, 0, false, "of kernels: 16-bit logarithms, accumulated in them", "Miyashita et al. 2016"},
-      {"lns16-linear", 2, 2, 0, false, "of kernels: 16-bit logarithms, accumulated in fp32", "Miyashita et al. 2016"},
+      {"bf16", 2, 2, 0x1p-8, false, "accumulated in fp32", "Kalamkar et al. 2019"},
+      {"int8", 1, 4, 0, true, "of kernels alone: accumulated in int32", "Jacob et al. 2018"},
+      {"lns16", 2, 2, 0, false, "16-bit logarithms, accumulated in them", lns_source, 8, true},
+      {"lns16-linear", 2, 2, 0, false, "16-bit logarithms, accumulated in fp32", lns_source, 8},
+      {"lns16-f7", 2, 2, 0, false, "as lns16 with 7 fraction bits", lns_source, 7, true},
+      {"lns16-f6", 2, 2, 0, false, "as lns16 with 6 fraction bits", lns_source, 6, true},
   };
   return rows;
 }

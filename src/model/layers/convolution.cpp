@@ -14,6 +14,7 @@ namespace {
 
 using kernels::ConvShape;
 using kernels::Pass;
+using kernels::Precision;
 
 /// In place on [samples × channels × pixels].
 void add_bias_and_relu(std::span<float> values, std::span<const float> bias, std::size_t pixels) {
@@ -35,11 +36,12 @@ void channel_sums(std::span<const float> values, std::size_t pixels, std::span<f
 
 class PreparedConvolution final : public PreparedLayer {
  public:
-  PreparedConvolution(const ConvShape& s, bool input_gradient, runtime::Device& device)
+  PreparedConvolution(const ConvShape& s, Precision precision, bool input_gradient, runtime::Device& device)
       : pixels_(s.out_width() * s.out_height()),
-        forward_({.shape = s}, device),
-        filters_({.shape = s, .pass = Pass::backward_weights}, device) {
-    if (input_gradient) input_.emplace(kernels::Problem{.shape = s, .pass = Pass::backward_data}, device);
+        forward_({.shape = s, .precision = precision}, device),
+        filters_({.shape = s, .pass = Pass::backward_weights, .precision = precision}, device) {
+    if (input_gradient)
+      input_.emplace(kernels::Problem{.shape = s, .pass = Pass::backward_data, .precision = precision}, device);
   }
 
   void forward(const LayerForward& f) override {
@@ -73,8 +75,9 @@ class PreparedConvolution final : public PreparedLayer {
 
 class ConvolutionLayer final : public Layer {
  public:
-  ConvolutionLayer(const ImageShape& input, const ConvolutionOptions& o)
+  ConvolutionLayer(const ImageShape& input, const ConvolutionOptions& o, Precision precision)
       : input_(input),
+        precision_(precision),
         shape_{.width = input.width,
                .height = input.height,
                .channels = input.channels,
@@ -98,13 +101,14 @@ class ConvolutionLayer final : public Layer {
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const ConvShape s = shape(samples);
-    LayerProblems all{.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = Pass::backward_weights}}};
-    if (input_gradient) all.backward.push_back({.shape = s, .pass = Pass::backward_data});
+    const auto problem = [&](Pass pass) { return kernels::Problem{.shape = s, .pass = pass, .precision = precision_}; };
+    LayerProblems all{.forward = {problem(Pass::forward)}, .backward = {problem(Pass::backward_weights)}};
+    if (input_gradient) all.backward.push_back(problem(Pass::backward_data));
     return all;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
-    return std::make_unique<PreparedConvolution>(shape(samples), input_gradient, device);
+    return std::make_unique<PreparedConvolution>(shape(samples), precision_, input_gradient, device);
   }
 
  private:
@@ -115,14 +119,16 @@ class ConvolutionLayer final : public Layer {
   }
 
   ImageShape input_;
+  Precision precision_;
   ConvShape shape_;  // of no samples
   std::array<LayerTensor, 2> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions& o) {
-  return std::make_unique<ConvolutionLayer>(input, o);
+std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions& o,
+                                              Precision precision) {
+  return std::make_unique<ConvolutionLayer>(input, o, precision);
 }
 
 }  // namespace gradmeter::model

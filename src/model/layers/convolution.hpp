@@ -13,6 +13,7 @@ struct ConvolutionOptions {
 /// y = relu(x ∗ F + b). Tensors: filters [filters × channels × side × side], bias [filters].
 /// Cost: 2·outputs·channels·side² FLOP a sample in each of its three passes; a pass over images and filters where the
 /// backend has layouts of its own. Initial filters: He et al., ICCV 2015 (uniform, variance 2/(channels·side²)).
-std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions&);
+std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions&,
+                                              kernels::Precision = kernels::Precision::fp32);
 
 }  // namespace gradmeter::model

@@ -1,5 +1,6 @@
 #include "model/layers/dense.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -14,21 +15,28 @@ namespace {
 
 using kernels::Activation;
 using kernels::GemmShape;
+using kernels::Precision;
+using kernels::Problem;
 using kernels::Transpose;
 
-/// The products of the three passes.
+/// The products of the three passes; `bias` sums over samples where no other sum has the precision's bits.
 struct DenseProducts {
-  GemmShape forward, weight, input;
+  Problem forward, weight, input, bias;
+  const GemmShape& shape() const { return std::get<GemmShape>(forward.shape); }
+  bool sums_bias() const { return kernels::info(forward.precision).logarithmic_sums; }
 };
 
 class PreparedDense final : public PreparedLayer {
  public:
   PreparedDense(const DenseProducts& p, bool input_gradient, runtime::Device& device)
-      : width_(p.forward.n),
-        is_relu_(p.forward.activation == Activation::relu),
-        forward_({.shape = p.forward}, device),
-        weight_({.shape = p.weight}, device) {
-    if (input_gradient) input_.emplace(kernels::Problem{.shape = p.input}, device);
+      : width_(p.shape().n),
+        is_relu_(p.shape().activation == Activation::relu),
+        forward_(p.forward, device),
+        weight_(p.weight, device) {
+    if (input_gradient) input_.emplace(p.input, device);
+    if (!p.sums_bias()) return;
+    bias_.emplace(p.bias, device);
+    ones_ = device.allocate(core::Element::f32, p.shape().m);
   }
 
   void forward(const LayerForward& f) override {
@@ -36,33 +44,44 @@ class PreparedDense final : public PreparedLayer {
   }
 
   void backward(const LayerBackward& b) override {
-    const double elements = static_cast<double>(b.output.count());
     if (is_relu_) submit_relu_backward(b.queue, b.output, b.output_gradient);
     weight_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
-    b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
-                   [delta = b.output_gradient, width = width_, to = b.gradients[1]] {
-                     kernels::column_sums(delta.values<float>(), width, to.values<float>());
-                   });
+    sum_bias(b.queue, b.output_gradient, b.gradients[1]);
     b.ready(1);
     if (input_)
       input_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
   }
 
  private:
+  void sum_bias(runtime::Queue& queue, const runtime::Buffer& delta, const runtime::Buffer& to) {
+    const double elements = static_cast<double>(delta.count());
+    if (!bias_) {
+      queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements}, [delta, width = width_, to] {
+        kernels::column_sums(delta.values<float>(), width, to.values<float>());
+      });
+      return;
+    }
+    queue.submit("backward.bias", {.flops = 0, .bytes = static_cast<double>(ones_.buffer.bytes())},
+                 [ones = ones_.buffer] { std::ranges::fill(ones.values<float>(), 1.0F); });
+    bias_->run(queue, "backward.bias", "backward.pack", {ones_.buffer, delta}, {to});
+  }
+
   std::size_t width_;
   bool is_relu_;
   PlainOp forward_, weight_;
-  std::optional<PlainOp> input_;
+  std::optional<PlainOp> input_, bias_;
+  runtime::OwnedBuffer ones_;
 };
 
 class DenseLayer final : public Layer {
  public:
-  DenseLayer(const SampleShape& input, std::size_t out, Activation activation)
+  DenseLayer(const SampleShape& input, std::size_t out, Activation activation, Precision precision)
       : input_(input),
         in_(elements(input)),
         out_(out),
         activation_(activation),
+        precision_(precision),
         tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(6.0 / static_cast<double>(in_))},
                  LayerTensor{"bias", {out}}} {}
 
@@ -72,8 +91,9 @@ class DenseLayer final : public Layer {
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const DenseProducts p = products(samples);
-    LayerProblems all{.forward = {{.shape = p.forward}}, .backward = {{.shape = p.weight}}};
-    if (input_gradient) all.backward.push_back({.shape = p.input});
+    LayerProblems all{.forward = {p.forward}, .backward = {p.weight}};
+    if (p.sums_bias()) all.backward.push_back(p.bias);
+    if (input_gradient) all.backward.push_back(p.input);
     return all;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
@@ -83,22 +103,26 @@ class DenseLayer final : public Layer {
 
  private:
   DenseProducts products(std::size_t n) const {
-    return {.forward =
-                {.m = n, .n = out_, .k = in_, .transpose_b = Transpose::yes, .bias = true, .activation = activation_},
-            .weight = {.m = out_, .n = in_, .k = n, .transpose_a = Transpose::yes},
-            .input = {.m = n, .n = in_, .k = out_}};
+    const auto problem = [&](const GemmShape& s) { return Problem{.shape = s, .precision = precision_}; };
+    return {.forward = problem(
+                {.m = n, .n = out_, .k = in_, .transpose_b = Transpose::yes, .bias = true, .activation = activation_}),
+            .weight = problem({.m = out_, .n = in_, .k = n, .transpose_a = Transpose::yes}),
+            .input = problem({.m = n, .n = in_, .k = out_}),
+            .bias = problem({.m = 1, .n = out_, .k = n})};
   }
 
   SampleShape input_;
   std::size_t in_, out_;
   Activation activation_;
+  Precision precision_;
   std::array<LayerTensor, 2> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, Activation activation) {
-  return std::make_unique<DenseLayer>(input, out, activation);
+std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, Activation activation,
+                                        Precision precision) {
+  return std::make_unique<DenseLayer>(input, out, activation, precision);
 }
 
 }  // namespace gradmeter::model

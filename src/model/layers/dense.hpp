@@ -9,6 +9,8 @@ namespace gradmeter::model {
 /// y = relu(x·Wᵀ + b). Tensors: weight [out × in], bias [out]. Takes a sample of any shape as its elements.
 /// Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et al., ICCV 2015 (uniform, variance
 /// 2/in); biases zero.
-std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation);
+/// precision: of the products. Where sums are logarithms, the bias is added as one and its gradient summed as one.
+std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
+                                        kernels::Precision = kernels::Precision::fp32);
 
 }  // namespace gradmeter::model

@@ -10,15 +10,23 @@ void zero(runtime::Queue& queue, std::string_view label, const runtime::Buffer& 
                [b] { std::memset(b.host(), 0, b.bytes()); });
 }
 
+bool is_plain_floats(const kernels::Operand& o) {
+  return !o.format || (!o.packed && *o.format == kernels::number_format(core::Element::f32));
+}
+
 }  // namespace
 
 PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kernels::OpOptions& options)
     : op_(kernels::prepare(p, options, device)) {
   const auto memory = [&](const kernels::Operand& o) { return device.allocate(core::Element::i8, o.stored_bytes); };
-  for (std::size_t i = 0; i < op_->inputs().size(); ++i)
-    inputs_.push_back(op_->inputs()[i].packed ? Packed{op_->packing(i), memory(op_->inputs()[i])} : Packed{});
-  for (std::size_t i = 0; i < op_->outputs().size(); ++i)
-    outputs_.push_back(op_->outputs()[i].packed ? Packed{op_->unpacking(i), memory(op_->outputs()[i])} : Packed{});
+  for (std::size_t i = 0; i < op_->inputs().size(); ++i) {
+    const kernels::Operand& o = op_->inputs()[i];
+    inputs_.push_back(is_plain_floats(o) ? Packed{} : Packed{op_->packing_floats(i), memory(o)});
+  }
+  for (std::size_t i = 0; i < op_->outputs().size(); ++i) {
+    const kernels::Operand& o = op_->outputs()[i];
+    outputs_.push_back(is_plain_floats(o) ? Packed{} : Packed{op_->unpacking_floats(i), memory(o)});
+  }
 }
 
 void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view packing,

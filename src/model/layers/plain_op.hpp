@@ -1,4 +1,5 @@
-// An operation on operands in plain memory: packs what its backend has in a layout of its own, and pays for it.
+// An operation on operands in plain memory: packs what its backend has in a layout or format of its own, and pays for
+// it.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -15,14 +16,14 @@ class PlainOp {
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
 
   const kernels::Op& op() const { return *op_; }
-  /// Buffers in the order of the operation's operands; those without a plain form as they are stored. Packing and
-  /// unpacking are submitted as `packing`.
+  /// Buffers in the order of the operation's operands, in fp32 whatever its precision; those without a plain form as
+  /// they are stored. Packing and unpacking are submitted as `packing`.
   void run(runtime::Queue&, std::string_view label, std::string_view packing, std::vector<runtime::ConstBuffer> inputs,
            std::vector<runtime::Buffer> outputs);
 
  private:
   struct Packed {
-    std::unique_ptr<kernels::Op> op;  ///< null: the plain form is the stored one
+    std::unique_ptr<kernels::Op> op;  ///< null: it is stored as plain fp32, or has no plain form
     runtime::OwnedBuffer stored;
   };
   std::unique_ptr<kernels::Op> op_;

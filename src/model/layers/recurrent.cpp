@@ -13,6 +13,7 @@ namespace gradmeter::model {
 namespace {
 
 using kernels::Cell;
+using kernels::Precision;
 using kernels::RnnShape;
 using runtime::Buffer;
 using runtime::ConstBuffer;
@@ -30,14 +31,19 @@ void transpose(runtime::Queue& queue, std::string_view label, const ConstBuffer&
   });
 }
 
+struct RecurrentOptions {
+  RecurrentOutput output;
+  Precision precision;
+};
+
 class PreparedRecurrent final : public PreparedLayer {
  public:
-  PreparedRecurrent(const RnnShape& s, RecurrentOutput output, bool input_gradient, runtime::Device& device)
+  PreparedRecurrent(const RnnShape& s, const RecurrentOptions& o, bool input_gradient, runtime::Device& device)
       : s_(s),
-        output_(output),
+        output_(o.output),
         input_gradient_(input_gradient),
-        forward_({.shape = s}, device, {.training = true}),
-        backward_({.shape = s, .pass = kernels::Pass::backward_data}, device) {
+        forward_({.shape = s, .precision = o.precision}, device, {.training = true}),
+        backward_({.shape = s, .pass = kernels::Pass::backward_data, .precision = o.precision}, device) {
     const std::size_t rows = s.steps * s.batch, state = s.batch * s.hidden;
     for (OwnedBuffer* const b : {&x_, &x_gradient_}) *b = device.allocate(core::Element::f32, rows * s.input_width());
     for (OwnedBuffer* const b : {&y_, &y_gradient_}) *b = device.allocate(core::Element::f32, rows * s.hidden);
@@ -98,8 +104,8 @@ class PreparedRecurrent final : public PreparedLayer {
 
 class RecurrentLayer final : public Layer {
  public:
-  RecurrentLayer(Cell cell, const TokenShape& input, std::size_t h, RecurrentOutput output)
-      : cell_(cell), input_(input), h_(h), output_(output) {
+  RecurrentLayer(Cell cell, const TokenShape& input, std::size_t h, const RecurrentOptions& o)
+      : cell_(cell), input_(input), h_(h), o_(o) {
     const std::size_t gates = kernels::gates_of(cell);
     const double bound = 1 / std::sqrt(static_cast<double>(h));
     tensors_ = {LayerTensor{"weights", {input.features, gates, h}, bound},
@@ -109,17 +115,18 @@ class RecurrentLayer final : public Layer {
   std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), h_); }
   SampleShape input() const override { return input_; }
   SampleShape output() const override {
-    if (output_ == RecurrentOutput::last_step) return FeatureShape{h_};
+    if (o_.output == RecurrentOutput::last_step) return FeatureShape{h_};
     return TokenShape{.steps = input_.steps, .features = h_};
   }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool) const override {
     const RnnShape s = shape(samples);
-    return {.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = kernels::Pass::backward_data}}};
+    return {.forward = {{.shape = s, .precision = o_.precision}},
+            .backward = {{.shape = s, .pass = kernels::Pass::backward_data, .precision = o_.precision}}};
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
-    return std::make_unique<PreparedRecurrent>(shape(samples), output_, input_gradient, device);
+    return std::make_unique<PreparedRecurrent>(shape(samples), o_, input_gradient, device);
   }
 
  private:
@@ -134,14 +141,15 @@ class RecurrentLayer final : public Layer {
   Cell cell_;
   TokenShape input_;
   std::size_t h_;
-  RecurrentOutput output_;
+  RecurrentOptions o_;
   std::array<LayerTensor, 3> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_recurrent_layer(Cell cell, const TokenShape& input, std::size_t h, RecurrentOutput output) {
-  return std::make_unique<RecurrentLayer>(cell, input, h, output);
+std::unique_ptr<Layer> make_recurrent_layer(Cell cell, const TokenShape& input, std::size_t h, RecurrentOutput output,
+                                            Precision precision) {
+  return std::make_unique<RecurrentLayer>(cell, input, h, RecurrentOptions{output, precision});
 }
 
 }  // namespace gradmeter::model

@@ -14,6 +14,7 @@ enum class RecurrentOutput : std::uint8_t { every_step, last_step };
 /// Cost: 2·gates·h·(features + h) FLOP a sample and step forward, as much for the gradients of inputs and of weights
 /// each; its inputs and outputs are transposed, since the backend takes steps before samples.
 /// Initial values: uniform, variance 1/(3·h), biases zero.
-std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, std::size_t h, RecurrentOutput);
+std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, std::size_t h, RecurrentOutput,
+                                            kernels::Precision = kernels::Precision::fp32);
 
 }  // namespace gradmeter::model
