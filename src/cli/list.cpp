@@ -71,21 +71,25 @@ std::vector<Member> step_size_rules() {
   }
   return out;
 }
-std::vector<Member> kernels() {
-  std::vector<Member> out;
-  for (const auto& t : kernels::kernel_cases()) {
-    const std::string name = fmt::format("{}/{}", kernels::name(t.operation), t.backend);
-    const std::string precision(kernels::name(t.precision));
-    if (out.empty() || out.back().name != name) {
-      out.push_back({name, precision, std::string(t.source)});
-    } else {
-      out.back().about += fmt::format(", {}", precision);
-    }
+/// One member for all precisions of a backend, which follow each other.
+template <class Row>
+void add_precision_of(std::vector<Member>& to, const Row& row, std::string_view backend) {
+  const std::string name = fmt::format("{}/{}", kernels::name(row.operation), backend);
+  const std::string precision(kernels::name(row.precision));
+  if (to.empty() || to.back().name != name) {
+    to.push_back({name, precision, std::string(row.source)});
+  } else {
+    to.back().about += fmt::format(", {}", precision);
   }
-  for (const auto& b : kernels::op_backends()) {
-    if (!b.is_definition) continue;
-    out.push_back({fmt::format("{}/{}", kernels::name(b.operation), b.name),
-                   fmt::format("{}, of models and tests", kernels::name(b.precision)), std::string(b.source)});
+}
+std::vector<Member> kernels() {
+  std::vector<Member> out, definitions;
+  for (const auto& t : kernels::kernel_cases()) add_precision_of(out, t, t.backend);
+  for (const auto& b : kernels::op_backends())
+    if (b.is_definition) add_precision_of(definitions, b, b.name);
+  for (Member& m : definitions) {
+    m.about += ", of models and tests";
+    out.push_back(std::move(m));
   }
   return out;
 }

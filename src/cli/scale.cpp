@@ -89,6 +89,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
                                  const bench::NodeMap& map, int cores_per_node) {
   bench::ScaleOptions o;
   o.factors = read_training_flags(f, data, default_threads);
+  refuse_emulated(f.text("precision"));
   o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
   o.factors.ranks = parse_ranks(f, world);
   const auto placements = bench::placements();

@@ -134,7 +134,9 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
                                 : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
                                               l.workers, l.workers == 1 ? "" : "s");
   const std::string precision =
-      c.precision == kernels::Precision::fp32 ? "" : fmt::format("  {}", kernels::name(c.precision));
+      c.precision == kernels::Precision::fp32
+          ? ""
+          : fmt::format("  {}{}", kernels::name(c.precision), kernels::info(c.precision).emulated ? " (emulated)" : "");
   fmt::print("gradmeter {} ({})  train {}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
              s.run_info().commit, c.model, precision, who, c.batch_per_rank,
              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
@@ -160,11 +162,13 @@ compression::CodecChoicePtr warming_up(const bench::TrainingConfig& c, std::size
 }
 
 void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
+  const std::string time =
+      kernels::info(o.config.precision).emulated ? "" : fmt::format(", {:.2f} s of training", r.seconds);
   if (o.target) {
-    fmt::print("\n{} {:.2f} % after {} steps, {:.2f} s of training\n", r.reached ? "reached" : "not reached: ended at",
-               100 * r.accuracy, r.steps, r.seconds);
+    fmt::print("\n{} {:.2f} % after {} steps{}\n", r.reached ? "reached" : "not reached: ended at", 100 * r.accuracy,
+               r.steps, time);
   } else {
-    fmt::print("\n{:.2f} % after {} steps, {:.2f} s of training\n", 100 * r.accuracy, r.steps, r.seconds);
+    fmt::print("\n{:.2f} % after {} steps{}\n", 100 * r.accuracy, r.steps, time);
   }
 }
 

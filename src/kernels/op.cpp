@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view gemm_source = "oneDNN matmul primitive, github.com/oneapi-src/oneDNN",
                            lns_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
                            conv_source = "oneDNN convolution primitive, direct algorithm",
+                           emulated_source = "operands rounded by software, the rest in fp32",
                            rnn_source = "oneDNN rnn, lstm and gru primitives";
 
 std::vector<OpBackend>& table() {
@@ -34,6 +35,14 @@ std::vector<OpBackend>& table() {
       {"onednn", rnn_source, rnn, fp32, "host", rnn_op_refusal, make_rnn_op},
       {"onednn", rnn_source, rnn, bf16, "host", rnn_op_refusal, make_rnn_op},
       {"onednn", rnn_source, rnn, int8, "host", rnn_op_refusal, make_rnn_op},
+      {"emulated", emulated_source, gemm, fp16, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, gemm, fp8_e4m3, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, gemm, fp8_e5m2, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, gemm, int4, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, conv, fp16, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, conv, fp8_e4m3, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, conv, fp8_e5m2, "host", emulated_op_refusal, make_emulated_op, true},
+      {"emulated", emulated_source, conv, int4, "host", emulated_op_refusal, make_emulated_op, true},
   };
   return rows;
 }

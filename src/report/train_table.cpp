@@ -12,10 +12,12 @@ std::string train_header() {
 }
 
 std::string train_row(const core::Point& p) {
-  return fmt::format("{:>7.2f} {:>9} {:>10.5f} {:>12.2f} {:>12.3f} {:>12.0f}\n", p.metrics.number(Metric::epoch),
+  const bool is_timed = !core::is_null(p.metrics[Metric::samples_per_s]);
+  return fmt::format("{:>7.2f} {:>9} {:>10.5f} {:>12.2f} {:>12} {:>12}\n", p.metrics.number(Metric::epoch),
                      core::to_text(p.metrics[Metric::step]), p.metrics.number(Metric::loss),
-                     100 * p.metrics.number(Metric::accuracy), 1e3 * p.metrics.number(Metric::time_s),
-                     p.metrics.number(Metric::samples_per_s));
+                     100 * p.metrics.number(Metric::accuracy),
+                     is_timed ? fmt::format("{:.3f}", 1e3 * p.metrics.number(Metric::time_s)) : "-",
+                     is_timed ? fmt::format("{:.0f}", p.metrics.number(Metric::samples_per_s)) : "-");
 }
 
 }  // namespace gradmeter::report

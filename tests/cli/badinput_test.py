@@ -94,6 +94,8 @@ FLAGS = [
     (["scale", "--precision", "fp31"], ["fp31", "fp32", "bf16"]),
     (["scale", "--precision", "int8"], ["int8", "inference"]),
     (["train", "--precision", "lns16", "--model", "lstm"], ["lstm", "lns16", "no backend has rnn"]),
+    (["scale", "--precision", "fp16"], ["fp16", "software", "train"]),
+    (["train", "--precision", "fp8-e4m3", "--model", "gru"], ["gru", "fp8-e4m3", "no backend has rnn"]),
     (["train", "--precision", "fp32,bf16"], ["--precision"]),
     (["train", "--update", "lns17"], ["lns17", "lns16", "fp32"]),
     (["train", "--update", "bf16", "--optimizer", "sgd:update=lns16"], ["lns16", "bf16", "two formats"]),

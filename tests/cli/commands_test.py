@@ -24,10 +24,10 @@ FLAGS = {
 }
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
-    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/reference",
+    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/reference", "gemm/emulated", "conv/emulated",
     "pointwise/highway", "rnn/onednn", "sparse/highway"],
     "lr-rules": ["constant", "linear"], "models": ["mlp", "ptb_lstm_large", "resnet50"], "optimizers": ["sgd", "adamw", "lars"],
-    "precisions": ["fp32", "lns16"],
+    "precisions": ["fp32", "lns16", "fp16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],
     "strategies": ["independent", "sync"], "transports": ["auto", "mpi", "shm"],
     "updates": ["fp32", "bf16-kahan", "lns16"],

@@ -180,28 +180,35 @@ class Run {
             .raw_times_s = {}};
     p.metrics[Metric::step] = static_cast<std::int64_t>(step);
     p.metrics[Metric::loss] = loss;
+    if (is_emulated()) p.metrics[Metric::emulated] = true;
     return p;
   }
 
   void epoch_row(std::size_t step, double loss, const dataparallel::Observations& observed, bool is_last) {
     Point p = row(step, loss);
     auto& m = p.metrics;
-    p.raw_times_s = of_epoch_.times;
     m[Metric::accuracy] = result_.accuracy;
     if (const auto bytes = training_.chosen_bucket())
       m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
-    if (!of_epoch_.times.empty()) m[Metric::time_s] = core::summarise(of_epoch_.times);
-    m[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    if (!is_emulated()) fill_times(p);
     add_noise(m);
-    fill_waits(of_epoch_, m);
     fill_observations(observed, result_.seconds, m);
     if (is_last) fill_totals(result_.totals, p);
     if (result_.reached) {
       m[Metric::samples_to_target] = static_cast<std::int64_t>(result_.steps * batch_global_);
-      m[Metric::time_to_target_s] = result_.seconds;
+      if (!is_emulated()) m[Metric::time_to_target_s] = result_.seconds;
     }
     listener_.row(p);
+  }
+
+  bool is_emulated() const { return kernels::info(options_.config.precision).emulated; }
+
+  void fill_times(Point& p) const {
+    p.raw_times_s = of_epoch_.times;
+    if (!of_epoch_.times.empty()) p.metrics[Metric::time_s] = core::summarise(of_epoch_.times);
+    p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
+    fill_waits(of_epoch_, p.metrics);
   }
 
   core::Factors factors() const {

@@ -220,6 +220,15 @@ bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, i
   return out;
 }
 
+void refuse_emulated(const std::string& precisions) {
+  for (const auto p : precisions_of(precisions))
+    if (kernels::info(p).emulated)
+      throw UsageError(
+          fmt::format("--precision {0}: software rounds to it here, so that its time says nothing about {0}; train "
+                      "shows its accuracy",
+                      kernels::name(p)));
+}
+
 void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape& data) {
   for (const std::string& name : models) {
     if (model::make_model(name, {.features = data.features, .classes = data.classes})->learns()) continue;

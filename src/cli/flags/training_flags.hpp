@@ -14,6 +14,9 @@ void add_training_flags(options::options_description&, Values);
 /// fit the data. Errors: UsageError.
 bench::ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
+/// For what reports times. Errors: UsageError for a precision that is emulated.
+void refuse_emulated(const std::string& precisions);
+
 /// For what reads a loss. Errors: UsageError, beginning with `what`, for a model that only computes and exchanges.
 void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape&);
 

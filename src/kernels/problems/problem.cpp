@@ -56,6 +56,18 @@ std::string_view name(Pass p) {
 namespace {
 constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2016";
 
+/// Of a format of factors: each is scaled by its largest number.
+PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::string_view source) {
+  return {.name = name,
+          .storage_bytes = 4,
+          .result_bytes = 4,
+          .roundoff = roundoff,
+          .exact = false,
+          .about = "emulated: scaled and rounded operands, fp32 sums and results",
+          .source = source,
+          .emulated = true};
+}
+
 std::vector<PrecisionInfo>& precision_rows() {
   static std::vector<PrecisionInfo> rows{
       {"fp32", 4, 4, 0x1p-24, false, "computed and accumulated in fp32", "IEEE 754 binary32"},
@@ -65,6 +77,17 @@ std::vector<PrecisionInfo>& precision_rows() {
       {"lns16-linear", 2, 2, 0, false, "16-bit logarithms, accumulated in fp32", lns_source, 8},
       {"lns16-f7", 2, 2, 0, false, "as lns16 with 7 fraction bits", lns_source, 7, true},
       {"lns16-f6", 2, 2, 0, false, "as lns16 with 6 fraction bits", lns_source, 6, true},
+      {.name = "fp16",
+       .storage_bytes = 4,
+       .result_bytes = 4,
+       .roundoff = 0x1p-11,
+       .exact = false,
+       .about = "emulated: operands and results rounded, accumulated in fp32",
+       .source = "IEEE 754 binary16",
+       .emulated = true},
+      emulated_factors("fp8-e4m3", 0x1p-4, "OCP 8-bit floating point 1.0"),
+      emulated_factors("fp8-e5m2", 0x1p-3, "OCP 8-bit floating point 1.0"),
+      emulated_factors("int4", 1.0 / 14, "Jacob et al. 2018, with 4 bits"),
   };
   return rows;
 }

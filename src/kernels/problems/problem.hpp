@@ -16,7 +16,19 @@ enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// The type of operands and of sums. lns16: the logarithmic number system, for sums too (with 8 fraction bits, 7 or 6);
 /// lns16_linear: stored in it, decoded and summed in fp32.
-enum class Precision : std::uint8_t { fp32, bf16, int8, lns16, lns16_linear, lns16_f7, lns16_f6 };
+enum class Precision : std::uint8_t {
+  fp32,
+  bf16,
+  int8,
+  lns16,
+  lns16_linear,
+  lns16_f7,
+  lns16_f6,
+  fp16,
+  fp8_e4m3,
+  fp8_e5m2,
+  int4
+};
 
 std::string_view name(KernelKind);
 std::string_view name(Pass);
@@ -30,6 +42,7 @@ struct PrecisionInfo {
   std::string_view about, source;
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: of others
   bool logarithmic_sums = false;  ///< sums are such numbers too
+  bool emulated = false;  ///< operands lie in fp32 and are rounded by software: accuracy is the format's, time is not
 };
 /// By Precision.
 std::span<const PrecisionInfo> precision_table();
