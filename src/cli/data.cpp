@@ -9,8 +9,11 @@ namespace gradmeter::cli {
 
 DataShape read_data_shape(const std::string& directory) {
   if (directory.empty()) return {};
-  const auto data = model::make_data({.directory = directory});
-  return {.features = data.train->features(), .classes = data.train->classes(), .train_samples = data.train->size()};
+  const auto data = model::make_data({.source = directory});
+  return {.features = data.train->features(),
+          .classes = data.train->classes(),
+          .labels = data.train->labels(),
+          .train_samples = model::is_drawn({.source = directory}) ? SIZE_MAX : data.train->size()};
 }
 
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory) {

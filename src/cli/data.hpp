@@ -9,6 +9,7 @@ namespace gradmeter::cli {
 
 struct DataShape {
   std::size_t features = std::size_t{28} * 28, classes = 10;  ///< the built-in digits'
+  std::size_t labels = 1;                                     ///< of a sample
   std::size_t train_samples = SIZE_MAX;  ///< what the files hold; the built-in digits never run out
 };
 

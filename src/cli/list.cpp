@@ -136,7 +136,9 @@ std::vector<Member> factors() { return keys(core::factor_table()); }
 std::vector<Member> metrics() { return keys(core::metric_table()); }
 std::vector<Member> data() {
   return {{"digits", "28x28 digits drawn from a seed: the default", "built in"},
-          {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"}};
+          {"idx", "MNIST's files, plain or gzipped: --data DIR", "LeCun et al. 1998"},
+          {"language", "sentences drawn by the program, of known entropy: --data language:vocabulary=16,steps=20", "-"},
+          {"text", "words in windows: --data FILE:steps=35", "Marcus et al. 1993"}};
 }
 
 constexpr std::array kinds{

@@ -1,4 +1,5 @@
 // gradmeter train: one configuration to convergence.
+#include <cmath>
 #include <cstdio>
 
 #include "bench/train/strategy_row.hpp"
@@ -103,7 +104,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
   if (f.has("trace") || f.has("trace-steps")) o.trace = read_trace(f);
   if (f.has("noise-scale")) o.noise_every = parse_count("--noise-scale", f.text("noise-scale"), 1, 1u << 30);
-  o.data.directory = data_directory(f);
+  o.data.source = data_directory(f);
   o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
   o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
   o.data.seed = c.seed;
@@ -149,7 +150,7 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
 /// The roles of these ranks. Errors: UsageError with the reason why they cannot train so.
 bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
-  if (const auto why = bench::refusal(o.config, {data.features, data.classes}, s.map()); !why.empty()) {
+  if (const auto why = bench::refusal(o.config, {data.features, data.classes, data.labels}, s.map()); !why.empty()) {
     throw core::UsageError(why);
   }
   return bench::layout_of(o.config, world.size(), world.rank());
@@ -170,6 +171,14 @@ void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
   } else {
     fmt::print("\n{:.2f} % after {} steps{}\n", 100 * r.accuracy, r.steps, time);
   }
+}
+
+/// Of sentences: how many words the model chooses among, on average.
+void print_perplexity(const bench::TrainResult& r) {
+  if (!r.is_text) return;
+  fmt::print(
+      "validation perplexity {:.3f} ({:.4f} nats a word){}\n", std::exp(r.validation_loss), r.validation_loss,
+      r.least_loss > 0 ? fmt::format("; no model is below {:.3f} ({:.4f})", std::exp(r.least_loss), r.least_loss) : "");
 }
 
 /// What all ranks sent, and what servers counted.
@@ -237,6 +246,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
   if (root) print_end(options, result);
+  if (root) print_perplexity(result);
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
   if (root && options.trace && !result.traced) {

@@ -44,6 +44,7 @@ class Accumulate final : public Model {
   std::size_t element_count() const override { return inner_->element_count(); }
   std::size_t input_features() const override { return inner_->input_features(); }
   std::size_t classes() const override { return inner_->classes(); }
+  std::size_t labels() const override { return inner_->labels(); }
   bool learns() const override { return inner_->learns(); }
   std::string note() const override { return inner_->note(); }
   double step_flops(std::size_t samples) const override { return inner_->step_flops(samples); }

@@ -4,6 +4,8 @@
 #include <array>
 #include <cassert>
 
+#include "kernels/problems/shape.hpp"
+
 namespace gradmeter::model {
 
 namespace {
@@ -17,14 +19,20 @@ constexpr std::array<float, 256> kCentred = [] {
 
 }  // namespace
 
+void ImageDataset::read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const {
+  kernels::require_elements("image: inputs", inputs.size(), features());
+  kernels::require_elements("image: labels", labels.size(), 1);
+  std::ranges::transform(image(i), inputs.begin(), [](std::uint8_t byte) { return kCentred[byte]; });
+  labels[0] = label(i);
+}
+
 void gather(const Dataset& data, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels) {
-  assert(inputs.size() == indices.size() * data.features() && labels.size() == indices.size());
-  auto row = inputs.begin();
+  const std::size_t features = data.features(), each = data.labels();
+  assert(inputs.size() == indices.size() * features && labels.size() == indices.size() * each);
   for (std::size_t i = 0; i < indices.size(); ++i) {
     assert(indices[i] < data.size());
-    row = std::ranges::transform(data.image(indices[i]), row, [](std::uint8_t byte) { return kCentred[byte]; }).out;
-    labels[i] = data.label(indices[i]);
+    data.read(indices[i], inputs.subspan(i * features, features), labels.subspan(i * each, each));
   }
 }
 

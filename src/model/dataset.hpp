@@ -1,4 +1,4 @@
-// Labelled images: what a model trains on.
+// What a model trains on: labelled images, or sentences whose every token is to be predicted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,24 +9,38 @@
 
 namespace gradmeter::model {
 
-/// Images as bytes [size × features], labels in [0, classes).
+/// Samples of `features` numbers and `labels` labels in [0, classes).
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const std::string& name() const = 0;  ///< "digits:seed=1,samples=60000" or "idx:DIR"
   virtual std::size_t size() const = 0;
   virtual std::size_t features() const = 0;
+  virtual std::size_t labels() const { return 1; }  ///< of a sample
   virtual std::size_t classes() const = 0;
+  /// Sample i as a model takes it. Errors: std::invalid_argument when a length is not features() or labels().
+  virtual void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const = 0;
+  /// Draws what is drawn when it is first asked for.
+  virtual void prepare(std::size_t i) const { (void)i; }
+  /// No model's mean loss is below this [nats], but for samples that it was trained on; 0: not known.
+  virtual double least_loss() const { return 0; }
+};
+
+/// Bytes [size × features]. Byte b is read as b/255, then centred ((b/255 - 0.1307) / 0.3081, the usual MNIST
+/// normalisation).
+class ImageDataset : public Dataset {
+ public:
   virtual std::span<const std::uint8_t> image(std::size_t i) const = 0;
   virtual std::int32_t label(std::size_t i) const = 0;
+  void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const final;
+  void prepare(std::size_t i) const final { (void)label(i); }
 };
 
 struct DataSplit {
   std::shared_ptr<const Dataset> train, validation;
 };
 
-/// Copies samples [indices] into a batch: byte b becomes b/255, then centred ((b/255 - 0.1307) / 0.3081, the usual
-/// MNIST normalisation). inputs [indices.size() × features].
+/// Copies samples [indices] into a batch. inputs [indices.size() × features], labels [indices.size() × labels].
 void gather(const Dataset&, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels);
 

@@ -168,7 +168,7 @@ void write(Stroke stroke, const Hand& hand, Draws& draws, Sheet& sheet) {
   }
 }
 
-class Digits final : public Dataset {
+class Digits final : public ImageDataset {
  public:
   explicit Digits(const DigitsSpec& spec)
       : spec_(spec), name_(fmt::format("digits:seed={},samples={}", spec.seed, spec.samples)) {
@@ -217,7 +217,7 @@ std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::
   return static_cast<std::int32_t>(digit);
 }
 
-std::shared_ptr<const Dataset> make_digits(const DigitsSpec& spec) {
+std::shared_ptr<const ImageDataset> make_digits(const DigitsSpec& spec) {
   if (spec.samples == 0) throw core::UsageError("0 samples asked for: a data set needs at least 1");
   constexpr std::size_t kMost = std::size_t{1} << 39;  // so that sets a large offset apart share no sample
   if (spec.samples > kMost)

@@ -30,6 +30,6 @@ struct DigitsSpec {
 /// Cost:   none until a sample is read: then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
 ///         The first 65,536 are kept; then all are dropped, and spans of them become invalid.
 /// Errors: UsageError when no samples are asked for, or more than there can be.
-std::shared_ptr<const Dataset> make_digits(const DigitsSpec&);
+std::shared_ptr<const ImageDataset> make_digits(const DigitsSpec&);
 
 }  // namespace gradmeter::model

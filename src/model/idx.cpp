@@ -119,7 +119,7 @@ std::vector<std::uint8_t> read_rest(Reader& file, std::size_t bytes) {
   return rest;
 }
 
-class IdxDataset final : public Dataset {
+class IdxDataset final : public ImageDataset {
  public:
   IdxDataset(std::string name, IdxImages images, std::vector<std::uint8_t> labels, std::size_t most)
       : name_(std::move(name)), images_(std::move(images)), labels_(std::move(labels)) {

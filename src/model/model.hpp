@@ -41,9 +41,9 @@ struct Tensor {
 /// The result of a forward pass over this rank's batch. Of the ranks of one replica of a split model, one has it and
 /// the others have zeros, so sums over all ranks are right.
 struct Outcome {
-  double loss_sum = 0;      ///< summed over the batch's samples, float64
+  double loss_sum = 0;      ///< summed over the batch's labels, float64
   std::size_t correct = 0;  ///< top-1
-  std::size_t samples = 0;
+  std::size_t samples = 0;  ///< labels, of which a sentence has one a token
   /// Of ranks that do not have the loss: 0.
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
@@ -53,11 +53,13 @@ using PendingOutcome = runtime::Pending<Outcome>;
 /// For work to add to.
 using OutcomePlace = std::shared_ptr<Outcome>;
 
-/// inputs [samples × features] fp32, row-major; labels [samples] int32. On the host or on a device, as the model is.
+/// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. On the host or on a device, as
+/// the model is.
 struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
-  std::size_t samples() const { return labels.count(); }
+  std::size_t labels_each = 1;  ///< of a sample: as many as a sentence has tokens
+  std::size_t samples() const { return labels.count() / labels_each; }
 };
 
 /// The flat buffers, of element_count floats each. The owner chooses where they are (an arena that peers can read, a
@@ -83,6 +85,7 @@ class Model {
   virtual std::size_t element_count() const = 0;
   virtual std::size_t input_features() const = 0;
   virtual std::size_t classes() const = 0;
+  virtual std::size_t labels() const { return 1; }  ///< that it predicts for a sample
   /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
   virtual double step_flops(std::size_t samples) const = 0;
   /// False: its loss says nothing, it only computes and exchanges what a real network would.

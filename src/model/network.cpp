@@ -20,9 +20,15 @@ Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers)
       throw core::UsageError(fmt::format("model '{}': layer {} ({}) takes {} numbers a sample, but {} gives {}", name_,
                                          l + 1, layers_[l]->name(), taken, layers_[l - 1]->name(), given));
   }
-  if (!std::holds_alternative<FeatureShape>(layers_.back()->output()))
+  if (std::holds_alternative<ImageShape>(layers_.back()->output()))
     throw core::UsageError(fmt::format("model '{}' does not end in a layer with one number for each class", name_));
   for (std::size_t l = layers_.size(); l-- > 0;) add_tensors(l);
+}
+
+std::size_t Network::labels() const {
+  const SampleShape shape = layers_.back()->output();
+  const auto* const tokens = std::get_if<TokenShape>(&shape);
+  return tokens ? tokens->steps : 1;
 }
 
 void Network::add_tensors(std::size_t layer) {
@@ -106,6 +112,7 @@ void Network::check(Buffers buffers, const Batch& batch) const {
   kernels::require_elements("network: parameters", buffers.parameters.count(), element_count_);
   if (batch.samples() == 0) throw std::invalid_argument("network: the batch is empty");
   kernels::require_elements("network: inputs", batch.inputs.count(), batch.samples() * input_features());
+  kernels::require_elements("network: labels of a sample", batch.labels_each, labels());
 }
 
 void Network::run_forward(Queue& queue, Buffers buffers, const Batch& batch, const OutcomePlace& outcome) {

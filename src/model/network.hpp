@@ -23,7 +23,9 @@ class Network final : public Model {
   std::span<const Tensor> tensors() const override { return tensors_; }
   std::size_t element_count() const override { return element_count_; }
   std::size_t input_features() const override { return elements(layers_.front()->input()); }
-  std::size_t classes() const override { return elements(layers_.back()->output()); }
+  std::size_t classes() const override { return elements(layers_.back()->output()) / labels(); }
+  /// One for each step where the last layer gives tokens.
+  std::size_t labels() const override;
   /// All passes of all layers, but for the gradient of the first layer's input.
   double step_flops(std::size_t samples) const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }

@@ -12,6 +12,7 @@
 #include "model/accumulate.hpp"
 #include "model/layers/convolution.hpp"
 #include "model/layers/dense.hpp"
+#include "model/layers/embedding.hpp"
 #include "model/layers/recurrent.hpp"
 #include "model/mlp.hpp"
 #include "model/network.hpp"
@@ -126,6 +127,39 @@ std::unique_ptr<Model> make_rnn(const core::ParsedName& n, const ModelRequest& r
   return make_recurrent(kernels::Cell::vanilla, n, r);
 }
 
+void require_text_sizes(const core::ParsedName& n, const ModelRequest& r) {
+  const auto steps = parameter(n, "steps", 4096), words = parameter(n, "words", std::uint64_t{1} << 24U);
+  if (steps != r.features || words != r.classes)
+    throw core::UsageError(
+        fmt::format("model '{}': the data's sentences have {} tokens of {} words; leave steps and words out, they come "
+                    "from the data",
+                    n.canonical(), r.features, r.classes));
+}
+
+/// Named with the sizes that it has from the data, so that a row says which they were.
+std::unique_ptr<Model> make_language_model(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
+  const auto n = core::with_defaults("model", name.base,
+                                     fmt::format("hidden=128,layers=1,steps={},words={}", r.features, r.classes), name);
+  require_text_sizes(n, r);
+  const std::size_t hidden = parameter(n, "hidden", 65536), count = parameter(n, "layers", 16);
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(make_embedding_layer(r.features, r.classes, hidden));
+  const TokenShape tokens{.steps = r.features, .features = hidden};
+  for (std::size_t i = 0; i < count; ++i)
+    layers.push_back(make_recurrent_layer(cell, tokens, hidden, RecurrentOutput::every_step, r.precision));
+  layers.push_back(make_step_dense_layer(tokens, r.classes, kernels::Activation::none, r.precision));
+  return made_of(n.canonical(), std::move(layers), r);
+}
+std::unique_ptr<Model> make_lstm_lm(const core::ParsedName& n, const ModelRequest& r) {
+  return make_language_model(kernels::Cell::lstm, n, r);
+}
+std::unique_ptr<Model> make_gru_lm(const core::ParsedName& n, const ModelRequest& r) {
+  return make_language_model(kernels::Cell::gru, n, r);
+}
+std::unique_ptr<Model> make_rnn_lm(const core::ParsedName& n, const ModelRequest& r) {
+  return make_language_model(kernels::Cell::vanilla, n, r);
+}
+
 constexpr std::array table{
     ModelEntry{"mlp", "fully connected layers with ReLU, softmax cross-entropy; parameter: widths",
                "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp,
@@ -138,6 +172,13 @@ constexpr std::array table{
     ModelEntry{"gru", "the same with a GRU", "Cho et al. 2014", "gru:hidden=128,layers=1", &make_gru},
     ModelEntry{"rnn", "the same with a plain recurrent layer, h' = relu(Wx + Uh + b)", "Le, Jaitly, Hinton 2015",
                "rnn:hidden=128,layers=1", &make_rnn},
+    ModelEntry{"lstm-lm", "a language model: embedding, LSTM layers of its width, softmax over all words at each step",
+               "Zaremba, Sutskever, Vinyals 2014, without dropout", "lstm-lm:hidden=128,layers=1,steps=20,words=16",
+               &make_lstm_lm, false, true},
+    ModelEntry{"gru-lm", "the same with GRU layers", "Cho et al. 2014", "gru-lm:hidden=128,layers=1,steps=20,words=16",
+               &make_gru_lm, false, true},
+    ModelEntry{"rnn-lm", "the same with plain recurrent layers", "Mikolov et al. 2010; Le, Jaitly, Hinton 2015",
+               "rnn-lm:hidden=128,layers=1,steps=20,words=16", &make_rnn_lm, false, true},
 };
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
@@ -167,6 +208,16 @@ void require_fit(const Model& model, std::size_t features, std::size_t classes) 
                                        model.name(), model.classes(), classes, classes));
 }
 
+/// Before it is made, since it takes its sizes from the data.
+void require_kind(const ModelEntry& entry, const ModelRequest& r) {
+  if (entry.reads_text && r.labels != r.features)
+    throw core::UsageError(fmt::format(
+        "model '{}' reads sentences, but the data is images; add --data language, or a text's file", entry.name));
+  if (!entry.reads_text && r.labels != 1)
+    throw core::UsageError(
+        fmt::format("model '{}' reads images, but the data is sentences; take lstm-lm, gru-lm or rnn-lm", entry.name));
+}
+
 void require_splittable(std::string_view name, bool can_split, const Part& part) {
   if (part.is_whole() || can_split) return;
   throw core::UsageError(
@@ -186,6 +237,7 @@ std::unique_ptr<Model> make_inner(const core::ParsedName& name, const ModelReque
   for (const ModelEntry& entry : table) {
     known.emplace_back(entry.name);
     if (entry.name != name.base) continue;
+    require_kind(entry, r);
     require_splittable(entry.name, entry.can_split, r.part);
     return entry.make(name, r);
   }

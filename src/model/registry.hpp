@@ -13,6 +13,7 @@ namespace gradmeter::model {
 /// What a model is made for.
 struct ModelRequest {
   std::size_t features = 0, classes = 0;  ///< of the data
+  std::size_t labels = 1;                 ///< of a sample: as many as features, where samples are sentences
   kernels::Precision precision = kernels::Precision::fp32;
   Part part = {};
   std::uint64_t worker = 0;  ///< of the data axis: models that bring their own data differ by it
@@ -21,10 +22,12 @@ struct ModelRequest {
 /// One row of the table that `gradmeter list models` prints.
 struct ModelEntry {
   std::string_view name, description, source;
-  std::string_view default_name;  ///< what the bare name means on 28 × 28 images of ten digits
+  std::string_view
+      default_name;  ///< what the bare name means on 28 × 28 images of ten digits, or on the built-in language
   /// Its micro-batches are those of pipeline stages alone.
   std::unique_ptr<Model> (*make)(const core::ParsedName&, const ModelRequest&);
-  bool can_split = false;  ///< one rank's part can be made
+  bool can_split = false;   ///< one rank's part can be made
+  bool reads_text = false;  ///< sentences, each token to be predicted
 };
 std::span<const ModelEntry> model_table();
 

@@ -18,7 +18,7 @@ using testing::Not;
 using Indices = std::vector<std::uint64_t>;
 
 /// 256 images of 3 pixels: byte b of image i is i, 255 - i, 0.
-class Ramp final : public Dataset {
+class Ramp final : public ImageDataset {
  public:
   Ramp() {
     for (int i = 0; i < 256; ++i)

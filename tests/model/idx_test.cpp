@@ -207,22 +207,22 @@ TEST_F(Idx, ADamagedGzipStreamIsRefused) {
 
 TEST_F(Idx, AFolderOfFourFilesBecomesASplit) {
   write_four(20, 4);
-  const DataSplit split = make_data({.directory = directory_});
+  const DataSplit split = make_data({.source = directory_});
   EXPECT_EQ(split.train->size(), 20u);
   EXPECT_EQ(split.validation->size(), 4u);
   EXPECT_EQ(split.train->name(), "idx:" + directory_);
   EXPECT_EQ(split.train->features(), 6u);
   EXPECT_EQ(split.train->classes(), 10u);
-  EXPECT_EQ(split.train->label(3), 9);
-  EXPECT_EQ(split.train->image(1)[2], (8 * 37) % 256);
+  EXPECT_EQ(dynamic_cast<const ImageDataset&>(*split.train).label(3), 9);
+  EXPECT_EQ(dynamic_cast<const ImageDataset&>(*split.train).image(1)[2], (8 * 37) % 256);
 }
 
 TEST_F(Idx, FewerSamplesCanBeAskedFor) {
   write_four(20, 4);
-  const DataSplit split = make_data({.directory = directory_, .train_samples = 7, .validation_samples = 9});
+  const DataSplit split = make_data({.source = directory_, .train_samples = 7, .validation_samples = 9});
   EXPECT_EQ(split.train->size(), 7u);
   EXPECT_EQ(split.validation->size(), 4u);
-  EXPECT_EQ(split.train->image(6)[5], (41 * 37) % 256);
+  EXPECT_EQ(dynamic_cast<const ImageDataset&>(*split.train).image(6)[5], (41 * 37) % 256);
 }
 
 TEST_F(Idx, NamesWithADotAndWithGzAreFound) {
@@ -230,11 +230,11 @@ TEST_F(Idx, NamesWithADotAndWithGzAreFound) {
   write_gzip("train-labels.idx1-ubyte.gz", labels_file(20));
   write_gzip("t10k-images-idx3-ubyte.gz", images_file(4));
   write("t10k-labels-idx1-ubyte", labels_file(4));
-  EXPECT_EQ(make_data({.directory = directory_}).train->size(), 20u);
+  EXPECT_EQ(make_data({.source = directory_}).train->size(), 20u);
 }
 
 TEST_F(Idx, AFolderThatIsNoneOrLacksAFileIsNamed) {
-  const auto open = [](const std::string& directory) { return refusal([&] { make_data({.directory = directory}); }); };
+  const auto open = [](const std::string& directory) { return refusal([&] { make_data({.source = directory}); }); };
   EXPECT_THAT(open(path("nowhere")), AllOf(HasSubstr(path("nowhere")), HasSubstr("not a directory")));
   write_four(20, 4);
   EXPECT_EQ(open(directory_), "(accepted)");
@@ -245,7 +245,7 @@ TEST_F(Idx, AFolderThatIsNoneOrLacksAFileIsNamed) {
 TEST_F(Idx, ImagesAndLabelsThatDifferInNumberAreRefused) {
   write_four(20, 4);
   write("train-labels-idx1-ubyte", labels_file(19));
-  EXPECT_THAT(refusal([&] { make_data({.directory = directory_}); }),
+  EXPECT_THAT(refusal([&] { make_data({.source = directory_}); }),
               AllOf(HasSubstr(path("train-labels-idx1-ubyte")), HasSubstr("19 labels"), HasSubstr("20 images")));
 }
 
@@ -253,7 +253,7 @@ TEST_F(Idx, PartsOfDifferentImageSizeAreRefused) {
   write_four(20, 4);
   for (const auto& [rows, columns] : {std::array{3u, 5u}, std::array{4u, 2u}}) {
     write("t10k-images-idx3-ubyte", images_file(4, rows, columns));
-    EXPECT_THAT(refusal([&] { make_data({.directory = directory_}); }),
+    EXPECT_THAT(refusal([&] { make_data({.source = directory_}); }),
                 AllOf(HasSubstr(path("t10k-images-idx3-ubyte") + ": holds images of " + std::to_string(rows) + "x"),
                       HasSubstr("of 3x2: they must be equal")));
   }

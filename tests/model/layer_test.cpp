@@ -17,6 +17,7 @@
 #include "model/layer_run.hpp"
 #include "model/layers/convolution.hpp"
 #include "model/layers/dense.hpp"
+#include "model/layers/embedding.hpp"
 #include "model/layers/recurrent.hpp"
 
 namespace gradmeter::model {
@@ -251,6 +252,47 @@ TEST_F(Layers, ALogarithmicDenseLayerSumsItsBiasAsLogarithms) {
     expect_rounded(*layer, *wide, 5e-4, 1e-1);
     EXPECT_EQ(layer->problems(samples, true).backward.size(), 3U);
   }
+}
+
+TEST_F(Layers, AnEmbeddingGivesRowsAndAddsGradientsInTheOrderOfTheBatch) {
+  constexpr std::size_t steps = 3, words = 5, width = 2;
+  const auto layer = make_embedding_layer(steps, words, width);
+  EXPECT_EQ(elements(layer->output()), steps * width);
+  const std::vector<float> table = drawn(words * width, 1), delta = drawn(2 * steps * width, 2);
+  const std::vector<float> input{4, 0, 4, 1, 4, 0};
+  std::vector<float> output(delta.size()), gradient(table.size(), 7), used = delta;
+  runtime::HostQueue queue;
+  const auto prepared = layer->prepare(2, false, queue.device());
+  prepared->forward({queue, {table}, input, output});
+  std::vector<std::size_t> ready;
+  prepared->backward({queue, {table}, input, output, used, runtime::no_floats, {gradient}, [&](std::size_t t) {
+                        ready.push_back(t);
+                      }});
+  std::vector<float> sums(table.size());
+  for (std::size_t i = 0; i < input.size(); ++i)
+    for (std::size_t j = 0; j < width; ++j) {
+      const std::size_t at = static_cast<std::size_t>(input[i]) * width + j;
+      EXPECT_EQ(output[i * width + j], table[at]);
+      sums[at] += delta[i * width + j];
+    }
+  EXPECT_EQ(gradient, sums);
+  EXPECT_EQ(ready, std::vector<std::size_t>{0});
+  for (const float bad : {-1.0F, 5.0F, std::nanf("")}) {
+    const std::vector<float> wrong{bad, 0, 0, 0, 0, 0};
+    EXPECT_THROW(prepared->forward({queue, {table}, wrong, output}), std::out_of_range) << bad;
+  }
+  EXPECT_THROW((void)layer->prepare(2, true, queue.device()), std::logic_error);
+}
+
+TEST_F(Layers, ADenseLayerOfStepsIsOneOfAsManySamples) {
+  constexpr std::size_t samples = 3, steps = 4;
+  const auto by_step = make_step_dense_layer({.steps = steps, .features = 6}, 5, kernels::Activation::relu);
+  const auto plain = make_dense_layer(FeatureShape{6}, 5, kernels::Activation::relu);
+  const LayerRun found(*by_step, samples), wanted(*plain, samples * steps);
+  EXPECT_EQ(found.output, wanted.output);
+  EXPECT_EQ(found.gradients, wanted.gradients);
+  EXPECT_EQ(found.input_gradient, wanted.input_gradient);
+  EXPECT_TRUE(std::holds_alternative<TokenShape>(by_step->output()));
 }
 
 }  // namespace

@@ -26,10 +26,15 @@ TEST(ModelRegistry, NamesBecomeCanonical) {
   EXPECT_EQ(make_model("mlp:784-10", {.features = 784, .classes = 10})->tensors().size(), 2U);
 }
 
+ModelRequest usual_request(const ModelEntry& entry) {
+  if (entry.reads_text) return {.features = 20, .classes = 16, .labels = 20};
+  return {.features = 784, .classes = 10};
+}
+
 TEST(ModelRegistry, EachEntrysDefaultNameMakesIt) {
   for (const ModelEntry& entry : model_table()) {
-    EXPECT_EQ(make_model(entry.name, {.features = 784, .classes = 10})->name(), entry.default_name);
-    EXPECT_EQ(make_model(entry.default_name, {.features = 784, .classes = 10})->name(), entry.default_name);
+    EXPECT_EQ(make_model(entry.name, usual_request(entry))->name(), entry.default_name);
+    EXPECT_EQ(make_model(entry.default_name, usual_request(entry))->name(), entry.default_name);
     EXPECT_FALSE(entry.description.empty() || entry.source.empty());
   }
 }
@@ -58,6 +63,14 @@ std::vector<float> first_weights(const Model& m) {
   runtime::HostQueue queue;
   m.initialise(queue, {parameters, gradients}, 7);
   return parameters;
+}
+
+TEST(ModelRegistry, ModelsOfImagesAndOfSentencesAreToldApart) {
+  for (const ModelEntry& entry : model_table()) {
+    ModelRequest other = usual_request(entry);
+    other.labels = entry.reads_text ? 1 : other.features;
+    EXPECT_THROW((void)make_model(entry.name, other), core::UsageError) << entry.name;
+  }
 }
 
 TEST(ModelRegistry, AnMlpInAnyPrecisionHasTheSameTensorsAndFirstWeights) {

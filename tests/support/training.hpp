@@ -56,13 +56,13 @@ class Samples {
         part_(static_cast<std::size_t>(rank)),
         indices_(batch_global / static_cast<std::size_t>(ranks)),
         inputs_(queue.device().allocate(core::Element::f32, indices_.size() * data.features())),
-        labels_(queue.device().allocate(core::Element::i32, indices_.size())) {}
+        labels_(queue.device().allocate(core::Element::i32, indices_.size() * data.labels())) {}
   model::Batch batch(int step) {
     sampler_.indices(static_cast<std::size_t>(step), part_, indices_);
     queue_.at_once([this] {
       model::gather(data_, indices_, inputs_.buffer.values<float>(), labels_.buffer.values<std::int32_t>());
     });
-    return {inputs_.buffer, labels_.buffer};
+    return {inputs_.buffer, labels_.buffer, data_.labels()};
   }
 
  private:

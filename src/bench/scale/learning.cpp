@@ -40,9 +40,9 @@ Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit
   std::size_t step = 0;
   const bool samples_first = plan.at_samples <= plan.at_time;
   train_until(s, c, training, step, std::min(plan.at_samples, plan.at_time));
-  (samples_first ? learned.at_samples : learned.at_time) = training.validation_accuracy();
+  (samples_first ? learned.at_samples : learned.at_time) = training.validate().accuracy;
   train_until(s, c, training, step, std::max(plan.at_samples, plan.at_time));
-  (samples_first ? learned.at_time : learned.at_samples) = training.validation_accuracy();
+  (samples_first ? learned.at_time : learned.at_samples) = training.validate().accuracy;
   training.finish();
   return learned;
 }

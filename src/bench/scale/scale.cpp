@@ -291,11 +291,11 @@ class ScaleSweep final : public Experiment {
   /// No larger than is of use.
   std::size_t learning_set() const { return std::min(options_.learn_samples, most_samples); }
 
-  DataFacts facts() { return {data().train->features(), data().train->classes()}; }
+  DataFacts facts() { return facts_of(data()); }
 
   const model::DataSplit& data() {
     if (!data_.train) {
-      data_ = load_data(session_.world(), {.directory = options_.data_directory,
+      data_ = load_data(session_.world(), {.source = options_.data_directory,
                                            .train_samples = std::max(samples_needed(points_), learning_set()),
                                            .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
                                            .seed = options_.factors.common.seed});

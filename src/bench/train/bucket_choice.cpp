@@ -60,7 +60,7 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
                                   TrainingConfig config) {
   if (config.bucket_bytes != automatic_bucket) return config;
   config.bucket_bytes = TrainingConfig{}.bucket_bytes;
-  const DataFacts facts{data.train->features(), data.train->classes()};
+  const DataFacts facts = facts_of(data);
   const NodeMap map{.node_of = runtime::Network::nodes_of(c, {}), .fake = false, .ranks_as = c.ranks_as()};
   if (!refusal(config, facts, map).empty()) return config;  // the training reports it
   // By the first rank's part, whichever part is mine: all ranks must try the same sizes.

@@ -96,6 +96,7 @@ model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, Data
   const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
   return {.features = d.features,
           .classes = d.classes,
+          .labels = d.labels,
           .precision = c.precision,
           .part = l.mesh.part(l.place, c.accumulate, piece, peers),
           .worker = static_cast<std::uint64_t>(l.place.data)};

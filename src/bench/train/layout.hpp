@@ -65,9 +65,9 @@ struct TrainingFactor {
 /// Samples of an evaluation at once, unless a batch is longer: a split model allocates its memory once.
 inline constexpr std::size_t validation_piece = 250;
 
-/// Features and classes of the data.
+/// Features and classes of the data, and the labels of a sample.
 struct DataFacts {
-  std::size_t features = 0, classes = 0;
+  std::size_t features = 0, classes = 0, labels = 1;
 };
 
 struct Layout {

@@ -11,6 +11,7 @@ namespace gradmeter::bench {
 namespace {
 
 using model::Dataset;
+using model::ImageDataset;
 
 struct Sizes {
   std::size_t samples = 0, features = 0, classes = 0;
@@ -22,7 +23,7 @@ Sizes sizes_of(const Dataset* d) {
 }
 
 /// Images, then labels, in the memory of the node's first rank.
-class NodeDataset final : public Dataset {
+class NodeDataset final : public ImageDataset {
  public:
   NodeDataset(std::string name, Sizes s, std::shared_ptr<const runtime::SharedWindow> window,
               std::span<const std::byte> bytes)
@@ -46,7 +47,7 @@ class NodeDataset final : public Dataset {
   std::span<const std::uint8_t> bytes_;
 };
 
-void copy(const Dataset& from, std::span<std::byte> to) {
+void copy(const ImageDataset& from, std::span<std::byte> to) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto image = from.image(i);
     std::memcpy(to.data() + i * image.size(), image.data(), image.size());
@@ -72,7 +73,7 @@ model::DataSplit read_once(const runtime::Communicator& node, const model::DataO
 }  // namespace
 
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions& o) {
-  if (o.directory.empty()) return model::make_data(o);
+  if (!model::reads_images(o)) return model::make_data(o);
   const auto node = world.split_by_node();
   const model::DataSplit read = read_once(node, o);
   const std::array<Sizes, 2> s =
@@ -83,8 +84,8 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
   const std::span<std::byte> bytes = window->of(0);
   const auto train = bytes.first(s[0].bytes()), validation = bytes.subspan(s[0].bytes(), s[1].bytes());
   if (read.train) {
-    copy(*read.train, train);
-    copy(*read.validation, validation);
+    copy(dynamic_cast<const ImageDataset&>(*read.train), train);
+    copy(dynamic_cast<const ImageDataset&>(*read.validation), validation);
   }
   node.barrier();
   return {.train = std::make_shared<NodeDataset>(name, s[0], window, train),

@@ -64,15 +64,19 @@ class Run {
       note(training_.record());
       if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, step_loss});
       if (session_.is_root() && listener_.progress) {
-        listener_.progress(step, total_steps_, step_loss / static_cast<double>(options_.config.batch_per_rank));
+        listener_.progress(step, total_steps_, step_loss / labels(options_.config.batch_per_rank));
       }
       if ((step - first) % steps_between_syncs() == steps_between_syncs() - 1) synchronise();
     }
     synchronise();
     result_.steps = last;
-    const double mean_loss = end_of_epoch(begin, loss) / static_cast<double>((last - first) * batch_global_);
+    const double mean_loss = end_of_epoch(begin, loss) / labels((last - first) * batch_global_);
     if (!std::isfinite(mean_loss)) diverged(last, mean_loss);
-    result_.accuracy = training_.validation_accuracy();
+    const Validation validation = training_.validate();
+    result_.accuracy = validation.accuracy;
+    result_.validation_loss = validation.loss;
+    result_.least_loss = data_.validation->least_loss();
+    result_.is_text = data_.validation->labels() > 1;
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     const bool is_last = result_.reached || last == total_steps_;
     if (is_last) end();
@@ -108,7 +112,7 @@ class Run {
     training_.quiesce();
     if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
     for (const auto& [step, mine] : logged_) {
-      const double loss = session_.world().sum(mine) / static_cast<double>(batch_global_);
+      const double loss = session_.world().sum(mine) / labels(batch_global_);
       if (session_.is_root()) listener_.row(row(step, loss));
     }
     logged_.clear();
@@ -188,6 +192,7 @@ class Run {
     Point p = row(step, loss);
     auto& m = p.metrics;
     m[Metric::accuracy] = result_.accuracy;
+    m[Metric::validation_loss] = result_.validation_loss;
     if (const auto bytes = training_.chosen_bucket())
       m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
@@ -202,6 +207,7 @@ class Run {
     listener_.row(p);
   }
 
+  double labels(std::size_t samples) const { return static_cast<double>(samples * data_.train->labels()); }
   bool is_emulated() const { return kernels::info(options_.config.precision).emulated; }
 
   void fill_times(Point& p) const {

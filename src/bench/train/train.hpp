@@ -39,7 +39,10 @@ struct TrainListener {
 
 struct TrainResult {
   double accuracy = 0;  ///< of the last validation
-  double seconds = 0;   ///< training time, without evaluation
+  bool is_text = false;
+  double least_loss = 0;       ///< that any model can have on this data [nats]; 0: not known
+  double validation_loss = 0;  ///< [nats], a label of the validation set
+  double seconds = 0;          ///< training time, without evaluation
   std::size_t steps = 0;
   bool traced = false;                ///< any step, if that was asked for
   bool dumped = false;                ///< the gradient, if one was asked for

@@ -18,8 +18,6 @@ using dataparallel::everybody;
 using dataparallel::Forecast;
 using dataparallel::Observations;
 
-DataFacts facts_of(const model::DataSplit& data) { return {data.train->features(), data.train->classes()}; }
-
 int helper_threads(const TrainingConfig& c, const Layout& l) {
   const bool serves = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
   return (needs_progress_thread(c, l) ? 1 : 0) + (serves ? 1 : 0);
@@ -100,7 +98,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
       inputs_(config_.batch_per_rank * data.train->features()),
-      labels_(config_.batch_per_rank) {
+      labels_(config_.batch_per_rank * data.train->labels()) {
   kernels::set_compute_threads(config_.threads);
   verifier_.arm();
   verifier_.begin_step(0);
@@ -118,6 +116,10 @@ std::string TrainingTotals::fault() const {
                      forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
 }
 
+DataFacts facts_of(const model::DataSplit& data) {
+  return {data.train->features(), data.train->classes(), data.train->labels()};
+}
+
 Training::~Training() = default;
 
 int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
@@ -133,7 +135,7 @@ void Training::draw_epoch(std::size_t first_step) {
   if (!layout_.trains()) return;
   for (std::size_t step = first_step; step < first_step + steps_per_epoch(); ++step) {
     sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
-    for (const std::uint64_t i : indices_) (void)data_.train->label(i);  // a sample is drawn when it is first asked for
+    for (const std::uint64_t i : indices_) data_.train->prepare(i);
     session_.activity().beat();
   }
 }
@@ -144,8 +146,7 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   prepare(step);
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
-  const auto outcome =
-      assembly_.strategy().step(assembly_.worker(), {inputs_, labels_}, {.size = step_size, .number = steps_});
+  const auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
   record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
@@ -155,7 +156,7 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
   runtime::HostQueue queue;
-  assembly_.model().pass(queue, assembly_.buffers(), {inputs_, labels_}, [](std::size_t) {});
+  assembly_.model().pass(queue, assembly_.buffers(), batch(), [](std::size_t) {});
   return assembly_.buffers().gradients.values<float>();
 }
 
@@ -179,7 +180,7 @@ model::Buffers Training::evaluation_weights() {
   return with_evaluation_weights;
 }
 
-double Training::validation_accuracy() {
+Validation Training::validate() {
   const model::Dataset& set = *data_.validation;
   const model::Buffers weights = evaluation_weights();
   const auto workers = static_cast<std::size_t>(layout_.workers), worker = static_cast<std::size_t>(layout_.place.data);
@@ -188,21 +189,24 @@ double Training::validation_accuracy() {
   const std::size_t piece = std::max(config_.batch_per_rank, validation_piece);
   std::vector<std::uint64_t> indices;
   std::vector<float> inputs(piece * set.features());
-  std::vector<std::int32_t> labels(piece);
+  std::vector<std::int32_t> labels(piece * set.labels());
   runtime::HostQueue queue;
-  double correct = 0;
+  double correct = 0, loss = 0;
   for (std::size_t i = first; i < last; i += piece) {
     const std::size_t n = std::min(piece, last - i);
     indices.resize(n);
     for (std::size_t k = 0; k < n; ++k) indices[k] = i + k;
     const auto x = std::span(inputs).first(n * set.features());
-    const auto y = std::span(labels).first(n);
+    const auto y = std::span(labels).first(n * set.labels());
     model::gather(set, indices, x, y);
-    correct += static_cast<double>(assembly_.model().forward(queue, weights, {x, y}).get().correct);
+    const auto outcome = assembly_.model().forward(queue, weights, {x, y, set.labels()}).get();
+    correct += static_cast<double>(outcome.correct);
+    loss += outcome.loss_sum;
     session_.activity().beat();
   }
   quiesce();
-  return communicator_.sum(correct) / static_cast<double>(set.size());
+  const auto all = static_cast<double>(set.size() * set.labels());
+  return {.accuracy = communicator_.sum(correct) / all, .loss = communicator_.sum(loss) / all};
 }
 
 bool Training::weights_agree() {

@@ -38,6 +38,14 @@ struct TrainingTotals {
   std::string fault() const;  ///< in a line, where it is not right
 };
 
+DataFacts facts_of(const model::DataSplit&);
+
+/// Means over the validation set's labels.
+struct Validation {
+  double accuracy = 0;  ///< top-1
+  double loss = 0;      ///< [nats]
+};
+
 /// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic
 /// bucket size is measured before anything of this training exists, so that the search leaves no state in it.
 class Training {
@@ -77,8 +85,8 @@ class Training {
   using ProgressPause = std::unique_ptr<dataparallel::Engine::ProgressPause>;
   ProgressPause pause_progress();
 
-  /// Collective: top-1 accuracy of the evaluation weights over the whole validation set, each worker its part.
-  double validation_accuracy();
+  /// Collective: of the evaluation weights over the whole validation set, each worker its part.
+  Validation validate();
   /// Collective: do all workers hold the same bits, where the strategy promises it?
   bool weights_agree();
   /// Collective, before the first step: checks the strategy's all-reduces on known data, in training's own buckets,
@@ -116,6 +124,7 @@ class Training {
   dataparallel::Probe& probe() { return assembly_.probe(); }
 
  private:
+  model::Batch batch() const { return {inputs_, labels_, data_.train->labels()}; }
   void await_departures();
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
   bool sums_are_exact();

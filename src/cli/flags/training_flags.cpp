@@ -96,7 +96,7 @@ std::vector<std::string> parse_models(const std::string& text, std::uint64_t shr
     for (const auto& m : model::model_table()) items.emplace_back(m.name);
   }
   for (const auto& item : items) {
-    const model::ModelRequest request{.features = data.features, .classes = data.classes};
+    const model::ModelRequest request{.features = data.features, .classes = data.classes, .labels = data.labels};
     out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
   }
   return out;
@@ -136,7 +136,8 @@ void check_precisions(const std::string& text, const std::vector<std::string>& m
     std::string why;
     for (const auto& name : models) {
       try {
-        model::make_model(name, {.features = data.features, .classes = data.classes, .precision = p});
+        model::make_model(name,
+                          {.features = data.features, .classes = data.classes, .labels = data.labels, .precision = p});
         why.clear();
         break;
       } catch (const UsageError& e) {
@@ -155,7 +156,8 @@ struct TrainingFlag {
 
 constexpr std::array training_flags{
     TrainingFlag{"model", "mlp", "mlp",
-                 "mlp, or its widths: mlp:784-1024-1024-10; cnn, lstm, gru, rnn; of scale also layer tables: resnet50, "
+                 "mlp, or its widths: mlp:784-1024-1024-10; cnn, lstm, gru, rnn; lstm-lm, gru-lm, rnn-lm with --data; "
+                 "of scale also layer tables: resnet50, "
                  "FILE.csv; see list models"},
     TrainingFlag{"shrink", "1", "1", "divide the widths of layer tables by this"},
     TrainingFlag{"batch", "64", "64", "mini-batch per worker (in strong scaling of all workers)"},
@@ -183,7 +185,9 @@ constexpr std::array training_flags{
     TrainingFlag{"codec", "none", "none",
                  "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu"},
-    TrainingFlag{"data", "", "", "directory of MNIST's IDX files; default the built-in digits"},
+    TrainingFlag{
+        "data", "", "",
+        "directory of MNIST's IDX files; language or FILE[:steps=35] for language models; default the built-in digits"},
     TrainingFlag{"seed", "1", "1", "of data, order and weights"},
 };
 
@@ -231,7 +235,8 @@ void refuse_emulated(const std::string& precisions) {
 
 void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape& data) {
   for (const std::string& name : models) {
-    if (model::make_model(name, {.features = data.features, .classes = data.classes})->learns()) continue;
+    if (model::make_model(name, {.features = data.features, .classes = data.classes, .labels = data.labels})->learns())
+      continue;
     throw UsageError(
         fmt::format("{}: {} is a table of layers, which computes and exchanges but does not learn; take a model that "
                     "does, or scale without --learn",

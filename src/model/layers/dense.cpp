@@ -76,9 +76,11 @@ class PreparedDense final : public PreparedLayer {
 
 class DenseLayer final : public Layer {
  public:
-  DenseLayer(const SampleShape& input, std::size_t out, Activation activation, Precision precision)
+  /// rows: products of a sample, each with its part of the input.
+  DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, Activation activation, Precision precision)
       : input_(input),
-        in_(elements(input)),
+        rows_(rows),
+        in_(elements(input) / rows),
         out_(out),
         activation_(activation),
         precision_(precision),
@@ -87,7 +89,11 @@ class DenseLayer final : public Layer {
 
   std::string name() const override { return fmt::format("dense:{}", out_); }
   SampleShape input() const override { return input_; }
-  SampleShape output() const override { return FeatureShape{out_}; }
+  SampleShape output() const override {
+    if (const auto* tokens = std::get_if<TokenShape>(&input_); tokens && tokens->steps == rows_)
+      return TokenShape{.steps = rows_, .features = out_};
+    return FeatureShape{out_};
+  }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const DenseProducts p = products(samples);
@@ -102,7 +108,8 @@ class DenseLayer final : public Layer {
   }
 
  private:
-  DenseProducts products(std::size_t n) const {
+  DenseProducts products(std::size_t samples) const {
+    const std::size_t n = samples * rows_;
     const auto problem = [&](const GemmShape& s) { return Problem{.shape = s, .precision = precision_}; };
     return {.forward = problem(
                 {.m = n, .n = out_, .k = in_, .transpose_b = Transpose::yes, .bias = true, .activation = activation_}),
@@ -112,7 +119,7 @@ class DenseLayer final : public Layer {
   }
 
   SampleShape input_;
-  std::size_t in_, out_;
+  std::size_t rows_, in_, out_;
   Activation activation_;
   Precision precision_;
   std::array<LayerTensor, 2> tensors_;
@@ -122,7 +129,12 @@ class DenseLayer final : public Layer {
 
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, Activation activation,
                                         Precision precision) {
-  return std::make_unique<DenseLayer>(input, out, activation, precision);
+  return std::make_unique<DenseLayer>(input, 1, out, activation, precision);
+}
+
+std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, Activation activation,
+                                             Precision precision) {
+  return std::make_unique<DenseLayer>(input, input.steps, out, activation, precision);
 }
 
 }  // namespace gradmeter::model

@@ -13,4 +13,8 @@ namespace gradmeter::model {
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
+/// The same for each step of a sentence: [steps × features] to [steps × out], with one weight for all.
+std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, kernels::Activation,
+                                             kernels::Precision = kernels::Precision::fp32);
+
 }  // namespace gradmeter::model
