@@ -113,7 +113,7 @@ void write_everything(const std::filesystem::path& path) {
                          Metric::published, Metric::application, Metric::standstill_causes}) {
     bare.metrics[m] = std::string("x");
   }
-  bare.metrics[Metric::oversubscribed] = true;
+  for (const Metric m : {Metric::oversubscribed, Metric::emulated}) bare.metrics[m] = true;
   writer.append(bare);
 }
 
