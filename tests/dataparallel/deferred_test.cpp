@@ -16,6 +16,7 @@
 #include "dataparallel/decorators/verifier.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
+#include "model/language.hpp"
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
@@ -63,13 +64,20 @@ struct End {
 constexpr int steps = 3;
 constexpr std::size_t batch_per_replica = 8;
 
-std::vector<model::Batch> batches_of(Fabric& f, const Mesh& mesh, std::deque<test::Samples>& memory) {
-  static const auto data = test::training_digits();
+const model::Dataset& data_of(const Case& c) {
+  static const std::shared_ptr<const model::Dataset> digits = test::training_digits(),
+                                                     language =
+                                                         model::make_language("language:steps=6", {.samples = 480});
+  return c.model.find("-lm") == std::string::npos ? *digits : *language;
+}
+
+std::vector<model::Batch> batches_of(Fabric& f, const Mesh& mesh, const model::Dataset& data,
+                                     std::deque<test::Samples>& memory) {
   std::vector<model::Batch> batches;
   for (int i = 0; i < steps; ++i) {
     const auto replicas = static_cast<std::size_t>(mesh.shape().data);
     batches.push_back(
-        memory.emplace_back(f, *data, batch_per_replica * replicas, mesh.place().data, mesh.shape().data).batch(i));
+        memory.emplace_back(f, data, batch_per_replica * replicas, mesh.place().data, mesh.shape().data).batch(i));
   }
   return batches;
 }
@@ -79,13 +87,15 @@ bool serves(const Case& c) {
 }
 
 End train(Fabric& fabric, const Case& c) {
+  const model::Dataset& data = data_of(c);
   Assembly assembly(fabric,
                     {.mesh = c.shape(),
                      .model =
                          [&](const Mesh& mesh, model::Peers& peers) {
                            return model::make_model(
-                               c.model, {.features = 784,
-                                         .classes = 10,
+                               c.model, {.features = data.features(),
+                                         .classes = data.classes(),
+                                         .labels = data.labels(),
                                          .part = mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers)});
                          },
                      .optimizer = c.optimizer,
@@ -94,7 +104,7 @@ End train(Fabric& fabric, const Case& c) {
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<test::Samples> memory;
-  const auto batches = batches_of(fabric, assembly.mesh(), memory);
+  const auto batches = batches_of(fabric, assembly.mesh(), data, memory);
   const Buffer word = fabric.memory(1), evaluated = fabric.memory(worker.parameters().count());
   strategy.begin(worker);
   assembly.probe().begin_step();
@@ -198,7 +208,8 @@ TEST_P(DeferredStrategy, HasTheHostsBits) {
 }
 
 TEST(Deferred, NetworksOfLayersHaveTheHostsBits) {
-  for (const auto* const model : {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2"})
+  for (const auto* const model :
+       {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2"})
     expect_host_bits({.strategy = "sync", .ranks = 2, .model = model});
 }
 
