@@ -214,6 +214,12 @@ class Job(contextlib.AbstractContextManager):
         return found
 
 
+def has_bf16():
+    """Whether the library has products in bf16 here: it does from AVX-512 on."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    return all(flag in flags for flag in ("avx512bw", "avx512dq", "avx512vl"))
+
+
 def is_alive(pid):
     """False for a process that is gone, and for one that ended and waits to be collected."""
     try:

@@ -6,7 +6,6 @@
 #include "kernels/cases/element_check.hpp"
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/op_case.hpp"
-#include "kernels/quantization.hpp"
 #include "kernels/reference/conv.hpp"
 
 namespace gradmeter::kernels {
@@ -48,10 +47,8 @@ class ConvCase final : public KernelCase {
 
  private:
   PlainNumbers drawn(std::string_view operand, std::size_t set) const {
-    // Without exact sums two products of 255·127 would saturate; half the range does not.
-    const bool narrow = largest_int8_weight() < 127 && problem_.precision == Precision::int8;
     const std::uint64_t own = operand == "input" ? 0 : operand == "filters" ? 1 : 2;
-    return op_.draw(operand, seed_ + 3 * set + own, narrow ? 0.5 : 1);
+    return op_.draw(operand, seed_ + 3 * set + own, random_range(problem_.precision));
   }
 
   /// Root mean square of a sum of so many products of two random numbers.

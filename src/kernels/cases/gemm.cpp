@@ -42,8 +42,8 @@ class GemmCase final : public KernelCase {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
-  PlainNumbers left(std::size_t set) const { return op_.draw("a", seed_ + 2 * set); }
-  PlainNumbers right(std::size_t set) const { return op_.draw("b", seed_ + 2 * set + 1); }
+  PlainNumbers left(std::size_t set) const { return op_.draw("a", seed_ + 2 * set, random_range(precision_)); }
+  PlainNumbers right(std::size_t set) const { return op_.draw("b", seed_ + 2 * set + 1, random_range(precision_)); }
 
   /// Of a row of all products.
   ReferenceSum reference(const PlainNumbers& a, const PlainNumbers& b, std::size_t any_row, std::size_t column) const {

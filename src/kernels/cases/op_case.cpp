@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/quantization.hpp"
+
 namespace gradmeter::kernels {
 namespace {
 
@@ -33,6 +35,10 @@ OpCase::OpCase(const Problem& p, std::size_t sets, const OpOptions& options) : o
 
 void OpCase::bind() {
   for (const OperandSet& s : sets_) queue_.submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
+}
+
+double random_range(Precision precision) {
+  return precision == Precision::int8 && largest_int8_weight() < 127 ? 0.5 : 1;
 }
 
 PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double scale) const {

@@ -32,6 +32,9 @@ struct PlainNumbers {
   void add(std::size_t i, double by);
 };
 
+/// Of random operands' usual range: 8-bit integers have half of it where sums of two products would saturate.
+double random_range(Precision);
+
 /// One operation and its operand sets, on the host.
 class OpCase {
  public:
