@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/problems/problem.hpp"
+#include "model/part.hpp"
 #include "model/peers.hpp"
 #include "runtime/buffer.hpp"
 #include "runtime/pending.hpp"
@@ -21,12 +22,6 @@ using runtime::Buffer;
 using runtime::ConstBuffer;
 using runtime::Cost;
 using runtime::Queue;
-
-/// Where a tensor's elements are in the flat buffers of the whole model: rows of `columns` elements that begin `stride`
-/// apart.
-struct WholePlace {
-  std::size_t first = 0, columns = 0, stride = 0;
-};
 
 /// A tensor's place in the flat buffers [elements]. Tensors are in the order in which their gradients become ready:
 /// tensor 0 is the last layer's, so a bucket of consecutive tensors is one contiguous span.

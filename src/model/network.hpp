@@ -1,71 +1,55 @@
-// A model that is a list of layers with softmax cross-entropy on top.
+// A model that is a list of layers with softmax cross-entropy on top: whole, or the part of it that one rank holds,
+// where tensor ranks share layers and pipeline stages hold runs of layers.
 #pragma once
-#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "model/layers/layer.hpp"
-#include "model/model.hpp"
+#include "model/pipeline.hpp"
 
 namespace gradmeter::model {
 
-/// Tensors, last layer first, and each layer's in its own order; each starts on a multiple of 16 floats, the gaps
-/// between are zero in both buffers and stay so. Initial numbers depend on the seed, the layer's and the tensor's
-/// place. Memory: for each number of samples that it is run with, activations, their gradients, and what the layers
-/// hold. Errors: UsageError when a layer does not take what the one before gives, or the last one gives no features;
-/// std::invalid_argument on buffers or batches of the wrong size.
-class Network final : public Model {
+/// A part's tensors and first weights are this part of the whole network's (`NetworkPart` says which). So are the
+/// gradients: up to the rounding of sums over tensor ranks, or with the bits of an accumulating whole network where
+/// there are none. Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica
+/// get the same batch and make their calls together; tensor rank 0 of the last stage reports the outcome, the others'
+/// is zero.
+/// Cost: the layers', and what `Pipeline` sends: a pair of layers that is shared is summed once forward [n × out] and
+/// once backward [n × in], the network's first pair not backward; a border of stages carries one [n × width] each way,
+/// of a rank's share where it lies inside a pair.
+/// Errors: those of `NetworkPart` and `Pipeline`; std::invalid_argument on buffers or batches of the wrong size.
+class Network : public Model {
  public:
-  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers);
+  /// layers: of the whole network, whatever the part.
+  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {});
 
-  const std::string& name() const override { return name_; }
-  std::span<const Tensor> tensors() const override { return tensors_; }
-  std::size_t element_count() const override { return element_count_; }
-  std::size_t input_features() const override { return elements(layers_.front()->input()); }
-  std::size_t classes() const override { return elements(layers_.back()->output()) / labels(); }
-  /// One for each step where the last layer gives tokens.
-  std::size_t labels() const override;
-  /// All passes of all layers, but for the gradient of the first layer's input.
+  const std::string& name() const override { return part_.name(); }
+  std::span<const Tensor> tensors() const override { return part_.tensors(); }
+  std::size_t element_count() const override { return part_.element_count(); }
+  std::size_t input_features() const override { return part_.input_features(); }
+  std::size_t classes() const override { return part_.classes(); }
+  std::size_t labels() const override { return part_.labels(); }
+  /// All passes of all layers held, but for the gradient of the network's input.
   double step_flops(std::size_t samples) const override;
-  std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }
-  std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
-  /// Activations and their gradients; what the layers hold (packed operands, scratch) is not counted.
-  std::size_t workspace_bytes(std::size_t samples) const override;
+  std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return pipeline_.pass_problems(n); }
+  std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return pipeline_.forward_problems(n); }
+  /// Activations and their gradients, without the memory that its peers provide; what the layers hold (packed
+  /// operands, scratch) is not counted.
+  std::size_t workspace_bytes(std::size_t samples) const override { return pipeline_.workspace_bytes(samples); }
+  PeerNeeds peer_needs() const override { return pipeline_.peer_needs(); }
+  PeerTraffic pass_traffic(std::size_t samples) const override { return pipeline_.pass_traffic(samples); }
+  PeerTraffic forward_traffic(std::size_t samples) const override { return pipeline_.forward_traffic(samples); }
 
-  void initialise(Queue&, Buffers, std::uint64_t seed) const override;
+  void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { part_.initialise(queue, b, seed); }
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
   void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 
  private:
-  struct Activation {
-    runtime::OwnedBuffer values, gradient;
-  };
-  /// All layers at one number of samples, for one number of threads and one device.
-  struct Workspace {
-    std::size_t samples;
-    int threads;
-    runtime::Device* device;
-    std::vector<std::unique_ptr<PreparedLayer>> layers = {};
-    std::vector<Activation> outputs = {};  ///< by layer
-  };
-
-  void add_tensors(std::size_t layer);
-  std::vector<RepeatedProblem> problems(std::size_t samples, bool backward) const;
-  Workspace& workspace_for(Queue&, std::size_t samples);
   void check(Buffers, const Batch&) const;
-  template <class AnyBuffer>
-  std::vector<AnyBuffer> parts(const AnyBuffer& flat, std::size_t layer) const;
-  void forward_layers(Queue&, Workspace&, Buffers, const Batch&) const;
-  void backward_layers(Queue&, Workspace&, Buffers, const Batch&, const Ready&) const;
-  void zero_gaps(Queue&, const Buffer& gradients) const;
 
-  std::string name_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<Tensor> tensors_;
-  std::vector<std::size_t> first_tensor_;  ///< by layer
-  std::size_t element_count_ = 0;
-  std::list<Workspace> workspaces_;  ///< a run sees few numbers of samples
+  NetworkPart part_;
+  Stage stage_;
+  Pipeline pipeline_;
 };
 
 }  // namespace gradmeter::model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string>
 
 #include "core/name.hpp"
@@ -50,6 +51,31 @@ std::size_t most_in_flight(const std::vector<PipelineStep>& steps) {
 
 double pipeline_bubble(std::size_t stages, std::size_t micro_batches) {
   return static_cast<double>(stages - 1) / static_cast<double>(micro_batches + stages - 1);
+}
+
+std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::size_t stages) {
+  const std::size_t n = weights.size();
+  constexpr double never = std::numeric_limits<double>::infinity();
+  // heaviest[k][i]: of the best way to have the first i layers in k runs; from[k][i]: where its last run begins.
+  std::vector heaviest(stages + 1, std::vector<double>(n + 1, never));
+  std::vector from(stages + 1, std::vector<std::size_t>(n + 1, 0));
+  heaviest[0][0] = 0;
+  for (std::size_t k = 1; k <= stages; ++k) {
+    for (std::size_t i = k; i <= n; ++i) {
+      double run = 0;
+      for (std::size_t begin = i; begin-- > k - 1;) {
+        run += weights[begin];
+        const double most = std::max(heaviest[k - 1][begin], run);
+        if (most < heaviest[k][i]) heaviest[k][i] = most, from[k][i] = begin;
+      }
+    }
+  }
+  std::vector<std::size_t> ends(stages);
+  for (std::size_t k = stages, end = n; k-- > 0;) {
+    ends[k] = end;
+    end = from[k + 1][end];
+  }
+  return ends;
 }
 
 }  // namespace gradmeter::model

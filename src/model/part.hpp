@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct Part {
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
 };
 
+/// Where a part's elements are in the whole tensor, or in the flat buffers of the whole model: rows of `columns`
+/// elements that begin `stride` apart.
+struct WholePlace {
+  std::size_t first = 0, columns = 0, stride = 0;
+  /// Of the part's element `i`.
+  std::size_t of(std::size_t i) const { return first + i / columns * stride + i % columns; }
+};
+
 struct PipelineStep {
   enum class Kind : std::uint8_t { forward, backward };
   Kind kind;
@@ -47,5 +56,8 @@ std::size_t most_in_flight(const std::vector<PipelineStep>&);
 /// The part of a pass in which a stage has nothing to do, all stages being equal: (K − 1) / (m + K − 1).
 /// Source: GPipe, section 2.3.
 double pipeline_bubble(std::size_t stages, std::size_t micro_batches);
+
+/// Where each of `stages` runs of `weights` ends, so that the heaviest is as light as it can be.
+std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::size_t stages);
 
 }  // namespace gradmeter::model

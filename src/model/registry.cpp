@@ -46,33 +46,30 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
   return parse_widths(name.bare);
 }
 
-/// Layers whose operations all have a backend in the precision, or an error that says which has none.
-std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
+/// All of the whole network on every rank, so that all refuse.
+void require_backends(const std::string& name, const std::vector<std::unique_ptr<Layer>>& layers,
+                      kernels::Precision precision) {
   std::string why;
-  if (kernels::info(r.precision).exact) why = "gradients are no whole numbers; it is for inference";
-  auto model = std::make_unique<Network>(std::move(name), std::move(layers));
-  for (const RepeatedProblem& p : model->pass_problems(1))
-    if (why.empty()) why = kernels::op_refusal(p.problem);
-  if (why.empty()) return model;
-  throw core::UsageError(
-      fmt::format("model '{}' does not train in {}: {}", model->name(), kernels::name(r.precision), why));
+  if (kernels::info(precision).exact) why = "gradients are no whole numbers; it is for inference";
+  for (const auto& l : layers) {
+    const LayerProblems problems = l->problems(1, l != layers.front());
+    for (const auto* pass : {&problems.forward, &problems.backward})
+      for (const kernels::Problem& p : *pass)
+        if (why.empty()) why = kernels::op_refusal(p);
+  }
+  if (why.empty()) return;
+  throw core::UsageError(fmt::format("model '{}' does not train in {}: {}", name, kernels::name(precision), why));
+}
+
+std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
+  require_backends(name, layers, r.precision);
+  return std::make_unique<Network>(std::move(name), std::move(layers), r.part);
 }
 
 std::unique_ptr<Model> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
-  std::vector<std::size_t> widths = widths_of(name, r);
-  auto whole = std::make_unique<Mlp>(std::move(widths), r.part);
-  if (r.precision == kernels::Precision::fp32) return whole;
-  if (!r.part.is_whole())
-    throw core::UsageError(
-        fmt::format("model 'mlp' is split in fp32 alone; leave out --precision {}, or the mesh's tensor and pipeline",
-                    kernels::name(r.precision)));
-  std::vector<std::unique_ptr<Layer>> layers;
-  widths = widths_of(name, r);
-  for (std::size_t i = 1; i < widths.size(); ++i) {
-    const auto activation = i + 1 == widths.size() ? kernels::Activation::none : kernels::Activation::relu;
-    layers.push_back(make_dense_layer(FeatureShape{widths[i - 1]}, widths[i], activation, r.precision));
-  }
-  return made_of(whole->name(), std::move(layers), r);
+  const std::vector<std::size_t> widths = widths_of(name, r);
+  require_backends(mlp_name(widths), mlp_layers(widths, r.precision), r.precision);
+  return std::make_unique<Mlp>(widths, r.part, r.precision);
 }
 
 std::size_t parameter(const core::ParsedName& n, std::string_view key, std::uint64_t most) {
@@ -162,8 +159,7 @@ std::unique_ptr<Model> make_rnn_lm(const core::ParsedName& n, const ModelRequest
 
 constexpr std::array table{
     ModelEntry{"mlp", "fully connected layers with ReLU, softmax cross-entropy; parameter: widths",
-               "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp,
-               true},
+               "Rumelhart et al., Nature 1986; initialisation He et al., ICCV 2015", "mlp:784-1024-1024-10", &make_mlp},
     ModelEntry{"cnn", "convolutions of stride 2, each with twice the filters, and two dense layers",
                "LeCun et al., Proc. IEEE 1998; initialisation He et al., ICCV 2015",
                "cnn:convolutions=2,filters=16,hidden=128", &make_cnn},
@@ -174,11 +170,11 @@ constexpr std::array table{
                "rnn:hidden=128,layers=1", &make_rnn},
     ModelEntry{"lstm-lm", "a language model: embedding, LSTM layers of its width, softmax over all words at each step",
                "Zaremba, Sutskever, Vinyals 2014, without dropout", "lstm-lm:hidden=128,layers=1,steps=20,words=16",
-               &make_lstm_lm, false, true},
+               &make_lstm_lm, true},
     ModelEntry{"gru-lm", "the same with GRU layers", "Cho et al. 2014", "gru-lm:hidden=128,layers=1,steps=20,words=16",
-               &make_gru_lm, false, true},
+               &make_gru_lm, true},
     ModelEntry{"rnn-lm", "the same with plain recurrent layers", "Mikolov et al. 2010; Le, Jaitly, Hinton 2015",
-               "rnn-lm:hidden=128,layers=1,steps=20,words=16", &make_rnn_lm, false, true},
+               "rnn-lm:hidden=128,layers=1,steps=20,words=16", &make_rnn_lm, true},
 };
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
@@ -218,12 +214,6 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
         fmt::format("model '{}' reads images, but the data is sentences; take lstm-lm, gru-lm or rnn-lm", entry.name));
 }
 
-void require_splittable(std::string_view name, bool can_split, const Part& part) {
-  if (part.is_whole() || can_split) return;
-  throw core::UsageError(
-      fmt::format("model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name));
-}
-
 /// Micro-batches are cut by the model where it has stages, else around it.
 ModelRequest inner_request(ModelRequest r) {
   if (r.part.stages > 1) return r;
@@ -238,12 +228,12 @@ std::unique_ptr<Model> make_inner(const core::ParsedName& name, const ModelReque
     known.emplace_back(entry.name);
     if (entry.name != name.base) continue;
     require_kind(entry, r);
-    require_splittable(entry.name, entry.can_split, r.part);
     return entry.make(name, r);
   }
   if (auto model = make_table_model(name, r)) {
-    require_splittable(name.base, false, r.part);
-    return model;
+    if (r.part.is_whole()) return model;
+    throw core::UsageError(fmt::format(
+        "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name.base));
   }
   for (const std::string_view t : shipped_layer_tables()) known.emplace_back(t);
   core::refuse_unknown("model", name.base, known);

@@ -26,7 +26,6 @@ struct ModelEntry {
       default_name;  ///< what the bare name means on 28 × 28 images of ten digits, or on the built-in language
   /// Its micro-batches are those of pipeline stages alone.
   std::unique_ptr<Model> (*make)(const core::ParsedName&, const ModelRequest&);
-  bool can_split = false;   ///< one rank's part can be made
   bool reads_text = false;  ///< sentences, each token to be predicted
 };
 std::span<const ModelEntry> model_table();

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/signs.hpp"
-#include "model/mlp_shard.hpp"
+#include "model/mlp.hpp"
 #include "support/linear_model.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -57,7 +57,7 @@ TEST(Signs, OfAPartAreThePartOfThem) {
 
 TEST(Signs, OfAModelsPartsAreThoseOfTheWholeModel) {
   const std::vector<std::size_t> widths{30, 12, 8, 10};
-  const model::MlpShard whole(widths);
+  const model::Mlp whole(widths);
   const NoiseName name{3, 5, 2};
   std::vector<float> all(whole.element_count(), 0.0f);
   add_signs(all, noise_runs(whole.tensors(), 50), name, 1);
@@ -68,21 +68,14 @@ TEST(Signs, OfAModelsPartsAreThoseOfTheWholeModel) {
   std::size_t parts = 0, elsewhere = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     for (std::size_t stage = 0; stage < 2; ++stage) {
-      const model::MlpShard part(widths, {.tensor_rank = rank, .tensor_ranks = 2, .stage = stage, .stages = 2});
+      const model::Mlp part(widths, {.tensor_rank = rank, .tensor_ranks = 2, .stage = stage, .stages = 2});
       std::vector<float> mine(part.element_count(), 0.0f);
       add_signs(mine, noise_runs(part.tensors(), 50), name, 1);
-      for (const auto& l : part.layers()) {
-        const auto& w = part.weight(l);
-        const auto& of_whole = whole.weight(whole.layers()[l.number]);
-        for (std::size_t i = 0; i < w.count; ++i) {
-          const std::size_t place = (l.first_out + i / l.in) * l.whole_in + l.first_in + i % l.in;
-          ASSERT_EQ(mine[w.offset + i], all[of_whole.offset + place]) << w.name << " " << i;
-          elsewhere += mine[w.offset + i] != all[w.offset + i] ? 1 : 0;
+      for (const auto& t : part.tensors()) {
+        for (std::size_t i = 0; i < t.count; ++i) {
+          ASSERT_EQ(mine[t.offset + i], all[t.whole.of(i)]) << t.name << " " << i;
+          elsewhere += mine[t.offset + i] != all[t.offset + i] ? 1 : 0;
           ++parts;
-        }
-        const auto& b = part.bias(l);
-        for (std::size_t i = 0; i < b.count; ++i) {
-          ASSERT_EQ(mine[b.offset + i], all[whole.bias(whole.layers()[l.number]).offset + l.first_out + i]) << b.name;
         }
       }
     }

@@ -2,8 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/random.hpp"
@@ -36,8 +34,8 @@ inline Data random_data(std::size_t samples, std::size_t features, std::size_t c
 
 /// A model with its two buffers, biases not zero so that they count.
 struct Net {
-  explicit Net(const Widths& widths, std::uint64_t seed = 1, std::string backend = {})
-      : mlp(widths, {}, std::move(backend)), parameters(mlp.element_count()), gradients(mlp.element_count()) {
+  explicit Net(const Widths& widths, std::uint64_t seed = 1)
+      : mlp(widths), parameters(mlp.element_count()), gradients(mlp.element_count()) {
     kernels::set_compute_threads(1);
     mlp.initialise(queue, buffers(), seed);
     const core::Random random(seed, 1000);

@@ -42,14 +42,15 @@ TEST(Mlp, TensorsAreAnnouncedInOrderAndFinal) {
 }
 
 TEST(Mlp, ALayerIsAnnouncedBeforeTheNextInputGradientIsComputed) {
-  Net net({24, 32, 10});  // weights without gaps behind them
+  Net net({24, 32, 10});  // a gap behind the last bias alone
   Recorder recorder;
   const Data data = random_data(8, 24, 10);
   net.mlp.pass(recorder, net.buffers(), data.batch(),
                [&](std::size_t i) { recorder.events.push_back(fmt::format("ready {}", i)); });
-  EXPECT_EQ(recorder.events, (std::vector<std::string>{"forward.gemm", "forward.gemm", "forward.softmax",       //
-                                                       "backward.gemm", "ready 0", "backward.bias", "ready 1",  //
-                                                       "backward.gemm", "backward.relu",                        //
+  EXPECT_EQ(recorder.events, (std::vector<std::string>{"forward.gemm", "forward.gemm", "forward.softmax",  //
+                                                       "backward.gemm", "ready 0",                         //
+                                                       "backward.bias", "backward.gap", "ready 1",         //
+                                                       "backward.gemm", "backward.relu",                   //
                                                        "backward.gemm", "ready 2", "backward.bias", "ready 3"}));
 }
 

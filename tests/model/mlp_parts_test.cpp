@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "kernels/aligned.hpp"
 #include "model/registry.hpp"
@@ -31,45 +33,52 @@ Floats first_weights(const Model& m, std::uint64_t seed) {
 }
 
 TEST(BalancedRuns, TheHeaviestIsAsLightAsItCanBe) {
-  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{1, 1, 1, 1}, 2), ElementsAre(2, 4));
-  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{9, 1, 1, 1}, 2), ElementsAre(1, 4));
-  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{1, 2, 3, 4, 5}, 3), ElementsAre(3, 4, 5));
-  EXPECT_THAT(balanced_runs(std::vector<std::size_t>{5, 1, 1}, 3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(balanced_runs(std::vector<double>{1, 1, 1, 1}, 2), ElementsAre(2, 4));
+  EXPECT_THAT(balanced_runs(std::vector<double>{9, 1, 1, 1}, 2), ElementsAre(1, 4));
+  EXPECT_THAT(balanced_runs(std::vector<double>{1, 2, 3, 4, 5}, 3), ElementsAre(3, 4, 5));
+  EXPECT_THAT(balanced_runs(std::vector<double>{5, 1, 1}, 3), ElementsAre(1, 2, 3));
 }
 
-/// Every element of the whole model's weights, by where the parts say that theirs lie.
-TEST(MlpShard, PartsHaveTheWholeModelsFirstWeightsAndTogetherAllOfThem) {
+/// Where element (o, i) of the first or second layer of a pair begins to be this rank's: by outputs, then by inputs.
+std::size_t place_in_layer(std::size_t layer, std::size_t rank, const Tensor& part, std::size_t whole_in,
+                           std::size_t at) {
+  const bool by_outputs = layer % 2 == 0;
+  if (part.shape.size() == 1) return by_outputs ? rank * part.count + at : at;
+  const std::size_t in = part.shape[1], o = at / in, i = at % in;
+  return by_outputs ? (rank * part.shape[0] + o) * whole_in + i : o * whole_in + rank * in + i;
+}
+
+/// Every element of the whole model's weights, by where the parts must have theirs.
+TEST(MlpParts, HaveTheWholeModelsFirstWeightsAndTogetherAllOfThem) {
   const std::vector<std::size_t> widths{12, 8, 6, 4, 10};
   const Mlp whole(widths);
   const Floats all = first_weights(whole, 7);
   for (const std::size_t stages : {1u, 2u, 4u}) {
     std::vector<int> covered(all.size(), 0);
     for (std::size_t rank = 0; rank < 2 * stages; ++rank) {
-      const Part part{.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = stages};
-      const MlpShard shard(widths, part);
-      const Floats mine = first_weights(Mlp(widths, part), 7);
-      for (const MlpLayer& l : shard.layers()) {
-        const Tensor& place = whole.tensors()[2 * (widths.size() - 2 - l.number)];
-        for (std::size_t o = 0; o < l.out; ++o) {
-          for (std::size_t i = 0; i < l.in; ++i) {
-            const std::size_t at = place.offset + (l.first_out + o) * l.whole_in + l.first_in + i;
-            EXPECT_EQ(mine[shard.weight(l).offset + o * l.in + i], all[at]);
-            ++covered[at];
-          }
+      const Mlp part(widths, {.tensor_rank = rank % 2, .tensor_ranks = 2, .stage = rank / 2, .stages = stages});
+      const Floats mine = first_weights(part, 7);
+      for (const Tensor& t : part.tensors()) {
+        const auto of_whole = std::ranges::find(whole.tensors(), t.name, &Tensor::name);
+        ASSERT_NE(of_whole, whole.tensors().end());
+        const std::size_t layer = static_cast<std::size_t>(t.name[5] - '1');
+        for (std::size_t i = 0; i < t.count; ++i) {
+          const std::size_t at = of_whole->offset + place_in_layer(layer, rank % 2, t, widths[layer], i);
+          ASSERT_EQ(t.whole.of(i), at) << t.name << " " << i;
+          EXPECT_EQ(mine[t.offset + i], all[at]);
+          ++covered[at];
         }
+        EXPECT_EQ(t.is_part, t.shape.size() == 2 || layer % 2 == 0) << t.name;
       }
     }
     for (const Tensor& t : whole.tensors())
-      for (std::size_t i = 0; i < t.count; ++i) EXPECT_EQ(covered[t.offset + i], t.shape.size() == 2 ? 1 : 0);
+      for (std::size_t i = 0; i < t.count; ++i)  // biases behind a sum are on both ranks
+        EXPECT_EQ(covered[t.offset + i], t.shape.size() == 1 && (t.name[5] - '1') % 2 == 1 ? 2 : 1) << t.name;
   }
 }
 
-TEST(MlpShard, LayersAreCutInPairsAndTheOddLastOneIsWhole) {
-  const MlpShard even({12, 8, 6, 4, 10}, {.tensor_ranks = 2}), odd({12, 8, 6, 10}, {.tensor_ranks = 2});
-  const std::vector<Cut> of_even{Cut::outputs, Cut::inputs, Cut::outputs, Cut::inputs},
-      of_odd{Cut::outputs, Cut::inputs, Cut::none};
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(even.layers()[i].cut, of_even[i]);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(odd.layers()[i].cut, of_odd[i]);
+TEST(MlpParts, AreCutInPairsAndTheOddLastLayerIsWhole) {
+  const Mlp odd({12, 8, 6, 10}, {.tensor_ranks = 2});
   EXPECT_EQ(odd.tensors()[0].shape, (std::vector<std::size_t>{10, 6}));
   EXPECT_EQ(odd.tensors()[2].shape, (std::vector<std::size_t>{6, 4})) << "half its inputs";
   EXPECT_EQ(odd.tensors()[3].shape, (std::vector<std::size_t>{6})) << "the whole bias";
@@ -80,7 +89,13 @@ TEST(MlpShard, LayersAreCutInPairsAndTheOddLastOneIsWhole) {
 TEST(MlpParts, WhatCannotBeSplitIsRefused) {
   EXPECT_THAT(refusal("mlp:784-30-10", {.tensor_ranks = 4}), HasSubstr("a layer of width 30, which 4 tensor ranks"));
   EXPECT_EQ(refusal("mlp:784-32-10", {.tensor_ranks = 4}), "no refusal") << "ten classes need not divide";
-  EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("one layer"));
+  EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("no two dense layers in a row"));
+  EXPECT_THAT(refusal("cnn:hidden=15", {.tensor_ranks = 2}), HasSubstr("a layer of width 15, which 2 tensor ranks"));
+  EXPECT_EQ(refusal("cnn", {.tensor_ranks = 2}), "no refusal");
+  for (const auto* const recurrent : {"lstm", "gru", "rnn"})
+    EXPECT_THAT(refusal(recurrent, {.tensor_ranks = 2}), HasSubstr("leave tensor out of the mesh"));
+  EXPECT_THAT(refusal("lstm", {.stages = 3}), HasSubstr("2 layers, too few for 3 pipeline stages"));
+  EXPECT_THAT(refusal("resnet50", {.stages = 2}), HasSubstr("cannot be split"));
   EXPECT_THAT(refusal("mlp:784-32-10", {.stages = 3}), HasSubstr("2 layers, too few for 3 pipeline stages"));
   EXPECT_THAT(refusal("mlp", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
 }

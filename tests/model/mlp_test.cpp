@@ -106,15 +106,6 @@ TEST(Mlp, WithZeroParametersEachSampleLosesTheLogarithmOfTheClasses) {
   EXPECT_EQ(got.correct, std::size_t(std::ranges::count(data.labels, 0)));
 }
 
-TEST(Mlp, BothGemmBackendsGiveTheSameGradients) {
-  const Widths widths{40, 50, 60, 10};
-  Net fast(widths), exact(widths, 1, "reference");
-  const Data data = random_data(33, 40, 10);
-  fast.step(data.batch());
-  exact.step(data.batch());
-  EXPECT_LE(kernels::relative_error(fast.gradients, exact.gradients), 1e-6);
-}
-
 TEST(Mlp, TwoHalfBatchesAverageToTheWholeOne) {
   Net net({20, 30, 10});
   const Data data = random_data(32, 20, 10);

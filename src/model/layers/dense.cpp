@@ -19,6 +19,22 @@ using kernels::Precision;
 using kernels::Problem;
 using kernels::Transpose;
 
+/// After the sum over tensor ranks, or every rank would add it once.
+void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activation activation,
+              const runtime::Buffer& output) {
+  const double elements = static_cast<double>(output.count());
+  queue.submit("forward.bias", {.flops = elements, .bytes = 8 * elements},
+               [is_relu = activation == Activation::relu, bias, output] {
+                 const std::span<const float> b = bias.values<float>();
+                 const std::span<float> rows = output.values<float>();
+                 for (std::size_t row = 0; row < rows.size(); row += b.size()) {
+                   float* const y = rows.data() + row;
+                   for (std::size_t o = 0; o < b.size(); ++o)
+                     y[o] = is_relu ? std::max(y[o] + b[o], 0.0F) : y[o] + b[o];
+                 }
+               });
+}
+
 /// The products of the three passes; `bias` sums over samples where no other sum has the precision's bits.
 struct DenseProducts {
   Problem forward, weight, input, bias;
@@ -26,13 +42,15 @@ struct DenseProducts {
   bool sums_bias() const { return kernels::info(forward.precision).logarithmic_sums; }
 };
 
+struct DenseOptions {
+  Activation activation;
+  LayerSums sums;
+};
+
 class PreparedDense final : public PreparedLayer {
  public:
-  PreparedDense(const DenseProducts& p, bool input_gradient, runtime::Device& device)
-      : width_(p.shape().n),
-        is_relu_(p.shape().activation == Activation::relu),
-        forward_(p.forward, device),
-        weight_(p.weight, device) {
+  PreparedDense(const DenseProducts& p, const DenseOptions& o, bool input_gradient, runtime::Device& device)
+      : width_(p.shape().n), o_(o), forward_(p.forward, device), weight_(p.weight, device) {
     if (input_gradient) input_.emplace(p.input, device);
     if (!p.sums_bias()) return;
     bias_.emplace(p.bias, device);
@@ -40,17 +58,23 @@ class PreparedDense final : public PreparedLayer {
   }
 
   void forward(const LayerForward& f) override {
-    forward_.run(f.queue, "forward.gemm", "forward.pack", {f.input, f.parameters[0], f.parameters[1]}, {f.output});
+    std::vector<runtime::ConstBuffer> operands{f.input, f.parameters[0]};
+    if (!o_.sums.output) operands.push_back(f.parameters[1]);
+    forward_.run(f.queue, "forward.gemm", "forward.pack", std::move(operands), {f.output});
+    if (!o_.sums.output) return;
+    f.peers->sum(f.output);
+    add_bias(f.queue, f.parameters[1], o_.activation, f.output);
   }
 
   void backward(const LayerBackward& b) override {
-    if (is_relu_) submit_relu_backward(b.queue, b.output, b.output_gradient);
+    if (o_.activation == Activation::relu) submit_relu_backward(b.queue, b.output, b.output_gradient);
     weight_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
     sum_bias(b.queue, b.output_gradient, b.gradients[1]);
     b.ready(1);
-    if (input_)
-      input_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
+    if (!input_) return;
+    input_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
+    if (o_.sums.input_gradient) b.peers->sum(b.input_gradient);
   }
 
  private:
@@ -68,7 +92,7 @@ class PreparedDense final : public PreparedLayer {
   }
 
   std::size_t width_;
-  bool is_relu_;
+  DenseOptions o_;
   PlainOp forward_, weight_;
   std::optional<PlainOp> input_, bias_;
   runtime::OwnedBuffer ones_;
@@ -104,15 +128,47 @@ class DenseLayer final : public Layer {
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
-    return std::make_unique<PreparedDense>(products(samples), input_gradient, device);
+    return std::make_unique<PreparedDense>(products(samples), DenseOptions{activation_, sums_}, input_gradient, device);
+  }
+  LayerSums sums() const override { return sums_; }
+  std::unique_ptr<Layer> part(Cut cut, std::size_t rank, std::size_t ranks) const override {
+    if (precision_ != Precision::fp32) return nullptr;  // in which ranks add
+    auto p = std::make_unique<DenseLayer>(*this);
+    if (cut == Cut::outputs) {
+      p->cut_outputs(out_ / ranks, rank);
+    } else {
+      p->cut_inputs(in_ / ranks, rank);
+    }
+    return p;
   }
 
  private:
+  void cut_outputs(std::size_t out, std::size_t rank) {
+    const std::size_t first = rank * out;
+    tensors_[0].shape = {out, in_}, tensors_[0].whole = {.first = first * in_, .columns = in_, .stride = in_};
+    tensors_[1].shape = {out}, tensors_[1].whole = {.first = first, .columns = out, .stride = out};
+    out_ = out;
+    sums_.input_gradient = true;
+  }
+  void cut_inputs(std::size_t in, std::size_t rank) {
+    tensors_[0].shape = {out_, in}, tensors_[0].whole = {.first = rank * in, .columns = in, .stride = in_};
+    in_ = in;
+    if (auto* const tokens = std::get_if<TokenShape>(&input_); tokens && tokens->steps == rows_) {
+      tokens->features = in;
+    } else {
+      input_ = FeatureShape{in};
+    }
+    sums_.output = true;
+  }
   DenseProducts products(std::size_t samples) const {
     const std::size_t n = samples * rows_;
     const auto problem = [&](const GemmShape& s) { return Problem{.shape = s, .precision = precision_}; };
-    return {.forward = problem(
-                {.m = n, .n = out_, .k = in_, .transpose_b = Transpose::yes, .bias = true, .activation = activation_}),
+    return {.forward = problem({.m = n,
+                                .n = out_,
+                                .k = in_,
+                                .transpose_b = Transpose::yes,
+                                .bias = !sums_.output,
+                                .activation = sums_.output ? Activation::none : activation_}),
             .weight = problem({.m = out_, .n = in_, .k = n, .transpose_a = Transpose::yes}),
             .input = problem({.m = n, .n = in_, .k = out_}),
             .bias = problem({.m = 1, .n = out_, .k = n})};
@@ -123,6 +179,7 @@ class DenseLayer final : public Layer {
   Activation activation_;
   Precision precision_;
   std::array<LayerTensor, 2> tensors_;
+  LayerSums sums_ = {};  ///< of a part
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // One layer of a network: its tensors, what it costs, and its forward and backward pass.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "kernels/problems/problem.hpp"
+#include "model/part.hpp"
 #include "runtime/device.hpp"
 #include "runtime/queue.hpp"
 
@@ -30,9 +32,22 @@ std::size_t elements(const SampleShape&);
 struct LayerTensor {
   std::string name;
   std::vector<std::size_t> shape;
-  double bound = 0;  ///< initial values are uniform within ±bound
+  double bound = 0;       ///< initial values are uniform within ±bound
+  WholePlace whole = {};  ///< in the tensor of the whole layer; columns 0: it is that tensor
 };
 std::size_t elements(const LayerTensor&);
+
+/// How the tensor ranks of a stage share a layer. Layers go in pairs: the first is cut by outputs, the second by
+/// inputs, so that the activations between them need no exchange.
+/// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
+enum class Cut : std::uint8_t {
+  outputs,  ///< each rank has some outputs; the gradients by the layer's input must be added
+  inputs    ///< each rank has some inputs; the partial sums of outputs must be added
+};
+/// What a part of a layer adds up over the ranks that share it: buffers that it is given, in memory of its peers.
+struct LayerSums {
+  bool output = false, input_gradient = false;
+};
 
 /// Plain memory, fp32. Parameters and gradients by tensor.
 struct LayerForward {
@@ -40,6 +55,7 @@ struct LayerForward {
   std::vector<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input;
   runtime::Buffer output;
+  Peers* peers = nullptr;  ///< of a part: for its sums
 };
 struct LayerBackward {
   runtime::Queue& queue;
@@ -49,6 +65,7 @@ struct LayerBackward {
   runtime::Buffer input_gradient;          ///< empty: nobody needs it
   std::vector<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
+  Peers* peers = nullptr;  ///< of a part: for its sums
 };
 
 struct LayerProblems {
@@ -77,6 +94,12 @@ class Layer {
   /// For the calling thread's compute_threads() and queues of this device; with `input_gradient` for a backward pass
   /// that computes it. Errors: UsageError or BackendError when no backend takes one of its operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
+  /// The part that one of `ranks` tensor ranks holds; null: it cannot be cut so. Shapes, tensors and costs are the
+  /// part's. The width that is cut must be a multiple of `ranks` where the part is to be run.
+  virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
+    return (void)rank, (void)ranks, nullptr;
+  }
+  virtual LayerSums sums() const { return {}; }
 };
 
 }  // namespace gradmeter::model

@@ -1,0 +1,87 @@
+#include "model/stage.hpp"
+
+#include <algorithm>
+
+#include "kernels/aligned.hpp"
+#include "kernels/threads.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+/// Zeroes what lies behind a tensor's gradient.
+void zero_gap(Queue& queue, const Buffer& gradients, const Tensor& t) {
+  const Buffer gap = gradients.part(t.offset + t.count, kernels::whole_lines(t.count) - t.count);
+  if (gap.count() == 0) return;
+  queue.submit("backward.gap", {.flops = 0, .bytes = static_cast<double>(gap.bytes())},
+               [gap] { std::ranges::fill(gap.values<float>(), 0.0F); });
+}
+
+}  // namespace
+
+Stage::Stage(const NetworkPart& part, Peers* peers) : part_(part), peers_(peers) {
+  for (std::size_t l = 0; l < part_.layers().size(); ++l) {
+    const Layer& layer = *part_.layers()[l];
+    layers_.push_back({.out = elements(layer.output()),
+                       .sums_output = layer.sums().output,
+                       .sums_input_gradient = layer.sums().input_gradient && part_.has_input_gradient(l)});
+  }
+}
+
+Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
+  const int threads = kernels::compute_threads();
+  runtime::Device& device = pass.queue.device();
+  const auto is_this = [&](const Prepared& p) {
+    return p.samples == pass.samples && p.threads == threads && p.device == &device;
+  };
+  auto found = std::ranges::find_if(prepared_, is_this);
+  if (found == prepared_.end()) found = prepared_.insert(found, {pass.samples, threads, &device});
+  found->slots.resize(std::max(found->slots.size(), pass.slot + 1));
+  PreparedLayers& layers = found->slots[pass.slot];
+  for (std::size_t l = layers.size(); l < layers_.size(); ++l)
+    layers.push_back(part_.layers()[l]->prepare(pass.samples, part_.has_input_gradient(l), device));
+  return layers;
+}
+
+Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t layer) const {
+  return memory.part(0, pass.samples * layers_[layer].out);
+}
+
+void Stage::forward(const Pass& pass, const StageSlot& slot) {
+  PreparedLayers& prepared_layers = prepared(pass);
+  ConstBuffer input = pass.input;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const Buffer output = of_samples(slot.outputs[l], pass, l);
+    prepared_layers[l]->forward({.queue = pass.queue,
+                                 .parameters = part_.parts_of(pass.parameters, l),
+                                 .input = input,
+                                 .output = output,
+                                 .peers = peers_});
+    input = output;
+  }
+}
+
+void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas, const Buffer& gradients,
+                     const Model::Ready& ready) {
+  PreparedLayers& prepared_layers = prepared(pass);
+  for (std::size_t l = layers_.size(); l-- > 0;) {
+    const Buffer& delta = l + 1 == layers_.size() ? slot.top_delta : deltas[l];
+    const Buffer below = l > 0 ? of_samples(deltas[l - 1], pass, l - 1)
+                               : slot.input_gradient.part(0, part_.has_input_gradient(0) ? pass.samples * in() : 0);
+    prepared_layers[l]->backward({.queue = pass.queue,
+                                  .parameters = part_.parts_of(pass.parameters, l),
+                                  .input = l == 0 ? pass.input : of_samples(slot.outputs[l - 1], pass, l - 1),
+                                  .output = of_samples(slot.outputs[l], pass, l),
+                                  .output_gradient = of_samples(delta, pass, l),
+                                  .input_gradient = below,
+                                  .gradients = part_.parts_of(gradients, l),
+                                  .ready =
+                                      [&](std::size_t t) {
+                                        const std::size_t tensor = part_.first_tensor(l) + t;
+                                        zero_gap(pass.queue, gradients, part_.tensors()[tensor]);
+                                        ready(tensor);
+                                      },
+                                  .peers = peers_});
+  }
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,73 @@
+// The layers of a network that one rank holds, forward and backward over one micro-batch: computation, and the sums
+// over tensor ranks within it. `Pipeline` decides when micro-batches come, and from where.
+#pragma once
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/network_part.hpp"
+
+namespace gradmeter::model {
+
+using runtime::no_floats;
+
+/// What one micro-batch keeps between its forward and its backward pass [samples × width].
+struct StageSlot {
+  Buffer input = no_floats;           ///< that the previous stage sent; empty on the first
+  std::vector<Buffer> outputs;        ///< of each layer
+  Buffer top_delta = no_floats;       ///< the loss's gradient by the last of them
+  Buffer input_gradient = no_floats;  ///< and by the input, for the previous stage; empty on the first
+};
+
+/// One of the layers that a rank holds, as the memory and the messages around it need to know it.
+struct StageLayer {
+  std::size_t out = 0;               ///< floats of a sample
+  bool sums_output = false;          ///< over the tensor ranks, forward
+  bool sums_input_gradient = false;  ///< over them, backward; never of a network's first layer
+};
+
+/// Memory beside what it is given: that of prepared layers, for each micro-batch that waits for its backward pass and
+/// each number of samples that it is run with.
+class Stage {
+ public:
+  /// The part must outlive it. Peers may be null where there are no others.
+  Stage(const NetworkPart&, Peers*);
+
+  const NetworkPart& part() const { return part_; }
+  std::size_t in() const { return elements(part_.layers().front()->input()); }  ///< floats of a sample
+  std::span<const StageLayer> layers() const { return layers_; }
+
+  struct Pass {
+    Queue& queue;
+    ConstBuffer parameters;
+    ConstBuffer input;
+    std::size_t samples;
+    std::size_t slot = 0;  ///< the micro-batch's place among those that wait for their backward pass
+  };
+  /// Fills the slot's outputs.
+  void forward(const Pass&, const StageSlot&);
+  /// From the slot's top delta, which it may overwrite, to its input gradient. `ready(i)` when tensor i's gradient and
+  /// the gap behind it are submitted, i ascending.
+  void backward(const Pass&, const StageSlot&, std::span<const Buffer> deltas, const Buffer& gradients,
+                const Model::Ready&);
+
+ private:
+  using PreparedLayers = std::vector<std::unique_ptr<PreparedLayer>>;
+  /// All layers at one number of samples, for one number of threads and one device.
+  struct Prepared {
+    std::size_t samples;
+    int threads;
+    runtime::Device* device;
+    std::vector<PreparedLayers> slots = {};
+  };
+  PreparedLayers& prepared(const Pass&);
+  Buffer of_samples(const Buffer& memory, const Pass&, std::size_t layer) const;
+
+  const NetworkPart& part_;
+  Peers* peers_;
+  std::vector<StageLayer> layers_;
+  std::list<Prepared> prepared_;  ///< a run sees few numbers of samples
+};
+
+}  // namespace gradmeter::model
