@@ -49,7 +49,8 @@ struct Case {
                                       : given.complete(std::max(1, given.data) * given.replica_ranks());
   }
   std::string text() const {
-    return fmt::format("{} {} {} on {} ranks, {} {}", strategy, optimizer, mesh, shape().ranks(), algorithm, codec);
+    return fmt::format("{} {} {} {} on {} ranks, {} {}", model, strategy, optimizer, mesh, shape().ranks(), algorithm,
+                       codec);
   }
 };
 
@@ -271,6 +272,10 @@ const std::vector<Case> meshes{{.mesh = "tensor=2"},
                                {.mesh = "tensor=2,pipeline=2"},
                                {.optimizer = "lars", .mesh = "data=2,tensor=2"},
                                {.strategy = "sharded", .optimizer = "lamb", .mesh = "data=2,tensor=2"},
+                               {.mesh = "pipeline=2", .model = "cnn:convolutions=2,filters=4,hidden=16"},
+                               {.mesh = "tensor=2,pipeline=2", .model = "cnn:convolutions=2,filters=4,hidden=16"},
+                               {.mesh = "pipeline=2,schedule=gpipe", .model = "lstm-lm:hidden=10,layers=2"},
+                               {.mesh = "data=2,pipeline=2", .model = "gru:hidden=10,layers=2"},
                                {.strategy = "gossip", .mesh = "data=2,pipeline=2"},
                                {.strategy = "es:pairs=2", .mesh = "data=2,tensor=2"},
                                {.strategy = "population:size=4,survivors=2", .mesh = "data=2,pipeline=2"}};
@@ -395,8 +400,9 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredEventsOf,
 
 // Where stages have tensor ranks, or replicas exchange weights between steps, waiting for those implies some of them.
 TEST(DeferredEvents, OfAMeshAreAllNeeded) {
-  for (const Case& c :
-       {Case{.mesh = "tensor=2"}, Case{.mesh = "pipeline=2"}, Case{.mesh = "pipeline=3,schedule=gpipe"}})
+  for (const Case& c : {Case{.mesh = "tensor=2"}, Case{.mesh = "pipeline=2"}, Case{.mesh = "pipeline=3,schedule=gpipe"},
+                        Case{.mesh = "pipeline=2", .model = "lstm-lm:hidden=10,layers=1"},
+                        Case{.mesh = "pipeline=3", .model = "cnn:convolutions=2,filters=4,hidden=16"}})
     expect_all_events_are_needed(c);
 }
 

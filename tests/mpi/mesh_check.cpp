@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
@@ -15,11 +17,6 @@ namespace {
 using test::MeshTrace;
 using test::MeshTraining;
 
-const model::Dataset& digits() {
-  static const auto data = test::training_digits();
-  return *data;
-}
-
 std::vector<MeshTraining> plans_for(int ranks) {
   const std::map<int, std::vector<std::string>> meshes{
       {2, {"tensor=2", "pipeline=2"}},
@@ -32,6 +29,12 @@ std::vector<MeshTraining> plans_for(int ranks) {
     plans.push_back({.mesh = mesh, .accumulate = 2});
     plans.back().training.batch_global = 8 * static_cast<std::size_t>(copies);
   }
+  // A language model in two stages, convolutions in three.
+  if (ranks < 4)
+    plans.push_back({.mesh = "pipeline=" + std::to_string(ranks),
+                     .model = ranks == 2 ? "lstm-lm:hidden=12,layers=1" : "cnn:convolutions=2,filters=4,hidden=16",
+                     .accumulate = 2,
+                     .training = {.batch_global = 8, .steps = 4, .own_start = false}});
   if (ranks == 2 || ranks == 4) {
     const auto add = [&](std::string mesh, std::string_view strategy, std::string_view optimizer, float step) {
       plans.push_back({.mesh = std::move(mesh), .accumulate = 2});
@@ -60,13 +63,13 @@ MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, Tr
                      .max_call_bytes = std::size_t{1} << 20,
                      .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
                     activity);
-  return test::train(fabric, t, digits());
+  return test::train(fabric, t);
 }
 
 MeshTrace in_virtual_time(const runtime::Communicator& world, const MeshTraining& t) {
   MeshTrace mine;
   SimWorld(world.size(), {}).run([&](Fabric& f) {
-    MeshTrace trace = test::train(f, t, digits());
+    MeshTrace trace = test::train(f, t);
     if (f.rank(everybody) == world.rank()) mine = std::move(trace);
   });
   return mine;

@@ -1,4 +1,4 @@
-// A short training run of one rank of a mesh over any fabric.
+// A short training run of one rank of a mesh over any fabric, and of all of them in virtual time.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -8,20 +8,56 @@
 #include <string_view>
 #include <vector>
 
+#include "dataparallel/mesh.hpp"
+#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/strategy.hpp"
+#include "model/language.hpp"
 #include "model/registry.hpp"
+#include "support/losses.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::test {
+
+/// Three layers: the last one is whole on every tensor rank.
+inline constexpr const char* odd_mlp = "mlp:784-32-16-10";
 
 struct MeshTraining {
   std::string mesh = "data";
   std::string model = "mlp:784-32-24-16-10";
   std::size_t accumulate = 1;
+  kernels::Precision precision = kernels::Precision::fp32;
   Training training = {.batch_global = 24, .steps = 12, .own_start = false};
   bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
   bool local_norms = false;                   ///< optimizers take the norms of parts for those of tensors
   std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
 };
+
+/// With an optimizer that takes norms of whole tensors.
+inline MeshTraining norm_training(const char* rule, std::string mesh, std::string_view strategy = "sync") {
+  return {.mesh = std::move(mesh),
+          .model = odd_mlp,
+          .training = {.strategy = strategy,
+                       .optimizer = rule,
+                       .batch_global = 24,
+                       .steps = 8,
+                       .step_size = std::string(rule) == "lamb" ? 0.01f : 0.3f,
+                       .own_start = false}};
+}
+
+/// Sentences for language models, else images.
+inline const model::Dataset& data_of(std::string_view model) {
+  static const auto digits = training_digits(), language = model::make_language("language:steps=6", {.samples = 480});
+  return model.find("-lm") == std::string_view::npos ? *digits : *language;
+}
+
+inline model::ModelRequest request_of(const MeshTraining& t, const model::Part& part) {
+  const model::Dataset& data = data_of(t.model);
+  return {.features = data.features(),
+          .classes = data.classes(),
+          .labels = data.labels(),
+          .precision = t.precision,
+          .part = part};
+}
 
 /// The ranks of the mesh; one replica where it does not say how many.
 inline int ranks_of(std::string_view mesh) {
@@ -66,17 +102,17 @@ class ForgetfulPeers final : public model::Peers {
   std::size_t calls_ = 0;
 };
 
-inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, const model::Dataset& data) {
+inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t) {
+  const model::Dataset& data = data_of(t.model);
   kernels::set_compute_threads(1);
   std::optional<ForgetfulPeers> peers;
   const auto part_of_model = [&](const dataparallel::Mesh& mesh, model::Peers& honest) {
     const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(mesh.shape().data);
     model::Part part = mesh.shape().part(mesh.place(), t.accumulate, batch);
-    const std::size_t sums =
-        model::make_model(t.model, {.features = 784, .classes = 10, .part = part})->pass_traffic(batch).sums.size();
+    const std::size_t sums = model::make_model(t.model, request_of(t, part))->pass_traffic(batch).sums.size();
     part.peers = &peers.emplace(honest, sums, t.forgotten);
     if (t.wrong_shard) part.tensor_rank = 0;
-    return model::make_model(t.model, {.features = 784, .classes = 10, .part = part});
+    return model::make_model(t.model, request_of(t, part));
   };
   const std::string optimizer(t.training.optimizer);
   dataparallel::Assembly assembly(
@@ -119,6 +155,48 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t, cons
   trace.validation = model.forward(worker.queue(), {evaluation_weights, runtime::no_floats}, held.batch(0)).get();
   strategy.end(worker);
   return trace;
+}
+
+/// Every rank's trace, on as many ranks as the mesh says.
+inline std::vector<MeshTrace> run_mesh(const MeshTraining& t, const dataparallel::SimMachine& m = {}) {
+  std::vector<MeshTrace> traces(static_cast<std::size_t>(ranks_of(t.mesh)));
+  dataparallel::SimWorld(ranks_of(t.mesh), m).run([&](dataparallel::Fabric& f) {
+    traces[static_cast<std::size_t>(f.rank())] = train(f, t);
+  });
+  return traces;
+}
+
+inline std::vector<double> losses_of(const std::vector<MeshTrace>& traces) {
+  return mean_losses(traces, &MeshTrace::outcomes);
+}
+
+/// By all ranks, in the last step.
+inline std::uint64_t bytes_sent(const std::vector<MeshTrace>& traces) {
+  std::uint64_t bytes = 0;
+  for (const MeshTrace& t : traces) bytes += t.bytes_sent;
+  return bytes;
+}
+
+/// The forecast of one step for all ranks of a mesh together.
+inline std::uint64_t forecast_of(const MeshTraining& t) {
+  const dataparallel::MeshShape shape = dataparallel::parse_mesh(t.mesh).complete(ranks_of(t.mesh));
+  const auto strategy =
+      dataparallel::find_strategy(t.training.strategy)
+          ->make({.bucket_bytes = t.training.bucket_bytes, .optimizer = std::string(t.training.optimizer)});
+  std::uint64_t bytes = 0;
+  for (int stage = 0; stage < shape.pipeline; ++stage) {
+    const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(shape.data);
+    const auto model = model::make_model(t.model, request_of(t, shape.part({.stage = stage}, t.accumulate, batch)));
+    const dataparallel::ForecastInput forecast_input{.ranks = static_cast<std::uint32_t>(shape.data),
+                                                     .tensors = model->tensors(),
+                                                     .elements = model->element_count()};
+    dataparallel::ReplicaWork work = strategy->replica_work(forecast_input);
+    work.shares_norms = dataparallel::make_optimizer(t.training.optimizer, {})->needs_whole_tensors();
+    bytes += strategy->predict(forecast_input).bytes * static_cast<std::uint64_t>(shape.tensor);
+    bytes += dataparallel::forecast_replica(forecast_input, shape, stage, *model, batch, work).bytes *
+             static_cast<std::uint64_t>(shape.data);
+  }
+  return bytes;
 }
 
 }  // namespace gradmeter::test
