@@ -137,6 +137,8 @@ UNDER_MPIRUN = [
     (["train", "--algorithm", "rng"], ["rng", *ALGORITHMS]),
     (["train", "--strategy", "ps-async", "--algorithm", "ring"], ["--algorithm ring", "change nothing"]),
     (["train", "--algorithm", "mpi", "--transport", "shm"], ["--transport shm", "change nothing", "not the vendor's"]),
+    (["train", "--model", "lstm", "--mesh", "tensor=2"], ["lstm", "dense", "leave tensor out"]),
+    (["train", "--model", "mlp:784-10", "--mesh", "pipeline=2"], ["1 layers", "2 pipeline stages"]),
 ]
 
 # Not refused: the flag means something to one of the strategies, or says no more than its default.

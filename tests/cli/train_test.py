@@ -32,9 +32,9 @@ def agree(one, other):
     return difference(one, other) <= TOLERANCE
 
 
-def train(test, name, ranks, *more, model="mlp", timeout=200, code=0):
+def train(test, name, ranks, *more, model="mlp", replicas=None, timeout=200, code=0):
     out = test.path(f"{name}.jsonl")
-    done = test.run("train", "--model", model, "--batch", GLOBAL_BATCH // ranks, "--threads", "1", "--log-every", "1",
+    done = test.run("train", "--model", model, "--batch", GLOBAL_BATCH // (replicas or ranks), "--threads", "1", "--log-every", "1",
                     "--train-samples", SAMPLES, "--out", out, *more, ranks=ranks, timeout=timeout)
     test.check(done.code == code and not done.own_lines, f"{name} ends with {code}", done)
     test.valid(out)
@@ -90,6 +90,14 @@ def body(test):
         off = difference(alone, loss_curve(path))
         test.check(agree(alone, loss_curve(path)), f"a language model on {ranks} ranks agrees: off by {off:.1e}")
         test.check("no model is below 3.364" in done.out, "and its perplexity is beside the language's", done)
+    for mesh, ranks in (("pipeline=2", 2), ("data=2,pipeline=2,schedule=gpipe", 4)):
+        _, path = train(test, f"a language model on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
+                        model="lstm-lm:hidden=16", replicas=ranks // 2)
+        off = difference(alone, loss_curve(path))
+        test.check(agree(alone, loss_curve(path)), f"a language model on {mesh} agrees: off by {off:.1e}")
+        last = support.points(path)[-1]["metrics"]
+        test.check(last["bytes_sent_total"] == last["bytes_predicted"] > 0, "and sends what was forecast",
+                   support.brief(support.points(path)[-1]))
     last = max(alone)
     test.check(1.2130 < alone[last] < alone[0], f"the loss of a word falls: {alone[0]} to {alone[last]}")
 
