@@ -81,7 +81,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   c.mesh = only_one("--mesh", lists.meshes);
   for (const auto& factor : lists.settings) only_one(factor.flag, factor.values)(c);
   c.algorithm = only_one("--algorithm", lists.algorithms);
-  c.codec = only_one("--codec", lists.codecs);
+  c.codec = c.gradient_codec(only_one("--codec", lists.codecs));
   c.transport = only_one("--transport", lists.transports);
   c.overlap = bench::resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, at);
   c.bucket_bytes = only_one("--bucket", lists.buckets);
@@ -138,8 +138,9 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
       c.precision == kernels::Precision::fp32
           ? ""
           : fmt::format("  {}{}", kernels::name(c.precision), kernels::info(c.precision).emulated ? " (emulated)" : "");
-  fmt::print("gradmeter {} ({})  train {}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
-             s.run_info().commit, c.model, precision, who, c.batch_per_rank,
+  const std::string scale = c.loss_scale.used() ? "  loss scale " + c.loss_scale.text() : "";
+  fmt::print("gradmeter {} ({})  train {}{}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
+             s.run_info().commit, c.model, precision, scale, who, c.batch_per_rank,
              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
              exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
              no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
@@ -190,6 +191,8 @@ void print_exchange(const bench::TrainingTotals& t) {
                : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
                                  : "");
   }
+  if (t.loss_scale)
+    fmt::print("loss scale {:g} at the end; {} steps skipped\n", t.loss_scale->scale, t.loss_scale->skipped);
   if (t.observed.updates == 0) return;
   const auto s = bench::summarise_staleness(t.observed.staleness);
   fmt::print("{} updates by workers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",

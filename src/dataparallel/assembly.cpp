@@ -12,11 +12,16 @@ std::unique_ptr<PartSums> norms_of(const AssemblyOptions& o, const model::Model&
   return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_a_tensor * m.tensors().size());
 }
 
+std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o) {
+  return o.loss_scale.used() ? std::make_unique<LossScaler>(o.loss_scale) : nullptr;
+}
+
 std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, PartSums* norms,
-                                        runtime::Device& device) {
+                                        const LossScaler* scaler, runtime::Device& device) {
   const std::string name = o.strategy->info().own_optimizer ? "sgd" : o.optimizer;  // which has no state
-  return make_optimizer(name,
-                        {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms, .device = device});
+  return make_optimizer(
+      name,
+      {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms, .device = device, .scaler = scaler});
 }
 
 }  // namespace
@@ -31,10 +36,13 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
       peers_(probe_, mesh_),
       model_(o.model(mesh_, peers_)),
       norms_(norms_of(o, *model_, mesh_, probe_)),
-      optimizer_(optimizer_of(o, *model_, norms_.get(), probe_.device())),
+      scaler_(scaler_of(o.strategy_options)),
+      gradient_format_(make_update_format(o.strategy_options.gradients)),
+      optimizer_(optimizer_of(o, *model_, norms_.get(), scaler_.get(), probe_.device())),
       buffers_{.parameters = probe_.memory(model_->element_count()),
                .gradients = probe_.memory(model_->element_count())},
-      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get()),
+      worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get(), scaler_.get(),
+              gradient_format_.get()),
       strategy_(o.strategy->make(o.strategy_options)) {
   model_->initialise(probe_, buffers_, o.seed);
   if (const auto format = make_update_format(update_format_of(o.optimizer)))

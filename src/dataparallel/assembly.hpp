@@ -8,6 +8,7 @@
 #include "dataparallel/decorators/probe.hpp"
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/optimizer.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -19,7 +20,7 @@ struct AssemblyOptions {
   std::uint64_t seed = 1;         ///< of the initial weights
   std::string optimizer = "sgd";  ///< of all weights; a strategy that makes its own leaves the worker without state
   StrategyPtr strategy;
-  StrategyOptions strategy_options = {};
+  StrategyOptions strategy_options = {};  ///< whose loss scale and format of gradients are the worker's
   /// Norms of tensors that are cut are those of the whole tensors. false: each rank takes its part for the tensor.
   bool combines_norms = true;
 };
@@ -43,6 +44,8 @@ class Assembly {
   Worker& worker() { return worker_; }
   Strategy& strategy() { return *strategy_; }
   const Strategy& strategy() const { return *strategy_; }
+  /// Null where the loss is not scaled.
+  LossScaler* scaler() { return scaler_.get(); }
 
  private:
   Probe probe_;
@@ -50,6 +53,8 @@ class Assembly {
   FabricPeers peers_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<PartSums> norms_;  ///< over the tensor ranks; null: the optimizer takes none
+  std::unique_ptr<LossScaler> scaler_;
+  std::unique_ptr<UpdateFormat> gradient_format_;
   std::unique_ptr<Optimizer> optimizer_;
   model::Buffers buffers_;
   Worker worker_;

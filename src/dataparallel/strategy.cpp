@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -16,8 +17,39 @@ double Observations::mean_staleness() const {
   return count > 0 ? sum / count : 0;
 }
 
+model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready) {
+  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, ready);
+  model::Batch scaled = b;
+  if (scaler_) scaled.loss_scale = scaler_->place();
+  return model_.pass(fabric_, buffers_, scaled, [&](std::size_t tensor) {
+    const model::Tensor& t = model_.tensors()[tensor];
+    finish_gradient(gradients(t.offset, t.count));
+    ready(tensor);
+  });
+}
+
+void Worker::finish_gradient(const Buffer& g) {
+  const auto n = static_cast<double>(g.count());
+  const runtime::Cost cost{.flops = n, .bytes = 8 * n};
+  if (scaler_) queue().submit("backward.unscale", cost, [scaler = scaler_, g] { scaler->unscale(g.values<float>()); });
+  if (gradient_format_)
+    queue().submit("backward.round", cost, [format = gradient_format_, g] { format->round(g.values<float>()); });
+}
+
+void Worker::apply(Range r, UpdateStep step) {
+  optimizer_.update(queue(), parameters().part(r.offset, r.count), gradients(r.offset, r.count), r.offset, step);
+}
+
 void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
-  optimizer_.update(queue(), buffers_.parameters.part(offset, count), gradients(offset, count), offset, step);
+  if (!scaler_ || !scaler_->adapts()) return apply({offset, count}, step);
+  scaler_->submit_check(queue(), gradients(offset, count));
+  checked_.push_back({offset, count});
+  std::size_t known = 0;
+  for (const Range& r : checked_) known += r.count;
+  if (known < parameters().count()) return;
+  for (const Range& r : checked_) apply(r, step);
+  checked_.clear();
+  scaler_->submit_end_of_step(queue());
 }
 
 void Strategy::begin(Worker& w) {

@@ -70,6 +70,8 @@ struct StrategyOptions {
   std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
   compression::CodecChoicePtr codec = {};  ///< of messages, and clips gradients; the fabric encodes all-reduces
   std::uint64_t seed = 1;
+  LossScaling loss_scale = {};
+  std::string gradients = "fp32";  ///< format to which they are rounded before they are exchanged, as of weights
 };
 
 /// How a strategy communicates, and so which factors apply to it.
@@ -90,9 +92,11 @@ struct StrategyInfo {
   bool own_optimizer = false;
   bool optimizer_alone = false;  ///< nothing else changes weights, so they are in the optimizer's number format
   bool other_work = false;       ///< a step computes something else than the control's: do not compare them
-  bool keeps_equal;              ///< after every step all workers hold the same bits
-  std::string_view optimizer;    ///< usual; empty: it takes none
-  float step_size;               ///< that goes well with it on the built-in digits
+  /// It knows all gradients of a step before it applies any, and all its ranks alike: a loss scale may adapt.
+  bool may_skip_steps = false;
+  bool keeps_equal;            ///< after every step all workers hold the same bits
+  std::string_view optimizer;  ///< usual; empty: it takes none
+  float step_size;             ///< that goes well with it on the built-in digits
   std::unique_ptr<Strategy> (*make)(const core::ParsedName&, const StrategyOptions&);
 };
 std::span<const StrategyInfo> strategies();

@@ -46,7 +46,7 @@ std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches) 
 
 Batch part_of(const Batch& b, std::size_t features, std::size_t first, std::size_t count) {
   return {b.inputs.part(first * features, count * features),
-          b.labels.part(first * b.labels_each, count * b.labels_each), b.labels_each};
+          b.labels.part(first * b.labels_each, count * b.labels_each), b.labels_each, b.loss_scale};
 }
 
 Accumulate::Accumulate(std::unique_ptr<Model> inner, std::size_t micro_batches)

@@ -54,6 +54,8 @@ struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
   std::size_t labels_each = 1;  ///< of a sample: as many as a sentence has tokens
+  /// What the loss' gradient is multiplied by, read when the pass runs; null: 1.
+  const float* loss_scale = nullptr;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
 
@@ -111,8 +113,8 @@ class Model {
     return outcome;
   }
   /// Forward and backward, in whatever order the model likes (micro-batches, stages). Overwrites the gradients with
-  /// those of the batch's *mean* loss; calls `ready(i)` once the work is submitted after which tensor i's gradient is
-  /// final, i ascending from 0. The first layer's input gradient is not computed.
+  /// those of the batch's *mean* loss, times its scale; calls `ready(i)` once the work is submitted after which tensor
+  /// i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
     run_pass(queue, b, batch, ready, outcome.place());

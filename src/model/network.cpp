@@ -6,8 +6,9 @@
 
 namespace gradmeter::model {
 
-Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& part)
-    : part_(std::move(name), std::move(layers), part), stage_(part_, part.peers), pipeline_(stage_, part) {}
+Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& part,
+                 kernels::Precision loss)
+    : part_(std::move(name), std::move(layers), part), stage_(part_, part.peers), pipeline_(stage_, part, loss) {}
 
 double Network::step_flops(std::size_t samples) const {
   double flops = 0;

@@ -20,8 +20,9 @@ namespace gradmeter::model {
 /// Errors: those of `NetworkPart` and `Pipeline`; std::invalid_argument on buffers or batches of the wrong size.
 class Network : public Model {
  public:
-  /// layers: of the whole network, whatever the part.
-  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {});
+  /// layers: of the whole network, whatever the part. loss: precision of the softmax cross-entropy, see submit_loss.
+  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {},
+          kernels::Precision loss = kernels::Precision::fp32);
 
   const std::string& name() const override { return part_.name(); }
   std::span<const Tensor> tensors() const override { return part_.tensors(); }

@@ -23,9 +23,10 @@ Buffer Allotment::take(std::size_t floats, bool seen_by_peers) {
   return b.memory.count() == 0 ? b.memory : b.memory.part(at, floats);
 }
 
-Pipeline::Pipeline(Stage& stage, const Part& part)
+Pipeline::Pipeline(Stage& stage, const Part& part, kernels::Precision loss)
     : stage_(stage),
       part_(part),
+      loss_(loss),
       steps_(pipeline_steps(part.order, part.stage, part.stages, part.micro_batches)),
       slots_(most_in_flight(steps_)),
       sum_(stage.part().element_count(), part.micro_batches),
@@ -234,8 +235,8 @@ void Pipeline::forward_piece(const Run& run, std::size_t piece) {
 void Pipeline::take_loss(const Run& run, std::size_t piece) {
   const StageSlot& slot = memory_.slots[piece % slots_];
   const std::size_t logits = run.count(piece) * out();
-  submit_loss(run.queue, slot.outputs.back().part(0, logits), batch_of(run, piece).labels,
-              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : nullptr);
+  submit_loss(run.queue, slot.outputs.back().part(0, logits), batch_of(run, piece),
+              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : nullptr, loss_);
 }
 
 void Pipeline::backward_piece(const Run& run, std::size_t piece) {

@@ -44,8 +44,8 @@ struct StageMemory {
 /// peers, or with more samples than it said. Sources: GPipe and 1F1B, as in `part.hpp`.
 class Pipeline {
  public:
-  /// The stage must outlive it, and its sizes must be known by now.
-  Pipeline(Stage&, const Part&);
+  /// The stage must outlive it, and its sizes must be known by now. loss: precision of the softmax cross-entropy.
+  Pipeline(Stage&, const Part&, kernels::Precision loss);
 
   std::size_t workspace_bytes(std::size_t samples) const;
   PeerNeeds peer_needs() const;
@@ -92,6 +92,7 @@ class Pipeline {
 
   Stage& stage_;
   Part part_;
+  kernels::Precision loss_;
   std::vector<PipelineStep> steps_;
   std::size_t slots_;
   GradientSum sum_;

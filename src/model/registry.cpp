@@ -63,13 +63,12 @@ void require_backends(const std::string& name, const std::vector<std::unique_ptr
 
 std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
   require_backends(name, layers, r.precision);
-  return std::make_unique<Network>(std::move(name), std::move(layers), r.part);
+  return std::make_unique<Network>(std::move(name), std::move(layers), r.part, r.loss_precision);
 }
 
 std::unique_ptr<Model> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
   const std::vector<std::size_t> widths = widths_of(name, r);
-  require_backends(mlp_name(widths), mlp_layers(widths, r.precision), r.precision);
-  return std::make_unique<Mlp>(widths, r.part, r.precision);
+  return made_of(mlp_name(widths), mlp_layers(widths, r.precision), r);
 }
 
 std::size_t parameter(const core::ParsedName& n, std::string_view key, std::uint64_t most) {

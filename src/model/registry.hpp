@@ -15,6 +15,7 @@ struct ModelRequest {
   std::size_t features = 0, classes = 0;  ///< of the data
   std::size_t labels = 1;                 ///< of a sample: as many as features, where samples are sentences
   kernels::Precision precision = kernels::Precision::fp32;
+  kernels::Precision loss_precision = kernels::Precision::fp32;  ///< of softmax cross-entropy: fp32 or logarithms
   Part part = {};
   std::uint64_t worker = 0;  ///< of the data axis: models that bring their own data differ by it
 };

@@ -106,9 +106,12 @@ std::string curve_batch(const Point& p) {
 
 /// " · bf16 · weights bf16-kahan": what the point says of its number formats.
 std::string formats_of(const Point& p) {
-  const auto &precision = p.factors[Factor::precision], &update = p.factors[Factor::update];
+  const auto &precision = p.factors[Factor::precision], &update = p.factors[Factor::update],
+             &scale = p.factors[Factor::loss_scale], &gradients = p.factors[Factor::gradients];
   return (core::is_null(precision) ? "" : fmt::format(" · {}", text(precision))) +
-         (core::is_null(update) ? "" : fmt::format(" · weights {}", text(update)));
+         (core::is_null(update) ? "" : fmt::format(" · weights {}", text(update))) +
+         (core::is_null(gradients) ? "" : fmt::format(" · gradients {}", text(gradients))) +
+         (core::is_null(scale) ? "" : fmt::format(" · loss scale {}", text(scale)));
 }
 
 /// cadence: for points without one of their own, since their ranks are not synchronised.

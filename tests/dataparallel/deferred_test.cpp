@@ -42,6 +42,7 @@ struct Case {
   ProgressMode progress = ProgressMode::on_wait;
   bool verified = false;  ///< all calls, in one verified step
   std::string model = "mlp:784-32-24-16-10";
+  std::string loss_scale = "none";
 
   MeshShape shape() const {
     const MeshShape given = parse_mesh(mesh);
@@ -89,19 +90,21 @@ bool serves(const Case& c) {
 
 End train(Fabric& fabric, const Case& c) {
   const model::Dataset& data = data_of(c);
-  Assembly assembly(fabric,
-                    {.mesh = c.shape(),
-                     .model =
-                         [&](const Mesh& mesh, model::Peers& peers) {
-                           return model::make_model(
-                               c.model, {.features = data.features(),
-                                         .classes = data.classes(),
-                                         .labels = data.labels(),
-                                         .part = mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers)});
-                         },
-                     .optimizer = c.optimizer,
-                     .strategy = find_strategy(c.strategy),
-                     .strategy_options = {.bucket_bytes = std::size_t{16} << 10, .optimizer = c.optimizer, .seed = 7}});
+  Assembly assembly(fabric, {.mesh = c.shape(),
+                             .model =
+                                 [&](const Mesh& mesh, model::Peers& peers) {
+                                   return model::make_model(c.model, {.features = data.features(),
+                                                                      .classes = data.classes(),
+                                                                      .labels = data.labels(),
+                                                                      .part = mesh.shape().part(
+                                                                          mesh.place(), 2, batch_per_replica, &peers)});
+                                 },
+                             .optimizer = c.optimizer,
+                             .strategy = find_strategy(c.strategy),
+                             .strategy_options = {.bucket_bytes = std::size_t{16} << 10,
+                                                  .optimizer = c.optimizer,
+                                                  .seed = 7,
+                                                  .loss_scale = parse_loss_scaling(c.loss_scale)}});
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<test::Samples> memory;
@@ -212,6 +215,12 @@ TEST(Deferred, NetworksOfLayersHaveTheHostsBits) {
   for (const auto* const model :
        {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2"})
     expect_host_bits({.strategy = "sync", .ranks = 2, .model = model});
+}
+
+/// The scale doubles in every step: whatever reads it too early or too late is off by a factor of two.
+TEST(Deferred, ScaledLossesHaveTheHostsBits) {
+  for (const char* strategy : {"sync", "sharded", "independent"})
+    expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:grow=1,start=1024"});
 }
 
 std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {

@@ -64,8 +64,8 @@ TEST_P(NetworkOnMesh, HasTheLossesOfOneRankInStages) {
     EXPECT_LT(largest_difference(losses_of(many), losses_of(one)), 1e-5) << mesh;
     for (const MeshTrace& t : many) {
       EXPECT_EQ(t.validation.samples, t.place.stage == 1 ? labels : 0) << mesh;
-      if (t.place.stage == 0) continue;
-      EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-5 * static_cast<double>(labels)) << mesh;
+      if (t.place.stage == 1)
+        EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-5 * static_cast<double>(labels)) << mesh;
     }
   }
 }
@@ -107,15 +107,9 @@ INSTANTIATE_TEST_SUITE_P(Virtual, NetworkOnMesh,
                                            StagedNetwork{"rnn:hidden=12,layers=1", 0.02F},
                                            StagedNetwork{"lstm-lm:hidden=12,layers=2", 0.1F},
                                            StagedNetwork{"gru-lm:hidden=10,layers=1", 0.1F},
-                                           StagedNetwork{"rnn-lm:hidden=10,layers=1", 0.1F}),
+                                           StagedNetwork{"rnn-lm:hidden=10,layers=1", 0.1F},
+                                           StagedNetwork{"mlp:784-32-24-10", 0.02F, kernels::Precision::bf16}),
                          name_of_network);
-
-TEST(StagedNetworks, InLogarithmsHaveTheBitsOfOneRankThatAccumulates) {
-  const StagedNetwork mlp{"mlp:784-32-24-10", 0.02F, kernels::Precision::lns16_linear};
-  const auto one = run_mesh(mlp.training("data", 4)), many = run_mesh(mlp.training("pipeline=3", 4));
-  EXPECT_EQ(losses_of(many), losses_of(one));
-  EXPECT_TRUE(std::equal(many[2].weights.begin(), many[2].weights.end(), one[0].weights.begin()));
-}
 
 TEST(CnnOnTensorRanks, HasTheLossesOfOneRank) {
   const StagedNetwork cnn{"cnn:convolutions=2,filters=4,hidden=16", 0.02F};

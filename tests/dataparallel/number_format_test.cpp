@@ -82,11 +82,30 @@ TEST(UpdateFormat, OneStepIsTheNearestNumberToWhatFp32Gives) {
   for (std::size_t i = 0; i < w.size(); ++i) ASSERT_EQ(bf16[i], nearest("bf16", fp32[i]));
 }
 
-TEST(UpdateFormat, InLogarithmsAChangeIsRoundedAndThenAddedByTheSystemsOwnSum) {
+TEST(UpdateFormat, InLogarithmsAStepOfSgdIsTheSystemsOwnProductAndSum) {
   auto w = noise(3000, 1, 0.1);
   make_update_format("lns16-f7")->round(w);
   const auto g = noise(3000, 2, 1);
-  const auto after = descend("sgd:update=lns16-f7", w, g, 0.01f, 1);
+  const auto plain = descend("sgd:update=lns16-f7", w, g, 0.01f, 2),
+             kahan = descend("sgd:update=lns16-f7-kahan", w, g, 0.01f, 2);
+  const kernels::Lns lns(7);
+  const auto step = lns.encode(-double{0.01f});
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const auto change = lns.multiply(step, lns.encode(double{g[i]}));
+    kernels::LnsKahan sum{.w = lns.encode(double{w[i]}), .c = {}};
+    const auto twice = lns.add(lns.add(sum.w, change), change);
+    sum.add(lns, change);
+    sum.add(lns, change);
+    ASSERT_EQ(plain[i], static_cast<float>(lns.decode(twice))) << i;
+    ASSERT_EQ(kahan[i], static_cast<float>(lns.decode(sum.w))) << i;
+  }
+}
+
+TEST(UpdateFormat, OtherOptimizersStepsAreRoundedToALogarithmAndAdded) {
+  auto w = noise(3000, 1, 0.1);
+  make_update_format("lns16-f7")->round(w);
+  const auto g = noise(3000, 2, 1);
+  const auto after = descend("momentum:update=lns16-f7", w, g, 0.01f, 1);
   const kernels::Lns lns(7);
   for (std::size_t i = 0; i < w.size(); ++i) {
     const double target = double{w[i] - 0.01f * g[i]};  // as the optimizer rounds it, but for a fused product
@@ -161,6 +180,42 @@ TEST(UpdateFormat, ShardedIsSyncAndServersKeepTheFormat) {
     run.optimizer = "momentum";
     EXPECT_GT(farthest(run_workers(3, run)[0].weights, sync[0].weights), 1e-6) << u.name << " is another run";
   }
+}
+
+/// One rank's gradients after a step.
+std::vector<float> gradients_of_a_step(const std::string& format) {
+  std::vector<float> found;
+  SimWorld(1, {}).run([&](Fabric& fabric) {
+    kernels::set_compute_threads(1);
+    const auto data = test::training_digits();
+    Assembly assembly(fabric, {.model =
+                                   [](auto&, auto&) {
+                                     return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});
+                                   },
+                               .strategy = find_strategy("sync"),
+                               .strategy_options = {.gradients = format}});
+    test::Samples samples(fabric, *data, 8, 0, 1);
+    assembly.strategy().begin(assembly.worker());
+    (void)assembly.strategy().step(assembly.worker(), samples.batch(0), {.size = 0.01F, .number = 1});
+    found = test::values_of(fabric, assembly.buffers().gradients);
+  });
+  return found;
+}
+
+TEST(GradientFormat, BackwardRoundsEachGradientAndItsCodecLosesNothing) {
+  const auto exact = gradients_of_a_step("fp32"), own = gradients_of_a_step("bf16");
+  const auto codec = compression::find_codec("bf16:ef=off,min=0");
+  const auto lost = [&](const std::vector<float>& g) {
+    std::vector<std::byte> wire(codec->codec->wire_bytes(g.size()));
+    std::vector<float> back(g.size());
+    codec->codec->encode(g, wire.data(), {});
+    codec->codec->decode(wire, back);
+    return farthest(back, g);
+  };
+  EXPECT_EQ(codec->codec->wire_bytes(4096), 2 * 4096U);
+  EXPECT_EQ(lost(own), 0);
+  EXPECT_GT(lost(exact), 1e-6) << "gradients in fp32 are rounded by it";
+  for (std::size_t i = 0; i < own.size(); ++i) ASSERT_EQ(own[i], nearest("bf16", exact[i])) << i;
 }
 
 }  // namespace

@@ -149,6 +149,18 @@ TEST_P(Networks, TheBatchesOfATrainingDoNotDisturbEachOther) {
   EXPECT_EQ(gradients_, once);
 }
 
+TEST_P(Networks, AScaledLossScalesItsGradientsAndNothingElse) {
+  const Samples samples(12);
+  const Outcome plain = pass(samples.batch());
+  std::vector<float> wanted = gradients_;
+  for (float& g : wanted) g *= 1024;
+  const float scale = 1024;
+  Batch batch = samples.batch();
+  batch.loss_scale = &scale;
+  EXPECT_EQ(pass(batch).loss_sum, plain.loss_sum);
+  EXPECT_EQ(gradients_, wanted);
+}
+
 struct Trained {
   std::vector<float> parameters, gradients;
   std::vector<double> losses;

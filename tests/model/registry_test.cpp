@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numbers>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "kernels/library.hpp"
+#include "kernels/lns/lns.hpp"
+#include "model/digits.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -100,6 +105,29 @@ TEST(ModelRegistry, APrecisionThatALayerDoesNotHaveIsRefusedWithTheReason) {
   EXPECT_NE(why("lstm", kernels::Precision::lns16).find("no backend has rnn in lns16"), std::string::npos);
   EXPECT_NE(why("cnn", kernels::Precision::lns16).find("no backend has conv in lns16"), std::string::npos);
   EXPECT_NE(why("mlp", kernels::Precision::int8).find("int8"), std::string::npos);
+}
+
+/// Gradients of biases too, since the gradient of the logits is such a number.
+TEST(Precision, WithItsLossInLogarithmsEveryGradientIsOne) {
+  using enum kernels::Precision;
+  const kernels::Lns lns(7);
+  const auto digits = make_digits({.samples = 8, .seed = 5});
+  std::vector<float> inputs(8 * 784);
+  std::vector<std::int32_t> labels(8);
+  gather(*digits, std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}, inputs, labels);
+  const auto rounds = [&](kernels::Precision loss) {
+    const auto model =
+        make_model("mlp:784-16-10", {.features = 784, .classes = 10, .precision = lns16_f7, .loss_precision = loss});
+    std::vector<float> parameters(model->element_count()), gradients(parameters.size());
+    runtime::HostQueue queue;
+    model->initialise(queue, {parameters, gradients}, 1);
+    const Outcome outcome = model->pass(queue, {parameters, gradients}, {inputs, labels}, [](std::size_t) {}).get();
+    for (const float g : gradients) EXPECT_EQ(g, static_cast<float>(lns.decode(lns.encode(double{g}))));
+    const double codes = outcome.loss_sum * 128 / std::numbers::ln2;
+    return std::fabs(codes - std::round(codes)) > 1e-6;
+  };
+  EXPECT_FALSE(rounds(lns16_f7)) << "the loss is a sum of codes";
+  EXPECT_TRUE(rounds(fp32)) << "which a loss in fp32 is not";
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace gradmeter::test {
 
 struct StrategyRun {
   std::string strategy = "sync", optimizer = "momentum:mu=0.9", codec = "none";  ///< codec: of messages
+  std::string loss_scale = "none";
   int steps = 6;
   float step_size = 0.02f;
   std::function<float(int step)> step_sizes = {};  ///< null: always step_size
@@ -28,6 +29,8 @@ struct StrategyRun {
   std::function<std::unique_ptr<model::Model>()> model = [] {
     return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});
   };
+  /// What a rank has in the model's place. Null: the model.
+  std::function<std::unique_ptr<model::Model>(std::unique_ptr<model::Model>, int rank)> around = {};
   /// Stands between the strategy and the fabric. Null: nothing does.
   std::function<std::unique_ptr<dataparallel::Fabric>(dataparallel::Fabric&)> between = {};
 };
@@ -39,6 +42,7 @@ struct StrategyEnd {
   std::vector<model::Outcome> outcomes;
   dataparallel::Totals totals;
   dataparallel::Observations observed = {};
+  dataparallel::LossScaler::State loss_scale = {};
   std::size_t sends = 0;  ///< calls whose label begins with "send"
 };
 
@@ -46,14 +50,15 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   kernels::set_compute_threads(1);
   static const auto data = training_digits();
   dataparallel::Assembly assembly(
-      fabric, {.model = [&](auto&, auto&) { return run.model(); },
+      fabric, {.model = [&](auto&, auto&) { return run.around ? run.around(run.model(), fabric.rank()) : run.model(); },
                .seed = 100 + static_cast<std::uint64_t>(fabric.rank()),  // the strategy must make them equal
                .optimizer = run.optimizer,
                .strategy = dataparallel::find_strategy(run.strategy),
                .strategy_options = {.bucket_bytes = run.bucket_bytes,
                                     .optimizer = run.optimizer,
                                     .codec = compression::find_codec(run.codec),
-                                    .seed = 7}});
+                                    .seed = 7,
+                                    .loss_scale = dataparallel::parse_loss_scaling(run.loss_scale)}});
   dataparallel::Probe& probe = assembly.probe();
   dataparallel::Worker& worker = assembly.worker();
   dataparallel::Strategy& strategy = assembly.strategy();
@@ -81,6 +86,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   await_departures(probe);
   end.totals = probe.totals();
   end.observed = strategy.observed();
+  if (assembly.scaler()) end.loss_scale = assembly.scaler()->state();
   end.weights = values_of(fabric, weights);
   end.evaluation_weights = values_of(fabric, evaluation_weights);
   return end;

@@ -132,7 +132,7 @@ class Planner {
     const Applies applies = p.applies = factors_of(communication);
     std::vector<ScalePoint> all{p};
     if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
-    if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = v; });
+    if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
     if (applies.overlap) all = cross(all, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
     if (applies.bucket) all = cross(all, f_.buckets, [](auto& q, auto v) { q.bucket_bytes = v; });
     return with_transports(all);

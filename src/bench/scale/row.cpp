@@ -70,6 +70,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.steps, row.metrics);
+  fill_loss_scale(f.totals.loss_scale, row.metrics);
   fill_observations(f.totals.observed, f.totals.seconds, row.metrics);
   fill_noise(f.noise, row);
   fill_bound(f.bound, row);

@@ -37,6 +37,37 @@ std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
   return {};
 }
 
+std::string loss_scale_refusal(const TrainingConfig& c, const Layout& l, const model::Model& m) {
+  if (!c.loss_scale.used()) return {};
+  const auto& strategy = c.strategy->info();
+  const std::string text = "--loss-scale " + c.loss_scale.text();
+  if (strategy.optimizer.empty() || !m.learns())
+    return fmt::format("{}: {} takes no gradient of a loss, so nothing would change; leave it out", text,
+                       strategy.optimizer.empty() ? c.strategy->name : m.name());
+  if (!c.loss_scale.adapts()) return {};
+  if (!strategy.may_skip_steps)
+    return fmt::format("{}: with {} ranks cannot skip a step together; take sync, sharded or independent, or a number",
+                       text, c.strategy->name);
+  if (l.mesh.replica_ranks() > 1)
+    return fmt::format(
+        "{}: with mesh {} each rank has a part of the gradient, and would skip other steps; take a number", text,
+        l.mesh.text());
+  if (factors_of(c, l).codec && c.codec && c.codec->info->exchange != compression::Exchange::schedule)
+    return fmt::format("{}: {} may hide numbers that are not finite; take a codec that sends all elements, as bf16",
+                       text, c.codec->info->name);
+  return {};
+}
+
+std::string gradient_refusal(const TrainingConfig& c) {
+  if (!c.own_gradients) return {};
+  if (c.precision != kernels::Precision::bf16)
+    return fmt::format("--gradients own is for --precision bf16: gradients of products in {} are exchanged in fp32",
+                       kernels::name(c.precision));
+  const auto pattern = c.strategy->info().communication;
+  if (pattern == CommunicationPattern::all_reduce || pattern == CommunicationPattern::nothing) return {};
+  return fmt::format("--gradients own: {} exchanges no gradients, or has them in fp32; take sync", c.strategy->name);
+}
+
 std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
   if (!c.algorithm) return {};
   if (!c.codec || c.strategy->info().communication != CommunicationPattern::all_reduce)
@@ -79,7 +110,14 @@ dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
           .overlap = overlap == Overlap::bucketed,
           .optimizer = optimizer_name(),
           .codec = factors_of(strategy->info().communication).codec ? codec : nullptr,
-          .seed = seed};
+          .seed = seed,
+          .loss_scale = loss_scale,
+          .gradients = own_gradients ? "bf16" : "fp32"};
+}
+
+compression::CodecChoicePtr TrainingConfig::gradient_codec(compression::CodecChoicePtr given) const {
+  // Every tensor, and without feedback: of a gradient that has the format nothing is lost.
+  return own_gradients ? compression::find_codec("bf16:ef=off,min=0") : std::move(given);
 }
 
 Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
@@ -92,12 +130,24 @@ Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
                   c.strategy->name, l.mesh.data));
 }
 
+namespace {
+
+/// Where products and updates are logarithms, everything is.
+kernels::Precision loss_precision(const TrainingConfig& c) {
+  const bool everywhere = kernels::info(c.precision).logarithmic_sums &&
+                          dataparallel::update_format_of(c.optimizer_name()).starts_with("lns16");
+  return everywhere ? c.precision : kernels::Precision::fp32;
+}
+
+}  // namespace
+
 model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers* peers) {
   const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
   return {.features = d.features,
           .classes = d.classes,
           .labels = d.labels,
           .precision = c.precision,
+          .loss_precision = loss_precision(c),
           .part = l.mesh.part(l.place, c.accumulate, piece, peers),
           .worker = static_cast<std::uint64_t>(l.place.data)};
 }
@@ -137,6 +187,8 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
   f[Factor::precision] = std::string(kernels::name(c.precision));
   if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
     f[Factor::update] = format;
+  if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
+  if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
   f[Factor::strategy] = c.strategy->name;
   f[Factor::device] = std::string("cpu");
   if (c.injection.any()) f[Factor::inject] = c.injection.text();
@@ -176,6 +228,8 @@ std::string refusal(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
     }
     if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
     if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
+    if (auto why = gradient_refusal(c); !why.empty()) return why;
+    if (auto why = loss_scale_refusal(c, l, *m); !why.empty()) return why;
     if (auto why = runtime::transport_refusal(c.transport, map.ranks_as); !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, map.node_of)) : std::string();
   } catch (const core::UsageError& e) {

@@ -46,6 +46,8 @@ struct TrainingConfig {
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< or automatic_bucket
   std::string optimizer = "sgd";
   std::string update = "fp32";  ///< format of the weights; a name in `optimizer` may give it too
+  dataparallel::LossScaling loss_scale = {};
+  bool own_gradients = false;  ///< in the format of the operations' results, where they are exchanged too
   std::uint64_t seed = 1;
   float step_size = 0.05f;
   core::Injection injection = {};  ///< faults to test whether they are found
@@ -53,6 +55,8 @@ struct TrainingConfig {
   /// With the format of the weights in it. Errors: UsageError where both give one, and they differ.
   std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
   dataparallel::StrategyOptions strategy_options() const;
+  /// What gradients travel as: in a format of their own, or as given.
+  compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 
 /// One value of a factor: what it sets.

@@ -54,6 +54,12 @@ void fill_observations(const dataparallel::Observations& o, double seconds, core
   if (seconds > 0) m[Metric::updates_per_s] = static_cast<double>(o.updates) / seconds;
 }
 
+void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>& s, core::Metrics& m) {
+  if (!s) return;
+  m[Metric::loss_scale_last] = double{s->scale};
+  m[Metric::steps_skipped] = static_cast<std::int64_t>(s->skipped);
+}
+
 void fill_totals(const TrainingTotals& t, core::Point& p) {
   if (!t.bytes_known || t.steps == 0) return;
   const auto a_step = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / t.steps); };

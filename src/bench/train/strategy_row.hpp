@@ -26,6 +26,8 @@ StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 
 /// seconds: of training so far. Fills nothing where no server applied updates.
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
+/// Fills nothing where the loss is not scaled.
+void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core::Metrics&);
 /// Bytes of a step on average over all steps, and their forecast; status wrong when the totals differ.
 void fill_totals(const TrainingTotals&, core::Point&);
 

@@ -81,6 +81,7 @@ class Run {
     const bool is_last = result_.reached || last == total_steps_;
     if (is_last) end();
     const auto observed = is_last ? result_.totals.observed : training_.observed();
+    scale_ = is_last ? result_.totals.loss_scale : training_.loss_scale();
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
   }
 
@@ -199,6 +200,7 @@ class Run {
     if (!is_emulated()) fill_times(p);
     add_noise(m);
     fill_observations(observed, result_.seconds, m);
+    fill_loss_scale(scale_, m);
     if (is_last) fill_totals(result_.totals, p);
     if (result_.reached) {
       m[Metric::samples_to_target] = static_cast<std::int64_t>(result_.steps * batch_global_);
@@ -242,6 +244,7 @@ class Run {
   std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
   std::optional<NoiseScale> noise_;                     ///< of this epoch
   std::optional<Trace> trace_;
+  std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
   TrainResult result_;
 };
 

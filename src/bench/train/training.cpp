@@ -100,6 +100,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       inputs_(config_.batch_per_rank * data.train->features()),
       labels_(config_.batch_per_rank * data.train->labels()) {
   kernels::set_compute_threads(config_.threads);
+  if (config_.loss_scale.adapts()) verifier_.allow_overflow();
   verifier_.arm();
   verifier_.begin_step(0);
   assembly_.strategy().begin(assembly_.worker());
@@ -156,8 +157,15 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
   runtime::HostQueue queue;
-  assembly_.model().pass(queue, assembly_.buffers(), batch(), [](std::size_t) {});
-  return assembly_.buffers().gradients.values<float>();
+  model::Batch scaled = batch();
+  const auto* const scaler = assembly_.scaler();
+  if (scaler) scaled.loss_scale = scaler->place();
+  assembly_.model().pass(queue, assembly_.buffers(), scaled, [](std::size_t) {});
+  const std::span<float> gradient = assembly_.buffers().gradients.values<float>();
+  if (scaler) scaler->unscale(gradient);
+  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
+    format->round(gradient);
+  return gradient;
 }
 
 void Training::quiesce() {
@@ -291,6 +299,14 @@ Observations Training::observed() {
   return all;
 }
 
+std::optional<dataparallel::LossScaler::State> Training::loss_scale() {
+  if (!assembly_.scaler()) return std::nullopt;
+  const auto mine = assembly_.scaler()->state();
+  return dataparallel::LossScaler::State{
+      .scale = static_cast<float>(-communicator_.max(-double{mine.scale})),
+      .skipped = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(mine.skipped)))};
+}
+
 TrainingTotals Training::finish() {
   TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast(forecast_input(1, steps_));
@@ -298,6 +314,7 @@ TrainingTotals Training::finish() {
   finished_ = true;
   await_departures();
   t.observed = observed();  // only now do servers know what was under way when the first worker finished
+  t.loss_scale = loss_scale();
   quiesce();
   const auto sent = assembly_.probe().totals();
   const auto sum = [&](std::uint64_t n) {

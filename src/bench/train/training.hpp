@@ -27,6 +27,7 @@ struct TrainingTotals {
   std::uint64_t bytes_between_nodes = 0, bytes_due = 0, steps = 0;
   dataparallel::Forecast forecast = {};  ///< what strategy and model predicted
   dataparallel::Observations observed = {};
+  std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< where the loss is scaled
   bool bytes_known = true;
   double seconds =
       0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
@@ -109,6 +110,8 @@ class Training {
   TrainingTotals finish();
   /// Collective: so far. Servers may still be answering, so bytes are not compared with a forecast.
   dataparallel::Observations observed();
+  /// Collective, likewise. Of ranks that differ: the least scale and the most skipped steps.
+  std::optional<dataparallel::LossScaler::State> loss_scale();
 
   const model::Model& model() const { return assembly_.model(); }
   std::string_view transport_name() const;

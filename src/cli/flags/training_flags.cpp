@@ -130,6 +130,44 @@ std::vector<bench::Setting> parse_updates(const std::string& text) {
   return out;
 }
 
+std::vector<bench::Setting> parse_loss_scales(const std::string& text) {
+  std::vector<bench::Setting> out;
+  for (const auto& name : split_list("--loss-scale", text)) {
+    const auto scaling = naming_flag("--loss-scale", [&] { return dataparallel::parse_loss_scaling(name); });
+    out.push_back([scaling](bench::TrainingConfig& c) { c.loss_scale = scaling; });
+  }
+  return out;
+}
+
+enum class Gradients { fp32, own };
+std::vector<Gradients> gradients_of(const std::string& text) {
+  const std::vector all{Gradients::fp32, Gradients::own};
+  return choose("--gradients", "format of gradients", text, all,
+                [](auto g) { return g == Gradients::own ? "own" : "fp32"; });
+}
+
+std::vector<bench::Setting> parse_gradients(const std::string& text) {
+  std::vector<bench::Setting> out;
+  for (const auto g : gradients_of(text))
+    out.push_back([g](bench::TrainingConfig& c) { c.own_gradients = g == Gradients::own; });
+  return out;
+}
+
+/// "own" says what gradients travel as, where the precision has a format for it.
+void check_gradients(const Flags& f, const bench::ScaleFactors& factors) {
+  const auto asked = gradients_of(f.text("gradients"));
+  if (std::ranges::find(asked, Gradients::own) == asked.end()) return;
+  if (std::ranges::any_of(factors.codecs, [](const auto& c) { return c != nullptr; }))
+    throw UsageError(
+        fmt::format("--gradients own and --codec {} name two formats for gradients; give one", f.text("codec")));
+  const auto precisions = precisions_of(f.text("precision"));
+  if (std::ranges::find(precisions, kernels::Precision::bf16) == precisions.end())
+    throw UsageError(
+        fmt::format("--gradients own: products in {} have no format that gradients are exchanged in; it "
+                    "is for --precision bf16",
+                    f.text("precision")));
+}
+
 /// Each precision for one of the models at least. Errors: UsageError with what the last one says.
 void check_precisions(const std::string& text, const std::vector<std::string>& models, const DataShape& data) {
   for (const auto p : precisions_of(text)) {
@@ -182,6 +220,13 @@ constexpr std::array training_flags{
     TrainingFlag{"update", "fp32", "fp32",
                  "format of weights: fp32, bf16, bf16-kahan, bf16-sr, lns16, lns16-kahan …; see list updates",
                  &parse_updates},
+    TrainingFlag{"gradients", "fp32", "fp32",
+                 "format in which gradients are exchanged: fp32; own: that of the operations' results, with "
+                 "--precision bf16",
+                 &parse_gradients},
+    TrainingFlag{"loss-scale", "none", "none",
+                 "what the loss is multiplied by before backward: none, a number, dynamic:start=65536,grow=2000",
+                 &parse_loss_scales},
     TrainingFlag{"codec", "none", "none",
                  "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu"},
@@ -215,6 +260,7 @@ bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, i
   }
   out.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
   out.codecs = parse_codecs(f.text("codec"));
+  check_gradients(f, out);
   out.transports = parse_transports(f.text("transport"));
   out.overlaps = parse_overlaps(f.text("overlap"));
   out.buckets = parse_buckets(f.text("bucket"));

@@ -39,6 +39,8 @@ class Verifier final : public ForwardingFabric {
 
   /// Verifies the next step in which the ranks of a group make calls, for each group. All ranks in the same step.
   void arm();
+  /// Gradients may be infinite or no numbers, since such steps are skipped: not a fault, unless a result hides it.
+  void allow_overflow() { may_overflow_ = true; }
   void disarm();
   /// number: the step's name in the text of a fault.
   void begin_step(std::uint64_t number);
@@ -81,7 +83,7 @@ class Verifier final : public ForwardingFabric {
 
   const runtime::Communicator& world_;
   bool coded_;
-  bool in_step_ = false, verified_last_ = false;
+  bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
   std::uint64_t step_ = 0, messages_before_ = 0;
   std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has made calls
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <stdexcept>
 #include <vector>
 
 #include "core/error.hpp"
@@ -78,10 +79,20 @@ struct LnsBlock {
   std::array<float, most> difference;
 };
 
+/// block(w, other, carry) over parts of equal length; the carry may be empty.
+template <class Block>
+void each_block(std::span<float> w, std::span<const float> other, std::span<float> carry, const Block& block) {
+  for (std::size_t first = 0; first < w.size(); first += LnsBlock::most) {
+    const std::size_t n = std::min(LnsBlock::most, w.size() - first);
+    block(w.subspan(first, n), other.subspan(first, n), carry.empty() ? carry : carry.subspan(first, n));
+  }
+}
+
 class LnsUpdate final : public UpdateFormat {
  public:
   LnsUpdate(unsigned fraction_bits, bool kahan) : lns_(fraction_bits), kahan_(kahan) {}
   bool has_carry() const override { return kahan_; }
+  bool has_products() const override { return true; }
 
   void round(std::span<float> weights) const override {
     std::vector<kernels::Lns16> words(weights.size());
@@ -91,21 +102,30 @@ class LnsUpdate final : public UpdateFormat {
 
   void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
            std::uint64_t) const override {
-    for (std::size_t first = 0; first < w.size(); first += LnsBlock::most) {
-      const std::size_t count = std::min(LnsBlock::most, w.size() - first);
-      add_block(w.subspan(first, count), target.subspan(first, count),
-                kahan_ ? carry.subspan(first, count) : std::span<float>());
-    }
+    each_block(w, target, carry, [&](auto to, auto from, auto kept) {
+      LnsBlock b;
+      for (std::size_t i = 0; i < to.size(); ++i) b.difference[i] = from[i] - to[i];
+      kernels::lns_encode(lns_, std::span(b.difference).first(to.size()), std::span(b.change).first(to.size()));
+      add_changes(b, to, kept);
+    });
+  }
+
+  void descend(std::span<float> w, std::span<const float> gradient, float size, std::span<float> carry) const override {
+    const kernels::Lns16 factor = lns_.encode(-double{size});
+    each_block(w, gradient, carry, [&](auto to, auto from, auto kept) {
+      LnsBlock b;
+      const std::span changes = std::span(b.change).first(to.size());
+      kernels::lns_encode(lns_, from, changes);
+      for (kernels::Lns16& x : changes) x = lns_.multiply(x, factor);
+      add_changes(b, to, kept);
+    });
   }
 
  private:
-  void add_block(std::span<float> w, std::span<const float> target, std::span<float> carry) const {
-    LnsBlock b;
+  void add_changes(LnsBlock& b, std::span<float> w, std::span<float> carry) const {
     const std::size_t n = w.size();
     const std::span words = std::span(b.w).first(n), changes = std::span(b.change).first(n);
-    for (std::size_t i = 0; i < n; ++i) b.difference[i] = target[i] - w[i];
     kernels::lns_encode(lns_, w, words);
-    kernels::lns_encode(lns_, std::span(b.difference).first(n), changes);
     if (!kahan_) {
       for (std::size_t i = 0; i < n; ++i) words[i] = lns_.add(words[i], changes[i]);
     } else {
@@ -167,8 +187,9 @@ class Rounded final : public Optimizer {
       : Optimizer(std::move(name)),
         inside_(std::move(inside)),
         format_(std::move(format)),
+        descends_(format_->has_products() && inside_->name() == "sgd"),
         first_(s.first),
-        target_(s.state()),
+        target_(descends_ ? runtime::OwnedBuffer{} : s.state()),
         carry_(format_->has_carry() ? s.state() : runtime::OwnedBuffer{}) {}
 
   bool needs_whole_tensors() const override { return inside_->needs_whole_tensors(); }
@@ -180,15 +201,14 @@ class Rounded final : public Optimizer {
   void share() override { inside_->share(); }
 
   void apply(runtime::Buffer weights, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    const runtime::Buffer to = target_.buffer.part(offset, weights.count());
-    const auto w = weights.values<float>(), target = to.values<float>();
-    std::ranges::copy(w, target.begin());
-    inside_->apply(to, g, offset, step);
+    const std::span<float> w = weights.values<float>();
+    const std::span<const float> target = descends_ ? w : target_of(w, g, offset, step);
     const auto carry =
         format_->has_carry() ? carry_.buffer.part(offset, weights.count()).values<float>() : std::span<float>();
     kernels::split(w.size(), add_grain, [&](std::size_t at, std::size_t n) {
-      format_->add(w.subspan(at, n), target.subspan(at, n), carry.empty() ? carry : carry.subspan(at, n),
-                   first_ + offset + at, step.number);
+      const std::span<float> kept = carry.empty() ? carry : carry.subspan(at, n);
+      if (descends_) return format_->descend(w.subspan(at, n), g.values<float>().subspan(at, n), step.size, kept);
+      format_->add(w.subspan(at, n), target.subspan(at, n), kept, first_ + offset + at, step.number);
     });
   }
 
@@ -200,13 +220,27 @@ class Rounded final : public Optimizer {
   }
 
  private:
+  /// What the optimizer inside makes of the weights, in fp32.
+  std::span<const float> target_of(std::span<const float> w, runtime::ConstBuffer g, std::size_t offset,
+                                   UpdateStep step) {
+    const runtime::Buffer to = target_.buffer.part(offset, w.size());
+    std::ranges::copy(w, to.values<float>().begin());
+    inside_->apply(to, g, offset, step);
+    return to.values<float>();
+  }
+
   std::unique_ptr<Optimizer> inside_;
   std::unique_ptr<UpdateFormat> format_;
+  bool descends_;  ///< the format makes the whole step
   std::size_t first_;
   runtime::OwnedBuffer target_, carry_;
 };
 
 }  // namespace
+
+void UpdateFormat::descend(std::span<float>, std::span<const float>, float, std::span<float>) const {
+  throw std::logic_error("the format has no products of its own");
+}
 
 std::span<const UpdateFormatInfo> update_formats() { return infos; }
 

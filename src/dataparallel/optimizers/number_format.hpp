@@ -10,7 +10,8 @@
 namespace gradmeter::dataparallel {
 
 /// Weights in less than fp32. The optimizer inside computes a step from them in fp32, its state and the gradient too;
-/// the new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent.
+/// the new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent. A format with
+/// products of its own makes the steps of `sgd` itself.
 class UpdateFormat {
  public:
   virtual ~UpdateFormat() = default;
@@ -22,6 +23,9 @@ class UpdateFormat {
   virtual void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t place,
                    std::uint64_t step) const = 0;
   virtual bool has_carry() const { return false; }
+  /// Writes to w the sum of w and the product of −size and the gradient, both in the format's arithmetic.
+  virtual void descend(std::span<float> w, std::span<const float> gradient, float size, std::span<float> carry) const;
+  virtual bool has_products() const { return false; }
 };
 
 /// One row of `update_formats`.

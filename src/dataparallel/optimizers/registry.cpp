@@ -41,8 +41,10 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view text, const Optimizer
   given.parameters.erase("update");
   std::vector<std::string> known;
   for (const auto& o : table) {
-    if (o.name == given.base)
-      return make_rounded(o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope), format, scope);
+    if (o.name == given.base) {
+      auto made = o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope);
+      return make_skipping(make_rounded(std::move(made), format, scope), scope.scaler);
+    }
     known.emplace_back(o.name);
   }
   core::refuse_unknown("optimizer", given.base, known);

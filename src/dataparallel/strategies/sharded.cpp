@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 #include <optional>
+#include <utility>
 
 #include "allreduce/schedule/slices.hpp"
 #include "dataparallel/buckets.hpp"
@@ -50,19 +51,20 @@ class Sharded final : public Strategy {
   explicit Sharded(const StrategyOptions& o)
       : bucket_bytes_(o.bucket_bytes),
         optimizer_(o.optimizer),
+        agrees_(o.loss_scale.adapts()),
         takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return ranks > 1 && takes_norms_ ? GroupSums::memory_bytes(ranks, sums_a_tensor * m.tensors().size()) : 0;
+    const std::size_t most = values_summed(m);
+    return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
   }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
     buckets_ = make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_);
     const auto ranks = static_cast<std::uint32_t>(w.ranks()), rank = static_cast<std::uint32_t>(w.rank());
-    if (ranks > 1 && takes_norms_) {
-      axis_sums_.emplace(w.fabric(), w.axis(), sums_a_tensor * w.model().tensors().size());
-    }
+    if (const std::size_t most = values_summed(w.model()); ranks > 1 && most > 0)
+      axis_sums_.emplace(w.fabric(), w.axis(), most);
     for (const Bucket& b : buckets_) {
       const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
       const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
@@ -81,14 +83,16 @@ class Sharded final : public Strategy {
       reduced.push_back(w.fabric().reduce_scatter(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average,
                                                   w.fabric().record()));
     });
+    if (agrees_) agree(w, reduced);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (!alone) w.fabric().wait(reduced[i]);
+      if (!alone && reduced[i]) w.fabric().wait(reduced[i]);
       update(w, i, step);
       if (alone) continue;
       const Bucket& b = buckets_[i];
       gathered.push_back(w.fabric().all_gather(w.axis(), w.parameters().part(b.offset, b.count), w.fabric().record()));
     }
     for (const Ticket& t : gathered) w.fabric().wait(t);
+    if (agrees_) w.scaler()->submit_end_of_step(w.queue());
     return outcome;
   }
 
@@ -99,6 +103,7 @@ class Sharded final : public Strategy {
       step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
       if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
     }
+    if (agrees_) step += GroupSums::predict(s, 1);
     return step.times(s.steps);
   }
   ReplicaWork replica_work(const ForecastInput& s) const override {
@@ -106,6 +111,21 @@ class Sharded final : public Strategy {
   }
 
  private:
+  std::size_t values_summed(const model::Model& m) const {
+    return takes_norms_ ? sums_a_tensor * m.tensors().size() : agrees_ ? 1 : 0;
+  }
+
+  /// No rank sees the whole gradient: what one finds in its blocks the others must be told.
+  void agree(Worker& w, std::vector<Ticket>& reduced) {
+    for (Ticket& t : reduced) w.fabric().wait(std::exchange(t, nullptr));
+    for (const Share& own : shares_) w.scaler()->submit_check(w.queue(), w.gradients(own.offset, own.count));
+    if (!axis_sums_) return;
+    w.queue().synchronise();
+    double found = w.scaler()->skips() ? 1 : 0;
+    axis_sums_->sum({&found, 1});
+    if (found > 0) w.scaler()->note_not_finite();
+  }
+
   /// Of a bucket's tensors, the parts in this rank's share. All ranks list all of them, some as empty parts, so that
   /// their norms can be summed.
   std::unique_ptr<Optimizer> make_rule(Worker& w, const Bucket& b, const Share& own) {
@@ -118,13 +138,16 @@ class Sharded final : public Strategy {
       const std::size_t from = inside(t.offset), to = inside(t.offset + t.count);
       t.offset = from;
       t.count = to - from;
-      t.is_part = t.is_part || axis_sums_;
+      t.is_part = t.is_part || (takes_norms_ && axis_sums_);
     }
     PartSums* sums = w.parts();
-    if (axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
-    return make_optimizer(
-        optimizer_,
-        {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device(), .first = own.offset});
+    if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
+    return make_optimizer(optimizer_, {.elements = own.count,
+                                       .tensors = mine,
+                                       .parts = sums,
+                                       .device = w.queue().device(),
+                                       .first = own.offset,
+                                       .scaler = w.scaler()});
   }
 
   void update(Worker& w, std::size_t bucket, UpdateStep step) {
@@ -137,10 +160,11 @@ class Sharded final : public Strategy {
 
   std::size_t bucket_bytes_;
   std::string optimizer_;
+  bool agrees_;  ///< on steps that are skipped
   bool takes_norms_;
   std::vector<Bucket> buckets_;
   std::vector<Share> shares_;           ///< by bucket
-  std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for
+  std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for, or ranks agree
   std::list<BlockSums> block_sums_;     ///< by bucket
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
