@@ -29,12 +29,15 @@ std::vector<std::vector<std::size_t>> offsets_of(std::span<const std::unique_ptr
   std::size_t at = 0;
   for (std::size_t l = layers.size(); l-- > 0;) {
     for (const LayerTensor& t : layers[l]->tensors()) {
+      if (t.is_lent) continue;
       offsets[l].push_back(at);
       at += kernels::whole_lines(elements(t));
     }
   }
   return offsets;
 }
+
+bool has_lent(const Layer& layer) { return std::ranges::any_of(layer.tensors(), &LayerTensor::is_lent); }
 
 /// Replaces each pair of layers that tensor ranks can share by the rank's parts.
 void cut_pairs(std::vector<std::unique_ptr<Layer>>& layers, const std::string& name, const Part& part) {
@@ -82,6 +85,13 @@ void NetworkPart::check(const Layers& whole) const {
       throw core::UsageError(fmt::format("model '{}': layer {} ({}) takes {} numbers a sample, but {} gives {}", name_,
                                          l + 1, whole[l]->name(), taken, whole[l - 1]->name(), given));
   }
+  const auto lender = whole.front()->tensors();
+  for (const auto& l : whole)
+    for (const LayerTensor& t : l->tensors())
+      if (t.is_lent && (l == whole.front() || lender.empty() || lender[0].shape != t.shape))
+        throw core::UsageError(
+            fmt::format("model '{}': the first layer, {}, has no weight of the shape that {} shares with it", name_,
+                        whole.front()->name(), l->name()));
   if (std::holds_alternative<ImageShape>(whole.back()->output()))
     throw core::UsageError(fmt::format("model '{}' does not end in a layer with one number for each class", name_));
 }
@@ -92,6 +102,11 @@ void NetworkPart::choose(Layers& whole, const Part& part) {
                                        name_, whole.size(), part.stages, whole.size()));
   std::vector<double> flops;
   for (const auto& l : whole) flops.push_back(forward_flops(*l));
+  if (part.stages > 1 && std::ranges::any_of(whole, [](const auto& l) { return has_lent(*l); }))
+    throw core::UsageError(
+        fmt::format("model '{}' has one weight in its first and in its last layer, which stages would hold apart; take "
+                    "tied=0, or leave pipeline out of the mesh",
+                    name_));
   const std::vector<std::size_t> ends = balanced_runs(flops, part.stages);
   if (part.tensor_ranks > 1) cut_pairs(whole, name_, part);
   begin_ = part.stage == 0 ? 0 : ends[part.stage - 1];
@@ -103,6 +118,7 @@ void NetworkPart::add_tensors(const std::vector<std::vector<std::size_t>>& whole
   for (std::size_t l = layers_.size(); l-- > 0;) {
     first_tensor_[l] = tensors_.size();
     for (const LayerTensor& t : layers_[l]->tensors()) {
+      if (t.is_lent) continue;
       const std::size_t n = elements(t);
       const bool is_part = t.whole.columns > 0;
       WholePlace whole = is_part ? t.whole : WholePlace{.columns = n, .stride = n};
@@ -116,6 +132,13 @@ void NetworkPart::add_tensors(const std::vector<std::vector<std::size_t>>& whole
       element_count_ += kernels::whole_lines(n);
     }
   }
+}
+
+std::size_t NetworkPart::tensor_of(std::size_t layer, std::size_t tensor) const {
+  const auto all = layers_[layer]->tensors();
+  if (all[tensor].is_lent) return first_tensor_.front();
+  return first_tensor_[layer] + tensor -
+         static_cast<std::size_t>(std::ranges::count(all.first(tensor), true, &LayerTensor::is_lent));
 }
 
 std::vector<RepeatedProblem> NetworkPart::problems(std::size_t samples, bool backward) const {
@@ -140,10 +163,11 @@ void NetworkPart::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) 
       for (std::size_t t = 0; t < parameters.size(); ++t) {
         const core::Random random(seed, begin_ + l + (std::uint64_t{t} << 32U));
         const LayerTensor& tensor = layers_[l]->tensors()[t];
+        if (tensor.is_lent || (tensor.bound == 0 && tensor.centre == 0)) continue;
         const std::span<float> values = parameters[t].values<float>();
-        for (std::size_t i = 0; tensor.bound > 0 && i < values.size(); ++i) {
+        for (std::size_t i = 0; i < values.size(); ++i) {
           const std::size_t place = tensor.whole.columns > 0 ? tensor.whole.of(i) : i;
-          values[i] = static_cast<float>(tensor.bound * (2 * random.uniform(place) - 1));
+          values[i] = static_cast<float>(tensor.centre + tensor.bound * (2 * random.uniform(place) - 1));
         }
       }
     }

@@ -19,7 +19,8 @@ namespace gradmeter::model {
 /// Tensor ranks share each two layers in a row of which the first can be cut by outputs and the second by inputs
 /// (`Layer::part`); they all hold the others whole. A stage may end inside such a pair.
 /// Errors: UsageError when a layer does not take what the one before gives, the last one gives no features, there are
-/// more stages than layers, or tensor ranks that find no pair or cannot share one evenly.
+/// more stages than layers or stages of layers that share a weight, or tensor ranks that find no pair or cannot share
+/// one evenly.
 class NetworkPart {
  public:
   /// layers: of the whole network, whatever the part.
@@ -36,13 +37,14 @@ class NetworkPart {
   bool has_input_gradient(std::size_t layer) const { return begin_ + layer > 0; }
   std::span<const Tensor> tensors() const { return tensors_; }
   std::size_t element_count() const { return element_count_; }
-  std::size_t first_tensor(std::size_t layer) const { return first_tensor_[layer]; }
+  /// A layer's tensor among all; of one that is lent, the first layer's.
+  std::size_t tensor_of(std::size_t layer, std::size_t tensor) const;
   /// A layer's tensors in a flat buffer.
   template <class AnyBuffer>
   std::vector<AnyBuffer> parts_of(const AnyBuffer& flat, std::size_t layer) const {
     std::vector<AnyBuffer> all;
     for (std::size_t t = 0; t < layers_[layer]->tensors().size(); ++t) {
-      const Tensor& place = tensors_[first_tensor_[layer] + t];
+      const Tensor& place = tensors_[tensor_of(layer, t)];
       all.push_back(flat.part(place.offset, place.count));
     }
     return all;

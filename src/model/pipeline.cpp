@@ -80,8 +80,10 @@ std::size_t Pipeline::forward_piece_samples(std::size_t batch) const {
 std::size_t Pipeline::workspace_bytes(std::size_t samples) const {
   Allotment needed;
   (void)lay_out(largest_piece(samples), needed);
+  std::size_t held = 0;
+  for (const auto& l : stage_.part().layers()) held += slots_ * largest_piece(samples) * l->held_elements();
   const std::size_t sums = part_.micro_batches > 1 ? stage_.part().element_count() : 0;
-  return (needed.own() + sums) * sizeof(float);
+  return (needed.own() + held + sums) * sizeof(float);
 }
 
 PeerNeeds Pipeline::peer_needs() const {

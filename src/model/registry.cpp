@@ -14,6 +14,7 @@
 #include "model/layers/dense.hpp"
 #include "model/layers/embedding.hpp"
 #include "model/layers/recurrent.hpp"
+#include "model/layers/transformer.hpp"
 #include "model/mlp.hpp"
 #include "model/network.hpp"
 #include "model/table/table_model.hpp"
@@ -132,18 +133,22 @@ void require_text_sizes(const core::ParsedName& n, const ModelRequest& r) {
                     n.canonical(), r.features, r.classes));
 }
 
+Weight softmax_of(const core::ParsedName& n) {
+  return core::count_parameter(n, "tied", {.least = 0, .most = 1}) == 1 ? Weight::tied : Weight::own;
+}
+
 /// Named with the sizes that it has from the data, so that a row says which they were.
 std::unique_ptr<Model> make_language_model(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
-  const auto n = core::with_defaults("model", name.base,
-                                     fmt::format("hidden=128,layers=1,steps={},words={}", r.features, r.classes), name);
+  const auto n = core::with_defaults(
+      "model", name.base, fmt::format("hidden=128,layers=1,tied=0,steps={},words={}", r.features, r.classes), name);
   require_text_sizes(n, r);
   const std::size_t hidden = parameter(n, "hidden", 65536), count = parameter(n, "layers", 16);
   std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(make_embedding_layer(r.features, r.classes, hidden));
+  layers.push_back(make_embedding_layer(r.features, r.classes, hidden, softmax_of(n)));
   const TokenShape tokens{.steps = r.features, .features = hidden};
   for (std::size_t i = 0; i < count; ++i)
     layers.push_back(make_recurrent_layer(cell, tokens, hidden, RecurrentOutput::every_step, r.precision));
-  layers.push_back(make_step_dense_layer(tokens, r.classes, kernels::Activation::none, r.precision));
+  layers.push_back(make_step_dense_layer(tokens, r.classes, kernels::Activation::none, r.precision, softmax_of(n)));
   return made_of(n.canonical(), std::move(layers), r);
 }
 std::unique_ptr<Model> make_lstm_lm(const core::ParsedName& n, const ModelRequest& r) {
@@ -154,6 +159,23 @@ std::unique_ptr<Model> make_gru_lm(const core::ParsedName& n, const ModelRequest
 }
 std::unique_ptr<Model> make_rnn_lm(const core::ParsedName& n, const ModelRequest& r) {
   return make_language_model(kernels::Cell::vanilla, n, r);
+}
+
+std::unique_ptr<Model> make_transformer_lm(const core::ParsedName& name, const ModelRequest& r) {
+  const auto n = core::with_defaults(
+      "model", name.base,
+      fmt::format("hidden=64,layers=2,heads=4,ff=256,tied=0,steps={},words={}", r.features, r.classes), name);
+  require_text_sizes(n, r);
+  return made_of(n.canonical(),
+                 make_transformer_layers({.steps = r.features,
+                                          .words = r.classes,
+                                          .hidden = parameter(n, "hidden", 65536),
+                                          .layers = parameter(n, "layers", 64),
+                                          .heads = parameter(n, "heads", 1024),
+                                          .ff = parameter(n, "ff", 262144),
+                                          .softmax = softmax_of(n),
+                                          .precision = r.precision}),
+                 r);
 }
 
 constexpr std::array table{
@@ -168,12 +190,16 @@ constexpr std::array table{
     ModelEntry{"rnn", "the same with a plain recurrent layer, h' = relu(Wx + Uh + b)", "Le, Jaitly, Hinton 2015",
                "rnn:hidden=128,layers=1", &make_rnn},
     ModelEntry{"lstm-lm", "a language model: embedding, LSTM layers of its width, softmax over all words at each step",
-               "Zaremba, Sutskever, Vinyals 2014, without dropout", "lstm-lm:hidden=128,layers=1,steps=20,words=16",
-               &make_lstm_lm, true},
-    ModelEntry{"gru-lm", "the same with GRU layers", "Cho et al. 2014", "gru-lm:hidden=128,layers=1,steps=20,words=16",
-               &make_gru_lm, true},
+               "Zaremba, Sutskever, Vinyals 2014, without dropout",
+               "lstm-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_lstm_lm, true},
+    ModelEntry{"gru-lm", "the same with GRU layers", "Cho et al. 2014",
+               "gru-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_gru_lm, true},
     ModelEntry{"rnn-lm", "the same with plain recurrent layers", "Mikolov et al. 2010; Le, Jaitly, Hinton 2015",
-               "rnn-lm:hidden=128,layers=1,steps=20,words=16", &make_rnn_lm, true},
+               "rnn-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_rnn_lm, true},
+    ModelEntry{"transformer-lm",
+               "the same with causal attention: learned positions, blocks with layer norm first, GELU between",
+               "Vaswani et al. 2017; Radford et al. 2019 (GPT-2), without dropout",
+               "transformer-lm:ff=256,heads=4,hidden=64,layers=2,steps=20,tied=0,words=16", &make_transformer_lm, true},
 };
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
@@ -210,7 +236,9 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
         "model '{}' reads sentences, but the data is images; add --data language, or a text's file", entry.name));
   if (!entry.reads_text && r.labels != 1)
     throw core::UsageError(
-        fmt::format("model '{}' reads images, but the data is sentences; take lstm-lm, gru-lm or rnn-lm", entry.name));
+        fmt::format("model '{}' reads images, but the data is sentences; take lstm-lm, gru-lm, rnn-lm or "
+                    "transformer-lm",
+                    entry.name));
 }
 
 /// Micro-batches are cut by the model where it has stages, else around it.

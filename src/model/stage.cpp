@@ -76,7 +76,8 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Bu
                                   .gradients = part_.parts_of(gradients, l),
                                   .ready =
                                       [&](std::size_t t) {
-                                        const std::size_t tensor = part_.first_tensor(l) + t;
+                                        if (part_.layers()[l]->tensors()[t].is_lent) return;
+                                        const std::size_t tensor = part_.tensor_of(l, t);
                                         zero_gap(pass.queue, gradients, part_.tensors()[tensor]);
                                         ready(tensor);
                                       },

@@ -99,6 +99,8 @@ FLAGS = [
     (["train", "--model", "lstm-lm"], ["lstm-lm", "--data language"]),
     (["train", "--data", "language"], ["mlp", "lstm-lm"]),
     (["train", "--data", "language:words=3", "--model", "gru-lm"], ["words", "vocabulary"]),
+    (["train", "--data", "language", "--model", "transformer-lm:heads=5"], ["5 heads", "64"]),
+    (["train", "--data", "language", "--model", "lstm-lm:tied=2"], ["tied", "1"]),
     (["train", "--data", "language:vocabulary=2", "--model", "gru-lm"], ["vocabulary", "4"]),
     (["train", "--precision", "fp32,bf16"], ["--precision"]),
     (["train", "--update", "lns17"], ["lns17", "lns16", "fp32"]),

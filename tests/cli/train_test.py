@@ -84,22 +84,26 @@ def body(test):
                    f"control: without exchange {ranks} ranks differ, by {difference(alone, curve):.1e}")
 
     language = ("--data", "language:steps=12", "--steps", STEPS)
-    alone = loss_curve(train(test, "a language model on 1 rank", 1, *language, model="lstm-lm:hidden=16")[1])
-    for ranks in (2, 4):
-        done, path = train(test, f"a language model on {ranks} ranks", ranks, *language, model="lstm-lm:hidden=16")
-        off = difference(alone, loss_curve(path))
-        test.check(agree(alone, loss_curve(path)), f"a language model on {ranks} ranks agrees: off by {off:.1e}")
-        test.check("no model is below 3.364" in done.out, "and its perplexity is beside the language's", done)
+    for model in ("lstm-lm:hidden=16", "transformer-lm:hidden=16,tied=1"):
+        alone = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
+        for ranks in (2, 4):
+            done, path = train(test, f"{model} on {ranks} ranks", ranks, *language, model=model)
+            off = difference(alone, loss_curve(path))
+            test.check(agree(alone, loss_curve(path)), f"{model} on {ranks} ranks agrees: off by {off:.1e}")
+            test.check("no model is below 3.364" in done.out, "and its perplexity is beside the language's", done)
+        last = max(alone)
+        test.check(1.2130 < alone[last] < alone[0], f"the loss of a word falls: {alone[0]} to {alone[last]}")
+
+    model = "transformer-lm:hidden=16"
+    alone = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
     for mesh, ranks in (("pipeline=2", 2), ("data=2,pipeline=2,schedule=gpipe", 4)):
         _, path = train(test, f"a language model on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
-                        model="lstm-lm:hidden=16", replicas=ranks // 2)
+                        model=model, replicas=ranks // 2)
         off = difference(alone, loss_curve(path))
         test.check(agree(alone, loss_curve(path)), f"a language model on {mesh} agrees: off by {off:.1e}")
         last = support.points(path)[-1]["metrics"]
         test.check(last["bytes_sent_total"] == last["bytes_predicted"] > 0, "and sends what was forecast",
                    support.brief(support.points(path)[-1]))
-    last = max(alone)
-    test.check(1.2130 < alone[last] < alone[0], f"the loss of a word falls: {alone[0]} to {alone[last]}")
 
     done, _ = train(test, "a target out of reach", 1, "--steps", "5", "--target", TARGET, code=1)
     test.check("not reached" in done.out, "says that it was not reached", done)

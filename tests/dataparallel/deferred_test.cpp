@@ -213,7 +213,8 @@ TEST_P(DeferredStrategy, HasTheHostsBits) {
 
 TEST(Deferred, NetworksOfLayersHaveTheHostsBits) {
   for (const auto* const model :
-       {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2"})
+       {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2",
+        "lstm-lm:hidden=10,tied=1", "transformer-lm:ff=20,heads=3,hidden=12"})
     expect_host_bits({.strategy = "sync", .ranks = 2, .model = model});
 }
 

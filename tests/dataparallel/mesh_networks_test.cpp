@@ -46,14 +46,23 @@ std::string name_of_network(const ::testing::TestParamInfo<StagedNetwork>& info)
 
 class NetworkOnMesh : public ::testing::TestWithParam<StagedNetwork> {};
 
-TEST_P(NetworkOnMesh, HasOneCurveOnAnyNumberOfRanks) {
-  const auto one = losses_of(run_mesh(GetParam().training("data=1")));
+void expect_one_curve(const StagedNetwork& network) {
+  const auto one = losses_of(run_mesh(network.training("data=1")));
   EXPECT_LT(one.back(), 0.98 * one.front()) << "the run must learn, or it shows nothing";
   for (const auto* const mesh : {"data=2", "data=4"})
-    EXPECT_LT(largest_difference(losses_of(run_mesh(GetParam().training(mesh))), one), 1e-5) << mesh;
-  MeshTraining wrong = GetParam().training("data=2");
+    EXPECT_LT(largest_difference(losses_of(run_mesh(network.training(mesh))), one), 1e-5) << network << " " << mesh;
+  MeshTraining wrong = network.training("data=2");
   wrong.training.strategy = "independent";
   EXPECT_GT(largest_difference(losses_of(run_mesh(wrong)), one), 1e-5) << "without an exchange they differ";
+}
+
+TEST_P(NetworkOnMesh, HasOneCurveOnAnyNumberOfRanks) { expect_one_curve(GetParam()); }
+
+TEST(NetworkWithASharedWeight, HasOneCurveOnAnyNumberOfRanksAndNoStages) {
+  const StagedNetwork lstm{"lstm-lm:hidden=12,tied=1", 0.1F}, transformer{"transformer-lm:hidden=12,tied=1", 0.1F};
+  expect_one_curve(lstm);
+  expect_one_curve(transformer);
+  EXPECT_THROW(run_mesh(lstm.training("pipeline=2")), core::UsageError);
 }
 
 TEST_P(NetworkOnMesh, HasTheLossesOfOneRankInStages) {
@@ -108,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(Virtual, NetworkOnMesh,
                                            StagedNetwork{"lstm-lm:hidden=12,layers=2", 0.1F},
                                            StagedNetwork{"gru-lm:hidden=10,layers=1", 0.1F},
                                            StagedNetwork{"rnn-lm:hidden=10,layers=1", 0.1F},
-                                           StagedNetwork{"mlp:784-32-24-10", 0.02F, kernels::Precision::bf16}),
+                                           StagedNetwork{"transformer-lm:ff=20,heads=3,hidden=12", 0.1F},
+                                           StagedNetwork{"mlp:784-32-24-10", 0.02F, kernels::Precision::lns16_linear}),
                          name_of_network);
 
 TEST(CnnOnTensorRanks, HasTheLossesOfOneRank) {

@@ -12,9 +12,13 @@
 #include "kernels/library.hpp"
 #include "kernels/pointwise.hpp"
 #include "kernels/threads.hpp"
+#include "model/layers/attention.hpp"
 #include "model/layers/convolution.hpp"
 #include "model/layers/dense.hpp"
+#include "model/layers/gelu.hpp"
+#include "model/layers/layer_norm.hpp"
 #include "model/layers/recurrent.hpp"
+#include "model/layers/residual.hpp"
 #include "support/deferred.hpp"
 
 namespace gradmeter::model {
@@ -40,6 +44,18 @@ std::unique_ptr<Network> recurrent() {
                                         RecurrentOutput::last_step));
   layers.push_back(make_dense_layer(layers.back()->output(), pattern_classes, Activation::none));
   return std::make_unique<Network>("recurrent", std::move(layers));
+}
+
+std::unique_ptr<Network> attention() {
+  const TokenShape tokens{.steps = 12, .features = 12};
+  std::vector<std::unique_ptr<Layer>> part, layers;
+  part.push_back(make_layer_norm_layer(tokens));
+  part.push_back(make_step_dense_layer(tokens, 36, Activation::none));
+  part.push_back(make_attention_layer(12, {.width = 12, .heads = 3}));
+  layers.push_back(make_residual_layer(std::move(part)));
+  layers.push_back(make_gelu_layer(tokens));
+  layers.push_back(make_dense_layer(layers.back()->output(), pattern_classes, Activation::none));
+  return std::make_unique<Network>("attention", std::move(layers));
 }
 
 /// Samples of 144 numbers: a pattern for each class under noise.
@@ -214,7 +230,8 @@ TEST_P(Networks, TrainOnADeviceThatWorksLaterWithTheHostsBits) {
 
 INSTANTIATE_TEST_SUITE_P(Of, Networks,
                          testing::Values(NetworkCase{"convolutions", convolutions, 6, 0.05F},
-                                         NetworkCase{"recurrent", recurrent, 8, 0.5F}),
+                                         NetworkCase{"recurrent", recurrent, 8, 0.5F},
+                                         NetworkCase{"attention", attention, 6, 0.05F}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(Network, RefusesLayersThatDoNotFit) {

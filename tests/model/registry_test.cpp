@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "kernels/library.hpp"
 #include "kernels/lns/lns.hpp"
 #include "model/digits.hpp"
@@ -57,6 +58,49 @@ TEST(ModelRegistry, WhatDoesNotFitTheDataIsRefusedInOneLine) {
   std::string deep = "mlp:784";
   for (int i = 0; i < 64; ++i) deep += "-10";
   EXPECT_NE(refusal(deep).find("2 to 64"), std::string::npos);
+}
+
+TEST(ModelRegistry, HeadsOfATransformerDivideItsWidth) {
+  const ModelRequest sentences{.features = 20, .classes = 16, .labels = 20};
+  for (const char* bad : {"transformer-lm:heads=5", "transformer-lm:hidden=6", "transformer-lm:heads=0",
+                          "transformer-lm:tied=2", "lstm-lm:tied=yes"})
+    EXPECT_THROW((void)make_model(bad, sentences), core::UsageError) << bad;
+  EXPECT_NO_THROW((void)make_model("transformer-lm:heads=5,hidden=35", sentences));
+}
+
+std::size_t parameters_of(const Model& m) {
+  std::size_t n = 0;
+  for (const Tensor& t : m.tensors()) n += t.count;
+  return n;
+}
+
+double forward_flops(const Model& m) {
+  double flops = 0;
+  for (const RepeatedProblem& p : m.forward_problems(1))
+    flops += static_cast<double>(p.times) * kernels::run_flops(p.problem);
+  return flops;
+}
+
+/// The published shapes have one bias for each gate, as ours; PyTorch's LSTM has two.
+TEST(ModelRegistry, PtbsShapesHaveTheParametersAndFlopsOfTheirTables) {
+  if (!kernels::onednn_refusal().empty()) GTEST_SKIP() << kernels::onednn_refusal();
+  struct Shape {
+    const char* table;
+    std::size_t hidden, steps, parameters;
+  };
+  for (const Shape& s : {Shape{"ptb_lstm_small", 200, 20, 4651600}, Shape{"ptb_lstm_medium", 650, 35, 19775200},
+                         Shape{"ptb_lstm_large", 1500, 35, 66022000}}) {
+    const ModelRequest sentences{.features = s.steps, .classes = 10000, .labels = s.steps};
+    const auto lstm = [&](const char* tied) {
+      return make_model(fmt::format("lstm-lm:hidden={},layers=2,tied={}", s.hidden, tied), sentences);
+    };
+    const auto model = lstm("0"), tied = lstm("1"), table = make_model(s.table, {.features = 784, .classes = 10});
+    EXPECT_EQ(parameters_of(*model), s.parameters) << s.table;
+    EXPECT_EQ(parameters_of(*model), parameters_of(*table)) << s.table;
+    EXPECT_EQ(forward_flops(*model), forward_flops(*table)) << s.table;
+    EXPECT_EQ(parameters_of(*tied), s.parameters - 10000 * s.hidden) << s.table;
+    EXPECT_EQ(tied->step_flops(3), model->step_flops(3)) << s.table;
+  }
 }
 
 std::unique_ptr<Model> made(std::string_view name, kernels::Precision precision) {

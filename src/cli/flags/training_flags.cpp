@@ -194,9 +194,8 @@ struct TrainingFlag {
 
 constexpr std::array training_flags{
     TrainingFlag{"model", "mlp", "mlp",
-                 "mlp, or its widths: mlp:784-1024-1024-10; cnn, lstm, gru, rnn; lstm-lm, gru-lm, rnn-lm with --data; "
-                 "of scale also layer tables: resnet50, "
-                 "FILE.csv; see list models"},
+                 "mlp, or its widths: mlp:784-1024-1024-10; cnn, lstm, gru, rnn; lstm-lm, gru-lm, rnn-lm, "
+                 "transformer-lm with --data; of scale also layer tables: resnet50, FILE.csv; see list models"},
     TrainingFlag{"shrink", "1", "1", "divide the widths of layer tables by this"},
     TrainingFlag{"batch", "64", "64", "mini-batch per worker (in strong scaling of all workers)"},
     TrainingFlag{"strategy", "sync", "independent,sync",

@@ -101,7 +101,8 @@ class PreparedDense final : public PreparedLayer {
 class DenseLayer final : public Layer {
  public:
   /// rows: products of a sample, each with its part of the input.
-  DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, Activation activation, Precision precision)
+  DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, Activation activation, Precision precision,
+             Weight weight)
       : input_(input),
         rows_(rows),
         in_(elements(input) / rows),
@@ -109,7 +110,9 @@ class DenseLayer final : public Layer {
         activation_(activation),
         precision_(precision),
         tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(6.0 / static_cast<double>(in_))},
-                 LayerTensor{"bias", {out}}} {}
+                 LayerTensor{"bias", {out}}} {
+    tensors_[0].is_lent = weight == Weight::tied;
+  }
 
   std::string name() const override { return fmt::format("dense:{}", out_); }
   SampleShape input() const override { return input_; }
@@ -186,12 +189,12 @@ class DenseLayer final : public Layer {
 
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, Activation activation,
                                         Precision precision) {
-  return std::make_unique<DenseLayer>(input, 1, out, activation, precision);
+  return std::make_unique<DenseLayer>(input, 1, out, activation, precision, Weight::own);
 }
 
 std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, Activation activation,
-                                             Precision precision) {
-  return std::make_unique<DenseLayer>(input, input.steps, out, activation, precision);
+                                             Precision precision, Weight weight) {
+  return std::make_unique<DenseLayer>(input, input.steps, out, activation, precision, weight);
 }
 
 }  // namespace gradmeter::model

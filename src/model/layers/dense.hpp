@@ -13,8 +13,9 @@ namespace gradmeter::model {
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
-/// The same for each step of a sentence: [steps × features] to [steps × out], with one weight for all.
+/// The same for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its weight
+/// is that of the embedding [out words × features], and the bias alone its own.
 std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, kernels::Activation,
-                                             kernels::Precision = kernels::Precision::fp32);
+                                             kernels::Precision = kernels::Precision::fp32, Weight = Weight::own);
 
 }  // namespace gradmeter::model

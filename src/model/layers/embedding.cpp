@@ -11,6 +11,7 @@ namespace {
 
 struct EmbeddingSizes {
   std::size_t steps, words, width;
+  Weight weight;
 };
 
 std::size_t row_of(float word, const EmbeddingSizes& s) {
@@ -38,7 +39,7 @@ class PreparedEmbedding final : public PreparedLayer {
     b.queue.submit("backward.embedding", {.flops = static_cast<double>(b.output_gradient.count()), .bytes = bytes},
                    [s = s_, words = b.input, delta = b.output_gradient, gradient = b.gradients[0]] {
                      const auto rows = gradient.values<float>();
-                     std::ranges::fill(rows, 0.0F);
+                     if (s.weight == Weight::own) std::ranges::fill(rows, 0.0F);
                      const float* from = delta.values<float>().data();
                      for (const float word : words.values<float>())
                        for (float& sum : rows.subspan(row_of(word, s), s.width)) sum += *from++;
@@ -71,8 +72,8 @@ class EmbeddingLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_embedding_layer(std::size_t steps, std::size_t words, std::size_t width) {
-  return std::make_unique<EmbeddingLayer>(EmbeddingSizes{steps, words, width});
+std::unique_ptr<Layer> make_embedding_layer(std::size_t steps, std::size_t words, std::size_t width, Weight weight) {
+  return std::make_unique<EmbeddingLayer>(EmbeddingSizes{steps, words, width, weight});
 }
 
 }  // namespace gradmeter::model

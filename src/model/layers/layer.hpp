@@ -29,10 +29,17 @@ struct TokenShape {
 using SampleShape = std::variant<FeatureShape, ImageShape, TokenShape>;
 std::size_t elements(const SampleShape&);
 
+/// tied: a language model's softmax has the embedding's weight (Press & Wolf, EACL 2017).
+enum class Weight : std::uint8_t { own, tied };
+
 struct LayerTensor {
   std::string name;
   std::vector<std::size_t> shape;
-  double bound = 0;       ///< initial values are uniform within ±bound
+  double bound = 0;  ///< initial values are uniform within centre ± bound
+  double centre = 0;
+  /// It is the network's first layer's first tensor, of this shape: one place for both. Its gradient is written by this
+  /// layer and added to by that one, whose tensor is ready then.
+  bool is_lent = false;
   WholePlace whole = {};  ///< in the tensor of the whole layer; columns 0: it is that tensor
 };
 std::size_t elements(const LayerTensor&);
@@ -91,6 +98,8 @@ class Layer {
   virtual std::span<const LayerTensor> tensors() const = 0;
   /// The operations that a prepared layer runs. Limits and the FLOP of a step are made of them.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
+  /// Activations and gradients of a sample that it holds beside its output.
+  virtual std::size_t held_elements() const { return 0; }
   /// For the calling thread's compute_threads() and queues of this device; with `input_gradient` for a backward pass
   /// that computes it. Errors: UsageError or BackendError when no backend takes one of its operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;

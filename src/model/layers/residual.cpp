@@ -1,0 +1,138 @@
+#include "model/layers/residual.hpp"
+
+#include <stdexcept>
+
+#include "core/format.hpp"
+#include "kernels/vector_ops.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+using runtime::Buffer;
+using runtime::ConstBuffer;
+using runtime::OwnedBuffer;
+
+/// Where a layer's tensors are among all.
+struct TensorRange {
+  std::size_t first, count;
+};
+
+void add(runtime::Queue& queue, std::string_view label, const ConstBuffer& a, const ConstBuffer& b, const Buffer& to) {
+  const double n = static_cast<double>(to.count());
+  queue.submit(label, {.flops = n, .bytes = 12 * n}, [=] {
+    kernels::vector_op(kernels::Binary::add, a.values<float>(), b.values<float>(), to.values<float>());
+  });
+}
+
+struct InnerLayer {
+  std::unique_ptr<PreparedLayer> layer;
+  TensorRange tensors;
+  OwnedBuffer output, gradient;  ///< of its output
+};
+
+class PreparedResidual final : public PreparedLayer {
+ public:
+  explicit PreparedResidual(std::vector<InnerLayer> layers) : layers_(std::move(layers)) {}
+
+  void forward(const LayerForward& f) override {
+    ConstBuffer input = f.input;
+    for (InnerLayer& l : layers_) {
+      l.layer->forward(
+          {.queue = f.queue, .parameters = part(f.parameters, l.tensors), .input = input, .output = l.output.buffer});
+      input = l.output.buffer;
+    }
+    add(f.queue, "forward.residual", f.input, input, f.output);
+  }
+
+  void backward(const LayerBackward& b) override {
+    // The last layer may overwrite what it is given, and the connection needs it as well.
+    b.queue.copy("backward.copy", b.output_gradient, layers_.back().gradient.buffer);
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      InnerLayer& l = layers_[i];
+      l.layer->backward({.queue = b.queue,
+                         .parameters = part(b.parameters, l.tensors),
+                         .input = i == 0 ? b.input : ConstBuffer(layers_[i - 1].output.buffer),
+                         .output = l.output.buffer,
+                         .output_gradient = l.gradient.buffer,
+                         .input_gradient = i == 0 ? b.input_gradient : layers_[i - 1].gradient.buffer,
+                         .gradients = part(b.gradients, l.tensors),
+                         .ready = [&](std::size_t t) { b.ready(l.tensors.first + t); }});
+    }
+    if (b.input_gradient.count() > 0)
+      add(b.queue, "backward.residual", b.input_gradient, b.output_gradient, b.input_gradient);
+  }
+
+ private:
+  template <class AnyBuffer>
+  static std::vector<AnyBuffer> part(const std::vector<AnyBuffer>& all, const TensorRange& r) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(r.first);
+    return std::vector<AnyBuffer>(first, first + static_cast<std::ptrdiff_t>(r.count));
+  }
+
+  std::vector<InnerLayer> layers_;
+};
+
+class ResidualLayer final : public Layer {
+ public:
+  explicit ResidualLayer(std::vector<std::unique_ptr<Layer>> layers)
+      : layers_(std::move(layers)), ranges_(layers_.size()) {
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      const std::size_t given = elements(layers_[(i + layers_.size() - 1) % layers_.size()]->output());
+      if (given != elements(layers_[i]->input()))
+        throw std::logic_error(fmt::format("residual: {} does not fit its neighbours", layers_[i]->name()));
+      ranges_[i] = {tensors_.size(), layers_[i]->tensors().size()};
+      for (LayerTensor t : layers_[i]->tensors()) {
+        t.name = fmt::format("{}.{}", i + 1, t.name);
+        tensors_.push_back(std::move(t));
+      }
+    }
+  }
+
+  std::string name() const override {
+    std::string all = "residual";
+    for (const auto& l : layers_) all += fmt::format("+{}", l->name());
+    return all;
+  }
+  SampleShape input() const override { return layers_.front()->input(); }
+  SampleShape output() const override { return layers_.back()->output(); }
+  std::span<const LayerTensor> tensors() const override { return tensors_; }
+  LayerProblems problems(std::size_t samples, bool input_gradient) const override {
+    LayerProblems all;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const LayerProblems p = layers_[i]->problems(samples, input_gradient || i > 0);
+      all.forward.insert(all.forward.end(), p.forward.begin(), p.forward.end());
+      all.backward.insert(all.backward.end(), p.backward.begin(), p.backward.end());
+    }
+    return all;
+  }
+  std::size_t held_elements() const override {
+    std::size_t n = 0;
+    for (const auto& l : layers_) n += 2 * elements(l->output()) + l->held_elements();
+    return n;
+  }
+  std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
+                                         runtime::Device& device) const override {
+    std::vector<InnerLayer> prepared;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const std::size_t count = samples * elements(layers_[i]->output());
+      prepared.push_back({.layer = layers_[i]->prepare(samples, input_gradient || i > 0, device),
+                          .tensors = ranges_[i],
+                          .output = device.allocate(core::Element::f32, count),
+                          .gradient = device.allocate(core::Element::f32, count)});
+    }
+    return std::make_unique<PreparedResidual>(std::move(prepared));
+  }
+
+ private:
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<TensorRange> ranges_;  ///< by layer
+  std::vector<LayerTensor> tensors_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers) {
+  return std::make_unique<ResidualLayer>(std::move(layers));
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,101 @@
+#include "kernels/transformer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "core/random.hpp"
+#include "support/instruction_sets.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using tests::on_every_target;
+
+std::vector<float> normals(std::size_t n, std::uint64_t stream, double scale = 1) {
+  const core::Random random(6, stream);
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(scale * random.gaussian(i));
+  return values;
+}
+
+TEST(Gelu, IsWithinItsBoundOfTheReferenceOnEveryInstructionSet) {
+  for (const std::size_t n : {0, 1, 15, 16, 17, 1000, 100001}) {
+    const std::vector<float> x = normals(n, 0, 3), delta = normals(n, 1);
+    std::vector<float> wanted(n), slope(n);
+    gelu_reference(x, wanted);
+    gelu_backward_reference(x, delta, slope);
+    on_every_target([&] {
+      std::vector<float> y(n + 1, 99), to(n + 1, 99);
+      gelu(x, std::span(y).first(n));
+      gelu_backward(x, delta, std::span(to).first(n));
+      EXPECT_EQ(y.back(), 99);
+      EXPECT_EQ(to.back(), 99);
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_NEAR(y[i], wanted[i], 0x1p-20 * (1 + std::fabs(x[i]))) << x[i];
+        ASSERT_NEAR(to[i], slope[i], 0x1p-19 * (1 + std::fabs(x[i])) * (1 + std::fabs(delta[i]))) << x[i];
+      }
+    });
+  }
+}
+
+TEST(LayerNorm, IsTheReferenceToRoundingWithEqualBitsEverywhere) {
+  for (const std::size_t width : {2, 5, 16, 33, 768})
+    for (const std::size_t rows : {1, 7, 70}) {
+      std::vector<float> x = normals(rows * width, 2);
+      for (float& v : x) v += 100;  // a mean far from zero
+      const std::vector<float> gain = normals(width, 3), bias = normals(width, 4);
+      std::vector<float> wanted(x.size()), first;
+      layer_norm_reference(x, gain, bias, wanted);
+      on_every_target([&] {
+        std::vector<float> y(x.size());
+        layer_norm(x, gain, bias, y);
+        for (std::size_t i = 0; i < y.size(); ++i)
+          ASSERT_NEAR(y[i], wanted[i], 1e-4 * (1 + std::fabs(gain[i % width]))) << width;
+        if (first.empty()) first = y;
+        EXPECT_EQ(y, first);
+      });
+    }
+}
+
+TEST(CausalSoftmax, IsTheReferenceBelowTheDiagonalAndZeroAbove) {
+  for (const std::size_t steps : {1, 2, 5, 16, 37, 130}) {
+    const std::vector<float> scores = normals(3 * steps * steps, 5, 20);
+    std::vector<float> wanted = scores;
+    causal_softmax_reference(wanted, steps, 0.3F);
+    on_every_target([&] {
+      std::vector<float> p = scores;
+      causal_softmax(p, steps, 0.3F);
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        ASSERT_NEAR(p[i], wanted[i], 0x1p-20 * 4) << steps;
+        if (i % steps > i / steps % steps) {
+          ASSERT_EQ(p[i], 0);
+        }
+      }
+    });
+  }
+}
+
+TEST(CausalSoftmax, LargeScoresDoNotOverflowAndANaNIsSeen) {
+  std::vector<float> p{1e30F, 5, 7, 1e30F};
+  causal_softmax(p, 2, 1);
+  EXPECT_EQ(p, (std::vector<float>{1, 0, 0, 1}));
+  p = {1, 1, std::numeric_limits<float>::quiet_NaN(), 1};
+  causal_softmax(p, 2, 1);
+  EXPECT_EQ(p[0], 1);
+  EXPECT_TRUE(std::isnan(p[2]) && std::isnan(p[3]));
+}
+
+TEST(TransformerLoops, RefuseWrongLengths) {
+  std::vector<float> three(3), four(4);
+  EXPECT_THROW(gelu(three, four), std::invalid_argument);
+  EXPECT_THROW(gelu_backward(three, four, three), std::invalid_argument);
+  EXPECT_THROW(layer_norm(four, three, four, four), std::invalid_argument);
+  EXPECT_THROW(causal_softmax_backward(four, three, 2, 1), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels
