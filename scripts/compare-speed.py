@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Is a newer build slower? Launches the programs of two builds in turn and prints, for each figure, the median over
 launches of both and the ratio of the medians with its 95 % interval (bootstrap over launches): what the executor costs
-a step and a training step's time outside kernels (tests/bench), and all-reduces relative to MPI_Allreduce of the
-same launch. Give the same folder twice for an A/A run: its intervals say what the machine can tell apart.
+a step, a training step's time outside kernels, kernel cases relative to the bare primitive of the same launch
+(tests/bench), and all-reduces relative to MPI_Allreduce of the same launch. Give the same folder twice for an A/A run:
+its intervals say what the machine can tell apart.
 
-    compare-speed.py OLD NEW [--launches 15] [--ranks 2] [--mpiexec mpirun]
+    compare-speed.py OLD NEW [--launches 15] [--only executor harness kernels allreduce] [--ranks 2] [--mpiexec mpirun]
 
-OLD and NEW are folders with gradmeter, bench_executor and bench_harness. 12 launches took 11 minutes on 2 cores.
+OLD and NEW are folders with gradmeter, bench_executor, bench_harness and bench_kernels, or those that --only needs.
+12 launches of executor, harness and allreduce took 11 minutes on 2 cores.
 """
 import argparse
 import json
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -35,8 +38,17 @@ def executor(folder, o):
 
 def harness(folder, _):
     rows = [line.split() for line in output([folder / "bench_harness", "16", "256"]).splitlines()]
-    return {f"step outside kernels, batch {row[0]} [us]": (float(row[1]) - float(row[2])) * 1e3
-            for row in rows if row and row[0].isdigit()}
+    rows = [row for row in rows if row and row[0].isdigit()]
+    return {f"step outside kernels, batch {row[0]} [us]": float(row[5]) for row in rows} | {
+        f"step, batch {row[0]} [us]": float(row[1]) * 1e3 for row in rows}
+
+
+def kernels(folder, _):
+    """Of each case, and of all: the geometric mean."""
+    lines = output([folder / "bench_kernels", "1", "overheads"]).splitlines()
+    ratio = {m[1]: float(m[2]) for m in (re.match(r"(.*?): .*; bare .*; ratio ([\d.]+)", line) for line in lines) if m}
+    ratio["all cases"] = statistics.geometric_mean(ratio.values())
+    return {f"kernel/bare, {name}": value for name, value in ratio.items()}
 
 
 def all_reduce(folder, o):
@@ -46,6 +58,9 @@ def all_reduce(folder, o):
     time = {(p["factors"]["algorithm"], p["factors"]["size_bytes"]): p["metrics"]["time_s"]["median"] for p in points}
     return {f"{algorithm}/mpi, {size} B": seconds / time["mpi", size]
             for (algorithm, size), seconds in time.items() if algorithm != "mpi"}
+
+
+MEASURES = {"executor": executor, "harness": harness, "kernels": kernels, "allreduce": all_reduce}
 
 
 def ratio_interval(old, new, draws=2000):
@@ -61,6 +76,7 @@ def main():
     parser.add_argument("old", type=pathlib.Path)
     parser.add_argument("new", type=pathlib.Path)
     parser.add_argument("--launches", type=int, default=15)
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), metavar="PART")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--mpiexec", default="mpirun")
     o = parser.parse_args()
@@ -68,15 +84,15 @@ def main():
     for number in range(o.launches):
         # Who begins alternates: a machine that drifts favours neither.
         for side in (0, 1) if number % 2 == 0 else (1, 0):
-            for measure in (executor, harness, all_reduce):
-                for name, value in measure((o.old, o.new)[side], o).items():
+            for part in o.only:
+                for name, value in MEASURES[part]((o.old, o.new)[side], o).items():
                     seen[side].setdefault(name, []).append(value)
         print(f"launch {number + 1} of {o.launches}", file=sys.stderr, flush=True)
-    print(f"{'figure':<44} {'old':>9} {'new':>9} {'new/old':>8}  95 % interval over {o.launches} launches")
+    print(f"{'figure':<56} {'old':>9} {'new':>9} {'new/old':>8}  95 % interval over {o.launches} launches")
     for name in [n for n in seen[0] if n in seen[1]]:
         ratio, low, high = ratio_interval(seen[0][name], seen[1][name])
         verdict = "slower" if low > 1 else "faster" if high < 1 else "no difference"
-        print(f"{name:<44} {statistics.median(seen[0][name]):>9.4g} {statistics.median(seen[1][name]):>9.4g} "
+        print(f"{name:<56} {statistics.median(seen[0][name]):>9.4g} {statistics.median(seen[1][name]):>9.4g} "
               f"{ratio:>8.3f}  {low:.3f}-{high:.3f}  {verdict}")
 
 

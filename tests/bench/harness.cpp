@@ -1,6 +1,7 @@
-// What the harness costs: the share of a training step that is spent inside kernels, on one rank.
+// What the harness costs: the time of a training step outside kernels, on one rank.
 //   build/release/tests/bench/bench_harness [BATCH ...]
-// Prints the median over steps of the time inside kernels and of the whole step, and their ratio with its interval.
+// Prints medians over steps: of the whole step, of the time inside kernels, of their ratio and of their difference, the
+// last two with their intervals.
 #include <cstdlib>
 
 #include "bench/train/training.hpp"
@@ -20,7 +21,7 @@ void measure(bench::Session& session, std::size_t batch) {
   config.batch_per_rank = batch;
   config.strategy = dataparallel::find_strategy("sync");
   bench::Training training(session, session.world(), data, config);
-  std::vector<double> steps, kernels, shares;
+  std::vector<double> steps, kernels, shares, outside;
   constexpr std::size_t warmup = 10, repeats = 100;
   for (std::size_t i = 0; i < warmup + repeats; ++i) {
     training.step(i % training.steps_per_epoch());
@@ -28,11 +29,13 @@ void measure(bench::Session& session, std::size_t batch) {
     const auto parts = decompose(training.record(), {});
     steps.push_back(parts.step);
     kernels.push_back(parts.compute);
-    shares.push_back(parts.compute / parts.step);
+    shares.push_back(100 * parts.compute / parts.step);
+    outside.push_back(1e6 * (parts.step - parts.compute));
   }
-  const auto share = core::summarise(shares);
-  fmt::print("{:>6} {:>12.4f} {:>12.4f} {:>10.2f} {:>8.2f}-{:.2f}\n", batch, core::median(steps) * 1e3,
-             core::median(kernels) * 1e3, 100 * share.median, 100 * share.ci95_low, 100 * share.ci95_high);
+  const auto share = core::summarise(shares), rest = core::summarise(outside);
+  fmt::print("{:>6} {:>10.4f} {:>10.4f} {:>8.2f} {:>8.2f}-{:.2f} {:>11.3f} {:>9.3f}-{:.3f}\n", batch,
+             core::median(steps) * 1e3, core::median(kernels) * 1e3, share.median, share.ci95_low, share.ci95_high,
+             rest.median, rest.ci95_low, rest.ci95_high);
 }
 
 }  // namespace
@@ -43,7 +46,8 @@ int main(int argc, char** argv) {
   const runtime::MpiSession mpi(argc, argv);
   bench::Session session(runtime::MpiSession::world(), {signals, watchdog}, core::Seconds{60}, "bench_harness");
   fmt::print("mlp:784-1024-1024-10, 1 rank, 1 thread, medians of 100 steps\n");
-  fmt::print("{:>6} {:>12} {:>12} {:>10} {:>14}\n", "batch", "step ms", "kernels ms", "share %", "95 % interval");
+  fmt::print("{:>6} {:>10} {:>10} {:>8} {:>14} {:>11} {:>15}\n", "batch", "step ms", "kernels ms", "share %",
+             "95 % interval", "outside us", "95 % interval");
   if (argc == 1) {
     for (std::size_t batch : {16u, 64u, 256u}) measure(session, batch);
   }

@@ -1,5 +1,5 @@
 // Kernels compared with baselines, in the same program and in turn.
-//   build/release/tests/bench/bench_kernels [THREADS]
+//   build/release/tests/bench/bench_kernels [THREADS [roofs|overheads|sparse]]
 // 1. The roofline's limits, and the share of one core's multipliers used by a product of 1024 (wanted: 80 %, packed 88
 // %).
 // 2. What a kernel case's run() costs beyond the same oneDNN primitive called bare (wanted: 3 %, or 2 us below 1 ms).
@@ -13,6 +13,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -304,8 +305,10 @@ void print_sparse() {
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::stoi(argv[1]) : compute_threads();
-  print_roofs(threads);
-  print_overheads();
-  print_sparse();
+  const std::string_view only = argc > 2 ? argv[2] : "";
+  if (only.empty() || only == "roofs") print_roofs(threads);
+  set_compute_threads(threads);
+  if (only.empty() || only == "overheads") print_overheads();
+  if (only.empty() || only == "sparse") print_sparse();
   return 0;
 }
