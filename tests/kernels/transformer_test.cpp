@@ -13,8 +13,6 @@
 namespace gradmeter::kernels {
 namespace {
 
-using tests::on_every_target;
-
 std::vector<float> normals(std::size_t n, std::uint64_t stream, double scale = 1) {
   const core::Random random(6, stream);
   std::vector<float> values(n);
@@ -28,7 +26,7 @@ TEST(Gelu, IsWithinItsBoundOfTheReferenceOnEveryInstructionSet) {
     std::vector<float> wanted(n), slope(n);
     gelu_reference(x, wanted);
     gelu_backward_reference(x, delta, slope);
-    on_every_target([&] {
+    tests::on_every_target([&] {
       std::vector<float> y(n + 1, 99), to(n + 1, 99);
       gelu(x, std::span(y).first(n));
       gelu_backward(x, delta, std::span(to).first(n));
@@ -50,7 +48,7 @@ TEST(LayerNorm, IsTheReferenceToRoundingWithEqualBitsEverywhere) {
       const std::vector<float> gain = normals(width, 3), bias = normals(width, 4);
       std::vector<float> wanted(x.size()), first;
       layer_norm_reference(x, gain, bias, wanted);
-      on_every_target([&] {
+      tests::on_every_target([&] {
         std::vector<float> y(x.size());
         layer_norm(x, gain, bias, y);
         for (std::size_t i = 0; i < y.size(); ++i)
@@ -66,7 +64,7 @@ TEST(CausalSoftmax, IsTheReferenceBelowTheDiagonalAndZeroAbove) {
     const std::vector<float> scores = normals(3 * steps * steps, 5, 20);
     std::vector<float> wanted = scores;
     causal_softmax_reference(wanted, steps, 0.3F);
-    on_every_target([&] {
+    tests::on_every_target([&] {
       std::vector<float> p = scores;
       causal_softmax(p, steps, 0.3F);
       for (std::size_t i = 0; i < p.size(); ++i) {
