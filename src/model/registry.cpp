@@ -148,7 +148,7 @@ std::unique_ptr<Model> make_language_model(kernels::Cell cell, const core::Parse
   const TokenShape tokens{.steps = r.features, .features = hidden};
   for (std::size_t i = 0; i < count; ++i)
     layers.push_back(make_recurrent_layer(cell, tokens, hidden, RecurrentOutput::every_step, r.precision));
-  layers.push_back(make_step_dense_layer(tokens, r.classes, kernels::Activation::none, r.precision, softmax_of(n)));
+  layers.push_back(make_step_dense_layer(tokens, r.classes, {.precision = r.precision, .weight = softmax_of(n)}));
   return made_of(n.canonical(), std::move(layers), r);
 }
 std::unique_ptr<Model> make_lstm_lm(const core::ParsedName& n, const ModelRequest& r) {

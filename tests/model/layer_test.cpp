@@ -286,7 +286,8 @@ TEST_F(Layers, AnEmbeddingGivesRowsAndAddsGradientsInTheOrderOfTheBatch) {
 
 TEST_F(Layers, ADenseLayerOfStepsIsOneOfAsManySamples) {
   constexpr std::size_t samples = 3, steps = 4;
-  const auto by_step = make_step_dense_layer({.steps = steps, .features = 6}, 5, kernels::Activation::relu);
+  const auto by_step =
+      make_step_dense_layer({.steps = steps, .features = 6}, 5, {.activation = kernels::Activation::relu});
   const auto plain = make_dense_layer(FeatureShape{6}, 5, kernels::Activation::relu);
   const LayerRun found(*by_step, samples), wanted(*plain, samples * steps);
   EXPECT_EQ(found.output, wanted.output);

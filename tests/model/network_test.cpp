@@ -50,7 +50,7 @@ std::unique_ptr<Network> attention() {
   const TokenShape tokens{.steps = 12, .features = 12};
   std::vector<std::unique_ptr<Layer>> part, layers;
   part.push_back(make_layer_norm_layer(tokens));
-  part.push_back(make_step_dense_layer(tokens, 36, Activation::none));
+  part.push_back(make_step_dense_layer(tokens, 36));
   part.push_back(make_attention_layer(12, {.width = 12, .heads = 3}));
   layers.push_back(make_residual_layer(std::move(part)));
   layers.push_back(make_gelu_layer(tokens));

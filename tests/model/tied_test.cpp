@@ -116,8 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Of, TiedSoftmax,
 TEST(TiedSoftmax, NeedsAFirstLayerWithAWeightOfItsShape) {
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(make_embedding_layer(3, 8, 5, Weight::tied));
-  layers.push_back(make_step_dense_layer({.steps = 3, .features = 5}, 7, kernels::Activation::none,
-                                         kernels::Precision::fp32, Weight::tied));
+  layers.push_back(make_step_dense_layer({.steps = 3, .features = 5}, 7, {.weight = Weight::tied}));
   EXPECT_THROW(Network("wrong", std::move(layers)), core::UsageError);
 }
 

@@ -113,9 +113,9 @@ TEST_P(TransformerDifferences, OfAResidualLayerAreThoseOfItsLayersAndTheConnecti
   const TokenShape tokens{.steps = draw(5), .features = 2 + draw(12)}, wide{tokens.steps, draw(17)};
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(make_layer_norm_layer(tokens));
-  layers.push_back(make_step_dense_layer(tokens, wide.features, kernels::Activation::none));
+  layers.push_back(make_step_dense_layer(tokens, wide.features));
   layers.push_back(make_gelu_layer(wide));
-  layers.push_back(make_step_dense_layer(wide, tokens.features, kernels::Activation::none));
+  layers.push_back(make_step_dense_layer(wide, tokens.features));
   const auto layer = make_residual_layer(std::move(layers));
   ASSERT_EQ(layer->tensors()[0].name, "4.weight");
   ASSERT_EQ(layer->tensors()[5].name, "1.bias");
@@ -136,9 +136,10 @@ TEST(Residual, KeepsTheConnectionsGradientFromALayerThatOverwritesItsOwn) {
   if (!kernels::onednn_refusal().empty()) GTEST_SKIP() << kernels::onednn_refusal();
   const TokenShape tokens{.steps = 3, .features = 6};
   std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(make_step_dense_layer(tokens, 6, kernels::Activation::relu));
+  layers.push_back(make_step_dense_layer(tokens, 6, {.activation = kernels::Activation::relu}));
   const auto layer = make_residual_layer(std::move(layers));
-  const LayerRun found(*layer, 5), inner(*make_step_dense_layer(tokens, 6, kernels::Activation::relu), 5);
+  const LayerRun found(*layer, 5),
+      inner(*make_step_dense_layer(tokens, 6, {.activation = kernels::Activation::relu}), 5);
   std::size_t dead = 0;
   for (std::size_t i = 0; i < found.output.size(); ++i) {
     dead += inner.output[i] == 0 ? 1 : 0;
@@ -150,7 +151,7 @@ TEST(Residual, KeepsTheConnectionsGradientFromALayerThatOverwritesItsOwn) {
 
 TEST(Residual, RefusesLayersThatDoNotFit) {
   std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(make_step_dense_layer({.steps = 3, .features = 6}, 5, kernels::Activation::none));
+  layers.push_back(make_step_dense_layer({.steps = 3, .features = 6}, 5));
   EXPECT_THROW((void)make_residual_layer(std::move(layers)), std::logic_error);
 }
 

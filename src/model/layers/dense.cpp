@@ -101,17 +101,16 @@ class PreparedDense final : public PreparedLayer {
 class DenseLayer final : public Layer {
  public:
   /// rows: products of a sample, each with its part of the input.
-  DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, Activation activation, Precision precision,
-             Weight weight)
+  DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, const StepDenseOptions& o)
       : input_(input),
         rows_(rows),
         in_(elements(input) / rows),
         out_(out),
-        activation_(activation),
-        precision_(precision),
-        tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(6.0 / static_cast<double>(in_))},
+        activation_(o.activation),
+        precision_(o.precision),
+        tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(3 * o.variance / static_cast<double>(in_))},
                  LayerTensor{"bias", {out}}} {
-    tensors_[0].is_lent = weight == Weight::tied;
+    tensors_[0].is_lent = o.weight == Weight::tied;
   }
 
   std::string name() const override { return fmt::format("dense:{}", out_); }
@@ -189,12 +188,12 @@ class DenseLayer final : public Layer {
 
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, Activation activation,
                                         Precision precision) {
-  return std::make_unique<DenseLayer>(input, 1, out, activation, precision, Weight::own);
+  return std::make_unique<DenseLayer>(input, 1, out,
+                                      StepDenseOptions{.activation = activation, .precision = precision});
 }
 
-std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, Activation activation,
-                                             Precision precision, Weight weight) {
-  return std::make_unique<DenseLayer>(input, input.steps, out, activation, precision, weight);
+std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, const StepDenseOptions& o) {
+  return std::make_unique<DenseLayer>(input, input.steps, out, o);
 }
 
 }  // namespace gradmeter::model

@@ -13,9 +13,15 @@ namespace gradmeter::model {
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
+struct StepDenseOptions {
+  kernels::Activation activation = kernels::Activation::none;
+  kernels::Precision precision = kernels::Precision::fp32;
+  Weight weight = Weight::own;
+  double variance = 2;  ///< of an initial weight, times the features
+};
+
 /// The same for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its weight
 /// is that of the embedding [out words × features], and the bias alone its own.
-std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, kernels::Activation,
-                                             kernels::Precision = kernels::Precision::fp32, Weight = Weight::own);
+std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, const StepDenseOptions& = {});
 
 }  // namespace gradmeter::model

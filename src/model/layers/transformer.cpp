@@ -17,8 +17,10 @@ TokenShape tokens_of(const TransformerOptions& o, std::size_t features) {
   return {.steps = o.steps, .features = features};
 }
 
-std::unique_ptr<Layer> project(const TransformerOptions& o, std::size_t in, std::size_t out) {
-  return make_step_dense_layer(tokens_of(o, in), out, kernels::Activation::none, o.precision);
+std::unique_ptr<Layer> project(const TransformerOptions& o, std::size_t in, std::size_t out,
+                               Weight weight = Weight::own) {
+  return make_step_dense_layer(tokens_of(o, in), out,
+                               {.precision = o.precision, .weight = weight, .variance = 1.0 / 3});
 }
 
 std::unique_ptr<Layer> attention_part(const TransformerOptions& o) {
@@ -50,8 +52,7 @@ Layers make_transformer_layers(const TransformerOptions& o) {
     layers.push_back(feed_forward_part(o));
   }
   layers.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
-  layers.push_back(
-      make_step_dense_layer(tokens_of(o, o.hidden), o.words, kernels::Activation::none, o.precision, o.softmax));
+  layers.push_back(project(o, o.hidden, o.words, o.softmax));
   return layers;
 }
 
