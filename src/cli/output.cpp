@@ -25,7 +25,7 @@ OutputFlags read_output_flags(const Flags& f) {
                 .resume = f.on("resume"),
                 .append = f.on("append")};
   if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
-  const bool other_file = f.has("dump-gradients");  // --force may be meant for it
+  const bool other_file = f.has("dump-gradients") || f.has("dump-weights");  // --force may be meant for it
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }

@@ -41,7 +41,8 @@ options::options_description train_flags() {
   add_text(d, "trace-steps", "", "which steps, FIRST:COUNT; default 5:20, from 0 in a shorter run");
   add_text(d, "noise-scale", "", "look at the gradient's noise every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "", "write rank 0's gradient of one step, before its exchange, for gradmeter codecs");
-  add_text(d, "dump-step", "", "which, from 0; default 100, or the last of a shorter run");
+  add_text(d, "dump-weights", "", "write rank 0's weights before one step, by default before the first");
+  add_text(d, "dump-step", "", "which, from 0; of gradients by default 100, or the last of a shorter run");
   add_injection(d);
   add_rank_flags(d);
   add_output_flags(d);
@@ -64,6 +65,13 @@ bench::TraceRequest read_trace(const Flags& f) {
   t.first = parse_count("--trace-steps", text.substr(0, colon), 0, 1u << 30);
   t.count = parse_count("--trace-steps", text.substr(colon + 1), 1, 10000);
   return t;
+}
+
+std::optional<bench::Dump> read_dump(const Flags& f, const std::string& flag) {
+  if (!f.has(flag)) return std::nullopt;
+  bench::Dump d{.path = f.text(flag), .step = {}, .replace = f.on("force")};
+  if (f.has("dump-step")) d.step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
+  return d;
 }
 
 /// `at`: with the threads that a rank has unless the flags say.
@@ -96,10 +104,13 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
   if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
   if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
-  if (f.has("dump-step") && !f.has("dump-gradients")) throw core::UsageError("--dump-step needs --dump-gradients FILE");
-  if (f.has("dump-gradients")) {
-    o.dump = {.path = f.text("dump-gradients"), .step = {}, .replace = f.on("force")};
-    if (f.has("dump-step")) o.dump->step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
+  o.dump_gradients = read_dump(f, "dump-gradients");
+  o.dump_weights = read_dump(f, "dump-weights");
+  if (f.has("dump-step") && !o.dump_gradients && !o.dump_weights) {
+    throw core::UsageError("--dump-step needs --dump-gradients FILE or --dump-weights FILE");
+  }
+  if (o.dump_gradients && o.dump_weights && o.dump_gradients->path == o.dump_weights->path) {
+    throw core::UsageError("--dump-gradients and --dump-weights name the same file; give two");
   }
   if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
   if (f.has("trace") || f.has("trace-steps")) o.trace = read_trace(f);
@@ -207,6 +218,16 @@ void print_noise(const bench::TrainResult& r) {
   }
 }
 
+/// Files that were asked for and are not there.
+void print_unwritten(const bench::TrainOptions& o, const bench::TrainResult& r) {
+  const auto note = [](std::string_view what, std::string_view whose) {
+    fmt::print(stderr, "gradmeter: no {} written: the target was reached before {} step\n", what, whose);
+  };
+  if (o.trace && !r.traced) note("trace was", "its first");
+  if (o.dump_gradients && !r.gradients_dumped) note("gradient was", "its");
+  if (o.dump_weights && !r.weights_dumped) note("weights were", "their");
+}
+
 int run_training(const Flags& f, const Invocation& invocation) {
   bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
@@ -228,7 +249,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
     check_output(output, session.run_info().fingerprint, "train");
     model::Sampler(samples, layout.batch_global(options.config), 1);
     if (options.trace) bench::check_trace_path(options.trace->path, options.trace->replace);
-    if (options.dump) compression::check_gradient_path(options.dump->path, options.dump->replace);
+    for (const auto& dump : {options.dump_gradients, options.dump_weights})
+      if (dump) compression::check_gradient_path(dump->path, dump->replace);
     writer = open_output(output, session.run_info());
   });
   options.config.codec =
@@ -252,12 +274,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_perplexity(result);
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
-  if (root && options.trace && !result.traced) {
-    fmt::print(stderr, "gradmeter: no trace was written: the target was reached before its first step\n");
-  }
-  if (root && options.dump && !result.dumped) {
-    fmt::print(stderr, "gradmeter: no gradient was written: the target was reached before its step\n");
-  }
+  if (root) print_unwritten(options, result);
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
   if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
   const bool below = options.target && !result.reached;

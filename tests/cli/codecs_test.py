@@ -140,6 +140,38 @@ def recorded(test):
                "a damaged one is refused", done)
 
 
+def dump(path):
+    """Head and values of a dumped file."""
+    _, head, values = path.read_bytes().split(b"\n", 2)
+    return json.loads(head), struct.unpack(f"<{len(values) // 4}f", values)
+
+
+def weights(test):
+    w, g, step = test.path("w.bin"), test.path("wg.bin"), 0.25
+    train = ["train", "--model", "mlp:784-16-10", "--batch", "16", "--train-samples", "640", "--validation-samples", "100",
+             "--steps", "9", "--optimizer", "sgd", "--lr", step, "--warmup", "0", "--dump-weights"]
+    done = test.run(*train, w)
+    if not test.check(done.code == 0 and w.exists(), "train writes its weights", done):
+        return
+    head, first = dump(w)
+    test.check(head["step"] == 0 and head["model"] == "mlp:784-16-10" and len(first) == head["elements"],
+               "of its start, with all values", head)
+    of = {t["name"]: first[t["offset"]:t["offset"] + t["count"]] for t in head["tensors"]}
+    test.check(not any(of["layer1.bias"]) and len(set(of["layer1.weight"])) > 784 * 15, "drawn weights, zero biases")
+    # SGD moves the weights before step 3 by the gradient of step 3, to those before step 4.
+    done = test.run(*train, w, "--dump-gradients", g, "--dump-step", "3", "--force")
+    _, before = dump(w)
+    _, gradient = dump(g)
+    test.run(*train, w, "--dump-step", "4", "--force")
+    head, after = dump(w)
+    off = max(abs(a - (b - step * d)) for a, b, d in zip(after, before, gradient))
+    moved = max(abs(a - b) for a, b in zip(after, before))
+    test.check(head["step"] == 4 and off < 1e-6 < 1e-3 < moved, f"of a later step: off by {off:.1e}, moved {moved:.1e}",
+               done)
+    done = test.run(*train, w)
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "exists" in done.own_lines[0], "are not replaced", done)
+
+
 def exchanges(test):
     out = test.path("e.jsonl")
     done = test.run("codecs", "--exchange", "all-gather,sra,ring", "--ranks", "2,8", "--codec", "qsgd8,qsgd4", "--size",
@@ -191,6 +223,7 @@ def body(test):
     every_codec(test)
     formats(test)
     recorded(test)
+    weights(test)
     exchanges(test)
     bad_input(test)
 

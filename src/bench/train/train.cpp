@@ -35,7 +35,7 @@ class Run {
   TrainResult run() {
     const std::size_t per_epoch = training_.steps_per_epoch();
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
-    if (options_.dump) dump_step_ = dump_step();
+    plan_dumps();
     if (options_.trace)
       trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
     while (result_.steps < total_steps_ && !result_.reached) {
@@ -54,7 +54,7 @@ class Run {
     const std::size_t verified = first + place_of_verified(first, last - first);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
-      if (step == dump_step_) dump(step);
+      dump(step);
       if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
       if (options_.noise_every && step % *options_.noise_every == 0) measure_noise_scale(step);
       if (trace_) trace_->before(step, training_.probe());
@@ -155,19 +155,34 @@ class Run {
     if (result_.noise_scale) m[Metric::noise_scale_samples] = *result_.noise_scale;
   }
 
-  std::size_t dump_step() const {
+  void plan_dumps() {
     constexpr std::size_t usual = 100;  // past the first steps, whose gradients are those of random weights
-    const std::size_t step = options_.dump->step.value_or(std::min(usual, total_steps_ - 1));
+    if (options_.dump_gradients)
+      gradients_step_ = dump_step(*options_.dump_gradients, std::min(usual, total_steps_ - 1));
+    if (options_.dump_weights) weights_step_ = dump_step(*options_.dump_weights, 0);
+  }
+
+  std::size_t dump_step(const Dump& d, std::size_t usual) const {
+    const std::size_t step = d.step.value_or(usual);
     if (step < total_steps_) return step;
     throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
   }
 
   void dump(std::size_t step) {
-    result_.dumped = true;
-    if (!session_.is_root()) return;
+    if (step == weights_step_) {
+      result_.weights_dumped = true;
+      if (session_.is_root()) write(*options_.dump_weights, step, training_.weights());
+    }
+    if (step == gradients_step_) {
+      result_.gradients_dumped = true;
+      if (session_.is_root()) write(*options_.dump_gradients, step, training_.local_gradient(step));
+    }
+  }
+
+  void write(const Dump& d, std::size_t step, std::span<const float> values) const {
     compression::RecordedGradient head{training_.model().name(), step, {}, {}};
     for (const auto& t : training_.model().tensors()) head.tensors.push_back({t.name, t.shape, t.offset, t.count});
-    compression::write_gradient(options_.dump->path, head, training_.local_gradient(step), options_.dump->replace);
+    compression::write_gradient(d.path, head, values, d.replace);
   }
 
   float step_size(std::size_t step) const {
@@ -239,10 +254,10 @@ class Run {
   Training training_;
   std::size_t batch_global_;
   std::size_t total_steps_ = 0;
-  std::optional<std::size_t> dump_step_;
-  StepSamples of_epoch_;                                ///< of this rank
-  std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
-  std::optional<NoiseScale> noise_;                     ///< of this epoch
+  std::optional<std::size_t> gradients_step_, weights_step_;  ///< before which they are dumped
+  StepSamples of_epoch_;                                      ///< of this rank
+  std::vector<std::pair<std::size_t, double>> logged_;        ///< step, this rank's sum of losses; not yet gone out
+  std::optional<NoiseScale> noise_;                           ///< of this epoch
   std::optional<Trace> trace_;
   std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
   TrainResult result_;

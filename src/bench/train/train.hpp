@@ -11,10 +11,10 @@
 
 namespace gradmeter::bench {
 
-/// One rank's gradient of one step, as it was before the exchange, for gradmeter codecs.
-struct GradientDump {
+/// What rank 0 holds before one step, as a file for gradmeter codecs and other programs.
+struct Dump {
   std::string path;
-  std::optional<std::size_t> step;  ///< empty: step 100, or the last of a shorter run
+  std::optional<std::size_t> step;  ///< empty: the usual one
   bool replace = false;             ///< an existing file
 };
 
@@ -26,7 +26,8 @@ struct TrainOptions {
   double warmup_epochs = 1;      ///< the step size grows over these
   std::optional<double> target;  ///< stop at this validation accuracy [0, 1]
   std::optional<std::size_t> max_steps;
-  std::optional<GradientDump> dump;        ///< rank 0's
+  std::optional<Dump> dump_gradients;      ///< before the exchange; usually of step 100, or the last of a shorter run
+  std::optional<Dump> dump_weights;        ///< usually those before step 0
   std::optional<std::size_t> noise_every;  ///< steps between samples of the gradient's noise; empty: none
   std::optional<TraceRequest> trace;
   std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
@@ -45,7 +46,8 @@ struct TrainResult {
   double seconds = 0;          ///< training time, without evaluation
   std::size_t steps = 0;
   bool traced = false;                ///< any step, if that was asked for
-  bool dumped = false;                ///< the gradient, if one was asked for
+  bool gradients_dumped = false;      ///< if that was asked for
+  bool weights_dumped = false;        ///< likewise
   bool reached = false;               ///< the target, if there is one
   std::optional<double> noise_scale;  ///< of the last epoch [samples]
   bool weights_equal = true;          ///< on all ranks; always true for strategies that do not promise it
