@@ -59,7 +59,8 @@ void expect_one_curve(const StagedNetwork& network) {
 TEST_P(NetworkOnMesh, HasOneCurveOnAnyNumberOfRanks) { expect_one_curve(GetParam()); }
 
 TEST(NetworkWithASharedWeight, HasOneCurveOnAnyNumberOfRanksAndNoStages) {
-  const StagedNetwork lstm{"lstm-lm:hidden=12,tied=1", 0.1F}, transformer{"transformer-lm:hidden=12,tied=1", 0.1F};
+  const StagedNetwork lstm{"lstm-lm:hidden=12,tied=1", 0.1F},
+      transformer{"transformer-lm:ff=20,heads=3,hidden=12,tied=1", 0.1F};
   expect_one_curve(lstm);
   expect_one_curve(transformer);
   EXPECT_THROW(run_mesh(lstm.training("pipeline=2")), core::UsageError);
