@@ -32,6 +32,7 @@ struct Command {
 int run_scale_command(const Invocation&);
 int run_train_command(const Invocation&);
 int run_allreduce_command(const Invocation&);
+int run_infer_command(const Invocation&);
 int run_kernels_command(const Invocation&);
 int run_codecs_command(const Invocation&);
 int run_list_command(const Invocation&);

@@ -32,6 +32,8 @@ constexpr std::array commands{
                  cli::run_allreduce_command, "--overlap"},
     cli::Command{"kernels", "DeepBench's operations and yours on every rank, against the roofline", true,
                  cli::run_kernels_command},
+    cli::Command{"infer", "latency of forward passes, and what quantization after training costs in accuracy", true,
+                 cli::run_infer_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
                  cli::run_codecs_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,

@@ -3,6 +3,7 @@
 #pragma once
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "kernels/number_format.hpp"
 #include "kernels/problems/problem.hpp"
+#include "kernels/quantization.hpp"
 #include "runtime/device.hpp"
 #include "runtime/queue.hpp"
 
@@ -83,6 +85,9 @@ struct OpOptions {
   /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
+  /// int8: how packing_floats makes whole numbers, and unpacking_floats makes their sums real numbers again. Empty:
+  /// numbers are what they are; of an rnn by rnn_quantum, rnn_zero_point and rnn_weights_scale.
+  std::optional<Quantization> quantization = {};
 };
 
 /// One row of the table. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.

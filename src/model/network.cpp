@@ -23,6 +23,11 @@ void Network::check(Buffers buffers, const Batch& batch) const {
   kernels::require_elements("network: labels of a sample", batch.labels_each, labels());
 }
 
+std::vector<ConstBuffer> Network::layer_outputs(Queue& queue, Buffers buffers, const Batch& batch) {
+  check(buffers, batch);
+  return pipeline_.layer_outputs(queue, buffers, batch);
+}
+
 void Network::run_forward(Queue& queue, Buffers buffers, const Batch& batch, const OutcomePlace& outcome) {
   check(buffers, batch);
   pipeline_.forward(queue, buffers, batch, outcome);

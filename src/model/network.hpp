@@ -45,6 +45,13 @@ class Network : public Model {
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
   void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 
+  std::span<const std::unique_ptr<Layer>> layers() const { return part_.layers(); }
+  std::vector<ConstBuffer> layer_parameters(const ConstBuffer& flat, std::size_t layer) const {
+    return part_.parts_of(flat, layer);
+  }
+  /// A forward pass without its loss: the outputs of all layers, until the next pass. The last ones are the logits.
+  std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
+
  private:
   void check(Buffers, const Batch&) const;
 

@@ -177,6 +177,17 @@ void Pipeline::pass(Queue& queue, Buffers buffers, const Batch& batch, const Mod
   play(run, steps_);
 }
 
+std::vector<ConstBuffer> Pipeline::layer_outputs(Queue& queue, Buffers buffers, const Batch& batch) {
+  const std::size_t n = batch.samples();
+  provide_memory(queue, n);
+  const StageSlot& slot = memory_.slots.front();
+  stage_.forward({.queue = queue, .parameters = buffers.parameters, .input = batch.inputs, .samples = n}, slot);
+  std::vector<ConstBuffer> outputs;
+  for (std::size_t l = 0; l < slot.outputs.size(); ++l)
+    outputs.emplace_back(slot.outputs[l].part(0, n * stage_.layers()[l].out));
+  return outputs;
+}
+
 void Pipeline::play(const Run& run, const std::vector<PipelineStep>& steps) {
   // A stage's messages are received in the order of their posting: what the first waits for is done for all of them.
   for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i, i == 0 && inputs_in_use_);

@@ -56,6 +56,8 @@ class Pipeline {
 
   void forward(Queue&, Buffers, const Batch&, const OutcomePlace&);
   void pass(Queue&, Buffers, const Batch&, const Model::Ready&, const OutcomePlace&);
+  /// Of a whole network: a forward pass without its loss. The outputs of all layers, until the next pass.
+  std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
 
  private:
   /// Messages under way for the micro-batch in one slot.

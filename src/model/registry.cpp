@@ -280,4 +280,11 @@ std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest& r) 
   return std::make_unique<Accumulate>(std::move(model), r.part.micro_batches);
 }
 
+std::unique_ptr<Network> make_network(std::string_view name, ModelRequest r) {
+  std::unique_ptr<Model> model = make_model(name, r);
+  auto* const network = dynamic_cast<Network*>(model.get());
+  if (network) (void)model.release();
+  return std::unique_ptr<Network>(network);
+}
+
 }  // namespace gradmeter::model

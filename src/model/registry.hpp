@@ -6,6 +6,7 @@
 
 #include "core/name.hpp"
 #include "model/model.hpp"
+#include "model/network.hpp"
 #include "model/part.hpp"
 
 namespace gradmeter::model {
@@ -37,5 +38,9 @@ std::span<const ModelEntry> model_table();
 /// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
 /// no such precision, and when it cannot be split, or not so.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
+
+/// Of models that are lists of layers, mlp too, as inference takes them: tensors are those of make_model, at the same
+/// places. Null: a layer table. Errors: as above.
+std::unique_ptr<Network> make_network(std::string_view name, ModelRequest);
 
 }  // namespace gradmeter::model

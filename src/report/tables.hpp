@@ -56,6 +56,14 @@ const CsvColumns& codec_csv();
 /// A row for each codec and exchange, a column for each number of ranks; refused points have their reason below.
 std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
+// infer_table.cpp
+
+/// One table for each model, in order of appearance.
+std::string infer_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// What the columns and marks mean.
+std::string infer_legend();
+const CsvColumns& infer_csv();
+
 // kernel_table.cpp
 
 /// One table for each operation, pass, precision and cache state, in order of appearance; after them the curves over

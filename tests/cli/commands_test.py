@@ -17,6 +17,9 @@ FLAGS = {
     "kernels": """op set problems shape filter precision pass cache sweep batch-max packed against threads solo device check
                   seed time-budget min-samples precision-goal timeout damage dry-run csv json wide out force resume
                   append help""".split(),
+    "infer": """model shrink batch precision epochs train-batch train-samples optimizer lr validation-samples
+                calibration-samples threads device data seed time-budget min-samples precision-goal timeout dry-run csv
+                json wide out force resume append help""".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
     "list": ["json", "wide", "help"],

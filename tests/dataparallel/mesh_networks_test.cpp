@@ -74,8 +74,8 @@ TEST_P(NetworkOnMesh, HasTheLossesOfOneRankInStages) {
     EXPECT_LT(largest_difference(losses_of(many), losses_of(one)), 1e-5) << mesh;
     for (const MeshTrace& t : many) {
       EXPECT_EQ(t.validation.samples, t.place.stage == 1 ? labels : 0) << mesh;
-      if (t.place.stage == 1)
-        EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-5 * static_cast<double>(labels)) << mesh;
+      if (t.place.stage == 0) continue;
+      EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-5 * static_cast<double>(labels)) << mesh;
     }
   }
 }

@@ -16,6 +16,18 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
   return c.gather_value(t);
 }
 
+core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians) {
+  medians = c.gather_value(core::median(mine.medians()));
+  const auto slowest = c.broadcast_value(static_cast<int>(std::ranges::max_element(medians) - medians.begin()));
+  core::Blocks all;
+  for (std::size_t i = 0; i < mine.count(); ++i) {
+    std::vector<double> block(mine.block(i).begin(), mine.block(i).end());
+    c.broadcast(std::span<double>(block), slowest);
+    all.add(block);
+  }
+  return all;
+}
+
 std::optional<int> straggler(std::span<const double> medians) {
   std::vector<OwnTime> exact;
   exact.reserve(medians.size());
@@ -32,6 +44,14 @@ std::optional<int> straggler(std::span<const OwnTime> ranks) {
   const auto slowest = std::ranges::max_element(ranks, {}, &OwnTime::median);
   if (!(slowest->median > noticeable * middle->median) || !(slowest->low > middle->high)) return std::nullopt;
   return static_cast<int>(slowest - ranks.begin());
+}
+
+void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of,
+                  core::Metrics& m) {
+  if (medians.empty()) return;
+  const auto [least, most] = std::ranges::minmax(medians);
+  if (least > 0) m[core::Metric::ranks_spread] = most / least;
+  if (const auto late = straggler(medians)) fill_slowest(*late, host_of(*late), m);
 }
 
 void fill_slowest(int rank, const std::string& host, core::Metrics& m) {

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <new>
 
-#include "core/error.hpp"
-#include "core/format.hpp"
+#include "bench/engine/refusal.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/agreement.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
@@ -16,21 +13,6 @@ namespace {
 
 /// In calls below `short_call` the clock's own time would show, so a sample has as many calls as fill `long_sample`.
 constexpr double short_call = 2e-6, long_sample = 20e-6;
-
-/// Runs `work`; a refusal by a library or of memory becomes a text, since other ranks may have succeeded.
-template <class Work>
-std::string refusal_of(Work work) {
-  try {
-    work();
-    return {};
-  } catch (const core::BackendError& e) {
-    return e.what();
-  } catch (const core::UsageError& e) {
-    return e.what();
-  } catch (const std::bad_alloc&) {
-    return "memory ran out";
-  }
-}
 
 /// What one rank's check found.
 struct RankCheck {
@@ -56,29 +38,23 @@ KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, con
                                  std::size_t sets, std::uint64_t seed)
     : session_(s), c_(c), point_(p), threads_(threads), sets_(sets), seed_(seed) {}
 
-std::string KernelBenchmark::everywhere(const std::string& mine) const {
-  if (c_.size() == 1) return mine;
-  const auto first = runtime::first_report(c_, mine);
-  return first.text.empty() ? "" : fmt::format("rank {}: {}", first.rank, first.text);
-}
-
 std::string KernelBenchmark::prepare() {
   kernels::set_compute_threads(threads_);
   const runtime::Computing note(session_.activity(), "kernel made ready");
-  return everywhere(refusal_of([&] {
-    // Ranks compute on numbers of their own.
-    const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
-    kernel_case_ = kernels::make_kernel_case(point_.problem, {.sets = sets_, .seed = own});
-  }));
+  return refused_anywhere(c_, refusal_of([&] {
+                            // Ranks compute on numbers of their own.
+                            const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
+                            kernel_case_ = kernels::make_kernel_case(point_.problem, {.sets = sets_, .seed = own});
+                          }));
 }
 
 std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
   RankCheck mine;
-  std::string why = everywhere(refusal_of([&] {
-    const auto found = kernel_case_->check(flops_at_most, inject_error);
-    mine = {found.error, found.worst, found.zero_share, found.right()};
-  }));
+  std::string why = refused_anywhere(c_, refusal_of([&] {
+                                       const auto found = kernel_case_->check(flops_at_most, inject_error);
+                                       mine = {found.error, found.worst, found.zero_share, found.right()};
+                                     }));
   if (why.empty()) f.checks = over_all(c_, mine);
   return why;
 }
@@ -163,14 +139,7 @@ void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bo
 }
 
 void KernelBenchmark::gather(KernelFindings& f) const {
-  f.medians = c_.gather_value(core::median(times_.medians()));
-  const auto slowest = c_.broadcast_value(static_cast<int>(std::ranges::max_element(f.medians) - f.medians.begin()));
-  f.times = {};
-  for (std::size_t i = 0; i < times_.count(); ++i) {  // as long on all ranks
-    std::vector<double> block(times_.block(i).begin(), times_.block(i).end());
-    c_.broadcast(std::span<double>(block), slowest);
-    f.times.add(block);
-  }
+  f.times = slowest_blocks(c_, times_, f.medians);
   f.calls = calls_;
   f.sets = sets_;
   f.implementation = c_.broadcast_text(kernel_case_->implementation());

@@ -28,7 +28,6 @@ class KernelBenchmark {
   void measure(const core::StoppingRule&, double seconds, bool bounded, KernelFindings&);
 
  private:
-  std::string everywhere(const std::string& mine) const;
   std::vector<double> run_block(std::size_t samples, bool keep);
   double sample();
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;

@@ -36,14 +36,6 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   m[Metric::roofline] = f.bound.seconds / seconds;
 }
 
-/// How ranks differ: known on rank 0, whose row is kept.
-void fill_ranks(const KernelFindings& f, core::Metrics& m) {
-  if (f.medians.empty()) return;
-  const auto [least, most] = std::ranges::minmax(f.medians);
-  if (least > 0) m[Metric::ranks_spread] = most / least;
-  if (const auto late = straggler(f.medians)) fill_slowest(*late, f.host_of(*late), m);
-}
-
 }  // namespace
 
 void fill_kernel_check(const KernelFindings& f, Point& row) {
@@ -69,7 +61,7 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   time.stop = f.stop;
   m[Metric::time_s] = time;
   if (time.median > 0) fill_rates(f, time.median, row);
-  fill_ranks(f, m);
+  fill_medians(f.medians, f.host_of, m);
   m[Metric::calls_per_sample] = static_cast<std::int64_t>(f.calls);
   m[Metric::operand_sets] = static_cast<std::int64_t>(f.sets);
   m[Metric::warmup_s] = f.warmup_s;

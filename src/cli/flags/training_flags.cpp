@@ -88,20 +88,6 @@ std::string shrunk_name(const std::string& name, std::uint64_t divisor) {
   return fmt::format("{}{}shrink={}", name, name.find(':') == std::string::npos ? ":" : ",", divisor);
 }
 
-std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data) {
-  std::vector<std::string> out;
-  std::vector<std::string> items = split_list("--model", text);
-  if (items == std::vector<std::string>{"all"}) {
-    items.clear();
-    for (const auto& m : model::model_table()) items.emplace_back(m.name);
-  }
-  for (const auto& item : items) {
-    const model::ModelRequest request{.features = data.features, .classes = data.classes, .labels = data.labels};
-    out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
-  }
-  return out;
-}
-
 std::vector<bench::Setting> parse_accumulate(const std::string& text) {
   std::vector<bench::Setting> out;
   for (const auto n : parse_counts("--accumulate", text, 1, 1u << 20)) {
@@ -236,6 +222,20 @@ constexpr std::array training_flags{
 };
 
 }  // namespace
+
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data) {
+  std::vector<std::string> out;
+  std::vector<std::string> items = split_list("--model", text);
+  if (items == std::vector<std::string>{"all"}) {
+    items.clear();
+    for (const auto& m : model::model_table()) items.emplace_back(m.name);
+  }
+  for (const auto& item : items) {
+    const model::ModelRequest request{.features = data.features, .classes = data.classes, .labels = data.labels};
+    out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
+  }
+  return out;
+}
 
 void add_training_flags(options::options_description& d, Values values) {
   for (const auto& flag : training_flags) {

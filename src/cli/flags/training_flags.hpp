@@ -14,6 +14,10 @@ void add_training_flags(options::options_description&, Values);
 /// fit the data. Errors: UsageError.
 bench::ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
+/// Canonical names. shrink: divides the widths of layer tables. Errors: UsageError for a model that does not fit the
+/// data.
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&);
+
 /// For what reports times. Errors: UsageError for a precision that is emulated.
 void refuse_emulated(const std::string& precisions);
 

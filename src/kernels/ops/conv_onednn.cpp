@@ -121,9 +121,13 @@ std::string conv_op_refusal(const Problem& p) {
 std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
-      onednn::checked(
-          "creation of a convolution primitive",
-          [&] { return ConvMaker(std::get<ConvShape>(p.shape), p.precision, o.training, engine).make(p.pass); }),
+      onednn::checked("creation of a convolution primitive",
+                      [&] {
+                        auto made =
+                            ConvMaker(std::get<ConvShape>(p.shape), p.precision, o.training, engine).make(p.pass);
+                        if (o.quantization) onednn::quantize(*o.quantization, 0, made);
+                        return made;
+                      }),
       {.flops = flops(p), .bytes = bytes(p)}, engine, device);
 }
 

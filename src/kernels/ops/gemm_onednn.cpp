@@ -34,7 +34,7 @@ dnnl::primitive_attr attributes(const GemmShape& s) {
   return attributes;
 }
 
-onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine) {
+onednn::PreparedPrimitive prepared(const Problem& p, const OpOptions& o, const dnnl::engine& engine) {
   const auto& s = std::get<GemmShape>(p.shape);
   const onednn::OperandTypes t = onednn::operand_types(p.precision);
   const Matrices matrix(s.count);
@@ -49,6 +49,7 @@ onednn::PreparedPrimitive prepared(const Problem& p, const dnnl::engine& engine)
                                  .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
                                  .outputs = {{"c", DNNL_ARG_DST, c, c, s.accumulate}}};
   if (s.bias) made.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
+  if (o.quantization) onednn::quantize(*o.quantization, 1, made);
   return made;
 }
 
@@ -61,10 +62,10 @@ std::string gemm_op_refusal(const Problem& p) {
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
-std::unique_ptr<Op> make_gemm_op(const Problem& p, const OpOptions&, runtime::Device& device) {
+std::unique_ptr<Op> make_gemm_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
-      onednn::checked("creation of a matmul primitive", [&] { return prepared(p, engine); }),
+      onednn::checked("creation of a matmul primitive", [&] { return prepared(p, o, engine); }),
       {.flops = flops(p), .bytes = bytes(p)}, engine, device);
 }
 

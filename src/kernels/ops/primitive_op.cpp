@@ -64,19 +64,21 @@ class PrimitiveOp final : public HostOp {
   std::string implementation() const override { return fmt::format("onednn {}", p_.implementation); }
   std::unique_ptr<Op> packing(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
-    return inputs()[input].packed ? reorder_op(a.name, a.plain, a.stored) : HostOp::packing(input);
+    return inputs()[input].packed ? reorder_op(a.name, a.plain, a.stored, p_.packing) : HostOp::packing(input);
   }
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
-    return outputs()[output].packed ? reorder_op(a.name, a.stored, a.plain) : HostOp::unpacking(output);
+    return outputs()[output].packed ? reorder_op(a.name, a.stored, a.plain, p_.packing) : HostOp::unpacking(output);
   }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
-    return is_plain_floats(a) ? HostOp::packing(input) : reorder_op(a.name, as_floats(a.plain), a.stored);
+    return is_plain_floats(a) ? HostOp::packing(input)
+                              : reorder_op(a.name, as_floats(a.plain), a.stored, a.floats.value_or(p_.packing));
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
-    return is_plain_floats(a) ? HostOp::unpacking(output) : reorder_op(a.name, a.stored, as_floats(a.plain));
+    return is_plain_floats(a) ? HostOp::unpacking(output)
+                              : reorder_op(a.name, a.stored, as_floats(a.plain), a.floats.value_or(p_.packing));
   }
 
  protected:
@@ -114,10 +116,9 @@ class PrimitiveOp final : public HostOp {
     return b;
   }
 
-  std::unique_ptr<Op> reorder_op(std::string_view name, const dnnl::memory::desc& from,
-                                 const dnnl::memory::desc& to) const {
+  std::unique_ptr<Op> reorder_op(std::string_view name, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
+                                 dnnl::primitive_attr attributes) const {
     return checked("creation of a reorder", [&] {
-      dnnl::primitive_attr attributes = p_.packing;
       attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       const dnnl::reorder::primitive_desc d(engine_, from, engine_, to, attributes);
       const double bytes = static_cast<double>(from.get_size() + to.get_size());
@@ -140,6 +141,20 @@ class PrimitiveOp final : public HostOp {
 };
 
 }  // namespace
+
+void quantize(const Quantization& q, int weight_outputs, PreparedPrimitive& p) {
+  std::vector<float> per_quantum, sums;
+  for (const float w : q.weight_quanta) {
+    per_quantum.push_back(1 / w);
+    sums.push_back(q.quantum * w);
+  }
+  dnnl::primitive_attr input, weights, output;
+  input.set_output_scales(0, {1 / q.quantum});
+  if (q.zero_point != 0) input.set_zero_points(DNNL_ARG_TO, 0, {q.zero_point});
+  weights.set_output_scales(1 << weight_outputs, per_quantum);
+  output.set_output_scales(1 << 1, sums);
+  p.inputs.at(0).floats = input, p.inputs.at(1).floats = weights, p.outputs.at(0).floats = output;
+}
 
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive p, runtime::Cost cost, const dnnl::engine& engine,
                                       runtime::Device& device) {

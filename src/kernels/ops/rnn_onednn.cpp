@@ -13,12 +13,26 @@ using onednn::Argument;
 using onednn::Tag;
 using onednn::Type;
 
-dnnl::primitive_attr attributes(const Problem& p) {
+dnnl::primitive_attr attributes(const Problem& p, const std::optional<Quantization>& q) {
   dnnl::primitive_attr a;
   a.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (p.precision != Precision::int8) return a;
-  a.set_rnn_data_qparams(1 / rnn_quantum, rnn_zero_point);
-  a.set_rnn_weights_qparams(0, {rnn_weights_scale(std::get<RnnShape>(p.shape))});
+  a.set_rnn_data_qparams(1 / (q ? q->quantum : rnn_quantum), q ? static_cast<float>(q->zero_point) : rnn_zero_point);
+  if (!q) {
+    a.set_rnn_weights_qparams(0, {rnn_weights_scale(std::get<RnnShape>(p.shape))});
+    return a;
+  }
+  std::vector<float> scales;
+  for (const float w : q->weight_quanta) scales.push_back(1 / w);
+  constexpr int gates_and_hidden = (1 << 3) + (1 << 4);  // of layers, directions, inputs, gates, hidden
+  a.set_rnn_weights_qparams(gates_and_hidden, scales);
+  return a;
+}
+
+dnnl::primitive_attr restoring(const Quantization& q) {
+  dnnl::primitive_attr a;
+  a.set_output_scales(0, {q.quantum});
+  a.set_zero_points(DNNL_ARG_FROM, 0, {q.zero_point});
   return a;
 }
 
@@ -36,8 +50,12 @@ constexpr std::array gradients{std::pair{"input gradient", DNNL_ARG_DIFF_SRC_LAY
 
 class RnnMaker {
  public:
-  RnnMaker(const Problem& p, const dnnl::engine& engine, bool training)
-      : p_(p), s_(std::get<RnnShape>(p.shape)), made_(make(engine, training)) {}
+  RnnMaker(const Problem& p, const dnnl::engine& engine, const OpOptions& o)
+      : p_(p),
+        s_(std::get<RnnShape>(p.shape)),
+        quantization_(o.quantization),
+        attributes_(attributes(p, quantization_)),
+        made_(make(engine, o.training)) {}
 
   onednn::PreparedPrimitive prepared() const {
     onednn::PreparedPrimitive all{.primitive = made_.primitive,
@@ -45,11 +63,12 @@ class RnnMaker {
                                   .implementation = made_.name,
                                   .inputs = {},
                                   .outputs = {},
-                                  .packing = attributes(p_)};
+                                  .packing = attributes_};
     add(inputs, all.inputs);
     add(results, backward() ? all.inputs : all.outputs);
     add(output_gradient, all.inputs);
     add(gradients, all.outputs);
+    if (quantization_) all.outputs.at(0).floats = restoring(*quantization_);
     return all;
   }
 
@@ -57,10 +76,9 @@ class RnnMaker {
   bool backward() const { return p_.pass != Pass::forward; }
 
   onednn::RnnPrimitive make(const dnnl::engine& engine, bool training) const {
-    const auto a = attributes(p_);
-    if (backward()) return onednn::make_rnn_backward(s_, p_.precision, a, engine);
+    if (backward()) return onednn::make_rnn_backward(s_, p_.precision, attributes_, engine);
     const auto kind = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    return onednn::make_rnn_forward(s_, p_.precision, kind, a, engine);
+    return onednn::make_rnn_forward(s_, p_.precision, kind, attributes_, engine);
   }
 
   /// Those that the primitive has.
@@ -94,6 +112,8 @@ class RnnMaker {
 
   Problem p_;
   RnnShape s_;
+  std::optional<Quantization> quantization_;
+  dnnl::primitive_attr attributes_;
   onednn::RnnPrimitive made_;
 };
 
@@ -115,7 +135,7 @@ std::string rnn_op_refusal(const Problem& p) {
 std::unique_ptr<Op> make_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
-      onednn::checked("creation of a recurrent primitive", [&] { return RnnMaker(p, engine, o.training).prepared(); }),
+      onednn::checked("creation of a recurrent primitive", [&] { return RnnMaker(p, engine, o).prepared(); }),
       {.flops = run_flops(p), .bytes = bytes(p)}, engine, device);
 }
 

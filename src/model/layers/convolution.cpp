@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/format.hpp"
+#include "model/layers/inference_product.hpp"
 #include "model/layers/plain_op.hpp"
 #include "model/passes.hpp"
 
@@ -109,6 +110,14 @@ class ConvolutionLayer final : public Layer {
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedConvolution>(shape(samples), precision_, input_gradient, device);
+  }
+  std::string inference_refusal(Precision p) const override { return refusal_in(p, problems(1, false).forward); }
+  std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
+    return make_inference_product({.problem = {.shape = shape(r.samples), .precision = r.precision},
+                                   .output_weights = shape_.channels * shape_.filter_height * shape_.filter_width,
+                                   .output_places = shape_.out_height() * shape_.out_width(),
+                                   .is_relu = true},
+                                  r, queue);
   }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "core/format.hpp"
 #include "kernels/pointwise.hpp"
+#include "model/layers/inference_product.hpp"
 #include "model/layers/plain_op.hpp"
 #include "model/passes.hpp"
 
@@ -142,6 +143,13 @@ class DenseLayer final : public Layer {
       p->cut_inputs(in_ / ranks, rank);
     }
     return p;
+  }
+  std::string inference_refusal(Precision p) const override { return refusal_in(p, {products(1).forward}); }
+  std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
+    Problem p = products(r.samples).forward;
+    p.precision = r.precision;
+    return make_inference_product({.problem = p, .output_weights = in_, .is_relu = activation_ == Activation::relu}, r,
+                                  queue);
   }
 
  private:

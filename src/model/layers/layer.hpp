@@ -88,6 +88,28 @@ class PreparedLayer {
   virtual void backward(const LayerBackward&) = 0;
 };
 
+/// Least and greatest of the numbers that were seen, and zero.
+struct ActivationRange {
+  float least = 0, greatest = 0;
+  void add(std::span<const float>);
+};
+
+/// A trained layer, for forward passes alone.
+struct InferenceRequest {
+  std::size_t samples = 1;
+  kernels::Precision precision = kernels::Precision::fp32;
+  std::vector<runtime::ConstBuffer> parameters = {};  ///< by tensor, fp32; they stay as they are
+  ActivationRange input = {};                         ///< of the layer's inputs, where whole numbers stand for them
+};
+class InferenceLayer {
+ public:
+  virtual ~InferenceLayer() = default;
+  /// Plain memory, fp32.
+  virtual void forward(runtime::Queue&, const runtime::ConstBuffer& input, const runtime::Buffer& output) = 0;
+  /// What the backend of its products says; empty: it has none.
+  virtual std::string implementation() const { return {}; }
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -109,6 +131,15 @@ class Layer {
     return (void)rank, (void)ranks, nullptr;
   }
   virtual LayerSums sums() const { return {}; }
+
+  /// Why it is not inferred in a precision; empty: it is. Without an override a layer is inferred as it trains: in
+  /// fp32, and where it runs no operation beside any precision of the others.
+  virtual std::string inference_refusal(kernels::Precision) const;
+  /// As `prepare`, and weights are packed here, once. Errors: those of `prepare`.
+  virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
+
+/// The first reason why no backend takes one of these in another precision; empty: all are taken.
+std::string refusal_in(kernels::Precision, std::vector<kernels::Problem>);
 
 }  // namespace gradmeter::model

@@ -29,10 +29,21 @@ PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kerne
   }
 }
 
+void PlainOp::keep(runtime::Queue& queue, std::string_view packing, std::size_t input,
+                   const runtime::ConstBuffer& plain) {
+  Packed& p = inputs_.at(input);
+  if (p.op) p.op->run(queue, packing, {plain}, {p.stored.buffer});
+  p.kept = p.op ? runtime::ConstBuffer(p.stored.buffer) : plain;
+}
+
 void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view packing,
                   std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
   const std::vector<runtime::Buffer> plain = outputs;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].kept) {
+      inputs.at(i) = *inputs_[i].kept;
+      continue;
+    }
     if (!inputs_[i].op) continue;
     inputs_[i].op->run(queue, packing, {inputs.at(i)}, {inputs_[i].stored.buffer});
     inputs[i] = inputs_[i].stored.buffer;

@@ -2,6 +2,7 @@
 // it.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,8 @@ class PlainOp {
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
 
   const kernels::Op& op() const { return *op_; }
+  /// Packs an input once: from now on `run` takes what it holds, whatever it is given. It must stay unchanged.
+  void keep(runtime::Queue&, std::string_view packing, std::size_t input, const runtime::ConstBuffer&);
   /// Buffers in the order of the operation's operands, in fp32 whatever its precision; those without a plain form as
   /// they are stored. Packing and unpacking are submitted as `packing`.
   void run(runtime::Queue&, std::string_view label, std::string_view packing, std::vector<runtime::ConstBuffer> inputs,
@@ -25,6 +28,7 @@ class PlainOp {
   struct Packed {
     std::unique_ptr<kernels::Op> op;  ///< null: it is stored as plain fp32, or has no plain form
     runtime::OwnedBuffer stored;
+    std::optional<runtime::ConstBuffer> kept = {};
   };
   std::unique_ptr<kernels::Op> op_;
   std::vector<Packed> inputs_, outputs_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/format.hpp"
+#include "kernels/quantization.hpp"
 #include "kernels/reference/rnn.hpp"
 #include "model/layers/plain_op.hpp"
 
@@ -102,6 +103,53 @@ class PreparedRecurrent final : public PreparedLayer {
   OwnedBuffer zero_, state_gradient_, memory_gradient_, kept_;
 };
 
+/// int8: inputs and states share a quantum, the weights of both a quantum for each gate and output.
+kernels::OpOptions inference_options(const InferenceRequest& r, runtime::Queue& queue) {
+  if (!kernels::info(r.precision).exact) return {};
+  // States of lstm and gru are within ±1.
+  kernels::Quantization q = kernels::quantize_range(std::min(r.input.least, -1.0F), std::max(r.input.greatest, 1.0F));
+  q.weight_quanta.resize(r.parameters.at(2).count());
+  queue.at_once([&] {
+    for (const ConstBuffer& weights : {r.parameters.at(0), r.parameters.at(1)})
+      kernels::raise_to_largest(weights.values<float>(), 1, q.weight_quanta);
+    kernels::to_weight_quanta(q.weight_quanta);
+  });
+  return {.quantization = std::move(q)};
+}
+
+class RecurrentInference final : public InferenceLayer {
+ public:
+  RecurrentInference(const RnnShape& s, RecurrentOutput output, const InferenceRequest& r, runtime::Queue& queue)
+      : s_(s),
+        output_(output),
+        op_({.shape = s, .precision = r.precision}, queue.device(), inference_options(r, queue)) {
+    const auto floats = [&](std::size_t n) { return queue.device().allocate(core::Element::f32, n); };
+    x_ = floats(s.steps * s.batch * s.input_width());
+    y_ = floats(s.steps * s.batch * s.hidden);
+    zero_ = floats(s.batch * s.hidden);
+    std::vector<ConstBuffer> kept(s.cell == Cell::lstm ? 2 : 1, zero_.buffer);
+    kept.insert(kept.end(), r.parameters.begin(), r.parameters.end());
+    for (std::size_t i = 0; i < kept.size(); ++i) op_.keep(queue, "inference.pack", i + 1, kept[i]);
+  }
+
+  void forward(runtime::Queue& queue, const ConstBuffer& input, const Buffer& output) override {
+    transpose(queue, "inference.transpose", input, x_.buffer, s_.batch, s_.steps, s_.input_width());
+    op_.run(queue, "inference.rnn", "inference.pack", std::vector<ConstBuffer>(op_.op().inputs().size(), x_.buffer),
+            {y_.buffer});
+    if (output_ == RecurrentOutput::every_step)
+      return transpose(queue, "inference.transpose", y_.buffer, output, s_.steps, s_.batch, s_.hidden);
+    const std::size_t state = s_.batch * s_.hidden;
+    queue.copy("inference.copy", y_.buffer.part((s_.steps - 1) * state, state), output);
+  }
+  std::string implementation() const override { return op_.op().implementation(); }
+
+ private:
+  RnnShape s_;
+  RecurrentOutput output_;
+  PlainOp op_;
+  OwnedBuffer x_, y_, zero_;  // [steps × batch × width]; the state before the first step
+};
+
 class RecurrentLayer final : public Layer {
  public:
   RecurrentLayer(Cell cell, const TokenShape& input, std::size_t h, const RecurrentOptions& o)
@@ -127,6 +175,10 @@ class RecurrentLayer final : public Layer {
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedRecurrent>(shape(samples), o_, input_gradient, device);
+  }
+  std::string inference_refusal(Precision p) const override { return refusal_in(p, problems(1, false).forward); }
+  std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
+    return std::make_unique<RecurrentInference>(shape(r.samples), o_.output, r, queue);
   }
 
  private:

@@ -1,0 +1,118 @@
+#include "bench/infer/accuracy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "bench/engine/refusal.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// Sums over a rank's samples.
+struct Comparison {
+  double labels = 0, samples = 0, right = 0;  ///< right: in the precision
+  double lost = 0, lost_squares = 0;          ///< of a sample: share of its labels that only fp32 has right, less the
+                                              ///< share that only the precision has
+  double error_square = 0, reference_square = 0;
+
+  void add(std::span<const float> logits, std::span<const float> reference, std::span<const std::int32_t> labels_of) {
+    const std::size_t classes = logits.size() / labels_of.size();
+    int difference = 0;
+    for (std::size_t i = 0; i < labels_of.size(); ++i) {
+      const bool is_right = is_best(logits.subspan(i * classes, classes), labels_of[i]);
+      right += is_right;
+      difference += static_cast<int>(is_best(reference.subspan(i * classes, classes), labels_of[i])) - is_right;
+    }
+    const double share = difference / static_cast<double>(labels_of.size());
+    labels += static_cast<double>(labels_of.size()), samples += 1;
+    lost += share, lost_squares += share * share;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const double r = reference[i], e = logits[i] - r;
+      error_square += e * e, reference_square += r * r;
+    }
+  }
+
+  void sum_over(const runtime::Communicator& c) {
+    std::array all{labels, samples, right, lost, lost_squares, error_square, reference_square};
+    c.sum(all);
+    std::tie(labels, samples, right, lost, lost_squares, error_square, reference_square) = std::tuple_cat(all);
+  }
+
+ private:
+  static bool is_best(std::span<const float> logits, std::int32_t label) {
+    return std::ranges::max_element(logits) - logits.begin() == label;
+  }
+};
+
+/// The validation samples of a rank, piece by piece.
+class PieceByPiece {
+ public:
+  PieceByPiece(TrainedModel& m, kernels::Precision p, const model::Dataset& set) : m_(m), precision_(p), set_(set) {}
+
+  void compare(std::size_t first, std::size_t n, Comparison& sums) {
+    const std::size_t labels_each = set_.labels();
+    if (n != indices_.size())
+      inference_.emplace(*m_.network, m_.buffers().parameters,
+                         model::InferenceOptions{.samples = n, .precision = precision_, .ranges = m_.ranges}, queue_);
+    indices_.resize(n), inputs_.resize(n * set_.features()), labels_.resize(n * labels_each);
+    std::iota(indices_.begin(), indices_.end(), first);
+    model::gather(set_, indices_, inputs_, labels_);
+    const auto logits = inference_->run(queue_, inputs_).values<float>();
+    const auto trained = m_.network->layer_outputs(queue_, m_.buffers(), {inputs_, labels_, labels_each});
+    const auto reference = trained.back().values<float>();
+    const std::size_t outputs = logits.size() / n;
+    for (std::size_t k = 0; k < n; ++k)
+      sums.add(logits.subspan(k * outputs, outputs), reference.subspan(k * outputs, outputs),
+               std::span(labels_).subspan(k * labels_each, labels_each));
+  }
+
+ private:
+  TrainedModel& m_;
+  kernels::Precision precision_;
+  const model::Dataset& set_;
+  runtime::HostQueue queue_;
+  std::optional<model::Inference> inference_;  ///< for a piece of so many samples as the last one
+  std::vector<std::uint64_t> indices_;
+  std::vector<float> inputs_;
+  std::vector<std::int32_t> labels_;
+};
+
+}  // namespace
+
+PairedMean paired_mean(double n, double sum, double sum_of_squares) {
+  constexpr double normal_975 = 1.959964;
+  const double m = n + 2, mean = sum / m, variance = (sum_of_squares + 1) / m - mean * mean;
+  const double half = normal_975 * std::sqrt(variance / m);
+  return {.value = sum / n, .low = mean - half, .high = mean + half};
+}
+
+std::string accuracy_fault(kernels::Precision p, const PrecisionAccuracy& a) {
+  const double most = p == kernels::Precision::fp32 ? 1e-3 : 1;
+  if (a.error < most) return {};
+  return fmt::format("the logits differ from those of training's forward pass by {:.3g} of their norm", a.error);
+}
+
+PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator& c, TrainedModel& m,
+                                   kernels::Precision precision, const model::Dataset& set) {
+  const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
+  Comparison sums;
+  PieceByPiece pieces(m, precision, set);
+  const auto why = refused_anywhere(c, refusal_of([&] {
+                                      const std::size_t last = set.size() * (rank + 1) / ranks;
+                                      for (std::size_t i = set.size() * rank / ranks; i < last; i += validation_piece) {
+                                        pieces.compare(i, std::min(validation_piece, last - i), sums);
+                                        session.activity().beat();
+                                      }
+                                    }));
+  if (!why.empty()) throw core::UsageError(why);
+  sums.sum_over(c);
+  return {.accuracy = sums.right / sums.labels,
+          .lost = paired_mean(sums.samples, sums.lost, sums.lost_squares),
+          .error = std::sqrt(sums.error_square / sums.reference_square)};
+}
+
+}  // namespace gradmeter::bench

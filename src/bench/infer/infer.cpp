@@ -1,0 +1,202 @@
+#include "bench/infer/infer.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "bench/engine/refusal.hpp"
+#include "bench/infer/row.hpp"
+#include "bench/train/node_data.hpp"
+#include "bench/train/training.hpp"
+#include "core/format.hpp"
+#include "kernels/threads.hpp"
+#include "model/table/forward_operations.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Status;
+using kernels::Precision;
+
+constexpr core::Seconds usual_time{1};
+
+struct InferEntry : SweepPoint {
+  InferEntry(SweepPoint planned, InferPoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
+  InferPoint point;
+};
+
+std::unique_ptr<model::Network> network_of(const std::string& name, DataFacts d) {
+  return model::make_network(name, {.features = d.features, .classes = d.classes, .labels = d.labels});
+}
+
+/// Of a layer table.
+std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, DataFacts d) {
+  const auto table = model::make_model(p.model, {.features = d.features, .classes = d.classes, .labels = d.labels});
+  return model::inference_problems(table->forward_problems(p.batch), p.precision);
+}
+
+class InferSweep final : public Experiment {
+ public:
+  InferSweep(Session& s, const InferOptions& o) : session_(s), c_(s.world()), options_(o) {
+    kernels::set_compute_threads(o.training.config.threads);
+    data_ = load_data(c_, o.data);
+  }
+
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    for (const InferPoint& p : plan_infer(options_.factors)) {
+      const auto factors = to_factors(p, session_.map(), options_.training.config.threads);
+      InferEntry& e = entries_.emplace_back(rows.point("infer", factors, p.group), p);
+      const auto why = refused_anywhere(c_, infer_refusal(p, facts_of(data_)));
+      if (!why.empty()) refuse(e.row, Status::unsupported, why);
+    }
+    return pointers_to(entries_);
+  }
+
+  void measure(std::size_t group, SweepRows& rows) override {
+    std::vector<InferEntry*> due;
+    for (InferEntry& e : entries_)
+      if (e.group == group && e.is_due()) due.push_back(&e);
+    use_model(due.front()->point.model, rows);
+    std::vector<Timed> timed;
+    for (InferEntry* e : due) {
+      rows.progress(fmt::format("{} {}", e->point.model, kernels::name(e->point.precision)));
+      const auto why = refusal_of([&] { check(*e); });  // the same on all ranks
+      if (!why.empty()) refuse(e->row, Status::failed, why);
+      if (e->row.status == Status::ok && e->point.is_timed()) prepare(*e, rows, timed);
+    }
+    time_in_turns(timed);
+    for (const Timed& t : timed) compare(*t.entry, rows);
+  }
+
+ private:
+  struct Pass {
+    std::function<void()> run;
+    std::string implementation;
+  };
+  struct Timed {
+    InferEntry* entry;
+    std::unique_ptr<LatencyBenchmark> benchmark;
+  };
+
+  /// Trains it, unless it is a layer table or the one before.
+  void use_model(const std::string& name, const SweepRows& rows) {
+    if (name == current_) return;
+    current_ = name;
+    trained_ = {};
+    known_.clear();
+    if (!network_of(name, facts_of(data_))) return;
+    TrainOnce o = options_.training;
+    o.config.model = name;
+    trained_ = train_once(session_, c_, data_, o,
+                          [&](const std::string& now) { rows.progress(fmt::format("{} trains: {}", name, now)); });
+  }
+
+  void check(InferEntry& e) {
+    if (!trained_.network) return;
+    const runtime::Computing note(session_.activity(), "validation");
+    const Precision p = e.point.precision;
+    if (!known_.contains(p)) known_[p] = measure_accuracy(session_, c_, trained_, p, *data_.validation);
+    fill_accuracy(e.point, known_[p], e.row);
+  }
+
+  void prepare(InferEntry& e, SweepRows& rows, std::vector<Timed>& timed) {
+    if (!trained_.network && lacks_memory(e)) return;
+    Pass pass;
+    const runtime::Computing note(session_.activity(), "inference made ready");
+    const auto why = refused_anywhere(c_, refusal_of([&] { pass = pass_of(e.point); }));
+    if (!why.empty()) return refuse(e.row, Status::failed, why);
+    core::StoppingRule rule = options_.rule;
+    rule.budget = rows.share(usual_time);
+    e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
+    timed.push_back({&e, std::make_unique<LatencyBenchmark>(session_, c_, std::move(pass.run), rule)});
+  }
+
+  bool lacks_memory(InferEntry& e) const {
+    const auto table = model::make_model(
+        e.point.model,
+        {.features = facts_of(data_).features, .classes = facts_of(data_).classes, .labels = facts_of(data_).labels});
+    const std::size_t needs =
+        model::forward_operations_bytes(table_problems(e.point, facts_of(data_)), table->element_count()) *
+        static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
+    if (needs <= session_.memory_per_node()) return false;
+    refuse(e.row, Status::skipped, short_of_memory(needs, session_.memory_per_node()));
+    return true;
+  }
+
+  Pass pass_of(const InferPoint& p) {
+    if (!trained_.network) {
+      const auto seed = options_.training.config.seed + (static_cast<std::uint64_t>(c_.rank()) << 40U);
+      auto all = std::make_shared<model::ForwardOperations>(table_problems(p, facts_of(data_)), queue_, seed);
+      return {[this, all] { all->run(queue_); }, all->implementation()};
+    }
+    auto inference = std::make_shared<model::Inference>(
+        *trained_.network, trained_.buffers().parameters,
+        model::InferenceOptions{.samples = p.batch, .precision = p.precision, .ranges = trained_.ranges}, queue_);
+    auto inputs = std::make_shared<kernels::AlignedVector<float>>(batch_of(p.batch));
+    return {[this, inference, inputs] { inference->run(queue_, *inputs); }, inference->implementation()};
+  }
+
+  kernels::AlignedVector<float> batch_of(std::size_t samples) const {
+    const model::Dataset& set = *data_.validation;
+    std::vector<std::uint64_t> indices(samples);
+    for (std::size_t i = 0; i < samples; ++i) indices[i] = i % set.size();
+    kernels::AlignedVector<float> inputs(samples * set.features());
+    std::vector<std::int32_t> labels(samples * set.labels());
+    model::gather(set, indices, inputs, labels);
+    return inputs;
+  }
+
+  void time_in_turns(std::vector<Timed>& timed) {
+    std::vector<Turn> turns;
+    for (Timed& t : timed) {
+      t.benchmark->warm_up();
+      turns.emplace_back([&t] { return t.benchmark->turn(); });
+    }
+    if (!turns.empty()) take_turns(turns);
+    for (Timed& t : timed) {
+      fill_latency(
+          t.entry->point, t.benchmark->findings(), c_.size(), [this](int rank) { return session_.host_of(rank); },
+          t.entry->row);
+      t.entry->row.metrics[core::Metric::oversubscribed] =
+          session_.ranks_per_node(c_.size()) * options_.training.config.threads > session_.cores_per_node();
+    }
+  }
+
+  /// With fp32, of this run or an earlier one.
+  void compare(InferEntry& e, const SweepRows& rows) const {
+    for (const InferEntry& other : entries_) {
+      if (other.group != e.group || other.point.precision != Precision::fp32) continue;
+      const core::Point* const fp32 = other.kept ? rows.finished(other.row.factors) : &other.row;
+      if (fp32->status == Status::ok) fill_speedup(*fp32, e.row);
+    }
+  }
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  const InferOptions& options_;
+  model::DataSplit data_;
+  std::vector<InferEntry> entries_;
+  runtime::HostQueue queue_;
+  std::string current_;
+  TrainedModel trained_;                          ///< of `current_`; no network: it is a layer table
+  std::map<Precision, PrecisionAccuracy> known_;  ///< of `current_`
+};
+
+}  // namespace
+
+std::string infer_refusal(const InferPoint& p, DataFacts d) {
+  if (const auto network = network_of(p.model, d)) return model::inference_refusal(*network, p.precision);
+  if (!p.is_timed())
+    return fmt::format("a layer table does not learn, and {} is emulated: there is neither accuracy nor time",
+                       kernels::name(p.precision));
+  for (const auto& r : table_problems(p, d))
+    if (auto why = kernels::op_refusal(r.problem); !why.empty()) return why;
+  return {};
+}
+
+std::size_t run_infer(Session& s, const InferOptions& o, const FinishedRows& finished, const RowListener& l) {
+  InferSweep sweep(s, o);
+  return run_sweep(sweep, peers_of(s, s.world()), finished, l, o.time_budget);
+}
+
+}  // namespace gradmeter::bench

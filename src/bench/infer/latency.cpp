@@ -1,0 +1,63 @@
+#include "bench/infer/latency.hpp"
+
+#include <algorithm>
+
+#include "bench/engine/own_times.hpp"
+#include "runtime/time/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// A fifth of the time at most goes into warm-up. What other points left in the caches is gone after `settling`.
+RoundOptions latency_rounds(core::StoppingRule rule) {
+  const double warmup = std::clamp(0.2 * rule.budget.value, 0.0, 0.5);
+  rule.budget = core::Seconds{rule.budget.value - warmup};
+  return {.rule = rule,
+          .warmup_min = 3,
+          .warmup_budget = core::Seconds{warmup},
+          .discarded = 1,
+          .settling = core::Seconds{0.005},
+          .block = core::Seconds{0.03},
+          .longest_block = 250};
+}
+
+}  // namespace
+
+LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, std::function<void()> pass,
+                                   const core::StoppingRule& rule)
+    : session_(s),
+      c_(c),
+      pass_(std::move(pass)),
+      rounds_(s, c, latency_rounds(rule), [this](std::size_t n, bool keep) { return run_block(n, keep); }) {}
+
+std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
+  const runtime::Computing note(session_.activity(), "forward pass");
+  std::vector<double> mine(passes);
+  c_.barrier();
+  for (double& t : mine) {
+    const double begin = runtime::host_clock();
+    pass_();
+    t = runtime::host_clock() - begin;
+  }
+  if (keep) times_.add(mine);
+  c_.max(mine);
+  return mine;
+}
+
+bool LatencyBenchmark::turn() {
+  noise_.begin();
+  const core::Stop stop = rounds_.round();
+  noise_.end();
+  return stop != core::Stop::none;
+}
+
+LatencyFindings LatencyBenchmark::findings() const {
+  LatencyFindings f{.stop = rounds_.stop(),
+                    .warmup_s = rounds_.warmup_s(),
+                    .warmup_samples = rounds_.warmup_iterations(),
+                    .noise = noise_.over(c_)};
+  f.times = slowest_blocks(c_, times_, f.medians);
+  return f;
+}
+
+}  // namespace gradmeter::bench

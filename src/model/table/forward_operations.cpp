@@ -1,0 +1,87 @@
+#include "model/table/forward_operations.hpp"
+
+#include <algorithm>
+
+#include "model/table/table_calls.hpp"
+
+namespace gradmeter::model {
+
+std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem> problems, kernels::Precision precision) {
+  for (RepeatedProblem& r : problems) {
+    r.problem.precision = precision;
+    auto* const gemm = std::get_if<kernels::GemmShape>(&r.problem.shape);
+    if (!gemm) continue;
+    gemm->packed = true;
+    if (!kernels::op_refusal(r.problem).empty()) gemm->packed = false;
+  }
+  return problems;
+}
+
+ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, Queue& queue, std::uint64_t seed) {
+  double most = -1;
+  for (const RepeatedProblem& r : problems) {
+    Operation& o = operations_.emplace_back(Operation{.op = kernels::prepare(r.problem, {}, queue.device())});
+    o.inputs.resize(r.times);
+    for (auto& inputs : o.inputs) {
+      inputs.emplace_back(no_floats);
+      for (std::size_t i = 1; i < o.op->inputs().size(); ++i) {
+        memory_.push_back(weights(*o.op, i, queue, seed + memory_.size()));
+        inputs.emplace_back(memory_.back().buffer);
+      }
+    }
+    const double flops = kernels::run_flops(r.problem) * static_cast<double>(r.times);
+    if (flops > most) implementation_ = o.op->implementation(), most = flops;
+  }
+  share_activations(queue, seed);
+}
+
+runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size_t input, Queue& queue,
+                                                std::uint64_t seed) {
+  const kernels::Operand& o = op.inputs()[input];
+  const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
+  runtime::OwnedBuffer plain = bytes(o.plain_bytes());
+  queue.at_once([&] { fill_random(plain.buffer, *o.format, seed); });
+  if (!o.packed) return plain;
+  runtime::OwnedBuffer stored = bytes(o.stored_bytes);
+  op.packing(input)->run(queue, "inference.pack", {plain.buffer}, {stored.buffer});
+  queue.synchronise();
+  return stored;
+}
+
+/// Any layout of random numbers is random numbers.
+void ForwardOperations::share_activations(Queue& queue, std::uint64_t seed) {
+  std::map<std::string_view, std::size_t> largest;  // by format
+  std::size_t output = 0;
+  for (const Operation& o : operations_) {
+    std::size_t& most = largest[o.op->inputs()[0].format->name];
+    most = std::max(most, o.op->inputs()[0].stored_bytes);
+    for (const auto& out : o.op->outputs()) output = std::max(output, out.stored_bytes);
+  }
+  const runtime::OwnedBuffer& out = memory_.emplace_back(queue.device().allocate(core::Element::i8, output));
+  const Buffer outputs = out.buffer;
+  std::map<std::string_view, Buffer> random;
+  for (Operation& o : operations_) {
+    const kernels::Operand& input = o.op->inputs()[0];
+    auto found = random.find(input.format->name);
+    if (found == random.end()) {
+      memory_.push_back(queue.device().allocate(core::Element::i8, largest.at(input.format->name)));
+      found = random.emplace(input.format->name, memory_.back().buffer).first;
+      queue.at_once([&] { fill_random(found->second, *input.format, seed); });
+    }
+    for (auto& inputs : o.inputs) inputs[0] = found->second.part(0, input.stored_bytes);
+    for (const auto& operand : o.op->outputs()) o.outputs.push_back(outputs.part(0, operand.stored_bytes));
+  }
+}
+
+void ForwardOperations::run(Queue& queue) {
+  for (Operation& o : operations_)
+    for (const auto& inputs : o.inputs) o.op->run(queue, "inference.operation", inputs, o.outputs);
+}
+
+std::size_t forward_operations_bytes(std::span<const RepeatedProblem> problems, std::size_t parameters) {
+  double largest = 0;
+  for (const RepeatedProblem& r : problems) largest = std::max(largest, kernels::bytes(r.problem));
+  return static_cast<std::size_t>(largest) + parameters * sizeof(float);
+}
+
+}  // namespace gradmeter::model
