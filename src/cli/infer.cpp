@@ -11,7 +11,6 @@
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "report/tables.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/launcher.hpp"
 #include "runtime/process/progress.hpp"
 

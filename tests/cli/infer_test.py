@@ -4,7 +4,7 @@ import support
 
 SMALL = ["--epochs", "1", "--train-samples", "1280", "--validation-samples", "500", "--calibration-samples", "64",
          "--min-samples", "20", "--precision-goal", "0.5", "--time-budget", "4s", "--threads", "1"]
-MODEL = ["--model", "cnn:convolutions=2,filters=4,hidden=16"]
+MODEL = ["--model", "cnn:convolutions=2,filters=4,hidden=16", "--train-batch", "8", "--lr", "0.005"]
 
 
 def supported(points):

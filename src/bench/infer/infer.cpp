@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "bench/engine/refusal.hpp"
 #include "bench/infer/row.hpp"

@@ -1,6 +1,8 @@
 #include "model/table/forward_operations.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "model/table/table_calls.hpp"
 

@@ -1,6 +1,5 @@
 // The operations of a layer table's forward pass, as inference runs them.
 #pragma once
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
