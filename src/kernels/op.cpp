@@ -74,16 +74,6 @@ void require_known(const Problem& p, std::string_view device, std::string_view b
   core::refuse_unknown(fmt::format("{} backend", name(p.operation())), backend, known);
 }
 
-template <class AnyBuffer>
-void require_lengths(std::span<const Operand> operands, std::span<const AnyBuffer> buffers) {
-  if (buffers.size() != operands.size())
-    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (buffers[i].bytes() != operands[i].stored_bytes)
-      throw std::invalid_argument(
-          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
-}
-
 /// One call, on operands that its submitter lists.
 struct OpCall {
   Op& op;
@@ -99,9 +89,8 @@ struct OpCall {
 
 }  // namespace
 
-void Op::run(runtime::Queue& queue, std::string_view label, Inputs in, Outputs out) {
-  require_lengths(inputs(), in);
-  require_lengths(outputs(), out);
+void Op::run(runtime::Queue& queue, std::string_view label, BufferList<runtime::ConstBuffer> in,
+             BufferList<runtime::Buffer> out) {
   queue.submit(label, cost(), OpCall{*this, in, out});
 }
 

@@ -30,6 +30,17 @@ struct Operand {
   std::size_t plain_bytes() const { return elements * format->bytes; }
 };
 
+/// Buffers that a call lists, in braces or as a container, both of which outlive it: nothing is copied.
+template <class AnyBuffer>
+class BufferList : public std::span<const AnyBuffer> {
+ public:
+  using std::span<const AnyBuffer>::span;
+  BufferList(std::span<const AnyBuffer> listed)  // NOLINT(google-explicit-constructor)
+      : std::span<const AnyBuffer>(listed) {}
+  BufferList(std::initializer_list<AnyBuffer> listed)  // NOLINT(google-explicit-constructor)
+      : std::span<const AnyBuffer>(listed.begin(), listed.size()) {}
+};
+
 /// Its operands by operation, in the order of `inputs` and `outputs`; those in brackets where the problem has them.
 /// - gemm: a, b, [bias] to c, each of `count` products. With GemmShape::accumulate c is read as well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
@@ -61,19 +72,15 @@ class Op {
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
   using Outputs = std::span<const runtime::Buffer>;
-  /// Within work of a queue of the device.
+  /// Within work of a queue of the device. Errors: std::invalid_argument when a buffer's length is not its operand's.
   virtual void execute(Inputs, Outputs) = 0;
   /// Within such work: makes what the backend keeps for these buffers, so that their first call takes as long as
   /// others.
   virtual void bind(Inputs, Outputs) = 0;
 
-  /// Submits the call. The operation must live until the work is done.
-  /// Errors: std::invalid_argument when a buffer's length is not its operand's.
-  void run(runtime::Queue&, std::string_view label, Inputs, Outputs);
-  void run(runtime::Queue& queue, std::string_view label, std::initializer_list<runtime::ConstBuffer> inputs,
-           std::initializer_list<runtime::Buffer> outputs) {
-    run(queue, label, Inputs(inputs.begin(), inputs.size()), Outputs(outputs.begin(), outputs.size()));
-  }
+  /// Submits the call, which looks at its operands only then. The operation must live until the work is done.
+  void run(runtime::Queue&, std::string_view label, BufferList<runtime::ConstBuffer> inputs,
+           BufferList<runtime::Buffer> outputs);
 };
 
 /// Where the operand of this name is. Errors: std::logic_error when there is none.

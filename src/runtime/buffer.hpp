@@ -6,7 +6,6 @@
 #include <span>
 #include <stdexcept>
 #include <type_traits>
-#include <variant>
 
 #include "core/element.hpp"
 #include "runtime/device_memory.hpp"
@@ -33,38 +32,33 @@ class BasicBuffer {
   template <std::ranges::contiguous_range R>
   requires(std::is_const_v<Byte> || !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
       BasicBuffer(R&& host)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
-      : element_(core::element_of<std::ranges::range_value_t<R>>),
+      : address_(reinterpret_cast<Byte*>(std::ranges::data(host))),
         count_(std::ranges::size(host)),
-        memory_(std::span<Byte>(reinterpret_cast<Byte*>(std::ranges::data(host)),
-                                std::ranges::size(host) * sizeof(std::ranges::range_value_t<R>))) {}
+        element_(core::element_of<std::ranges::range_value_t<R>>) {}
   template <class T>
   BasicBuffer(DeviceSpan<T> device)  // NOLINT(google-explicit-constructor)
-      : element_(core::element_of<std::remove_const_t<T>>),
+      : address_(reinterpret_cast<Byte*>(device.device_address())),
         count_(device.size()),
-        memory_(DeviceSpan<Byte>(reinterpret_cast<Byte*>(device.device_address()), device.bytes())) {}
+        element_(core::element_of<std::remove_const_t<T>>),
+        on_device_(true) {}
   /// Memory of a type that is known at run time. Errors: std::logic_error when it is not a whole number of elements.
-  BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host, host.size()) {}
-  BasicBuffer(core::Element element, DeviceSpan<Byte> device) : BasicBuffer(element, device, device.bytes()) {}
+  BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host.data(), host.size(), false) {}
+  BasicBuffer(core::Element element, DeviceSpan<Byte> device)
+      : BasicBuffer(element, device.device_address(), device.bytes(), true) {}
   /// Reading memory that may be written, as spans do.
   template <class Other>
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
-      : element_(other.element()), count_(other.count()), memory_(std::span<Byte>{}) {
-    if (other.on_device()) {
-      memory_ = DeviceSpan<Byte>(other.device());
-    } else {
-      memory_ = std::span<Byte>(other.host(), other.bytes());
-    }
-  }
+      : address_(other.address_), count_(other.count_), element_(other.element_), on_device_(other.on_device_) {}
 
   core::Element element() const { return element_; }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
-  bool on_device() const { return memory_.index() == 1; }
+  bool on_device() const { return on_device_; }
 
   Byte* host() const {
-    if (!on_device()) return std::get<0>(memory_).data();
+    if (!on_device_) return address_;
     if (device_access == nullptr) throw std::logic_error("device memory was given where host memory is needed");
-    return device_access->host_address(std::get<1>(memory_).device_address(), bytes());
+    return device_access->host_address(address_, bytes());
   }
   /// Host memory as what it holds.
   template <class T>
@@ -73,26 +67,32 @@ class BasicBuffer {
     if (core::element_of<T> != element_) throw std::logic_error("a buffer was asked for another type than it holds");
     return std::span<Value>(reinterpret_cast<Value*>(host()), count_);
   }
-  DeviceSpan<Byte> device() const { return std::get<1>(memory_); }
+  /// Errors: std::logic_error for memory of the host.
+  DeviceSpan<Byte> device() const {
+    if (!on_device_) throw std::logic_error("host memory was given where device memory is needed");
+    return DeviceSpan<Byte>(address_, bytes());
+  }
   /// Elements [offset, offset + count).
   BasicBuffer part(std::size_t offset, std::size_t count) const {
     if (offset > count_ || count > count_ - offset) throw std::logic_error("a part beyond the end of its buffer");
     BasicBuffer out = *this;
-    const std::size_t width = core::size_of(element_);
+    out.address_ += offset * core::size_of(element_);
     out.count_ = count;
-    std::visit([&](auto& m) { m = m.subspan(offset * width, count * width); }, out.memory_);
     return out;
   }
 
  private:
-  BasicBuffer(core::Element element, std::variant<std::span<Byte>, DeviceSpan<Byte>> memory, std::size_t bytes)
-      : element_(element), count_(bytes / core::size_of(element)), memory_(memory) {
+  template <class>
+  friend class BasicBuffer;
+  BasicBuffer(core::Element element, Byte* address, std::size_t bytes, bool on_device)
+      : address_(address), count_(bytes / core::size_of(element)), element_(element), on_device_(on_device) {
     if (count_ * core::size_of(element) != bytes) throw std::logic_error("a buffer of part of an element");
   }
 
+  Byte* address_;
+  std::size_t count_;  // elements
   core::Element element_;
-  std::size_t count_;
-  std::variant<std::span<Byte>, DeviceSpan<Byte>> memory_;
+  bool on_device_ = false;
 };
 
 using Buffer = BasicBuffer<std::byte>;

@@ -6,6 +6,9 @@
 #include <concepts>
 #include <ranges>
 #include <span>
+#include <stdexcept>
+
+#include "runtime/buffer.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -49,6 +52,21 @@ TEST(DeviceSpan, CutsAsSpansDo) {
   const DeviceSpan<const float> read_only = all;
   EXPECT_EQ(read_only.device_address(), stand_in.data());
   EXPECT_TRUE(DeviceSpan<float>().empty());
+}
+
+TEST(Buffer, IsOfTheHostOrOfADevice) {
+  std::array<float, 10> stand_in{};
+  const Buffer host(stand_in), device(DeviceSpan<float>(stand_in.data(), stand_in.size()));
+  EXPECT_EQ(host.part(4, 2).values<float>().data(), stand_in.data() + 4);
+  EXPECT_EQ(host.part(4, 2).bytes(), 8U);
+  EXPECT_THROW((void)host.device(), std::logic_error);
+  EXPECT_THROW((void)host.values<double>(), std::logic_error);
+  EXPECT_THROW((void)host.part(4, 7), std::logic_error);
+  const ConstBuffer part = device.part(4, 2);
+  ASSERT_TRUE(part.on_device());
+  EXPECT_EQ(static_cast<const void*>(part.device().device_address()), stand_in.data() + 4);
+  EXPECT_EQ(part.device().bytes(), 8U);
+  EXPECT_THROW((void)part.host(), std::logic_error);
 }
 
 #ifndef NDEBUG

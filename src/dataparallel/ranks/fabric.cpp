@@ -201,13 +201,17 @@ void RankFabric::run(std::string_view label, const runtime::Work& work, bool exc
   const double begin = runtime::host_clock();
   work();
   const Interval when{begin, runtime::host_clock()};
-  const std::lock_guard lock(log_mutex_);
+  const auto lock = log_lock();
   if (log_) log_->push_back({label, when, exchanges});
 }
 
 void RankFabric::log_to(ComputeLog* log) {
-  const std::lock_guard lock(log_mutex_);
+  const auto lock = log_lock();
   log_ = log;
+}
+
+std::unique_lock<std::mutex> RankFabric::log_lock() {
+  return queue_ == &host_queue_ ? std::unique_lock<std::mutex>() : std::unique_lock(log_mutex_);
 }
 
 }  // namespace gradmeter::dataparallel

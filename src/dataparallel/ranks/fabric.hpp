@@ -75,6 +75,8 @@ class RankFabric final : public Fabric {
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
   void run(std::string_view label, const runtime::Work& work, bool exchanges);
+  /// Work of a device's queue and exchanges are on two threads; of the host's, on one, which needs no lock.
+  std::unique_lock<std::mutex> log_lock();
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
 
   RankFabricOptions options_;
@@ -82,7 +84,7 @@ class RankFabric final : public Fabric {
   runtime::Activity& activity_;
   runtime::HostQueue host_queue_;
   runtime::Queue* queue_;
-  std::mutex log_mutex_;  ///< work and exchanges may be on two threads
+  std::mutex log_mutex_;
   ComputeLog* log_ = nullptr;
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
   std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it uses

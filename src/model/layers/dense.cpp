@@ -59,10 +59,10 @@ class PreparedDense final : public PreparedLayer {
   }
 
   void forward(const LayerForward& f) override {
-    std::vector<runtime::ConstBuffer> operands{f.input, f.parameters[0]};
-    if (!o_.sums.output) operands.push_back(f.parameters[1]);
-    forward_.run(f.queue, "forward.gemm", "forward.pack", std::move(operands), {f.output});
-    if (!o_.sums.output) return;
+    if (!o_.sums.output)
+      return forward_.run(f.queue, "forward.gemm", "forward.pack", {f.input, f.parameters[0], f.parameters[1]},
+                          {f.output});
+    forward_.run(f.queue, "forward.gemm", "forward.pack", {f.input, f.parameters[0]}, {f.output});
     f.peers->sum(f.output);
     add_bias(f.queue, f.parameters[1], o_.activation, f.output);
   }

@@ -37,24 +37,25 @@ void PlainOp::keep(runtime::Queue& queue, std::string_view packing, std::size_t 
 }
 
 void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view packing,
-                  std::vector<runtime::ConstBuffer> inputs, std::vector<runtime::Buffer> outputs) {
-  const std::vector<runtime::Buffer> plain = outputs;
+                  kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs) {
+  read_.assign(inputs.begin(), inputs.end());
+  written_.assign(outputs.begin(), outputs.end());
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].kept) {
-      inputs.at(i) = *inputs_[i].kept;
+      read_.at(i) = *inputs_[i].kept;
       continue;
     }
     if (!inputs_[i].op) continue;
-    inputs_[i].op->run(queue, packing, {inputs.at(i)}, {inputs_[i].stored.buffer});
-    inputs[i] = inputs_[i].stored.buffer;
+    inputs_[i].op->run(queue, packing, {read_.at(i)}, {inputs_[i].stored.buffer});
+    read_[i] = inputs_[i].stored.buffer;
   }
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    if (outputs_[i].op) outputs.at(i) = outputs_[i].stored.buffer;
-    if (op_->outputs()[i].added_to) zero(queue, packing, outputs.at(i));
+    if (outputs_[i].op) written_.at(i) = outputs_[i].stored.buffer;
+    if (op_->outputs()[i].added_to) zero(queue, packing, written_.at(i));
   }
-  op_->run(queue, label, inputs, outputs);
+  op_->run(queue, label, read_, written_);
   for (std::size_t i = 0; i < outputs_.size(); ++i)
-    if (outputs_[i].op) outputs_[i].op->run(queue, packing, {outputs_[i].stored.buffer}, {plain[i]});
+    if (outputs_[i].op) outputs_[i].op->run(queue, packing, {outputs_[i].stored.buffer}, {outputs[i]});
 }
 
 }  // namespace gradmeter::model

@@ -21,8 +21,8 @@ class PlainOp {
   void keep(runtime::Queue&, std::string_view packing, std::size_t input, const runtime::ConstBuffer&);
   /// Buffers in the order of the operation's operands, in fp32 whatever its precision; those without a plain form as
   /// they are stored. Packing and unpacking are submitted as `packing`.
-  void run(runtime::Queue&, std::string_view label, std::string_view packing, std::vector<runtime::ConstBuffer> inputs,
-           std::vector<runtime::Buffer> outputs);
+  void run(runtime::Queue&, std::string_view label, std::string_view packing,
+           kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs);
 
  private:
   struct Packed {
@@ -32,6 +32,8 @@ class PlainOp {
   };
   std::unique_ptr<kernels::Op> op_;
   std::vector<Packed> inputs_, outputs_;
+  std::vector<runtime::ConstBuffer> read_;  // operands of the call that is submitted, kept for their memory
+  std::vector<runtime::Buffer> written_;
 };
 
 }  // namespace gradmeter::model

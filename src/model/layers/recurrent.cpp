@@ -75,7 +75,7 @@ class PreparedRecurrent final : public PreparedLayer {
     std::vector<Buffer> written{x_gradient_.buffer, state_gradient_.buffer};
     if (s_.cell == Cell::lstm) written.push_back(memory_gradient_.buffer);
     written.insert(written.end(), b.gradients.begin(), b.gradients.end());
-    backward_.run(b.queue, "backward.rnn", "backward.pack", std::move(read), std::move(written));
+    backward_.run(b.queue, "backward.rnn", "backward.pack", read, written);
     for (std::size_t tensor = 0; tensor < b.gradients.size(); ++tensor) b.ready(tensor);
     if (input_gradient_)
       transpose(b.queue, "backward.transpose", x_gradient_.buffer, b.input_gradient, s_.steps, s_.batch,
