@@ -21,6 +21,7 @@ void zero_gap(Queue& queue, const Buffer& gradients, const Tensor& t) {
 Stage::Stage(const NetworkPart& part, Peers* peers) : part_(part), peers_(peers) {
   for (std::size_t l = 0; l < part_.layers().size(); ++l) {
     const Layer& layer = *part_.layers()[l];
+    first_.push_back(l == 0 ? 0 : first_.back() + part_.layers()[l - 1]->tensors().size());
     layers_.push_back({.out = elements(layer.output()),
                        .sums_output = layer.sums().output,
                        .sums_input_gradient = layer.sums().input_gradient && part_.has_input_gradient(l)});
@@ -42,17 +43,29 @@ Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
   return layers;
 }
 
+template <class AnyBuffer>
+void Stage::list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const {
+  to.clear();
+  for (std::size_t l = 0; l < layers_.size(); ++l) part_.append_parts(flat, l, to);
+}
+
+template <class AnyBuffer>
+kernels::BufferList<AnyBuffer> Stage::of_layer(const std::vector<AnyBuffer>& listed, std::size_t layer) const {
+  return std::span(listed).subspan(first_[layer], part_.layers()[layer]->tensors().size());
+}
+
 Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t layer) const {
   return memory.part(0, pass.samples * layers_[layer].out);
 }
 
 void Stage::forward(const Pass& pass, const StageSlot& slot) {
   PreparedLayers& prepared_layers = prepared(pass);
+  list_tensors(pass.parameters, parameters_);
   ConstBuffer input = pass.input;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Buffer output = of_samples(slot.outputs[l], pass, l);
     prepared_layers[l]->forward({.queue = pass.queue,
-                                 .parameters = part_.parts_of(pass.parameters, l),
+                                 .parameters = of_layer(parameters_, l),
                                  .input = input,
                                  .output = output,
                                  .peers = peers_});
@@ -63,24 +76,27 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
 void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas, const Buffer& gradients,
                      const Model::Ready& ready) {
   PreparedLayers& prepared_layers = prepared(pass);
-  for (std::size_t l = layers_.size(); l-- > 0;) {
+  list_tensors(pass.parameters, parameters_);
+  list_tensors(gradients, gradients_);
+  std::size_t l = layers_.size();
+  const auto announce = [&](std::size_t t) {
+    if (part_.layers()[l]->tensors()[t].is_lent) return;
+    const std::size_t tensor = part_.tensor_of(l, t);
+    zero_gap(pass.queue, gradients, part_.tensors()[tensor]);
+    ready(tensor);
+  };
+  while (l-- > 0) {
     const Buffer& delta = l + 1 == layers_.size() ? slot.top_delta : deltas[l];
     const Buffer below = l > 0 ? of_samples(deltas[l - 1], pass, l - 1)
                                : slot.input_gradient.part(0, part_.has_input_gradient(0) ? pass.samples * in() : 0);
     prepared_layers[l]->backward({.queue = pass.queue,
-                                  .parameters = part_.parts_of(pass.parameters, l),
+                                  .parameters = of_layer(parameters_, l),
                                   .input = l == 0 ? pass.input : of_samples(slot.outputs[l - 1], pass, l - 1),
                                   .output = of_samples(slot.outputs[l], pass, l),
                                   .output_gradient = of_samples(delta, pass, l),
                                   .input_gradient = below,
-                                  .gradients = part_.parts_of(gradients, l),
-                                  .ready =
-                                      [&](std::size_t t) {
-                                        if (part_.layers()[l]->tensors()[t].is_lent) return;
-                                        const std::size_t tensor = part_.tensor_of(l, t);
-                                        zero_gap(pass.queue, gradients, part_.tensors()[tensor]);
-                                        ready(tensor);
-                                      },
+                                  .gradients = of_layer(gradients_, l),
+                                  .ready = std::ref(announce),
                                   .peers = peers_});
   }
 }

@@ -62,12 +62,20 @@ class Stage {
     std::vector<PreparedLayers> slots = {};
   };
   PreparedLayers& prepared(const Pass&);
+  /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer.
+  template <class AnyBuffer>
+  void list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const;
+  template <class AnyBuffer>
+  kernels::BufferList<AnyBuffer> of_layer(const std::vector<AnyBuffer>& listed, std::size_t layer) const;
   Buffer of_samples(const Buffer& memory, const Pass&, std::size_t layer) const;
 
   const NetworkPart& part_;
   Peers* peers_;
   std::vector<StageLayer> layers_;
-  std::list<Prepared> prepared_;  ///< a run sees few numbers of samples
+  std::vector<std::size_t> first_;       ///< by layer, of its tensors among those of all, and the end
+  std::list<Prepared> prepared_;         ///< a run sees few numbers of samples
+  std::vector<ConstBuffer> parameters_;  ///< of the pass that is submitted, kept for their memory
+  std::vector<Buffer> gradients_;
 };
 
 }  // namespace gradmeter::model

@@ -30,18 +30,14 @@ struct LayerRun {
       parameters.push_back(drawn(elements(t), 10 + parameters.size(), 0.3));
       gradients.emplace_back(elements(t), 1e9F);  // what is there is to be overwritten
     }
+    const std::vector<runtime::ConstBuffer> parameter_list(parameters.begin(), parameters.end());
+    const std::vector<runtime::Buffer> gradient_list(gradients.begin(), gradients.end());
     const auto prepared = layer.prepare(samples, wants_input_gradient, queue.device());
     // A second time, as the next step of a training: nothing may be left of the first.
     for (int pass = 0; pass < 2; ++pass) {
       auto used = output_gradient;
-      prepared->forward({queue, {parameters.begin(), parameters.end()}, input, output});
-      prepared->backward({queue,
-                          {parameters.begin(), parameters.end()},
-                          input,
-                          output,
-                          used,
-                          input_gradient,
-                          {gradients.begin(), gradients.end()},
+      prepared->forward({queue, parameter_list, input, output});
+      prepared->backward({queue, parameter_list, input, output, used, input_gradient, gradient_list,
                           [&](std::size_t t) { ready.push_back(t); }});
     }
   }

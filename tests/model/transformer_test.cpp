@@ -174,7 +174,8 @@ class Logits {
     std::vector<float> x = tokens;
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       std::vector<float> y(elements(layers_[l]->output()));
-      prepared_[l]->forward({queue_, {parameters_[l].begin(), parameters_[l].end()}, x, y});
+      const std::vector<runtime::ConstBuffer> parameters(parameters_[l].begin(), parameters_[l].end());
+      prepared_[l]->forward({queue_, parameters, x, y});
       x = y;
     }
     std::vector<std::vector<float>> rows;

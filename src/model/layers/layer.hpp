@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/op.hpp"
 #include "kernels/problems/problem.hpp"
 #include "model/part.hpp"
 #include "runtime/device.hpp"
@@ -56,21 +57,21 @@ struct LayerSums {
   bool output = false, input_gradient = false;
 };
 
-/// Plain memory, fp32. Parameters and gradients by tensor.
+/// Plain memory, fp32. Parameters and gradients by tensor: lists that the caller keeps until the call returns.
 struct LayerForward {
   runtime::Queue& queue;
-  std::vector<runtime::ConstBuffer> parameters;
+  kernels::BufferList<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input;
   runtime::Buffer output;
   Peers* peers = nullptr;  ///< of a part: for its sums
 };
 struct LayerBackward {
   runtime::Queue& queue;
-  std::vector<runtime::ConstBuffer> parameters;
-  runtime::ConstBuffer input, output;      ///< of the forward pass
-  runtime::Buffer output_gradient;         ///< the layer may overwrite it
-  runtime::Buffer input_gradient;          ///< empty: nobody needs it
-  std::vector<runtime::Buffer> gradients;  ///< overwritten
+  kernels::BufferList<runtime::ConstBuffer> parameters;
+  runtime::ConstBuffer input, output;              ///< of the forward pass
+  runtime::Buffer output_gradient;                 ///< the layer may overwrite it
+  runtime::Buffer input_gradient;                  ///< empty: nobody needs it
+  kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
   Peers* peers = nullptr;  ///< of a part: for its sums
 };

@@ -87,7 +87,7 @@ class PreparedRecurrent final : public PreparedLayer {
     const std::size_t state = s_.batch * s_.hidden;
     return steps.buffer.part((s_.steps - 1) * state, state);
   }
-  std::vector<ConstBuffer> inputs(const std::vector<ConstBuffer>& parameters) const {
+  std::vector<ConstBuffer> inputs(kernels::BufferList<ConstBuffer> parameters) const {
     std::vector<ConstBuffer> all{x_.buffer, zero_.buffer};
     if (s_.cell == Cell::lstm) all.emplace_back(zero_.buffer);
     all.insert(all.end(), parameters.begin(), parameters.end());

@@ -64,9 +64,8 @@ class PreparedResidual final : public PreparedLayer {
 
  private:
   template <class AnyBuffer>
-  static std::vector<AnyBuffer> part(const std::vector<AnyBuffer>& all, const TensorRange& r) {
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(r.first);
-    return std::vector<AnyBuffer>(first, first + static_cast<std::ptrdiff_t>(r.count));
+  static kernels::BufferList<AnyBuffer> part(kernels::BufferList<AnyBuffer> all, const TensorRange& r) {
+    return all.subspan(r.first, r.count);
   }
 
   std::vector<InnerLayer> layers_;
