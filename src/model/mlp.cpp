@@ -12,7 +12,7 @@ constexpr std::size_t max_width = 65536, max_widths = 64;
 }  // namespace
 
 std::string mlp_name(std::span<const std::size_t> widths) {
-  const std::string name = fmt::format("mlp:{}", fmt::join(widths, "-"));
+  std::string name = fmt::format("mlp:{}", fmt::join(widths, "-"));
   if (widths.size() < 2 || widths.size() > max_widths)
     throw core::UsageError(
         fmt::format("model '{}' has {} widths; an mlp takes 2 to {}", name, widths.size(), max_widths));

@@ -25,7 +25,7 @@ ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, 
     Operation& o = operations_.emplace_back(Operation{.op = kernels::prepare(r.problem, {}, queue.device())});
     o.inputs.resize(r.times);
     for (auto& inputs : o.inputs) {
-      inputs.emplace_back(no_floats);
+      inputs.emplace_back(runtime::no_floats);
       for (std::size_t i = 1; i < o.op->inputs().size(); ++i) {
         memory_.push_back(weights(*o.op, i, queue, seed + memory_.size()));
         inputs.emplace_back(memory_.back().buffer);
