@@ -1,6 +1,7 @@
 #include "model/stage.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
