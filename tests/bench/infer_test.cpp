@@ -107,5 +107,18 @@ TEST(InferRefusal, SaysWhyAPointIsNotToBeHad) {
       std::string::npos);
 }
 
+TEST(InferAccuracy, AWrongScaleIsAFaultAndRoundingIsNot) {
+  const auto fault = [](Precision p, double error) {
+    return accuracy_fault(p, {.accuracy = 0.9, .lost = {}, .error = error});
+  };
+  // Weights with a scale that is off by a third give logits that are off by about as much.
+  EXPECT_NE(fault(Precision::int8, 0.33), "");
+  EXPECT_EQ(fault(Precision::int8, 0.013), "");
+  EXPECT_NE(fault(Precision::bf16, 0.33), "");
+  EXPECT_NE(fault(Precision::fp32, 0.013), "");
+  EXPECT_EQ(fault(Precision::int4, 0.33), "");
+  EXPECT_NE(fault(Precision::int4, std::nan("")), "");
+}
+
 }  // namespace
 }  // namespace gradmeter::bench
