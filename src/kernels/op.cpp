@@ -89,9 +89,9 @@ struct OpCall {
 
 }  // namespace
 
-void Op::run(runtime::Queue& queue, std::string_view label, BufferList<runtime::ConstBuffer> in,
+void Op::run(runtime::Queue& queue, std::string_view label, runtime::Cost cost, BufferList<runtime::ConstBuffer> in,
              BufferList<runtime::Buffer> out) {
-  queue.submit(label, cost(), OpCall{*this, in, out});
+  queue.submit(label, cost, OpCall{*this, in, out});
 }
 
 std::size_t index_of(std::span<const Operand> operands, std::string_view name) {

@@ -79,7 +79,13 @@ class Op {
   virtual void bind(Inputs, Outputs) = 0;
 
   /// Submits the call, which looks at its operands only then. The operation must live until the work is done.
-  void run(runtime::Queue&, std::string_view label, BufferList<runtime::ConstBuffer> inputs,
+  void run(runtime::Queue& queue, std::string_view label, BufferList<runtime::ConstBuffer> inputs,
+           BufferList<runtime::Buffer> outputs) {
+    run(queue, label, cost(), inputs, outputs);
+  }
+  /// The same for a caller that has its cost at hand: the operation, out of the caches since its last call, is then
+  /// looked at only within the work.
+  void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 };
 

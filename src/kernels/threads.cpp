@@ -9,12 +9,17 @@
 
 namespace gradmeter::kernels {
 
+namespace {
+thread_local int chosen = 0;  // 0: OpenMP's own choice
+}
+
 void set_compute_threads(int threads) {
   if (threads < 1) throw core::UsageError(fmt::format("threads must be at least 1, not {}", threads));
   omp_set_num_threads(threads);
+  chosen = threads;
 }
 
-int compute_threads() { return omp_get_max_threads(); }
+int compute_threads() { return chosen > 0 ? chosen : omp_get_max_threads(); }
 
 void split(std::size_t n, std::size_t grain, const std::function<void(std::size_t, std::size_t)>& part) {
   constexpr std::size_t line = 16;  // floats in 64 bytes

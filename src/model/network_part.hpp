@@ -43,15 +43,11 @@ class NetworkPart {
   template <class AnyBuffer>
   std::vector<AnyBuffer> parts_of(const AnyBuffer& flat, std::size_t layer) const {
     std::vector<AnyBuffer> all;
-    append_parts(flat, layer, all);
-    return all;
-  }
-  template <class AnyBuffer>
-  void append_parts(const AnyBuffer& flat, std::size_t layer, std::vector<AnyBuffer>& all) const {
     for (std::size_t t = 0; t < layers_[layer]->tensors().size(); ++t) {
       const Tensor& place = tensors_[tensor_of(layer, t)];
       all.push_back(flat.part(place.offset, place.count));
     }
+    return all;
   }
 
   std::vector<RepeatedProblem> problems(std::size_t samples, bool backward) const;

@@ -248,8 +248,10 @@ void Pipeline::forward_piece(const Run& run, std::size_t piece) {
 void Pipeline::take_loss(const Run& run, std::size_t piece) {
   const StageSlot& slot = memory_.slots[piece % slots_];
   const std::size_t logits = run.count(piece) * out();
+  static const OutcomePlace not_reported = nullptr;
   submit_loss(run.queue, slot.outputs.back().part(0, logits), batch_of(run, piece),
-              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : nullptr, loss_);
+              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : not_reported,
+              loss_);
 }
 
 void Pipeline::backward_piece(const Run& run, std::size_t piece) {
@@ -260,8 +262,10 @@ void Pipeline::backward_piece(const Run& run, std::size_t piece) {
   const Buffer& gradients = run.buffers.gradients;
   const Buffer target = sum_.target(run.queue, piece, gradients);
   const auto ready = [&](std::size_t t) {
-    const Tensor& tensor = stage_.part().tensors()[t];
-    sum_.take(run.queue, piece, gradients, tensor.offset, tensor.count);
+    if (piece > 0) {
+      const Tensor& tensor = stage_.part().tensors()[t];
+      sum_.take(run.queue, piece, gradients, tensor.offset, tensor.count);
+    }
     if (piece + 1 == run.pieces) (*run.ready)(t);
   };
   stage_.backward(stage_pass(run, piece), slot, memory_.deltas, target, std::ref(ready));

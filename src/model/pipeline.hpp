@@ -71,7 +71,7 @@ class Pipeline {
     const Batch& batch;
     std::size_t samples, pieces;  ///< of all but the last piece
     const Model::Ready* ready;    ///< null: no backward
-    OutcomePlace outcome;
+    const OutcomePlace& outcome;
     std::size_t first(std::size_t piece) const { return piece * samples; }
     std::size_t count(std::size_t piece) const { return std::min(samples, batch.samples() - first(piece)); }
   };

@@ -9,50 +9,51 @@
 namespace gradmeter::model {
 namespace {
 
-/// Zeroes what lies behind a tensor's gradient.
-void zero_gap(Queue& queue, const Buffer& gradients, const Tensor& t) {
-  const Buffer gap = gradients.part(t.offset + t.count, kernels::whole_lines(t.count) - t.count);
-  if (gap.count() == 0) return;
+/// Zeroes what lies behind a tensor's gradient, up to the next one's.
+void zero_gap(Queue& queue, const Buffer& gradients, std::size_t offset, std::size_t count) {
+  const std::size_t padded = kernels::whole_lines(count);
+  if (padded == count) return;
+  const Buffer gap = gradients.part(offset + count, padded - count);
   queue.submit("backward.gap", {.flops = 0, .bytes = static_cast<double>(gap.bytes())},
                [gap] { std::ranges::fill(gap.values<float>(), 0.0F); });
 }
 
 }  // namespace
 
-Stage::Stage(const NetworkPart& part, Peers* peers) : part_(part), peers_(peers) {
+Stage::Stage(const NetworkPart& part, Peers* peers)
+    : part_(part), peers_(peers), in_(elements(part.layers().front()->input())) {
   for (std::size_t l = 0; l < part_.layers().size(); ++l) {
     const Layer& layer = *part_.layers()[l];
-    first_.push_back(l == 0 ? 0 : first_.back() + part_.layers()[l - 1]->tensors().size());
     layers_.push_back({.out = elements(layer.output()),
                        .sums_output = layer.sums().output,
                        .sums_input_gradient = layer.sums().input_gradient && part_.has_input_gradient(l)});
+    first_.push_back(places_.size());
+    for (std::size_t t = 0; t < layer.tensors().size(); ++t) {
+      const std::size_t tensor = part_.tensor_of(l, t);
+      const Tensor& place = part_.tensors()[tensor];
+      places_.push_back({tensor, place.offset, place.count, layer.tensors()[t].is_lent});
+    }
   }
+  first_.push_back(places_.size());
 }
 
-Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
+const Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
   const int threads = kernels::compute_threads();
   runtime::Device& device = pass.queue.device();
   const auto is_this = [&](const Prepared& p) {
-    return p.samples == pass.samples && p.threads == threads && p.device == &device;
+    return p.samples == pass.samples && p.slot == pass.slot && p.threads == threads && p.device == &device;
   };
-  auto found = std::ranges::find_if(prepared_, is_this);
-  if (found == prepared_.end()) found = prepared_.insert(found, {pass.samples, threads, &device});
-  found->slots.resize(std::max(found->slots.size(), pass.slot + 1));
-  PreparedLayers& layers = found->slots[pass.slot];
-  for (std::size_t l = layers.size(); l < layers_.size(); ++l)
+  if (const auto found = std::ranges::find_if(prepared_, is_this); found != prepared_.end()) return found->layers;
+  PreparedLayers layers;
+  for (std::size_t l = 0; l < layers_.size(); ++l)
     layers.push_back(part_.layers()[l]->prepare(pass.samples, part_.has_input_gradient(l), device));
-  return layers;
+  return prepared_.emplace_back(Prepared{pass.samples, pass.slot, threads, &device, std::move(layers)}).layers;
 }
 
 template <class AnyBuffer>
 void Stage::list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const {
   to.clear();
-  for (std::size_t l = 0; l < layers_.size(); ++l) part_.append_parts(flat, l, to);
-}
-
-template <class AnyBuffer>
-kernels::BufferList<AnyBuffer> Stage::of_layer(const std::vector<AnyBuffer>& listed, std::size_t layer) const {
-  return std::span(listed).subspan(first_[layer], part_.layers()[layer]->tensors().size());
+  for (const TensorPlace& p : places_) to.push_back(flat.part(p.offset, p.count));
 }
 
 Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t layer) const {
@@ -60,7 +61,7 @@ Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t lay
 }
 
 void Stage::forward(const Pass& pass, const StageSlot& slot) {
-  PreparedLayers& prepared_layers = prepared(pass);
+  const PreparedLayers& prepared_layers = prepared(pass);
   list_tensors(pass.parameters, parameters_);
   ConstBuffer input = pass.input;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
@@ -76,15 +77,15 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
 
 void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas, const Buffer& gradients,
                      const Model::Ready& ready) {
-  PreparedLayers& prepared_layers = prepared(pass);
+  const PreparedLayers& prepared_layers = prepared(pass);
   list_tensors(pass.parameters, parameters_);
   list_tensors(gradients, gradients_);
   std::size_t l = layers_.size();
   const auto announce = [&](std::size_t t) {
-    if (part_.layers()[l]->tensors()[t].is_lent) return;
-    const std::size_t tensor = part_.tensor_of(l, t);
-    zero_gap(pass.queue, gradients, part_.tensors()[tensor]);
-    ready(tensor);
+    const TensorPlace& p = places_[first_[l] + t];
+    if (p.is_lent) return;
+    zero_gap(pass.queue, gradients, p.offset, p.count);
+    ready(p.tensor);
   };
   while (l-- > 0) {
     const Buffer& delta = l + 1 == layers_.size() ? slot.top_delta : deltas[l];

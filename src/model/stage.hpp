@@ -1,7 +1,6 @@
 // The layers of a network that one rank holds, forward and backward over one micro-batch: computation, and the sums
 // over tensor ranks within it. `Pipeline` decides when micro-batches come, and from where.
 #pragma once
-#include <list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,7 +34,7 @@ class Stage {
   Stage(const NetworkPart&, Peers*);
 
   const NetworkPart& part() const { return part_; }
-  std::size_t in() const { return elements(part_.layers().front()->input()); }  ///< floats of a sample
+  std::size_t in() const { return in_; }  ///< floats of a sample
   std::span<const StageLayer> layers() const { return layers_; }
 
   struct Pass {
@@ -54,26 +53,37 @@ class Stage {
 
  private:
   using PreparedLayers = std::vector<std::unique_ptr<PreparedLayer>>;
-  /// All layers at one number of samples, for one number of threads and one device.
+  /// All layers at one number of samples, for one number of threads, one device and one slot.
   struct Prepared {
-    std::size_t samples;
+    std::size_t samples, slot;
     int threads;
     runtime::Device* device;
-    std::vector<PreparedLayers> slots = {};
+    PreparedLayers layers;
   };
-  PreparedLayers& prepared(const Pass&);
+  /// A layer's tensor in the flat buffers. What a pass asks of tensors and layers lies side by side: they themselves
+  /// are out of the caches by the time a pass comes back to them.
+  struct TensorPlace {
+    std::size_t tensor;  ///< among those of the part
+    std::size_t offset, count;
+    bool is_lent;
+  };
+  const PreparedLayers& prepared(const Pass&);
   /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer.
   template <class AnyBuffer>
   void list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const;
-  template <class AnyBuffer>
-  kernels::BufferList<AnyBuffer> of_layer(const std::vector<AnyBuffer>& listed, std::size_t layer) const;
+  template <class Listed>
+  std::span<const Listed> of_layer(const std::vector<Listed>& listed, std::size_t layer) const {
+    return std::span(listed).subspan(first_[layer], first_[layer + 1] - first_[layer]);
+  }
   Buffer of_samples(const Buffer& memory, const Pass&, std::size_t layer) const;
 
   const NetworkPart& part_;
   Peers* peers_;
+  std::size_t in_;
   std::vector<StageLayer> layers_;
-  std::vector<std::size_t> first_;       ///< by layer, of its tensors among those of all, and the end
-  std::list<Prepared> prepared_;         ///< a run sees few numbers of samples
+  std::vector<TensorPlace> places_;      ///< of all layers' tensors, layer by layer
+  std::vector<std::size_t> first_;       ///< by layer, of its tensors among these, and the end
+  std::vector<Prepared> prepared_;       ///< a run sees few numbers of samples
   std::vector<ConstBuffer> parameters_;  ///< of the pass that is submitted, kept for their memory
   std::vector<Buffer> gradients_;
 };

@@ -17,45 +17,65 @@ bool is_plain_floats(const kernels::Operand& o) {
 }  // namespace
 
 PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kernels::OpOptions& options)
-    : op_(kernels::prepare(p, options, device)) {
+    : op_(kernels::prepare(p, options, device)), cost_(op_->cost()) {
   const auto memory = [&](const kernels::Operand& o) { return device.allocate(core::Element::i8, o.stored_bytes); };
   for (std::size_t i = 0; i < op_->inputs().size(); ++i) {
     const kernels::Operand& o = op_->inputs()[i];
-    inputs_.push_back(is_plain_floats(o) ? Packed{} : Packed{op_->packing_floats(i), memory(o)});
+    if (!is_plain_floats(o)) packing().inputs[i] = {op_->packing_floats(i), memory(o)};
   }
   for (std::size_t i = 0; i < op_->outputs().size(); ++i) {
     const kernels::Operand& o = op_->outputs()[i];
-    outputs_.push_back(is_plain_floats(o) ? Packed{} : Packed{op_->unpacking_floats(i), memory(o)});
+    if (!is_plain_floats(o)) packing().outputs[i] = {op_->unpacking_floats(i), memory(o)};
+    if (o.added_to) packing();
   }
 }
 
-void PlainOp::keep(runtime::Queue& queue, std::string_view packing, std::size_t input,
+PlainOp::Packing& PlainOp::packing() {
+  if (!packing_) {
+    packing_ = std::make_unique<Packing>();
+    packing_->inputs.resize(op_->inputs().size());
+    packing_->outputs.resize(op_->outputs().size());
+  }
+  return *packing_;
+}
+
+void PlainOp::keep(runtime::Queue& queue, std::string_view label, std::size_t input,
                    const runtime::ConstBuffer& plain) {
-  Packed& p = inputs_.at(input);
-  if (p.op) p.op->run(queue, packing, {plain}, {p.stored.buffer});
+  Packed& p = packing().inputs.at(input);
+  if (p.op) p.op->run(queue, label, {plain}, {p.stored.buffer});
   p.kept = p.op ? runtime::ConstBuffer(p.stored.buffer) : plain;
 }
 
-void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view packing,
+void PlainOp::run(runtime::Queue& queue, std::string_view label, std::string_view pack_label,
                   kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs) {
-  read_.assign(inputs.begin(), inputs.end());
-  written_.assign(outputs.begin(), outputs.end());
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].kept) {
-      read_.at(i) = *inputs_[i].kept;
-      continue;
+  if (packing_) return run_packed(queue, label, pack_label, inputs, outputs);
+  op_->run(queue, label, cost_, inputs, outputs);
+}
+
+void PlainOp::run_packed(runtime::Queue& queue, std::string_view label, std::string_view pack_label,
+                         kernels::BufferList<runtime::ConstBuffer> inputs,
+                         kernels::BufferList<runtime::Buffer> outputs) {
+  auto& [packed_inputs, packed_outputs, read, written] = *packing_;
+  read.assign(inputs.begin(), inputs.end());
+  written.assign(outputs.begin(), outputs.end());
+  for (std::size_t i = 0; i < packed_inputs.size(); ++i) {
+    const Packed& p = packed_inputs[i];
+    if (p.kept) {
+      read.at(i) = *p.kept;
+    } else if (p.op) {
+      p.op->run(queue, pack_label, {read.at(i)}, {p.stored.buffer});
+      read[i] = p.stored.buffer;
     }
-    if (!inputs_[i].op) continue;
-    inputs_[i].op->run(queue, packing, {read_.at(i)}, {inputs_[i].stored.buffer});
-    read_[i] = inputs_[i].stored.buffer;
   }
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    if (outputs_[i].op) written_.at(i) = outputs_[i].stored.buffer;
-    if (op_->outputs()[i].added_to) zero(queue, packing, written_.at(i));
+  for (std::size_t i = 0; i < packed_outputs.size(); ++i) {
+    if (packed_outputs[i].op) written.at(i) = packed_outputs[i].stored.buffer;
+    if (op_->outputs()[i].added_to) zero(queue, pack_label, written.at(i));
   }
-  op_->run(queue, label, read_, written_);
-  for (std::size_t i = 0; i < outputs_.size(); ++i)
-    if (outputs_[i].op) outputs_[i].op->run(queue, packing, {outputs_[i].stored.buffer}, {outputs[i]});
+  op_->run(queue, label, cost_, read, written);
+  for (std::size_t i = 0; i < packed_outputs.size(); ++i) {
+    const Packed& p = packed_outputs[i];
+    if (p.op) p.op->run(queue, pack_label, {p.stored.buffer}, {outputs[i]});
+  }
 }
 
 }  // namespace gradmeter::model

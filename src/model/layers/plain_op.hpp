@@ -30,10 +30,19 @@ class PlainOp {
     runtime::OwnedBuffer stored;
     std::optional<runtime::ConstBuffer> kept = {};
   };
+  /// Where an operand is not taken as `run` gets it.
+  struct Packing {
+    std::vector<Packed> inputs, outputs;
+    std::vector<runtime::ConstBuffer> read;  ///< operands of the call that is submitted, kept for their memory
+    std::vector<runtime::Buffer> written;
+  };
+  Packing& packing();
+  void run_packed(runtime::Queue&, std::string_view label, std::string_view packing,
+                  kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs);
+
   std::unique_ptr<kernels::Op> op_;
-  std::vector<Packed> inputs_, outputs_;
-  std::vector<runtime::ConstBuffer> read_;  // operands of the call that is submitted, kept for their memory
-  std::vector<runtime::Buffer> written_;
+  runtime::Cost cost_;
+  std::unique_ptr<Packing> packing_;  ///< null: all operands are taken as they are
 };
 
 }  // namespace gradmeter::model
