@@ -28,17 +28,18 @@ struct CodedSumCase {
   allreduce::Op op = allreduce::Op::sum;
   CodedData data = CodedData::gradient;
   float factor = 1;  ///< of what the last rank gives
+  std::size_t count = length;
 };
 
 CodedSum checked_sum(Place& here, const allreduce::CodedRequest& r, const CodedSumCase& sum_case) {
   here.network.arena().rewind(here.mark);
   const auto bound = allreduce::bind_coded(r, {here.world, here.network, *here.link});
   const CodedTensor tensor{.codec = r.codec,
-                           .encodings = allreduce::encodings_on_the_way(r, {.offset = 0, .count = length}),
+                           .encodings = allreduce::encodings_on_the_way(r, {.offset = 0, .count = sum_case.count}),
                            .seed = seed,
                            .op = sum_case.op,
                            .data = sum_case.data};
-  std::vector<float> v(length);
+  std::vector<float> v(sum_case.count);
   draw_coded(tensor, here.world.rank(), here.world.size(), v);
   if (here.world.rank() == here.world.size() - 1) {
     for (float& x : v) x *= sum_case.factor;
@@ -107,6 +108,22 @@ TEST_P(CodedSumCheck, SignsShowADroppedContributionWhereverTheCodecKeepsThem) {
           << r.algorithm.name << ": the last contribution times " << factor;
     }
   });
+}
+
+TEST(CodedSum, OfPowerSgdIsRightWhereTheMatrixHasAShortLastRow) {
+  Place here;
+  const auto codec = compression::find_codec("powersgd");
+  const auto algorithm = allreduce::find_algorithm("ring");
+  const allreduce::CodedRequest r{.codec = *codec,
+                                  .algorithm = *algorithm,
+                                  .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
+                                  .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
+  for (const std::size_t count : {1025, 2048, 2049, 3000, 32'768}) {
+    for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
+      EXPECT_EQ(checked_sum(here, r, {.op = op, .count = count}).fault, "") << count;
+      EXPECT_NE(checked_sum(here, r, {.op = op, .factor = 0.5f, .count = count}).fault, "") << count;
+    }
+  }
 }
 
 std::vector<std::string> all_codecs() {

@@ -1,5 +1,6 @@
 // Known data for checks of exchanges with a codec.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -28,6 +29,7 @@ struct CodedTensor {
   std::uint64_t seed;
   allreduce::Op op;  ///< sum or average
   CodedData data = CodedData::gradient;
+  std::size_t columns = 0;  ///< of a matrix; 0: a tensor without a shape
 };
 
 /// Does this codec lose nothing of `CodedData::signs`? By its identity; dense tensors lose nothing either.

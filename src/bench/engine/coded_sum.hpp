@@ -28,7 +28,8 @@ struct CodedSum {
 ///   only
 ///               the error is checked, against the worst case
 ///   chosen      the exact sum at the places that arrived, within fp32, and as many places as the codec keeps
-///   projected   the result's product with the exact sum is its own square (it is a projection of it), within 1e-3
+///   projected   the result's product with the exact sum is its own square (it is a projection of it), within 1e-3;
+///               engine/projected_sum
 /// Signs, of a codec that keeps them, whatever arrives: the result is the known sum within fp32, except for three
 /// elements and as many as rounding near a level loses. A dropped contribution is found where it is more than 3/n of
 /// the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.

@@ -114,7 +114,8 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
                           .encodings = allreduce::encodings_on_the_way(request, part),
                           .seed = config_.seed + b.offset + part.offset,
                           .op = allreduce::Op::average,
-                          .data = data},
+                          .data = data,
+                          .columns = part.columns},
               g.subspan(b.offset + part.offset, part.count));
       }
     }
