@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/network.hpp"
+#include "model/layers/layer.hpp"
 
 namespace gradmeter::model {
 
@@ -16,13 +16,5 @@ std::string mlp_name(std::span<const std::size_t> widths);
 /// A weight lies as [out × in], as in most frameworks: measured with oneDNN 2.6 on AVX-512 at batch 16 and 256, a
 /// step's products take as long as with [in × out] within 2 %, and the narrow last layer's gradient 0.6 times as long.
 std::vector<std::unique_ptr<Layer>> mlp_layers(std::span<const std::size_t> widths, kernels::Precision);
-
-class Mlp final : public Network {
- public:
-  /// widths: of the whole network, whatever the part.
-  explicit Mlp(const std::vector<std::size_t>& widths, const Part& part = {},
-               kernels::Precision precision = kernels::Precision::fp32)
-      : Network(mlp_name(widths), mlp_layers(widths, precision), part) {}
-};
 
 }  // namespace gradmeter::model

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "kernels/threads.hpp"
-#include "model/mlp.hpp"
 #include "support/machines.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/machine.hpp"
 #include "dataparallel/simulation/world.hpp"
 #include "dataparallel/strategy.hpp"
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/signs.hpp"
-#include "model/mlp.hpp"
 #include "support/linear_model.hpp"
+#include "support/mlp.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {

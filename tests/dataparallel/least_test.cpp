@@ -6,7 +6,7 @@
 
 #include "allreduce/schedule/slices.hpp"
 #include "dataparallel/strategy.hpp"
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -8,8 +8,8 @@
 #include "kernels/accuracy.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
-#include "model/mlp.hpp"
 #include "model/registry.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::model {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::model {
 

@@ -1,4 +1,4 @@
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The numbers: loss, hits and gradients against references.
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "bench/engine/machine_monitor.hpp"
-#include "model/mlp.hpp"
 #include "runtime/process/signals.hpp"
+#include "support/mlp.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "dataparallel/optimizers/registry.hpp"
 #include "kernels/threads.hpp"
 #include "model/digits.hpp"
-#include "model/mlp.hpp"
+#include "support/mlp.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {
