@@ -7,6 +7,7 @@
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/problems/shape.hpp"
+#include "model/layers/cut.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -15,12 +16,6 @@ double forward_flops(const Layer& layer) {
   double flops = 0;
   for (const kernels::Problem& p : layer.problems(1, false).forward) flops += kernels::run_flops(p);
   return flops;
-}
-
-/// Of one step where it has steps.
-std::size_t features_of(const SampleShape& shape) {
-  const auto* const tokens = std::get_if<TokenShape>(&shape);
-  return tokens ? tokens->features : elements(shape);
 }
 
 /// Where the tensors of each layer begin in the flat buffers.
@@ -39,27 +34,23 @@ std::vector<std::vector<std::size_t>> offsets_of(std::span<const std::unique_ptr
 
 bool has_lent(const Layer& layer) { return std::ranges::any_of(layer.tensors(), &LayerTensor::is_lent); }
 
-/// Replaces each pair of layers that tensor ranks can share by the rank's parts.
-void cut_pairs(std::vector<std::unique_ptr<Layer>>& layers, const std::string& name, const Part& part) {
-  std::size_t pairs = 0;
-  for (std::size_t l = 0; l + 1 < layers.size(); ++l) {
-    auto first = layers[l]->part(Cut::outputs, part.tensor_rank, part.tensor_ranks);
-    auto second = layers[l + 1]->part(Cut::inputs, part.tensor_rank, part.tensor_ranks);
-    if (!first || !second) continue;
-    const std::size_t width = features_of(layers[l]->output());
-    if (width % part.tensor_ranks != 0)
-      throw core::UsageError(
-          fmt::format("model '{}' has a layer of width {}, which {} tensor ranks cannot share evenly; make it a "
-                      "multiple of {}",
-                      name, width, part.tensor_ranks, part.tensor_ranks));
-    layers[l] = std::move(first), layers[l + 1] = std::move(second);
-    ++l, ++pairs;
+/// Replaces the layers that tensor ranks can share by the rank's parts.
+void cut_layers(std::vector<std::unique_ptr<Layer>>& layers, const std::string& name, const Part& part) {
+  std::vector<const Layer*> whole;
+  for (const auto& l : layers) whole.push_back(l.get());
+  auto parts = cut_pairs(whole, part.tensor_rank, part.tensor_ranks);
+  bool is_cut = false;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (!parts[l]) parts[l] = whole[l]->part(Cut::within, part.tensor_rank, part.tensor_ranks);
+    if (!parts[l]) continue;
+    layers[l] = std::move(parts[l]);
+    is_cut = true;
   }
-  if (pairs == 0)
-    throw core::UsageError(
-        fmt::format("model '{}' has no two dense layers in a row, in fp32, that tensor ranks could share; leave tensor "
-                    "out of the mesh",
-                    name));
+  if (!is_cut)
+    throw core::UsageError(fmt::format(
+        "model '{}' has no pair of dense layers, in fp32, that tensor ranks could share; leave tensor out of "
+        "the mesh",
+        name));
 }
 
 }  // namespace
@@ -108,7 +99,7 @@ void NetworkPart::choose(Layers& whole, const Part& part) {
                     "tied=0, or leave pipeline out of the mesh",
                     name_));
   const std::vector<std::size_t> ends = balanced_runs(flops, part.stages);
-  if (part.tensor_ranks > 1) cut_pairs(whole, name_, part);
+  if (part.tensor_ranks > 1) cut_layers(whole, name_, part);
   begin_ = part.stage == 0 ? 0 : ends[part.stage - 1];
   for (std::size_t l = begin_; l < ends[part.stage]; ++l) layers_.push_back(std::move(whole[l]));
 }

@@ -16,8 +16,10 @@ namespace gradmeter::model {
 /// that, but for the first one): weights would not do, since convolutions and recurrent layers use theirs many times.
 /// Tensors: last layer first, and each layer's in its own order; each starts on a multiple of 16 floats, the gaps
 /// between are zero in both buffers and stay so.
-/// Tensor ranks share each two layers in a row of which the first can be cut by outputs and the second by inputs
-/// (`Layer::part`); they all hold the others whole. A stage may end inside such a pair.
+/// Tensor ranks share pairs of layers, the first cut by outputs and the second by inputs (`cut_pairs`), and those
+/// within layers of layers; they all hold the others whole. A stage may end inside such a pair, but not within a layer.
+/// What they all hold has equal gradients on them, to the bit: a sum has equal bits on all ranks, and whole layers
+/// compute what follows, forward and backward, by the same operations from equal numbers.
 /// Errors: UsageError when a layer does not take what the one before gives, the last one gives no features, there are
 /// more stages than layers or stages of layers that share a weight, or tensor ranks that find no pair or cannot share
 /// one evenly.

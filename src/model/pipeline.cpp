@@ -43,14 +43,17 @@ StageMemory Pipeline::lay_out(std::size_t samples, Allotment& from) const {
     if (!is_first()) s.input = take(stage_.in(), true);
     for (const StageLayer& l : layers) {
       const bool is_sent = &l == &layers.back() && !is_last();
-      s.outputs.push_back(take(l.out, l.sums_output || is_sent));
+      s.outputs.push_back(take(l.out, l.sums.output || is_sent));
+      auto& shared = s.shared.emplace_back();
+      for (const auto& within : {l.sums.forward, l.sums.backward})
+        for (const std::size_t floats : within) shared.push_back(take(floats, true));
     }
     s.top_delta = take(layers.back().out, !is_last());
     if (!is_first()) s.input_gradient = take(stage_.in(), true);
   }
   // The gradient by a layer's input is the delta of the layer below.
   for (std::size_t l = 0; l + 1 < layers.size(); ++l)
-    m.deltas.push_back(take(layers[l].out, layers[l + 1].sums_input_gradient));
+    m.deltas.push_back(take(layers[l].out, layers[l + 1].sums.input_gradient));
   return m;
 }
 
@@ -99,10 +102,14 @@ PeerNeeds Pipeline::peer_needs() const {
 std::vector<std::size_t> Pipeline::sums(std::size_t samples, bool backward) const {
   const auto layers = stage_.layers();
   std::vector<std::size_t> floats;
-  for (const StageLayer& l : layers)
-    if (l.sums_output) floats.push_back(samples * l.out);
-  for (std::size_t l = 0; backward && l < layers.size(); ++l)
-    if (layers[l].sums_input_gradient) floats.push_back(samples * (l == 0 ? stage_.in() : layers[l - 1].out));
+  for (const StageLayer& l : layers) {
+    for (const std::size_t within : l.sums.forward) floats.push_back(samples * within);
+    if (l.sums.output) floats.push_back(samples * l.out);
+  }
+  for (std::size_t l = 0; backward && l < layers.size(); ++l) {
+    for (const std::size_t within : layers[l].sums.backward) floats.push_back(samples * within);
+    if (layers[l].sums.input_gradient) floats.push_back(samples * (l == 0 ? stage_.in() : layers[l - 1].out));
+  }
   return floats;
 }
 

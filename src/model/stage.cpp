@@ -24,9 +24,8 @@ Stage::Stage(const NetworkPart& part, Peers* peers)
     : part_(part), peers_(peers), in_(elements(part.layers().front()->input())) {
   for (std::size_t l = 0; l < part_.layers().size(); ++l) {
     const Layer& layer = *part_.layers()[l];
-    layers_.push_back({.out = elements(layer.output()),
-                       .sums_output = layer.sums().output,
-                       .sums_input_gradient = layer.sums().input_gradient && part_.has_input_gradient(l)});
+    layers_.push_back({.out = elements(layer.output()), .sums = layer.sums()});
+    layers_.back().sums.input_gradient &= part_.has_input_gradient(l);
     first_.push_back(places_.size());
     for (std::size_t t = 0; t < layer.tensors().size(); ++t) {
       const std::size_t tensor = part_.tensor_of(l, t);
@@ -70,7 +69,8 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
                                  .parameters = of_layer(parameters_, l),
                                  .input = input,
                                  .output = output,
-                                 .peers = peers_});
+                                 .peers = peers_,
+                                 .shared = slot.shared[l]});
     input = output;
   }
 }
@@ -99,7 +99,8 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Bu
                                   .input_gradient = below,
                                   .gradients = of_layer(gradients_, l),
                                   .ready = std::ref(announce),
-                                  .peers = peers_});
+                                  .peers = peers_,
+                                  .shared = slot.shared[l]});
   }
 }
 

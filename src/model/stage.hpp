@@ -13,17 +13,17 @@ using runtime::no_floats;
 
 /// What one micro-batch keeps between its forward and its backward pass [samples × width].
 struct StageSlot {
-  Buffer input = no_floats;           ///< that the previous stage sent; empty on the first
-  std::vector<Buffer> outputs;        ///< of each layer
-  Buffer top_delta = no_floats;       ///< the loss's gradient by the last of them
-  Buffer input_gradient = no_floats;  ///< and by the input, for the previous stage; empty on the first
+  Buffer input = no_floats;                 ///< that the previous stage sent; empty on the first
+  std::vector<Buffer> outputs;              ///< of each layer
+  std::vector<std::vector<Buffer>> shared;  ///< by layer, for the sums within it
+  Buffer top_delta = no_floats;             ///< the loss's gradient by the last of them
+  Buffer input_gradient = no_floats;        ///< and by the input, for the previous stage; empty on the first
 };
 
 /// One of the layers that a rank holds, as the memory and the messages around it need to know it.
 struct StageLayer {
-  std::size_t out = 0;               ///< floats of a sample
-  bool sums_output = false;          ///< over the tensor ranks, forward
-  bool sums_input_gradient = false;  ///< over them, backward; never of a network's first layer
+  std::size_t out = 0;  ///< floats of a sample
+  LayerSums sums = {};  ///< over the tensor ranks; never of the gradient by a network's input
 };
 
 /// Memory beside what it is given: that of prepared layers, for each micro-batch that waits for its backward pass and

@@ -152,6 +152,8 @@ FLAGS = [
     (["train", "--resume", "--out", "x.jsonl"], ["train", "resumed"]),
 ]
 
+LANGUAGE = ["--data", "language:steps=6", "--model"]
+
 # A rank of its own could miss these, or every rank could print its line.
 UNDER_MPIRUN = [
     (["scael"], ["scael"]),
@@ -163,6 +165,9 @@ UNDER_MPIRUN = [
     (["train", "--algorithm", "mpi", "--transport", "shm"], ["--transport shm", "change nothing", "not the vendor's"]),
     (["train", "--model", "lstm", "--mesh", "tensor=2"], ["lstm", "dense", "leave tensor out"]),
     (["train", "--model", "mlp:784-10", "--mesh", "pipeline=2"], ["1 layers", "2 pipeline stages"]),
+    (["train", *LANGUAGE, "transformer-lm:heads=3,hidden=12", "--mesh", "tensor=2"], ["3 heads", "2 tensor ranks", "multiple of 2"]),
+    (["train", *LANGUAGE, "transformer-lm:ff=21", "--mesh", "tensor=2"], ["dense:21", "2 tensor ranks", "multiple of 2"]),
+    (["train", *LANGUAGE, "lstm-lm", "--mesh", "tensor=2"], ["lstm-lm", "dense", "leave tensor out"]),
 ]
 
 # Not refused: the flag means something to one of the strategies, or says no more than its default.

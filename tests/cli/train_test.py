@@ -96,7 +96,7 @@ def body(test):
 
     model = "transformer-lm:hidden=16"
     alone = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
-    for mesh, ranks in (("pipeline=2", 2), ("data=2,pipeline=2,schedule=gpipe", 4)):
+    for mesh, ranks in (("pipeline=2", 2), ("tensor=2", 2), ("data=2,pipeline=2,schedule=gpipe", 4), ("data=2,tensor=2", 4)):
         _, path = train(test, f"a language model on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
                         model=model, replicas=ranks // 2)
         off = difference(alone, loss_curve(path))

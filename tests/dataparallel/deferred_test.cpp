@@ -276,6 +276,7 @@ TEST(DeferredOptimizer, HasTheHostsBits) {
   }
 }
 
+constexpr const char* small_transformer = "transformer-lm:ff=10,heads=2,hidden=6,layers=1";
 const std::vector<Case> meshes{{.mesh = "tensor=2"},
                                {.mesh = "pipeline=2"},
                                {.mesh = "pipeline=3,schedule=gpipe"},
@@ -286,6 +287,8 @@ const std::vector<Case> meshes{{.mesh = "tensor=2"},
                                {.mesh = "tensor=2,pipeline=2", .model = "cnn:convolutions=2,filters=4,hidden=16"},
                                {.mesh = "pipeline=2,schedule=gpipe", .model = "lstm-lm:hidden=10,layers=2"},
                                {.mesh = "data=2,pipeline=2", .model = "gru:hidden=10,layers=2"},
+                               {.mesh = "tensor=2,pipeline=2", .model = small_transformer},
+                               {.strategy = "sharded", .mesh = "data=2,tensor=2", .model = small_transformer},
                                {.strategy = "gossip", .mesh = "data=2,pipeline=2"},
                                {.strategy = "es:pairs=2", .mesh = "data=2,tensor=2"},
                                {.strategy = "population:size=4,survivors=2", .mesh = "data=2,pipeline=2"}};
@@ -412,6 +415,7 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredEventsOf,
 TEST(DeferredEvents, OfAMeshAreAllNeeded) {
   for (const Case& c : {Case{.mesh = "tensor=2"}, Case{.mesh = "pipeline=2"}, Case{.mesh = "pipeline=3,schedule=gpipe"},
                         Case{.mesh = "pipeline=2", .model = "lstm-lm:hidden=10,layers=1"},
+                        Case{.mesh = "tensor=2", .model = small_transformer},
                         Case{.mesh = "pipeline=3", .model = "cnn:convolutions=2,filters=4,hidden=16"}})
     expect_all_events_are_needed(c);
 }

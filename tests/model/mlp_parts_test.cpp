@@ -89,7 +89,7 @@ TEST(MlpParts, AreCutInPairsAndTheOddLastLayerIsWhole) {
 TEST(MlpParts, WhatCannotBeSplitIsRefused) {
   EXPECT_THAT(refusal("mlp:784-30-10", {.tensor_ranks = 4}), HasSubstr("a layer of width 30, which 4 tensor ranks"));
   EXPECT_EQ(refusal("mlp:784-32-10", {.tensor_ranks = 4}), "no refusal") << "ten classes need not divide";
-  EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("no two dense layers in a row"));
+  EXPECT_THAT(refusal("mlp:784-10", {.tensor_ranks = 2}), HasSubstr("no pair of dense layers, in fp32"));
   EXPECT_THAT(refusal("cnn:hidden=15", {.tensor_ranks = 2}), HasSubstr("a layer of width 15, which 2 tensor ranks"));
   EXPECT_EQ(refusal("cnn", {.tensor_ranks = 2}), "no refusal");
   for (const auto* const recurrent : {"lstm", "gru", "rnn"})

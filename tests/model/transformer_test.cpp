@@ -8,6 +8,7 @@
 #include "model/layers/layer_norm.hpp"
 #include "model/layers/positions.hpp"
 #include "model/layers/residual.hpp"
+#include "model/network.hpp"
 #include "model/slopes.hpp"
 
 namespace gradmeter::model {
@@ -153,6 +154,23 @@ TEST(Residual, RefusesLayersThatDoNotFit) {
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(make_step_dense_layer({.steps = 3, .features = 6}, 5));
   EXPECT_THROW((void)make_residual_layer(std::move(layers)), std::logic_error);
+}
+
+TEST(Transformer, TensorRanksMustShareItsHeadsAndUnitsEvenly) {
+  const auto refusal = [](std::size_t heads, std::size_t ff, std::size_t ranks, kernels::Precision p) -> std::string {
+    try {
+      const TransformerOptions o{.steps = 6, .words = 16, .hidden = 12, .heads = heads, .ff = ff, .precision = p};
+      (void)Network("small", make_transformer_layers(o), {.tensor_ranks = ranks});
+    } catch (const core::UsageError& e) {
+      return e.what();
+    }
+    return "no refusal";
+  };
+  constexpr auto fp32 = kernels::Precision::fp32;
+  EXPECT_EQ(refusal(4, 20, 4, fp32), "no refusal");
+  EXPECT_NE(refusal(2, 20, 4, fp32).find("2 heads, which 4 tensor ranks"), std::string::npos);
+  EXPECT_NE(refusal(4, 21, 2, fp32).find("width 21, which 2 tensor ranks"), std::string::npos);
+  EXPECT_NE(refusal(4, 20, 2, kernels::Precision::bf16).find("no pair of dense layers, in fp32"), std::string::npos);
 }
 
 TEST(Attention, RefusesHeadsThatDoNotDivideItsWidth) {

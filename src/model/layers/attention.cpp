@@ -142,6 +142,16 @@ class AttentionLayer final : public Layer {
     const AttentionSizes s = sizes(samples);
     return std::make_unique<PreparedAttention>(s, AttentionProducts(s, o_.precision), device);
   }
+  std::unique_ptr<Layer> part(Cut cut, std::size_t, std::size_t ranks) const override {
+    if (cut != Cut::between) return nullptr;
+    if (o_.heads % ranks != 0)
+      throw core::UsageError(
+          fmt::format("attention has {} heads, which {} tensor ranks cannot share evenly; make heads a multiple of {}",
+                      o_.heads, ranks, ranks));
+    AttentionOptions o = o_;
+    o.heads /= ranks, o.width /= ranks;
+    return std::make_unique<AttentionLayer>(steps_, o);
+  }
 
  private:
   AttentionSizes sizes(std::size_t samples) const { return {samples, steps_, o_.heads, o_.width / o_.heads}; }

@@ -15,8 +15,10 @@ struct AttentionOptions {
 /// width/heads]: softmax(q·kᵀ/√(width/heads))·v over the step itself and those before it. No tensors; dense layers
 /// before and after it are the projections.
 /// Cost: 4·steps²·width FLOP a sample forward, twice that backward, as products by the count of samples·heads; the half
-/// above the diagonal is computed too. Operands are brought into the order of heads and back.
-/// Source: Vaswani et al. 2017, section 3.2. Errors: UsageError when the heads do not divide the width.
+/// above the diagonal is computed too. Operands are brought into the order of heads and back. Tensor ranks have some
+/// heads each (`Cut::between`).
+/// Source: Vaswani et al. 2017, section 3.2. Errors: UsageError when the heads do not divide the width, or
+/// tensor ranks do not divide the heads.
 std::unique_ptr<Layer> make_attention_layer(std::size_t steps, const AttentionOptions&);
 
 }  // namespace gradmeter::model

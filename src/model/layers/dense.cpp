@@ -109,6 +109,7 @@ class DenseLayer final : public Layer {
         out_(out),
         activation_(o.activation),
         precision_(o.precision),
+        parts_(o.parts),
         tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(3 * o.variance / static_cast<double>(in_))},
                  LayerTensor{"bias", {out}}} {
     tensors_[0].is_lent = o.weight == Weight::tied;
@@ -135,10 +136,12 @@ class DenseLayer final : public Layer {
   }
   LayerSums sums() const override { return sums_; }
   std::unique_ptr<Layer> part(Cut cut, std::size_t rank, std::size_t ranks) const override {
-    if (precision_ != Precision::fp32) return nullptr;  // in which ranks add
+    // Ranks add in fp32, and one that shares a weight needs all of it.
+    if (precision_ != Precision::fp32 || tensors_[0].is_lent || cut == Cut::between || cut == Cut::within)
+      return nullptr;
     auto p = std::make_unique<DenseLayer>(*this);
     if (cut == Cut::outputs) {
-      p->cut_outputs(out_ / ranks, rank);
+      p->cut_outputs(out_ / parts_ / ranks, rank);
     } else {
       p->cut_inputs(in_ / ranks, rank);
     }
@@ -153,10 +156,12 @@ class DenseLayer final : public Layer {
   }
 
  private:
-  void cut_outputs(std::size_t out, std::size_t rank) {
-    const std::size_t first = rank * out;
-    tensors_[0].shape = {out, in_}, tensors_[0].whole = {.first = first * in_, .columns = in_, .stride = in_};
-    tensors_[1].shape = {out}, tensors_[1].whole = {.first = first, .columns = out, .stride = out};
+  /// share: outputs of each of its parts.
+  void cut_outputs(std::size_t share, std::size_t rank) {
+    const std::size_t out = share * parts_, first = rank * share, part = out_ / parts_;
+    tensors_[0].shape = {out, in_};
+    tensors_[0].whole = {.first = first * in_, .columns = share * in_, .stride = part * in_};
+    tensors_[1].shape = {out}, tensors_[1].whole = {.first = first, .columns = share, .stride = part};
     out_ = out;
     sums_.input_gradient = true;
   }
@@ -188,6 +193,7 @@ class DenseLayer final : public Layer {
   std::size_t rows_, in_, out_;
   Activation activation_;
   Precision precision_;
+  std::size_t parts_;
   std::array<LayerTensor, 2> tensors_;
   LayerSums sums_ = {};  ///< of a part
 };

@@ -17,7 +17,8 @@ struct StepDenseOptions {
   kernels::Activation activation = kernels::Activation::none;
   kernels::Precision precision = kernels::Precision::fp32;
   Weight weight = Weight::own;
-  double variance = 2;  ///< of an initial weight, times the features
+  double variance = 2;    ///< of an initial weight, times the features
+  std::size_t parts = 1;  ///< outputs are so many equal parts one after another; tensor ranks have a share of each
 };
 
 /// The same for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its weight

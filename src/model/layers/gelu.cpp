@@ -33,6 +33,10 @@ class GeluLayer final : public Layer {
   std::unique_ptr<PreparedLayer> prepare(std::size_t, bool, runtime::Device&) const override {
     return std::make_unique<PreparedGelu>();
   }
+  std::unique_ptr<Layer> part(Cut cut, std::size_t, std::size_t ranks) const override {
+    if (cut != Cut::between) return nullptr;
+    return std::make_unique<GeluLayer>(TokenShape{.steps = tokens_.steps, .features = tokens_.features / ranks});
+  }
 
  private:
   TokenShape tokens_;

@@ -46,15 +46,19 @@ struct LayerTensor {
 std::size_t elements(const LayerTensor&);
 
 /// How the tensor ranks of a stage share a layer. Layers go in pairs: the first is cut by outputs, the second by
-/// inputs, so that the activations between them need no exchange.
+/// inputs, so that the activations between them need no exchange. Layers between the two have some features each.
 /// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 enum class Cut : std::uint8_t {
   outputs,  ///< each rank has some outputs; the gradients by the layer's input must be added
-  inputs    ///< each rank has some inputs; the partial sums of outputs must be added
+  inputs,   ///< each rank has some inputs; the partial sums of outputs must be added
+  between,  ///< between such two: each rank has some features, or heads, of input and output alike
+  within    ///< of layers in a layer: input and output are whole on each rank, pairs of layers in it are cut
 };
 /// What a part of a layer adds up over the ranks that share it: buffers that it is given, in memory of its peers.
 struct LayerSums {
   bool output = false, input_gradient = false;
+  /// Of layers within it, in order: floats of a sample that each sum has. Each is made in memory of its own (`shared`).
+  std::vector<std::size_t> forward = {}, backward = {};
 };
 
 /// Plain memory, fp32. Parameters and gradients by tensor: lists that the caller keeps until the call returns.
@@ -64,6 +68,9 @@ struct LayerForward {
   runtime::ConstBuffer input;
   runtime::Buffer output;
   Peers* peers = nullptr;  ///< of a part: for its sums
+  /// In memory of its peers, for the sums within it, those forward first; at least as long as the samples need. The
+  /// backward pass is given those of the forward pass.
+  kernels::BufferList<runtime::Buffer> shared = {};
 };
 struct LayerBackward {
   runtime::Queue& queue;
@@ -74,6 +81,7 @@ struct LayerBackward {
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
   Peers* peers = nullptr;  ///< of a part: for its sums
+  kernels::BufferList<runtime::Buffer> shared = {};
 };
 
 struct LayerProblems {
@@ -121,13 +129,14 @@ class Layer {
   virtual std::span<const LayerTensor> tensors() const = 0;
   /// The operations that a prepared layer runs. Limits and the FLOP of a step are made of them.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
-  /// Activations and gradients of a sample that it holds beside its output.
+  /// Activations and gradients of a sample that it holds beside its output and what it is given as `shared`.
   virtual std::size_t held_elements() const { return 0; }
   /// For the calling thread's compute_threads() and queues of this device; with `input_gradient` for a backward pass
   /// that computes it. Errors: UsageError or BackendError when no backend takes one of its operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
   /// The part that one of `ranks` tensor ranks holds; null: it cannot be cut so. Shapes, tensors and costs are the
-  /// part's. The width that is cut must be a multiple of `ranks` where the part is to be run.
+  /// part's. The width that is cut must be a multiple of `ranks` where the part is to be run. Errors: UsageError where
+  /// it can be cut, but not evenly.
   virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
     return (void)rank, (void)ranks, nullptr;
   }

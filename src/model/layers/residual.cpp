@@ -1,9 +1,12 @@
 #include "model/layers/residual.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 #include "core/format.hpp"
 #include "kernels/vector_ops.hpp"
+#include "model/layers/cut.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -24,10 +27,31 @@ void add(runtime::Queue& queue, std::string_view label, const ConstBuffer& a, co
   });
 }
 
+/// Which of the buffers that peers see a layer's output and the gradient by it are, where tensor ranks add them.
+struct SharedPlaces {
+  std::optional<std::size_t> output, gradient;
+};
+
+class InnerBuffer {
+ public:
+  InnerBuffer(const std::optional<std::size_t>& shared, std::size_t count, runtime::Device& device)
+      : shared_(shared), count_(count) {
+    if (!shared_) own_ = device.allocate(core::Element::f32, count);
+  }
+  Buffer of(kernels::BufferList<Buffer> shared) const {
+    return shared_ ? shared[*shared_].part(0, count_) : own_.buffer;
+  }
+
+ private:
+  std::optional<std::size_t> shared_;
+  std::size_t count_;
+  OwnedBuffer own_;
+};
+
 struct InnerLayer {
   std::unique_ptr<PreparedLayer> layer;
   TensorRange tensors;
-  OwnedBuffer output, gradient;  ///< of its output
+  InnerBuffer output, gradient;  ///< of its output
 };
 
 class PreparedResidual final : public PreparedLayer {
@@ -37,26 +61,31 @@ class PreparedResidual final : public PreparedLayer {
   void forward(const LayerForward& f) override {
     ConstBuffer input = f.input;
     for (InnerLayer& l : layers_) {
-      l.layer->forward(
-          {.queue = f.queue, .parameters = part(f.parameters, l.tensors), .input = input, .output = l.output.buffer});
-      input = l.output.buffer;
+      const Buffer output = l.output.of(f.shared);
+      l.layer->forward({.queue = f.queue,
+                        .parameters = part(f.parameters, l.tensors),
+                        .input = input,
+                        .output = output,
+                        .peers = f.peers});
+      input = output;
     }
     add(f.queue, "forward.residual", f.input, input, f.output);
   }
 
   void backward(const LayerBackward& b) override {
     // The last layer may overwrite what it is given, and the connection needs it as well.
-    b.queue.copy("backward.copy", b.output_gradient, layers_.back().gradient.buffer);
+    b.queue.copy("backward.copy", b.output_gradient, layers_.back().gradient.of(b.shared));
     for (std::size_t i = layers_.size(); i-- > 0;) {
       InnerLayer& l = layers_[i];
       l.layer->backward({.queue = b.queue,
                          .parameters = part(b.parameters, l.tensors),
-                         .input = i == 0 ? b.input : ConstBuffer(layers_[i - 1].output.buffer),
-                         .output = l.output.buffer,
-                         .output_gradient = l.gradient.buffer,
-                         .input_gradient = i == 0 ? b.input_gradient : layers_[i - 1].gradient.buffer,
+                         .input = i == 0 ? b.input : ConstBuffer(layers_[i - 1].output.of(b.shared)),
+                         .output = l.output.of(b.shared),
+                         .output_gradient = l.gradient.of(b.shared),
+                         .input_gradient = i == 0 ? b.input_gradient : layers_[i - 1].gradient.of(b.shared),
                          .gradients = part(b.gradients, l.tensors),
-                         .ready = [&](std::size_t t) { b.ready(l.tensors.first + t); }});
+                         .ready = [&](std::size_t t) { b.ready(l.tensors.first + t); },
+                         .peers = b.peers});
     }
     if (b.input_gradient.count() > 0)
       add(b.queue, "backward.residual", b.input_gradient, b.output_gradient, b.input_gradient);
@@ -73,8 +102,9 @@ class PreparedResidual final : public PreparedLayer {
 
 class ResidualLayer final : public Layer {
  public:
-  explicit ResidualLayer(std::vector<std::unique_ptr<Layer>> layers)
-      : layers_(std::move(layers)), ranges_(layers_.size()) {
+  /// Its parts have the layers that are not cut from it.
+  using Layers = std::vector<std::shared_ptr<const Layer>>;
+  explicit ResidualLayer(Layers layers) : layers_(std::move(layers)), ranges_(layers_.size()), places_(layers_.size()) {
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const std::size_t given = elements(layers_[(i + layers_.size() - 1) % layers_.size()]->output());
       if (given != elements(layers_[i]->input()))
@@ -85,6 +115,7 @@ class ResidualLayer final : public Layer {
         tensors_.push_back(std::move(t));
       }
     }
+    place_sums();
   }
 
   std::string name() const override {
@@ -107,6 +138,8 @@ class ResidualLayer final : public Layer {
   std::size_t held_elements() const override {
     std::size_t n = 0;
     for (const auto& l : layers_) n += 2 * elements(l->output()) + l->held_elements();
+    for (const auto& shared : {sums_.forward, sums_.backward})
+      for (const std::size_t floats : shared) n -= floats;
     return n;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
@@ -116,22 +149,52 @@ class ResidualLayer final : public Layer {
       const std::size_t count = samples * elements(layers_[i]->output());
       prepared.push_back({.layer = layers_[i]->prepare(samples, input_gradient || i > 0, device),
                           .tensors = ranges_[i],
-                          .output = device.allocate(core::Element::f32, count),
-                          .gradient = device.allocate(core::Element::f32, count)});
+                          .output = {places_[i].output, count, device},
+                          .gradient = {places_[i].gradient, count, device}});
     }
     return std::make_unique<PreparedResidual>(std::move(prepared));
   }
+  std::unique_ptr<Layer> part(Cut cut, std::size_t rank, std::size_t ranks) const override {
+    if (cut != Cut::within) return nullptr;
+    std::vector<const Layer*> whole;
+    for (const auto& l : layers_) whole.push_back(l.get());
+    auto cut_layers = cut_pairs(whole, rank, ranks);
+    if (std::ranges::none_of(cut_layers, [](const auto& l) { return l != nullptr; })) return nullptr;
+    Layers all = layers_;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (cut_layers[i]) all[i] = std::move(cut_layers[i]);
+    return std::make_unique<ResidualLayer>(std::move(all));
+  }
+  LayerSums sums() const override { return sums_; }
 
  private:
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<TensorRange> ranges_;  ///< by layer
+  void place_sums() {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (!layers_[i]->sums().output) continue;
+      places_[i].output = sums_.forward.size();
+      sums_.forward.push_back(elements(layers_[i]->output()));
+    }
+    for (std::size_t i = layers_.size(); i-- > 1;) {
+      if (!layers_[i]->sums().input_gradient) continue;
+      places_[i - 1].gradient = sums_.forward.size() + sums_.backward.size();
+      sums_.backward.push_back(elements(layers_[i]->input()));
+    }
+    sums_.input_gradient = layers_.front()->sums().input_gradient;
+  }
+
+  Layers layers_;
+  std::vector<TensorRange> ranges_;   ///< by layer
+  std::vector<SharedPlaces> places_;  ///< by layer
+  LayerSums sums_ = {};
   std::vector<LayerTensor> tensors_;
 };
 
 }  // namespace
 
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers) {
-  return std::make_unique<ResidualLayer>(std::move(layers));
+  ResidualLayer::Layers all;
+  for (auto& l : layers) all.push_back(std::move(l));
+  return std::make_unique<ResidualLayer>(std::move(all));
 }
 
 }  // namespace gradmeter::model

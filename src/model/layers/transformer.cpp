@@ -18,15 +18,15 @@ TokenShape tokens_of(const TransformerOptions& o, std::size_t features) {
 }
 
 std::unique_ptr<Layer> project(const TransformerOptions& o, std::size_t in, std::size_t out,
-                               Weight weight = Weight::own) {
+                               Weight weight = Weight::own, std::size_t parts = 1) {
   return make_step_dense_layer(tokens_of(o, in), out,
-                               {.precision = o.precision, .weight = weight, .variance = 1.0 / 3});
+                               {.precision = o.precision, .weight = weight, .variance = 1.0 / 3, .parts = parts});
 }
 
 std::unique_ptr<Layer> attention_part(const TransformerOptions& o) {
   Layers part;
   part.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
-  part.push_back(project(o, o.hidden, 3 * o.hidden));
+  part.push_back(project(o, o.hidden, 3 * o.hidden, Weight::own, 3));
   part.push_back(make_attention_layer(o.steps, {.width = o.hidden, .heads = o.heads, .precision = o.precision}));
   part.push_back(project(o, o.hidden, o.hidden));
   return make_residual_layer(std::move(part));
