@@ -144,7 +144,17 @@ void FabricPeers::sum(Buffer values) {
 }
 
 int FabricPeers::rank_of(model::Neighbour n) const {
-  return mesh_.place().stage + (n == model::Neighbour::next ? 1 : -1);
+  switch (n) {
+    case model::Neighbour::previous:
+      return mesh_.place().stage - 1;
+    case model::Neighbour::next:
+      return mesh_.place().stage + 1;
+    case model::Neighbour::first:
+      return 0;
+    case model::Neighbour::last:
+      break;
+  }
+  return mesh_.shape().pipeline - 1;
 }
 
 model::TransferPtr FabricPeers::send(model::Neighbour to, ConstBuffer values) {

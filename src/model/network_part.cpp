@@ -93,11 +93,13 @@ void NetworkPart::choose(Layers& whole, const Part& part) {
                                        name_, whole.size(), part.stages, whole.size()));
   std::vector<double> flops;
   for (const auto& l : whole) flops.push_back(forward_flops(*l));
-  if (part.stages > 1 && std::ranges::any_of(whole, [](const auto& l) { return has_lent(*l); }))
+  if (part.stages > 1 && std::any_of(whole.begin(), whole.end() - 1, [](const auto& l) { return has_lent(*l); }))
     throw core::UsageError(
-        fmt::format("model '{}' has one weight in its first and in its last layer, which stages would hold apart; take "
-                    "tied=0, or leave pipeline out of the mesh",
+        fmt::format("model '{}' shares its first layer's weight with one before its last, which stages cannot; leave "
+                    "pipeline out of the mesh",
                     name_));
+  if (part.stages > 1 && has_lent(*whole.back()) && (part.stage == 0 || part.stage + 1 == part.stages))
+    lent_between_stages_ = elements(whole.front()->tensors()[0]);
   const std::vector<std::size_t> ends = balanced_runs(flops, part.stages);
   if (part.tensor_ranks > 1) cut_layers(whole, name_, part);
   begin_ = part.stage == 0 ? 0 : ends[part.stage - 1];
@@ -127,7 +129,7 @@ void NetworkPart::add_tensors(const std::vector<std::vector<std::size_t>>& whole
 
 std::size_t NetworkPart::tensor_of(std::size_t layer, std::size_t tensor) const {
   const auto all = layers_[layer]->tensors();
-  if (all[tensor].is_lent) return first_tensor_.front();
+  if (all[tensor].is_lent) return begin_ > 0 ? of_another_stage : first_tensor_.front();
   return first_tensor_[layer] + tensor -
          static_cast<std::size_t>(std::ranges::count(all.first(tensor), true, &LayerTensor::is_lent));
 }

@@ -1,6 +1,7 @@
 // Which layers of a network one rank holds: their tensors, where these are in the whole network, and their first
 // weights.
 #pragma once
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,9 @@
 
 namespace gradmeter::model {
 
+/// Instead of a tensor's number: it is lent by another stage.
+inline constexpr std::size_t of_another_stage = std::numeric_limits<std::size_t>::max();
+
 /// Stages are runs of layers, as equal in the FLOP of a forward pass as runs can be (backward costs each layer twice
 /// that, but for the first one): weights would not do, since convolutions and recurrent layers use theirs many times.
 /// Tensors: last layer first, and each layer's in its own order; each starts on a multiple of 16 floats, the gaps
@@ -21,8 +25,8 @@ namespace gradmeter::model {
 /// What they all hold has equal gradients on them, to the bit: a sum has equal bits on all ranks, and whole layers
 /// compute what follows, forward and backward, by the same operations from equal numbers.
 /// Errors: UsageError when a layer does not take what the one before gives, the last one gives no features, there are
-/// more stages than layers or stages of layers that share a weight, or tensor ranks that find no pair or cannot share
-/// one evenly.
+/// more stages than layers or stages of layers that share a weight with one before the last, or tensor ranks that find
+/// no pair or cannot share one evenly.
 class NetworkPart {
  public:
   /// layers: of the whole network, whatever the part.
@@ -39,15 +43,18 @@ class NetworkPart {
   bool has_input_gradient(std::size_t layer) const { return begin_ + layer > 0; }
   std::span<const Tensor> tensors() const { return tensors_; }
   std::size_t element_count() const { return element_count_; }
-  /// A layer's tensor among all; of one that is lent, the first layer's.
+  /// Floats of the weight that the first of several stages lends to the last one, on these two; else 0.
+  std::size_t lent_between_stages() const { return lent_between_stages_; }
+  /// A layer's tensor among all; of one that is lent, the first layer's, or `of_another_stage`.
   std::size_t tensor_of(std::size_t layer, std::size_t tensor) const;
-  /// A layer's tensors in a flat buffer.
+  /// A layer's tensors in a flat buffer; of another stage: an empty one.
   template <class AnyBuffer>
   std::vector<AnyBuffer> parts_of(const AnyBuffer& flat, std::size_t layer) const {
     std::vector<AnyBuffer> all;
     for (std::size_t t = 0; t < layers_[layer]->tensors().size(); ++t) {
-      const Tensor& place = tensors_[tensor_of(layer, t)];
-      all.push_back(flat.part(place.offset, place.count));
+      const std::size_t tensor = tensor_of(layer, t);
+      all.push_back(tensor == of_another_stage ? AnyBuffer(runtime::no_floats)
+                                               : flat.part(tensors_[tensor].offset, tensors_[tensor].count));
     }
     return all;
   }
@@ -70,7 +77,7 @@ class NetworkPart {
   std::size_t begin_ = 0;  ///< of those held, in the whole network
   std::vector<Tensor> tensors_;
   std::vector<std::size_t> first_tensor_;  ///< by layer held
-  std::size_t element_count_ = 0;
+  std::size_t element_count_ = 0, lent_between_stages_ = 0;
 };
 
 }  // namespace gradmeter::model

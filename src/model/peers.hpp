@@ -10,8 +10,8 @@
 
 namespace gradmeter::model {
 
-/// Which neighbour in the pipeline: the stage with the layers before, or the one with those after.
-enum class Neighbour : std::uint8_t { previous, next };
+/// Which stage of the pipeline: the one with the layers before or with those after, or the first or last of all.
+enum class Neighbour : std::uint8_t { previous, next, first, last };
 
 /// A message under way. Its memory must not be used until `wait` returns.
 class Transfer {
@@ -33,7 +33,7 @@ class Peers {
 
   /// In place, over the tensor ranks of this stage; equal bits on all of them. Returns when it is done.
   virtual void sum(runtime::Buffer) = 0;
-  /// To and from the same tensor rank of a neighbouring stage, in order. A receive that is posted long before its
+  /// To and from the same tensor rank of another stage, in order. A receive that is posted long before its
   /// message is sent saves the transport a copy. What is sent is what the work submitted so far leaves; `ready`: after
   /// which the memory may be overwritten, null: at once.
   virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
@@ -52,7 +52,7 @@ struct PeerNeeds {
 /// What one rank's part of a model exchanges in one pass, or in one forward pass alone.
 struct PeerTraffic {
   std::vector<std::size_t> sums = {};  ///< floats of each sum over the tensor ranks, in order
-  std::size_t messages = 0;            ///< to both neighbours
+  std::size_t messages = 0;            ///< to other stages
   std::size_t floats_sent = 0;         ///< in those messages
 };
 

@@ -30,6 +30,7 @@ Pipeline::Pipeline(Stage& stage, const Part& part, kernels::Precision loss)
       steps_(pipeline_steps(part.order, part.stage, part.stages, part.micro_batches)),
       slots_(most_in_flight(steps_)),
       sum_(stage.part().element_count(), part.micro_batches),
+      lent_(stage.part(), part),
       posts_(slots_) {
   const std::size_t seen = peer_needs().memory_bytes / sizeof(float);
   if (part.peers && seen > 0) seen_ = part.peers->memory(seen);
@@ -54,6 +55,7 @@ StageMemory Pipeline::lay_out(std::size_t samples, Allotment& from) const {
   // The gradient by a layer's input is the delta of the layer below.
   for (std::size_t l = 0; l + 1 < layers.size(); ++l)
     m.deltas.push_back(take(layers[l].out, layers[l + 1].sums.input_gradient));
+  for (Buffer* const b : {&m.lent_weight, &m.lent_gradient}) *b = from.take(lent_.floats(), true);
   return m;
 }
 
@@ -69,6 +71,7 @@ void Pipeline::provide_memory(Queue& queue, std::size_t samples) {
   own_ = queue.device().allocate(core::Element::f32, needed.own());
   Allotment given(own_.buffer, seen_);
   memory_ = lay_out(memory_samples_, given);
+  lent_.set_memory(memory_.lent_weight, memory_.lent_gradient);
 }
 
 std::size_t Pipeline::largest_piece(std::size_t batch) const {
@@ -86,7 +89,7 @@ std::size_t Pipeline::workspace_bytes(std::size_t samples) const {
   std::size_t held = 0;
   for (const auto& l : stage_.part().layers()) held += slots_ * largest_piece(samples) * l->held_elements();
   const std::size_t sums = part_.micro_batches > 1 ? stage_.part().element_count() : 0;
-  return (needed.own() + held + sums) * sizeof(float);
+  return (needed.own() + held + sums + lent_.summed_floats()) * sizeof(float);
 }
 
 PeerNeeds Pipeline::peer_needs() const {
@@ -139,6 +142,7 @@ PeerTraffic Pipeline::pass_traffic(std::size_t samples) const {
     if (!is_first()) t.messages += 1, t.floats_sent += piece * stage_.in();
     if (!is_last()) t.messages += 1, t.floats_sent += piece * out();
   }
+  lent_.count(t, true);
   return t;
 }
 
@@ -151,6 +155,7 @@ PeerTraffic Pipeline::forward_traffic(std::size_t samples) const {
     t.sums.insert(t.sums.end(), summed.begin(), summed.end());
     if (!is_last()) t.messages += 1, t.floats_sent += n * out();
   }
+  lent_.count(t, false);
   return t;
 }
 
@@ -196,8 +201,10 @@ std::vector<ConstBuffer> Pipeline::layer_outputs(Queue& queue, Buffers buffers, 
 }
 
 void Pipeline::play(const Run& run, const std::vector<PipelineStep>& steps) {
-  // A stage's messages are received in the order of their posting: what the first waits for is done for all of them.
-  for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i, i == 0 && inputs_in_use_);
+  lent_.begin(run.queue, run.buffers.parameters, inputs_in_use_);
+  // One stage's messages are received in the order of their posting: what the first waits for is done for all of them.
+  const bool is_first_message = !(lent_.borrows() && part_.stages == 2);
+  for (std::size_t i = 0; i < slots_; ++i) expect_input(run, i, i == 0 && is_first_message && inputs_in_use_);
   for (const PipelineStep& s : steps) {
     if (s.kind == PipelineStep::Kind::forward) {
       forward_piece(run, s.micro_batch);
@@ -209,6 +216,7 @@ void Pipeline::play(const Run& run, const std::vector<PipelineStep>& steps) {
     finish(p.output_left);
     finish(p.input_gradient_left);
   }
+  lent_.end();
   // What a run sends leaves after all that has read its inputs; the last stage's forward pass sends nothing.
   inputs_in_use_ = run.ready == nullptr && is_last();
 }
@@ -231,7 +239,8 @@ Stage::Pass Pipeline::stage_pass(const Run& run, std::size_t piece) const {
           .input = is_first() ? batch_of(run, piece).inputs
                               : ConstBuffer(memory_.slots[slot].input.part(0, n * stage_.in())),
           .samples = n,
-          .slot = run.ready ? slot : 0};  // without a backward pass a stage needs one, since work is in order
+          .slot = run.ready ? slot : 0,  // without a backward pass a stage needs one, since work is in order
+          .lent_weight = lent_.weight()};
 }
 
 void Pipeline::forward_piece(const Run& run, std::size_t piece) {
@@ -240,6 +249,7 @@ void Pipeline::forward_piece(const Run& run, std::size_t piece) {
   const std::size_t outputs = run.count(piece) * out();
   finish(post.input);
   finish(post.output_left);
+  lent_.await_weight();
   stage_.forward(stage_pass(run, piece), slot);
   if (is_last()) {
     take_loss(run, piece);
@@ -247,6 +257,7 @@ void Pipeline::forward_piece(const Run& run, std::size_t piece) {
     // The receive for the answer is posted before the message that it answers is sent. That leaves after all work so
     // far, so its answer overwrites nothing that is still read.
     if (run.ready) post.top_delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs), nullptr);
+    if (run.ready && piece + 1 == run.pieces) lent_.expect_gradient();
     post.output_left = part_.peers->send(Neighbour::next, slot.outputs.back().part(0, outputs));
   }
   if (!run.ready) expect_input(run, piece + slots_, true);
@@ -273,13 +284,19 @@ void Pipeline::backward_piece(const Run& run, std::size_t piece) {
       const Tensor& tensor = stage_.part().tensors()[t];
       sum_.take(run.queue, piece, gradients, tensor.offset, tensor.count);
     }
-    if (piece + 1 == run.pieces) (*run.ready)(t);
+    if (piece + 1 < run.pieces) return;
+    lent_.add_gradient(run.queue, t, gradients);
+    (*run.ready)(t);
   };
-  stage_.backward(stage_pass(run, piece), slot, memory_.deltas, target, std::ref(ready));
+  Stage::Pass pass = stage_pass(run, piece);
+  lent_.clear(run.queue, target);
+  pass.lent_gradient = lent_.gradient_target(run.queue, piece);
+  stage_.backward(pass, slot, memory_.deltas, target, std::ref(ready));
   if (!is_first()) {
     const std::size_t inputs = run.count(piece) * stage_.in();
     post.input_gradient_left = part_.peers->send(Neighbour::previous, slot.input_gradient.part(0, inputs));
   }
+  lent_.return_gradient(run.queue, piece);
   expect_input(run, piece + slots_, true);
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/accumulate.hpp"
+#include "model/lent_weight.hpp"
 #include "model/part.hpp"
 #include "model/stage.hpp"
 
@@ -31,6 +32,7 @@ struct StageMemory {
   std::vector<StageSlot> slots;
   std::vector<Buffer> deltas;  ///< by the outputs of all layers but the last, of the micro-batch that is in its
                                ///< backward pass
+  Buffer lent_weight = no_floats, lent_gradient = no_floats;  ///< that the first and last stage share
 };
 
 /// A pass cuts the batch into the part's micro-batches; gradients are averaged over them in their order
@@ -38,7 +40,8 @@ struct StageMemory {
 /// size, of a part in pieces that its memory is made for. The last stage has the loss; its tensor rank 0 reports it.
 ///
 /// Cost a micro-batch of n samples: the stage's, and the messages of `pass_traffic`: a border of stages carries one
-/// [n × width] each way. Activations: those of `most_in_flight` micro-batches, allocated once for a part, and for a
+/// [n × width] each way, and a weight that the last stage shares with the first goes once each way in a pass
+/// (`LentWeight`). Activations: those of `most_in_flight` micro-batches, allocated once for a part, and for a
 /// whole network whenever a batch is larger than those before.
 /// Errors: UsageError when a batch does not divide into the micro-batches; std::logic_error when a part is run without
 /// peers, or with more samples than it said. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -98,6 +101,7 @@ class Pipeline {
   std::vector<PipelineStep> steps_;
   std::size_t slots_;
   GradientSum sum_;
+  LentWeight lent_;
   Buffer seen_ = no_floats;         ///< by peers
   std::size_t memory_samples_ = 0;  ///< of a micro-batch, that `memory_` is made for
   runtime::OwnedBuffer own_ = {};

@@ -29,7 +29,7 @@ Stage::Stage(const NetworkPart& part, Peers* peers)
     first_.push_back(places_.size());
     for (std::size_t t = 0; t < layer.tensors().size(); ++t) {
       const std::size_t tensor = part_.tensor_of(l, t);
-      const Tensor& place = part_.tensors()[tensor];
+      const Tensor place = tensor == of_another_stage ? Tensor{} : part_.tensors()[tensor];
       places_.push_back({tensor, place.offset, place.count, layer.tensors()[t].is_lent});
     }
   }
@@ -50,9 +50,9 @@ const Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
 }
 
 template <class AnyBuffer>
-void Stage::list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const {
+void Stage::list_tensors(const AnyBuffer& flat, const AnyBuffer& lent, std::vector<AnyBuffer>& to) const {
   to.clear();
-  for (const TensorPlace& p : places_) to.push_back(flat.part(p.offset, p.count));
+  for (const TensorPlace& p : places_) to.push_back(p.tensor == of_another_stage ? lent : flat.part(p.offset, p.count));
 }
 
 Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t layer) const {
@@ -61,7 +61,7 @@ Buffer Stage::of_samples(const Buffer& memory, const Pass& pass, std::size_t lay
 
 void Stage::forward(const Pass& pass, const StageSlot& slot) {
   const PreparedLayers& prepared_layers = prepared(pass);
-  list_tensors(pass.parameters, parameters_);
+  list_tensors(pass.parameters, pass.lent_weight, parameters_);
   ConstBuffer input = pass.input;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Buffer output = of_samples(slot.outputs[l], pass, l);
@@ -78,8 +78,8 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
 void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas, const Buffer& gradients,
                      const Model::Ready& ready) {
   const PreparedLayers& prepared_layers = prepared(pass);
-  list_tensors(pass.parameters, parameters_);
-  list_tensors(gradients, gradients_);
+  list_tensors(pass.parameters, pass.lent_weight, parameters_);
+  list_tensors(gradients, pass.lent_gradient, gradients_);
   std::size_t l = layers_.size();
   const auto announce = [&](std::size_t t) {
     const TensorPlace& p = places_[first_[l] + t];

@@ -43,6 +43,9 @@ class Stage {
     ConstBuffer input;
     std::size_t samples;
     std::size_t slot = 0;  ///< the micro-batch's place among those that wait for their backward pass
+    /// Where the first stage lends a weight to the last: there, and where its gradient goes.
+    ConstBuffer lent_weight = no_floats;
+    Buffer lent_gradient = no_floats;
   };
   /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);
@@ -63,14 +66,14 @@ class Stage {
   /// A layer's tensor in the flat buffers. What a pass asks of tensors and layers lies side by side: they themselves
   /// are out of the caches by the time a pass comes back to them.
   struct TensorPlace {
-    std::size_t tensor;  ///< among those of the part
+    std::size_t tensor;  ///< among those of the part, or of_another_stage
     std::size_t offset, count;
     bool is_lent;
   };
   const PreparedLayers& prepared(const Pass&);
-  /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer.
+  /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer; `lent`: of another stage.
   template <class AnyBuffer>
-  void list_tensors(const AnyBuffer& flat, std::vector<AnyBuffer>& to) const;
+  void list_tensors(const AnyBuffer& flat, const AnyBuffer& lent, std::vector<AnyBuffer>& to) const;
   template <class Listed>
   std::span<const Listed> of_layer(const std::vector<Listed>& listed, std::size_t layer) const {
     return std::span(listed).subspan(first_[layer], first_[layer + 1] - first_[layer]);

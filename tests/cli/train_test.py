@@ -84,8 +84,9 @@ def body(test):
                    f"control: without exchange {ranks} ranks differ, by {difference(alone, curve):.1e}")
 
     language = ("--data", "language:steps=12", "--steps", STEPS)
+    one_rank = {}
     for model in ("lstm-lm:hidden=16", "transformer-lm:hidden=16,tied=1"):
-        alone = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
+        alone = one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
         for ranks in (2, 4):
             done, path = train(test, f"{model} on {ranks} ranks", ranks, *language, model=model)
             off = difference(alone, loss_curve(path))
@@ -95,12 +96,14 @@ def body(test):
         test.check(1.2130 < alone[last] < alone[0], f"the loss of a word falls: {alone[0]} to {alone[last]}")
 
     model = "transformer-lm:hidden=16"
-    alone = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
-    for mesh, ranks in (("pipeline=2", 2), ("tensor=2", 2), ("data=2,pipeline=2,schedule=gpipe", 4), ("data=2,tensor=2", 4)):
-        _, path = train(test, f"a language model on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
+    one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
+    for model, mesh, ranks in ((model, "pipeline=2", 2), (model, "tensor=2", 2), (model, "data=2,pipeline=2,schedule=gpipe", 4),
+                               (model, "data=2,tensor=2", 4), (f"{model},tied=1", "pipeline=2", 2)):
+        alone = one_rank[model]
+        _, path = train(test, f"{model} on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
                         model=model, replicas=ranks // 2)
         off = difference(alone, loss_curve(path))
-        test.check(agree(alone, loss_curve(path)), f"a language model on {mesh} agrees: off by {off:.1e}")
+        test.check(agree(alone, loss_curve(path)), f"{model} on {mesh} agrees: off by {off:.1e}")
         last = support.points(path)[-1]["metrics"]
         test.check(last["bytes_sent_total"] == last["bytes_predicted"] > 0, "and sends what was forecast",
                    support.brief(support.points(path)[-1]))

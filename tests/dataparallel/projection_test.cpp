@@ -9,14 +9,14 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-std::vector<float> values(int rank, std::size_t n) {
+std::vector<float> random_values(int rank, std::size_t n) {
   std::vector<float> v(n);
   for (std::size_t i = 0; i < n; ++i) v[i] = std::sin(0.37f * float(i % 9973) + 1.7f * float(rank));
   return v;
 }
 
 TEST(Projection, AddsUpAsTheVectorsDo) {
-  const auto a = values(0, 1003), b = values(1, 1003);
+  const auto a = random_values(0, 1003), b = random_values(1, 1003);
   std::vector<float> sum(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
   EXPECT_NEAR(project(sum, 7).product, project(a, 7).product + project(b, 7).product, 1e-5);
@@ -24,7 +24,7 @@ TEST(Projection, AddsUpAsTheVectorsDo) {
 }
 
 TEST(Projection, PartsOfAVectorAddUpToIt) {
-  const auto a = values(0, 1003);
+  const auto a = random_values(0, 1003);
   const std::span<const float> all = a;
   const auto first = project(all.first(500), 7), last = project(all.subspan(500), 7, 500);
   const auto whole = project(all, 7);
@@ -33,7 +33,7 @@ TEST(Projection, PartsOfAVectorAddUpToIt) {
 }
 
 TEST(Projection, AnErrorAnywhereShowsByHalfItsSizeAtLeast) {
-  auto a = values(0, 997);
+  auto a = random_values(0, 997);
   const double right = project(a, 7).product;
   for (float& v : a) {
     const float before = std::exchange(v, v + 1);
@@ -45,7 +45,7 @@ TEST(Projection, AnErrorAnywhereShowsByHalfItsSizeAtLeast) {
 }
 
 TEST(Projection, ElementsThatChangePlacesShow) {
-  auto a = values(0, 997);
+  auto a = random_values(0, 997);
   const double right = project(a, 7).product;
   for (std::size_t i = 0; i + 1 < a.size(); ++i) {
     std::swap(a[i], a[i + 1]);
@@ -55,7 +55,7 @@ TEST(Projection, ElementsThatChangePlacesShow) {
 }
 
 TEST(LinearHash, PartsAddUpAndEveryBitCounts) {
-  auto a = values(0, 103);
+  auto a = random_values(0, 103);
   const auto bytes = std::as_bytes(std::span(a));
   const auto whole = linear_hash(bytes, 3);
   EXPECT_EQ(linear_hash(bytes.first(40), 3) + linear_hash(bytes.subspan(40), 3, 10), whole);

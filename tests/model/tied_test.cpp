@@ -120,5 +120,17 @@ TEST(TiedSoftmax, NeedsAFirstLayerWithAWeightOfItsShape) {
   EXPECT_THROW(Network("wrong", std::move(layers)), core::UsageError);
 }
 
+TEST(TiedSoftmax, OfStagesMustBeTheLastLayer) {
+  const auto layers_that_end_in = [](std::size_t others) {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(make_embedding_layer(3, 8, 8, Weight::tied));
+    layers.push_back(make_step_dense_layer({.steps = 3, .features = 8}, 8, {.weight = Weight::tied}));
+    for (std::size_t i = 0; i < others; ++i) layers.push_back(make_step_dense_layer({.steps = 3, .features = 8}, 5));
+    return layers;
+  };
+  EXPECT_NO_THROW(Network("last", layers_that_end_in(0), {.stages = 2}));
+  EXPECT_THROW(Network("between", layers_that_end_in(1), {.stages = 2}), core::UsageError);
+}
+
 }  // namespace
 }  // namespace gradmeter::model

@@ -30,6 +30,7 @@ struct MeshTraining {
   bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
   bool local_norms = false;                   ///< optimizers take the norms of parts for those of tensors
   std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
+  std::optional<model::Neighbour> lost = {};  ///< what is sent there comes as zeros
 };
 
 /// With an optimizer that takes norms of whole tensors.
@@ -77,11 +78,11 @@ struct MeshTrace {
   model::Outcome validation = {};
 };
 
-/// Forwards everything but one of a pass's sums.
+/// Forwards everything but one of a pass's sums, and what is lost.
 class ForgetfulPeers final : public model::Peers {
  public:
-  ForgetfulPeers(model::Peers& inner, std::size_t sums, std::optional<std::size_t> forgotten)
-      : inner_(inner), sums_(sums), forgotten_(forgotten) {}
+  ForgetfulPeers(model::Peers& inner, std::size_t sums, const MeshTraining& t)
+      : inner_(inner), sums_(sums), forgotten_(t.forgotten), lost_(t.lost) {}
   std::size_t tensor_rank() const override { return inner_.tensor_rank(); }
   std::size_t tensor_ranks() const override { return inner_.tensor_ranks(); }
   std::size_t stage() const override { return inner_.stage(); }
@@ -89,7 +90,9 @@ class ForgetfulPeers final : public model::Peers {
   void sum(runtime::Buffer v) override {
     if (!forgotten_ || calls_++ % sums_ != *forgotten_) inner_.sum(v);
   }
-  model::TransferPtr send(model::Neighbour n, runtime::ConstBuffer v) override { return inner_.send(n, v); }
+  model::TransferPtr send(model::Neighbour n, runtime::ConstBuffer v) override {
+    return inner_.send(n, n == lost_ ? runtime::ConstBuffer(inner_.memory(v.count())) : v);
+  }
   model::TransferPtr receive(model::Neighbour n, runtime::Buffer v, runtime::EventPtr ready) override {
     return inner_.receive(n, v, std::move(ready));
   }
@@ -99,6 +102,7 @@ class ForgetfulPeers final : public model::Peers {
   model::Peers& inner_;
   std::size_t sums_;
   std::optional<std::size_t> forgotten_;
+  std::optional<model::Neighbour> lost_;
   std::size_t calls_ = 0;
 };
 
@@ -110,7 +114,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t) {
     const std::size_t batch = t.training.batch_global / static_cast<std::size_t>(mesh.shape().data);
     model::Part part = mesh.shape().part(mesh.place(), t.accumulate, batch);
     const std::size_t sums = model::make_model(t.model, request_of(t, part))->pass_traffic(batch).sums.size();
-    part.peers = &peers.emplace(honest, sums, t.forgotten);
+    part.peers = &peers.emplace(honest, sums, t);
     if (t.wrong_shard) part.tensor_rank = 0;
     return model::make_model(t.model, request_of(t, part));
   };
