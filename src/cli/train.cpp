@@ -17,6 +17,7 @@
 #include "core/format.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
+#include "kernels/library.hpp"
 #include "report/tables.hpp"
 #include "runtime/process/progress.hpp"
 
@@ -145,10 +146,11 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
   const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
                                 : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
                                               l.workers, l.workers == 1 ? "" : "s");
+  const std::string how = kernels::info(c.precision).emulated ? "emulated" : kernels::how_multiplied(c.precision);
   const std::string precision =
       c.precision == kernels::Precision::fp32
           ? ""
-          : fmt::format("  {}{}", kernels::name(c.precision), kernels::info(c.precision).emulated ? " (emulated)" : "");
+          : fmt::format("  {}{}", kernels::name(c.precision), how.empty() ? "" : " (" + how + ")");
   const std::string scale = c.loss_scale.used() ? "  loss scale " + c.loss_scale.text() : "";
   fmt::print("gradmeter {} ({})  train {}{}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
              s.run_info().commit, c.model, precision, scale, who, c.batch_per_rank,

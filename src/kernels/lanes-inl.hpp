@@ -42,18 +42,21 @@ HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
   const hn::Rebind<std::uint32_t, D> whole;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
 }
-// To nearest, ties to even: half of the last place that stays is added, less one bit if that place is even. A NaN
-// stays.
+// In the upper half of each lane, what is below it undefined. To nearest, ties to even: half of the last place that
+// stays is added, less one bit if that place is even. A NaN stays.
 template <class D>
-HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, std::uint16_t* to) {
-  const hn::Rebind<std::uint16_t, D> half;
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> upper_halves([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<std::uint32_t, D> whole;
-  const hn::Rebind<std::int32_t, D> number;
   const auto bits = hn::BitCast(whole, v), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(whole, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(whole, 0x7fffu)));
   const auto nan = hn::Set(whole, 0x7fc00000u);
-  const auto kept = hn::IfThenElse(hn::RebindMask(whole, hn::IsNaN(v)), nan, rounded);
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(number, hn::ShiftRight<16>(kept))), half, to);
+  return hn::IfThenElse(hn::RebindMask(whole, hn::IsNaN(v)), nan, rounded);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, std::uint16_t* to) {
+  const hn::Rebind<std::uint16_t, D> half;
+  const hn::Rebind<std::int32_t, D> number;
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(number, hn::ShiftRight<16>(upper_halves(d, v)))), half, to);
 }
 
 /// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows. Off by at most 8·2^-24 of itself where it is at least

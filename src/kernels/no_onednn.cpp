@@ -10,7 +10,8 @@ std::map<std::string, std::string> library_versions() { return {}; }
 
 std::string onednn_refusal() { return "built without oneDNN: install it (Debian: libdnnl-dev) and configure again"; }
 
-std::string bf16_products() { return onednn_refusal(); }
+bool has_bf16_kernels() { return false; }
+std::string how_multiplied(Precision) { return {}; }
 
 std::string gemm_op_refusal(const Problem&) { return onednn_refusal(); }
 std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&) {

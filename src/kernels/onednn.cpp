@@ -13,9 +13,9 @@ bool has(dnnl::cpu_isa wanted) {
 }
 }  // namespace
 
-// oneDNN computes bf16 from this instruction set on.
-bool has_bf16() { return has(dnnl::cpu_isa::avx512_core); }
-std::string bf16_refusal() { return has_bf16() ? "" : "oneDNN has bf16 only on processors with AVX-512 (BW, DQ, VL)"; }
+std::string bf16_refusal() {
+  return has_bf16_kernels() ? "" : "oneDNN has bf16 only on processors with AVX-512 (BW, DQ, VL)";
+}
 
 OperandTypes operand_types(Precision p) {
   if (p == Precision::bf16) return {Type::bf16, Type::bf16, Type::bf16};
@@ -25,7 +25,11 @@ OperandTypes operand_types(Precision p) {
 
 }  // namespace onednn
 
-std::string bf16_products() {
+bool has_bf16_kernels() { return onednn::has(dnnl::cpu_isa::avx512_core); }
+
+std::string how_multiplied(Precision p) {
+  if (p != Precision::bf16) return {};
+  if (!has_bf16_kernels()) return "the processor has no bf16: operands are converted to fp32 and results rounded";
   if (onednn::has(dnnl::cpu_isa::avx512_core_amx)) return "the processor multiplies bf16 in AMX tiles";
   if (onednn::has(dnnl::cpu_isa::avx512_core_bf16)) return "the processor multiplies bf16 by AVX-512 BF16";
   return "bf16 is emulated: the processor has no instruction that multiplies it";

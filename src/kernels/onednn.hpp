@@ -28,11 +28,9 @@ inline dnnl::memory::dim dim(std::size_t n) {
   return static_cast<dnnl::memory::dim>(n);
 }
 
-/// Why there is no bf16 on this processor; empty: there is.
+/// Why the library has no bf16 on this processor; empty: it has.
 std::string bf16_refusal();
 
-/// Whether oneDNN has kernels for bf16 here (AVX-512, emulated where the processor has no bf16 product).
-bool has_bf16();
 /// The types of a product or convolution: of its operands, and of its sums.
 struct OperandTypes {
   Type left, right, result;

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view gemm_source = "oneDNN matmul primitive, github.com/oneapi-src/oneDNN",
                            lns_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
                            conv_source = "oneDNN convolution primitive, direct algorithm",
+                           converted_source = "operands converted to fp32, results rounded",
                            emulated_source = "operands rounded by software, the rest in fp32",
                            rnn_source = "oneDNN rnn, lstm and gru primitives";
 
@@ -35,6 +36,9 @@ std::vector<OpBackend>& table() {
       {"onednn", rnn_source, rnn, fp32, "host", rnn_op_refusal, make_rnn_op},
       {"onednn", rnn_source, rnn, bf16, "host", rnn_op_refusal, make_rnn_op},
       {"onednn", rnn_source, rnn, int8, "host", rnn_op_refusal, make_rnn_op},
+      {"converted", converted_source, gemm, bf16, "host", converted_op_refusal, make_converted_op},
+      {"converted", converted_source, conv, bf16, "host", converted_op_refusal, make_converted_op},
+      {"converted", converted_source, rnn, bf16, "host", converted_op_refusal, make_converted_op},
       {"emulated", emulated_source, gemm, fp16, "host", emulated_op_refusal, make_emulated_op, true},
       {"emulated", emulated_source, gemm, fp8_e4m3, "host", emulated_op_refusal, make_emulated_op, true},
       {"emulated", emulated_source, gemm, fp8_e5m2, "host", emulated_op_refusal, make_emulated_op, true},

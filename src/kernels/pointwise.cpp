@@ -48,6 +48,20 @@ void Scale(float* values, float factor, std::size_t n) {
               HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i); });
 }
 
+void ToFloats(const std::uint16_t* from, float* to, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR { hn::StoreU(load(d, from + i), d, to + i); });
+}
+void ToBf16(const float* from, std::uint16_t* to, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR { store(hn::LoadU(d, from + i), d, to + i); });
+}
+void RoundToBf16(const float* from, float* to, std::size_t n) {
+  each(n, [=](auto d, std::size_t i) HWY_ATTR {
+    const hn::Rebind<std::uint32_t, decltype(d)> whole;
+    const auto upper = hn::And(upper_halves(d, hn::LoadU(d, from + i)), hn::Set(whole, 0xffff0000u));
+    hn::StoreU(hn::BitCast(d, upper), d, to + i);
+  });
+}
+
 }  // namespace gradmeter::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -60,6 +74,9 @@ namespace gradmeter::kernels {
 HWY_EXPORT(ReluBackward);
 HWY_EXPORT(ColumnSums);
 HWY_EXPORT(Scale);
+HWY_EXPORT(ToFloats);
+HWY_EXPORT(ToBf16);
+HWY_EXPORT(RoundToBf16);
 
 namespace {
 // Elements for each thread at least: enough work to outweigh the start of a team.
@@ -85,6 +102,29 @@ void column_sums(std::span<const float> matrix, std::size_t columns, std::span<f
 void scale(std::span<float> values, float factor) {
   split(values.size(), grain, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(Scale)(values.data() + first, factor, count);
+  });
+}
+
+void to_floats(std::span<const Bf16> from, std::span<float> to) {
+  require_elements("to_floats: to", to.size(), from.size());
+  split(to.size(), grain, [&](std::size_t first, std::size_t count) {
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(from.data() + first);
+    HWY_DYNAMIC_DISPATCH(ToFloats)(bits, to.data() + first, count);
+  });
+}
+
+void to_bf16(std::span<const float> from, std::span<Bf16> to) {
+  require_elements("to_bf16: to", to.size(), from.size());
+  split(to.size(), grain, [&](std::size_t first, std::size_t count) {
+    auto* bits = reinterpret_cast<std::uint16_t*>(to.data() + first);
+    HWY_DYNAMIC_DISPATCH(ToBf16)(from.data() + first, bits, count);
+  });
+}
+
+void round_to_bf16(std::span<const float> from, std::span<float> to) {
+  require_elements("round_to_bf16: to", to.size(), from.size());
+  split(to.size(), grain, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(RoundToBf16)(from.data() + first, to.data() + first, count);
   });
 }
 

@@ -27,6 +27,12 @@ CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std:
 /// The bits of a number in bf16: storage alone, arithmetic is fp32. What is stored is rounded to nearest even.
 enum class Bf16 : std::uint16_t {};
 
+/// Cost: 6 bytes an element.
+void to_floats(std::span<const Bf16>, std::span<float>);
+void to_bf16(std::span<const float>, std::span<Bf16>);
+/// The numbers that bf16 has for these, still in fp32. Cost: 8 bytes an element.
+void round_to_bf16(std::span<const float>, std::span<float>);
+
 /// w −= step·g. Cost: 12 bytes an element, in bf16 half of that (here and below).
 void sgd(std::span<float> w, std::span<const float> g, float step);
 void sgd(std::span<Bf16> w, std::span<const Bf16> g, float step);

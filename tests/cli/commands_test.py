@@ -27,7 +27,7 @@ FLAGS = {
 }
 # What must be there, whatever else is: the registry, and some of its members.
 MEMBERS = {
-    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx", "language", "text"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/reference", "gemm/emulated", "conv/emulated",
+    "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx", "language", "text"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/converted", "gemm/reference", "gemm/emulated", "conv/emulated",
     "pointwise/highway", "rnn/onednn", "sparse/highway"],
     "lr-rules": ["constant", "linear"], "models": ["mlp", "ptb_lstm_large", "resnet50"], "optimizers": ["sgd", "adamw", "lars"],
     "precisions": ["fp32", "lns16", "fp16"],

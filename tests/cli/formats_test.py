@@ -57,7 +57,7 @@ def own_gradients(test):
     tensors = (784 * 32, 32, 32 * 10, 10)
     # Two ranks send each other half of each tensor, and then the finished halves.
     wanted = 4 * sum(padded(2 * (t // 2)) for t in tensors)
-    # The codec that they travel by, where the processor has no products in bf16.
+    # The codec that they travel by.
     coded, _ = train(test, "bf16 on the way", 2, "--epochs", 1, "--codec", "bf16:ef=off,min=0")
     fp32, _ = train(test, "gradients in fp32", 2, "--epochs", 1)
     if not coded or not fp32:
@@ -66,19 +66,23 @@ def own_gradients(test):
     test.equal(sent, wanted, "two bytes an element, padded to 16 bytes a block")
     test.check(0.49 < sent / fp32[-1]["metrics"]["bytes_sent_total"] < 0.51, "half of those in fp32")
     test.check(coded[-1]["factors"]["gradients"] is None, "a codec is no format of gradients")
-    flags = ("--precision", "bf16", "--gradients", "own")
-    refused = test.run(*TRAIN, "--steps", 1, *flags)
-    if refused.code == 2 and "AVX-512" in refused.err:
-        test.check(len(refused.err.splitlines()) == 1, f"skipped: {refused.err.strip()}")
-        return
-    own, _ = train(test, "own gradients", 2, "--epochs", 1, *flags)
-    products, _ = train(test, "products in bf16", 2, "--epochs", 1, "--precision", "bf16")
+    own, _ = train(test, "own gradients", 2, "--epochs", 1, "--precision", "bf16", "--gradients", "own")
+    products, done = train(test, "products in bf16", 2, "--epochs", 1, "--precision", "bf16")
     if not own or not products:
         return
+    test.check(all(map(support.says_how_bf16_is_multiplied, products + fp32)) and products[0]["reason"] in done.out,
+               "rows in bf16 say how it is multiplied, as the run's head does", products[0])
     test.equal(own[-1]["metrics"]["bytes_sent_total"], wanted, "own gradients send as many")
     test.equal((own[-1]["factors"]["gradients"], own[-1]["factors"]["codec"]), ("bf16", "bf16:ef=off,min=0"), "rows say so")
     a, b = losses(own), losses(products)
     test.check(a != b and max(abs(x - y) for x, y in zip(a, b)) < 0.02, "and train as well, not the same", (a, b))
+
+
+def weights_in_bf16(test):
+    for update in ("bf16", "bf16-kahan", "bf16-sr"):
+        rows, _ = train(test, f"products and weights in {update}", 2, "--epochs", 4, "--precision", "bf16", "--update", update)
+        found = losses(rows)
+        test.check(rows and found[-1] < 0.5 * found[0], f"{update}: it trains", found)
 
 
 def logarithms(test):
@@ -96,7 +100,7 @@ def logarithms(test):
 
 
 def body(test):
-    for part in (loss_scaling, own_gradients, logarithms):
+    for part in (loss_scaling, own_gradients, weights_in_bf16, logarithms):
         part(test)
 
 

@@ -37,7 +37,7 @@ def numbers_of(table, shape):
 
 def table_and_file(test):
     out = test.path("k.jsonl")
-    precisions = ["fp32", "bf16", "int8"] if support.has_bf16() else ["fp32", "int8"]
+    precisions = ["fp32", "bf16", "int8"]
     sweep = ["kernels", *SMALL, "--precision", ",".join(precisions), "--cache", "hot,cold", "--out", out, *QUICK]
     done = test.run(*sweep)
     if not test.check(done.code == 0 and not done.own_lines, "each precision, hot and cold, without mpirun", done):
@@ -47,6 +47,9 @@ def table_and_file(test):
     test.equal(len(points), 2 * len(precisions), "each is a point")
     bad = {support.key(p): r for p in points if (r := bad_row(p))}
     test.equal(bad, {}, "each has times, rates, its roofline, its error")
+    test.check(all(map(support.says_how_bf16_is_multiplied, points)), "rows in bf16 say how it is multiplied", points)
+    by_conversion = ["by conversion" in p["metrics"]["implementation"] for p in points]
+    test.equal(by_conversion, ["converted" in p["reason"] for p in points], "and so does the implementation's name")
     test.equal({p["metrics"]["flops_per_s"] * p["metrics"]["time_s"]["median"] // 1 for p in points
                 if abs(p["metrics"]["flops_per_s"] * p["metrics"]["time_s"]["median"] / (2 * 96 * 32 * 64) - 1) > 1e-9},
                set(), "FLOP/s are 2mnk by the median")

@@ -214,10 +214,9 @@ class Job(contextlib.AbstractContextManager):
         return found
 
 
-def has_bf16():
-    """Whether the library has products in bf16 here: it does from AVX-512 on."""
-    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-    return all(flag in flags for flag in ("avx512bw", "avx512dq", "avx512vl"))
+def says_how_bf16_is_multiplied(point):
+    """By instructions, emulated or by conversion to fp32: as rows in bf16 have to, and no others."""
+    return ("bf16" in point["reason"]) == (point["factors"]["precision"] == "bf16")
 
 
 def is_alive(pid):

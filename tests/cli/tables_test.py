@@ -1,5 +1,4 @@
-"""Layer tables as models of scale: every kind of layer, in fp32 and, where the library has it, in bf16, exchanged by
-several strategies and codecs; a user's own file and its faults; what does not fit into memory."""
+"""Layer tables as models of scale: every kind of layer, in fp32 and bf16, exchanged by several strategies and codecs; a user's own file and its faults; what does not fit into memory."""
 import re
 
 import support
@@ -17,7 +16,7 @@ out,linear_tied,200x64,0,204800,64,,,,8,
 """
 # All tensors are whole cache lines, so that there are no gaps between them.
 PARAMETERS = 864 + 32 + 32 + 12800 + 2 * 16384 + 256
-PRECISIONS = ["fp32", "bf16"] if support.has_bf16() else ["fp32"]
+PRECISIONS = ["fp32", "bf16"]
 
 
 def runs(test, table):
@@ -32,6 +31,8 @@ def runs(test, table):
     test.check(all(p["status"] == "ok" for p in points), "each point is measured",
                [(p["factors"], p["status"], p["reason"]) for p in points if p["status"] != "ok"])
     test.equal({p["factors"]["precision"] for p in points}, set(PRECISIONS), "in each precision")
+    test.check(all(map(support.says_how_bf16_is_multiplied, points)), "rows in bf16 say how it is multiplied",
+               {p["reason"] for p in points})
     for p in points:
         if p["factors"]["strategy"] == "sync" and p["factors"]["ranks"] == 2 and p["factors"]["codec"] == "none":
             test.equal(p["metrics"]["bytes_sent_total"], 2 * 4 * PARAMETERS, "each rank sends its gradients once")

@@ -220,8 +220,6 @@ void expect_rounded(const Layer& narrow, const Layer& wide, double least, double
 }
 
 TEST_F(Layers, InABf16LayerOperandsAndResultsAreRounded) {
-  if (kernels::op_refusal({.shape = kernels::GemmShape{2, 2, 2}, .precision = kernels::Precision::bf16}) != "")
-    GTEST_SKIP() << "no bf16 here";
   using kernels::Precision;
   const auto dense = [](Precision p) { return make_dense_layer(FeatureShape{40}, 30, kernels::Activation::none, p); };
   const auto convolution = [](Precision p) {

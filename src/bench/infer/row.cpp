@@ -30,7 +30,7 @@ void fill_latency(const InferPoint& p, const LatencyFindings& f, int ranks,
   m[Metric::warmup_s] = f.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_samples);
   fill_noise(f.noise, row);
-  if (p.precision == kernels::Precision::bf16) row.reason = kernels::bf16_products();
+  row.reason = kernels::how_multiplied(p.precision);
   fill_medians(f.medians, host_of, m);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cases/kernel_case.hpp"
+#include "kernels/library.hpp"
 #include "kernels/peak.hpp"
 #include "kernels/roofline.hpp"
 #include "kernels/threads.hpp"
@@ -92,7 +93,8 @@ double KernelLimits::measure_peak(Precision precision) {
   c_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
   double mine = best_product(precision);
-  if (precision == Precision::fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
+  const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
+  if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
   return slowest(mine);
 }
 

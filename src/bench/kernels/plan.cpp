@@ -115,7 +115,9 @@ std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t la
 std::size_t kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes) {
   const std::size_t set = kernels::kernel_case_bytes(p.problem);
   const std::size_t doubles = 8 / storage_bytes(p.problem.precision);  // the check's copies, in sets
-  const std::size_t copies = operand_sets(p.cache, set, last_cache_bytes) + doubles;
+  // Operands of bf16 may be converted.
+  const std::size_t in_fp32 = p.problem.precision == kernels::Precision::bf16 ? 2 : 0;
+  const std::size_t copies = operand_sets(p.cache, set, last_cache_bytes) + doubles + in_fp32;
   constexpr double most = 0x1p62;  // absurd shapes must not wrap to small numbers
   return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
 }

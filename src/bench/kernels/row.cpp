@@ -5,6 +5,7 @@
 
 #include "bench/engine/sweep.hpp"
 #include "core/format.hpp"
+#include "kernels/library.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -69,6 +70,10 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   m[Metric::oversubscribed] = f.oversubscribed;
   m[Metric::implementation] = f.implementation;
   fill_noise(f.noise, row);
+  const auto& p = f.point.problem;
+  // The loops of pointwise operations are not the library's: bf16 is how they store.
+  if (row.status == core::Status::ok && p.operation() != kernels::KernelKind::pointwise)
+    row.reason = kernels::how_multiplied(p.precision);
   if (beats_bound(f)) {
     refuse(row, core::Status::mistrusted,
            fmt::format("faster than the {} of this run allows, measured twice: one of the two is wrong; measure again",

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/format.hpp"
+#include "kernels/library.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -58,6 +59,11 @@ void fill_bytes(const ScaleFindings& f, Point& row) {
   row.reason = "bytes sent differ from the schedule's messages";
 }
 
+std::string remark(const ScaleFindings& f) {
+  std::string how = kernels::how_multiplied(f.point.precision), note = f.training.model().note();
+  return how.empty() || note.empty() ? how + note : fmt::format("{}; {}", how, note);
+}
+
 }  // namespace
 
 void fill_row(const ScaleFindings& f, Point& row) {
@@ -66,7 +72,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
     row.reason = "no iteration met its window; use another cadence";
     return;
   }
-  if (row.status == core::Status::ok) row.reason = f.training.model().note();
+  if (row.status == core::Status::ok) row.reason = remark(f);
   fill_times(f, row);
   fill_bytes(f, row);
   fill_waits(f.steps, row.metrics);

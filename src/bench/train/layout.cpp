@@ -11,6 +11,7 @@
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/part_sums.hpp"
+#include "kernels/library.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -285,16 +286,17 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
 
 std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
   const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
+  const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
-    double operands = 0;  // of the limits' largest operation
+    double operands = 0;  // of the largest operation, for the limits; and its copies in fp32
     for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
     most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) +
-                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(operands));
+                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(copies * operands));
     if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }
   return process_bytes + fabric + most + c.batch_per_rank * d.features * sizeof(float);

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
+#include "kernels/library.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
@@ -194,7 +195,7 @@ class Run {
   Point row(std::size_t step, double loss) const {
     Point p{.experiment = "train",
             .status = core::Status::ok,
-            .reason = {},
+            .reason = kernels::how_multiplied(options_.config.precision),
             .factors = factors(),
             .metrics = {},
             .raw_times_s = {}};

@@ -24,7 +24,7 @@ Names names_of(Pass p) {
 class ConvCase final : public KernelCase {
  public:
   ConvCase(const Problem& p, const KernelCaseOptions& o)
-      : problem_(p), s_(std::get<ConvShape>(p.shape)), seed_(o.seed), op_(p, o.sets) {
+      : problem_(p), s_(std::get<ConvShape>(p.shape)), seed_(o.seed), op_(p, o.sets, {.backend = o.backend}) {
     for (std::size_t i = 0; i < o.sets; ++i)
       for (const Operand& input : op_.op().inputs()) op_.set_input(i, input.name, drawn(input.name, i));
     op_.bind();

@@ -12,7 +12,10 @@ namespace {
 class GemmCase final : public KernelCase {
  public:
   GemmCase(const Problem& p, const KernelCaseOptions& o)
-      : s_(std::get<GemmShape>(p.shape)), precision_(p.precision), seed_(o.seed), op_(p, o.sets) {
+      : s_(std::get<GemmShape>(p.shape)),
+        precision_(p.precision),
+        seed_(o.seed),
+        op_(p, o.sets, {.backend = o.backend}) {
     for (std::size_t i = 0; i < o.sets; ++i) {
       op_.set_input(i, "a", left(i));
       op_.set_input(i, "b", right(i));

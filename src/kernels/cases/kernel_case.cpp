@@ -37,10 +37,11 @@ struct Found {
   std::optional<KernelCaseInfo> row;
   std::string why;
 };
-Found find(const Problem& p) {
+Found find(const Problem& p, std::string_view backend = {}) {
   Found found{{}, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
   for (const KernelCaseInfo& row : kernel_cases()) {
     if (row.operation != p.operation() || row.precision != p.precision) continue;
+    if (!backend.empty() && row.backend != backend) continue;
     found.why = row.refusal(p);
     if (found.why.empty()) return {row, {}};
   }
@@ -59,9 +60,11 @@ std::vector<KernelCaseInfo> kernel_cases() {
 
 std::string kernel_case_refusal(const Problem& p) { return find(p).why; }
 
-std::unique_ptr<KernelCase> make_kernel_case(const Problem& p, const KernelCaseOptions& o) {
-  const Found found = find(p);
+std::unique_ptr<KernelCase> make_kernel_case(const Problem& p, const KernelCaseOptions& options) {
+  const Found found = find(p, options.backend);
   if (!found.row) throw core::UsageError(found.why);
+  KernelCaseOptions o = options;
+  o.backend = found.row->backend;
   return found.row->make(p, o);
 }
 

@@ -15,6 +15,7 @@ namespace gradmeter::kernels {
 struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
+  std::string_view backend = {};  ///< empty: the first that takes the problem
 };
 
 /// How far a result is from the reference on the same inputs, which are those rounded to the storage type.
@@ -56,7 +57,7 @@ struct KernelCaseInfo {
 /// Every row of op_backends() for the host but the definitions has a case; those of other operations follow.
 std::vector<KernelCaseInfo> kernel_cases();
 
-/// The first backend that takes it. Errors: UsageError with the reason; BackendError when the library refuses.
+/// Errors: UsageError with the reason; BackendError when the library refuses.
 std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);
 /// Empty: some backend takes it.
 std::string kernel_case_refusal(const Problem&);

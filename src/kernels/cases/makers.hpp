@@ -1,4 +1,5 @@
-// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case.
+// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case,
+// which names the backend.
 #pragma once
 #include "kernels/cases/kernel_case.hpp"
 

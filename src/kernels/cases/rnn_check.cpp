@@ -17,10 +17,10 @@ struct Tolerance {
 // and derivatives that on the whole shrink them. Hence eight times what one step's sum of input + hidden products may
 // be off by in fp32: 16 roundings for the nonlinearities, 4·√(input + hidden) for the sum. Seen: up to a sixth of it.
 //
-// bf16: the reference rounds where oneDNN does: states and r·h, backward also gates and the gradients of their sums. A
-// number next to a tie may be rounded to either side. Forward that allows the result's own rounding and a little of the
-// usual size; backward a unit in each of up to four factors, of the element or of the sum that it is part of. Seen: up
-// to a quarter of it.
+// bf16: where fp32 computes, only results are rounded. Else the reference rounds where oneDNN does: states and r·h,
+// backward also gates and the gradients of their sums. A number next to a tie may be rounded to either side. Forward
+// that allows the result's own rounding and a little of the usual size; backward a unit in each of up to four factors,
+// of the element or of the sum that it is part of. Seen: up to a quarter of it.
 //
 // int8: one quantum, half for the rounding of the result, half for a state next to a tie.
 Tolerance tolerance(const Problem& p) {

@@ -113,9 +113,7 @@ std::string conv_op_refusal(const Problem& p) {
     return "conv needs a filter that fits into the padded input";
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 convolution has a forward pass alone: gradients need more range than 8 bits have";
-  if (p.precision == Precision::bf16 && !onednn::has_bf16())
-    return "oneDNN has bf16 convolution for AVX-512 alone, which this processor lacks";
-  return {};
+  return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
 std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions& o, runtime::Device& device) {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "core/small_float.hpp"
-#include "kernels/ops/host_op.hpp"
+#include "kernels/ops/converted_op.hpp"
 #include "kernels/ops/makers.hpp"
 #include "kernels/threads.hpp"
 
@@ -50,84 +51,48 @@ void round_to_int4(std::span<float> x) {
   round_each(x, [quantum](float v) { return std::isfinite(v) ? std::nearbyint(v / quantum) * quantum : v; });
 }
 
+/// A copy, rounded as a whole.
+template <void (*round)(std::span<float>)>
+constexpr Conversion rounding{.element = core::Element::f32,
+                              .to_floats =
+                                  [](std::span<const std::byte> from, std::span<float> to) {
+                                    std::memcpy(to.data(), from.data(), from.size());
+                                    round(to);
+                                  },
+                              .from_floats =
+                                  [](std::span<const float> from, std::span<std::byte> to) {
+                                    std::memcpy(to.data(), from.data(), to.size());
+                                    round({reinterpret_cast<float*>(to.data()), from.size()});
+                                  }};
+
 struct Emulation {
   Precision precision;
-  void (*round)(std::span<float>);
+  const Conversion& conversion;
   bool rounds_results;  ///< a result is stored in the format too, else in fp32
 };
 constexpr std::array emulations{
-    Emulation{Precision::fp16, round_to_fp16, true},
-    Emulation{Precision::fp8_e4m3, round_to_fp8<core::e4m3_format>, false},
-    Emulation{Precision::fp8_e5m2, round_to_fp8<core::e5m2_format>, false},
-    Emulation{Precision::int4, round_to_int4, false},
-};
-const Emulation& emulation_of(Precision p) { return *std::ranges::find(emulations, p, &Emulation::precision); }
-
-Problem in_fp32(Problem p) {
-  p.precision = Precision::fp32;
-  return p;
-}
-
-/// Operands as the operation in fp32 has them, layouts too. The first two are factors and rounded; a bias is not.
-class EmulatedOp final : public HostOp {
- public:
-  EmulatedOp(const Problem& p, std::unique_ptr<Op> inner, runtime::Device& device)
-      : HostOp({inner->inputs().begin(), inner->inputs().end()}, {inner->outputs().begin(), inner->outputs().end()},
-               inner->cost()),
-        emulation_(emulation_of(p.precision)),
-        inner_(std::move(inner)) {
-    for (std::size_t i = 0; i < factors; ++i)
-      rounded_.push_back(device.allocate(core::Element::i8, inputs()[i].stored_bytes));
-  }
-  std::size_t scratch_bytes() const override {
-    return inner_->scratch_bytes() + inputs()[0].stored_bytes + inputs()[1].stored_bytes;
-  }
-  std::string implementation() const override { return "emulated, " + inner_->implementation(); }
-  std::unique_ptr<Op> packing(std::size_t input) const override { return inner_->packing(input); }
-  std::unique_ptr<Op> unpacking(std::size_t output) const override { return inner_->unpacking(output); }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return inner_->packing_floats(input); }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return inner_->unpacking_floats(output); }
-
- protected:
-  void compute(Reads in, Writes out) override {
-    std::vector<runtime::ConstBuffer> inner_inputs;
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      const std::span bytes(in[i], inputs()[i].stored_bytes);
-      if (i >= factors) {
-        inner_inputs.emplace_back(floats(bytes));
-        continue;
-      }
-      const std::span<float> copy = floats(std::span(rounded_[i].buffer.host(), bytes.size()));
-      std::ranges::copy(floats(bytes), copy.begin());
-      emulation_.round(copy);
-      inner_inputs.emplace_back(std::span<const float>(copy));
-    }
-    const std::span<float> result = floats(std::span(out[0], outputs()[0].stored_bytes));
-    const std::array inner_outputs{runtime::Buffer(result)};
-    inner_->execute(inner_inputs, inner_outputs);
-    if (emulation_.rounds_results) emulation_.round(result);
-  }
-
- private:
-  static constexpr std::size_t factors = 2;
-  static std::span<const float> floats(std::span<const std::byte> b) {
-    return {reinterpret_cast<const float*>(b.data()), b.size() / sizeof(float)};
-  }
-  static std::span<float> floats(std::span<std::byte> b) {
-    return {reinterpret_cast<float*>(b.data()), b.size() / sizeof(float)};
-  }
-
-  const Emulation& emulation_;
-  std::unique_ptr<Op> inner_;
-  std::vector<runtime::OwnedBuffer> rounded_;
+    Emulation{Precision::fp16, rounding<round_to_fp16>, true},
+    Emulation{Precision::fp8_e4m3, rounding<round_to_fp8<core::e4m3_format>>, false},
+    Emulation{Precision::fp8_e5m2, rounding<round_to_fp8<core::e5m2_format>>, false},
+    Emulation{Precision::int4, rounding<round_to_int4>, false},
 };
 
 }  // namespace
 
 std::string emulated_op_refusal(const Problem& p) { return op_refusal(in_fp32(p)); }
 
+/// The first two inputs are factors and rounded; a bias is not.
 std::unique_ptr<Op> make_emulated_op(const Problem& p, const OpOptions& options, runtime::Device& device) {
-  return std::make_unique<EmulatedOp>(p, prepare(in_fp32(p), {.training = options.training}, device), device);
+  const Emulation& e = *std::ranges::find(emulations, p.precision, &Emulation::precision);
+  auto op = prepare(in_fp32(p), {.training = options.training}, device);
+  std::vector<ConvertedOperand> inputs, outputs;
+  for (const Operand& o : op->inputs())
+    inputs.push_back(inputs.size() < 2 ? converted(o, e.conversion) : ConvertedOperand{o});
+  for (const Operand& o : op->outputs())
+    outputs.push_back(e.rounds_results ? converted(o, e.conversion) : ConvertedOperand{o});
+  const runtime::Cost cost = op->cost();
+  std::string name = "emulated, " + op->implementation();
+  return std::make_unique<ConvertedOp>(std::move(op), std::move(inputs), std::move(outputs), cost, std::move(name));
 }
 
 }  // namespace gradmeter::kernels

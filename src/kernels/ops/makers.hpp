@@ -15,6 +15,10 @@ std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Devi
 std::string lns_op_refusal(const Problem&);
 std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
 
+/// bf16 of what fp32 takes.
+std::string converted_op_refusal(const Problem&);
+std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
+
 /// Takes what fp32 takes, in a precision whose row says `emulated`.
 std::string emulated_op_refusal(const Problem&);
 std::unique_ptr<Op> make_emulated_op(const Problem&, const OpOptions&, runtime::Device&);

@@ -127,9 +127,7 @@ std::string rnn_op_refusal(const Problem& p) {
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 rnn has a forward pass alone: no library trains in 8 bits";
   if (p.precision == Precision::int8 && s.cell == Cell::vanilla) return "oneDNN has int8 rnn for lstm and gru alone";
-  if (p.precision == Precision::bf16 && !onednn::has_bf16())
-    return "oneDNN has bf16 rnn for AVX-512 alone, which this processor lacks";
-  return {};
+  return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
 std::unique_ptr<Op> make_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {

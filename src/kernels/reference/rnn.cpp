@@ -51,7 +51,7 @@ std::vector<double> state_before(const RnnInputs& in, const std::vector<double>&
     return std::vector<double>(found.begin(), found.end());
   };
   if (t == 0) return at(in.state, row);
-  if (!in.observed.empty()) return at(in.observed, (t - 1) * in.rows + row);
+  if (in.starts_from_observed()) return at(in.observed, (t - 1) * in.rows + row);
   auto h = at(own, (t - 1) * in.rows + row);
   round(in, h);
   return h;
@@ -196,9 +196,9 @@ double recurrent_gradient_at(const RnnInputs& in, const RnnTrace& trace, const R
   double sum = 0;
   for (std::size_t i = 0; i < in.steps * in.rows; ++i) {
     const std::size_t last = i - in.rows;  // the same row a step before
-    double h = i < in.rows           ? in.state[i * n + from]
-               : in.observed.empty() ? stored(in, trace.hidden[last * n + from])
-                                     : in.observed[last * n + from];
+    double h = i < in.rows                 ? in.state[i * n + from]
+               : in.starts_from_observed() ? in.observed[last * n + from]
+                                           : stored(in, trace.hidden[last * n + from]);
     if (reset) h = stored(in, stored(in, trace.gates[i * columns + n + from]) * h);
     sum += h * g.sums[i * columns + to];
   }

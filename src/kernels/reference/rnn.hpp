@@ -35,6 +35,10 @@ struct RnnInputs {
   /// h after each step as the implementation under test found it [steps x rows x hidden]. Each step starts from these,
   /// so that every step is compared by itself and errors do not accumulate. Empty: from this reference's own.
   std::vector<double> observed = {};
+  /// The implementation rounds h where it leaves it, and goes on from the number before that: steps start from this
+  /// reference's own, and `observed` shows the side of a relu alone.
+  bool rounds_last = false;
+  bool starts_from_observed() const { return !rounds_last && !observed.empty(); }
 };
 
 struct RnnTrace {

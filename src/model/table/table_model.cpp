@@ -7,7 +7,6 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/aligned.hpp"
-#include "kernels/library.hpp"
 #include "kernels/problems/shape.hpp"
 #include "model/table/table_passes.hpp"
 
@@ -133,13 +132,9 @@ std::size_t TableModel::workspace_bytes(std::size_t samples) const {
 
 std::string TableModel::note() const {
   const auto implied = std::ranges::count_if(layers_, &TableLayer::is_implied);
-  std::vector<std::string> notes;
-  if (options_.precision == kernels::Precision::bf16) notes.push_back(kernels::bf16_products());
-  if (implied > 0)
-    notes.push_back(
-        fmt::format("{} of {} layers run as the product that their shape implies: the table has no geometry of them",
-                    implied, std::ranges::count_if(layers_, &TableLayer::computes)));
-  return fmt::format("{}", fmt::join(notes, "; "));
+  if (implied == 0) return {};
+  return fmt::format("{} of {} layers run as the product that their shape implies: the table has no geometry of them",
+                     implied, std::ranges::count_if(layers_, &TableLayer::computes));
 }
 
 void TableModel::initialise(Queue& queue, Buffers b, std::uint64_t seed) const {
