@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "kernels/aligned.hpp"
+#include "kernels/threads.hpp"
 #include "model/passes.hpp"
 
 namespace gradmeter::model {
@@ -66,6 +67,7 @@ void Pipeline::provide_memory(Queue& queue, std::size_t samples) {
   if (samples <= memory_samples_) return;
   memory_samples_ = part_.is_whole() ? samples : largest_piece(part_.batch);
   queue.synchronise();  // work on the memory that goes now
+  recorded_.forget();
   Allotment needed;
   (void)lay_out(memory_samples_, needed);
   own_ = queue.device().allocate(core::Element::f32, needed.own());
@@ -186,7 +188,40 @@ void Pipeline::pass(Queue& queue, Buffers buffers, const Batch& batch, const Mod
                 .pieces = part_.micro_batches,
                 .ready = &ready,
                 .outcome = outcome};
-  play(run, steps_);
+  if (part_.is_whole() && part_.micro_batches == 1) {
+    whole_pass(run);
+  } else {
+    play(run, steps_);
+  }
+}
+
+void Pipeline::whole_pass(const Run& run) {
+  const RecordedPass::Operands operands{.parameters = run.buffers.parameters,
+                                        .inputs = run.batch.inputs,
+                                        .gradients = run.buffers.gradients,
+                                        .samples = run.samples,
+                                        .threads = kernels::compute_threads()};
+  if (recorded_.is_of(operands)) {
+    recorded_.submit_forward(run.queue);
+    take_loss(run, 0);
+    recorded_.submit_backward(run.queue, *run.ready);
+    return;
+  }
+  if (!recorded_.recurs(operands)) return play(run, steps_);
+  const StageSlot& slot = memory_.slots.front();
+  const Stage::Pass pass = stage_pass(run, 0);
+  const auto on = [&pass](Queue& queue) {
+    return Stage::Pass{.queue = queue, .parameters = pass.parameters, .input = pass.input, .samples = pass.samples};
+  };
+  recorded_.begin();
+  runtime::RecordingQueue forward = recorded_.forward(run.queue), backward = recorded_.backward(run.queue);
+  stage_.forward(on(forward), slot);
+  take_loss(run, 0);
+  stage_.backward(on(backward), slot, memory_.deltas, run.buffers.gradients, [&](std::size_t tensor) {
+    recorded_.announce();
+    (*run.ready)(tensor);
+  });
+  recorded_.end();
 }
 
 std::vector<ConstBuffer> Pipeline::layer_outputs(Queue& queue, Buffers buffers, const Batch& batch) {

@@ -6,6 +6,7 @@
 #include "model/accumulate.hpp"
 #include "model/lent_weight.hpp"
 #include "model/part.hpp"
+#include "model/recorded_pass.hpp"
 #include "model/stage.hpp"
 
 namespace gradmeter::model {
@@ -86,6 +87,8 @@ class Pipeline {
   std::vector<std::size_t> sums(std::size_t samples, bool backward) const;
   StageMemory lay_out(std::size_t samples, Allotment&) const;
   void provide_memory(Queue&, std::size_t samples);
+  /// A pass in one piece.
+  void whole_pass(const Run&);
   void play(const Run&, const std::vector<PipelineStep>&);
   /// in_use: work submitted before may still read what the memory holds.
   void expect_input(const Run&, std::size_t piece, bool in_use);
@@ -106,6 +109,7 @@ class Pipeline {
   std::size_t memory_samples_ = 0;  ///< of a micro-batch, that `memory_` is made for
   runtime::OwnedBuffer own_ = {};
   StageMemory memory_;
+  RecordedPass recorded_;
   std::vector<Post> posts_;     ///< by slot
   bool inputs_in_use_ = false;  ///< the last run has not waited for the work that reads them
 };

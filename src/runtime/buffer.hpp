@@ -50,6 +50,9 @@ class BasicBuffer {
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
       : address_(other.address_), count_(other.count_), element_(other.element_), on_device_(other.on_device_) {}
 
+  /// The same place, not the same contents.
+  bool operator==(const BasicBuffer&) const = default;
+
   core::Element element() const { return element_; }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }

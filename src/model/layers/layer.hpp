@@ -89,6 +89,8 @@ struct LayerProblems {
 };
 
 /// A layer at one number of samples, with the operations that it runs and their memory. Lives until its work is done.
+/// What a pass submits depends on its operands alone: a pass on the same ones may submit that work again without
+/// calling it (`RecordedPass`). Where the layer is not a part, it asks the queue for no events.
 class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;
