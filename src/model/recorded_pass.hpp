@@ -11,8 +11,8 @@ namespace gradmeter::model {
 
 /// Without the loss, whose outcome is another one in each pass. What layers submit depends on nothing but their
 /// operands, and they announce tensors in ascending order (`Model::pass`).
-/// Cost of a pass that is submitted again: a line of memory for each piece of work, beside its own operands. Memory:
-/// what each piece refers to, a few hundred bytes.
+/// Cost of a pass that is submitted again: what lies between its kernels is measured by `bench_harness`. Memory: a copy
+/// of what each piece of work captures.
 class RecordedPass {
  public:
   /// Whose memory it is says on which device the pass runs.
