@@ -40,6 +40,7 @@ class Skipping final : public Optimizer {
   }
   runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
   void share() override { inside_->share(); }
+  std::vector<runtime::Buffer> state() override { return inside_->state(); }
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     if (!scaler_.skips()) inside_->apply(w, g, offset, counted(step));
   }

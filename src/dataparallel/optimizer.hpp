@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/buffer.hpp"
 #include "runtime/queue.hpp"
@@ -36,6 +37,9 @@ class Optimizer {
   /// weights and change [count], at `offset` of the flat buffer that the optimizer was made for. change is a gradient,
   /// or for an outer optimizer a difference of weights.
   virtual void apply(runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep) = 0;
+  /// What it keeps from step to step, a value for each element of the flat buffer; all zeros, it is as new, once steps
+  /// are counted from 1 again.
+  virtual std::vector<runtime::Buffer> state() { return {}; }
   /// Of the whole update, norms included.
   virtual runtime::Cost cost(std::size_t count) const = 0;
 

@@ -88,7 +88,7 @@ FLAGS = [
     (["train", "--strategy", "ps-sync", "--bucket", "1M"], ["--bucket 1M", "sharded, sync"]),
     (["scale", "--strategy", "sync", "--codec", "qsgd4"], ["--codec qsgd4", "two or more ranks"]),
     (["scale", "--dry-run", "--ranks", "2", "--strategy", "gossip,ps-sync,easgd", "--algorithm", "ring"],
-     ["--algorithm ring", "change nothing", "sharded, sync"]),
+     ["--algorithm ring", "change nothing", "sharded, slowmo, sync"]),
     (["scale", "--dry-run", "--ranks", "2", "--strategy", "sync", "--algorithm", "mpi", "--transport", "shm"],
      ["--transport shm", "change nothing", "not the vendor's"]),
     (["scale", "--transport", "mpi"], ["--transport mpi", "two or more ranks"]),

@@ -8,7 +8,7 @@ import support
 RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
 SAMPLES = 12000
 STRATEGIES = ("bmuf", "diloco", "easgd", "es", "gossip", "independent", "model-averaging", "population", "ps-async",
-              "ps-ssp", "ps-sync", "sharded", "sync")
+              "ps-ssp", "ps-sync", "sharded", "slowmo", "sync")
 WITH_SERVERS = ("easgd", "ps-async", "ps-ssp", "ps-sync")
 GRADIENT_FREE = ("es", "population")
 

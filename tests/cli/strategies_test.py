@@ -22,6 +22,7 @@ RUNS = {
     "model-averaging": (MODEL, GRADIENTS, []),
     "bmuf": (MODEL, GRADIENTS, []),
     "diloco": (MODEL, GRADIENTS, []),
+    "slowmo": (MODEL, GRADIENTS, []),
     "easgd": (MODEL, GRADIENTS, []),
     "gossip": (MODEL, GRADIENTS, []),
     "ps-sync, one server": (MODEL, GRADIENTS, ["--servers", 1]),

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.hpp"
 #include "dataparallel/optimizers/outer.hpp"
 #include "support/strategy_runs.hpp"
@@ -80,6 +82,56 @@ TEST(Diloco, IsBmufWithNesterovMomentum) {
   EXPECT_GT(distance(3, "diloco:every=2,step=0.7,mu=0.9", "bmuf:every=2,zeta=0.7,mu=0.9,nesterov=0"), 1e-4);
 }
 
+TEST(SlowMo, WithoutSlowMomentumIsModelAveraging) {
+  for (const int p : {2, 4}) {
+    EXPECT_LT(distance(p, "model-averaging:every=3", "slowmo:every=3,beta=0"), 1e-6) << p;
+    EXPECT_GT(distance(p, "model-averaging:every=3", "slowmo:every=3,beta=0.5", {.steps = 9}), 1e-4) << p;
+    EXPECT_GT(distance(p, "model-averaging:every=3", "slowmo:every=3,beta=0,alpha=0.5"), 1e-4) << p;
+  }
+}
+
+float changing_step_size(int step) { return step < 3 ? 0.05f : 0.01f; }
+
+TEST(SlowMo, OfEveryStepOfDescentIsHeavyBallOnTheMeanGradient) {
+  for (const int p : {1, 2, 3, 4}) {
+    StrategyRun run{.strategy = "sync", .optimizer = "momentum:mu=0.7", .step_sizes = changing_step_size};
+    const auto heavy_ball = run_workers(p, run);
+    run.optimizer = "sgd";
+    run.strategy = "slowmo:every=1,beta=0.7";
+    EXPECT_LT(distance(heavy_ball, run_workers(p, run)), 1e-6) << p;
+    run.strategy = "bmuf:every=1,mu=0.7,zeta=1";
+    EXPECT_GT(distance(heavy_ball, run_workers(p, run)), 1e-4) << p << ": whose v keeps the size of the old steps";
+  }
+}
+
+TEST(SlowMo, BuffersThatAreResetBeginAsNew) {
+  const auto run = [](std::string_view optimizer, std::string_view buffers) {
+    return run_workers(
+        3, {.strategy = "slowmo:every=1,buffers=" + std::string(buffers), .optimizer = std::string(optimizer)});
+  };
+  EXPECT_LT(distance(run("momentum:mu=0.9", "reset"), run("sgd", "maintain")), 1e-7);
+  EXPECT_GT(distance(run("momentum:mu=0.9", "maintain"), run("sgd", "maintain")), 1e-3);
+  EXPECT_LT(distance(run("adam:epsilon=0.01", "reset"), run("adam:beta1=0,beta2=0,epsilon=0.01", "maintain")), 1e-6);
+  EXPECT_GT(distance(run("adam:epsilon=0.01", "maintain"), run("adam:beta1=0,beta2=0,epsilon=0.01", "maintain")), 1e-3);
+}
+
+TEST(SlowMo, BuffersThatAreAveragedAreThoseOfTheMeanGradient) {
+  // Linear in the gradient, so after blocks of a step all workers have the velocity of sync's, and go on alike.
+  for (const char* optimizer : {"momentum:mu=0.9", "nesterov:mu=0.9"}) {
+    const StrategyRun run{.strategy = "slowmo:beta=0,buffers=average,every=1", .optimizer = optimizer};
+    EXPECT_LT(distance(3, "sync", run.strategy, run), 1e-6) << optimizer;
+  }
+  // Within the second block they step by the mean velocity: other weights than by their own.
+  const auto after = [](std::string_view buffers) {
+    return run_workers(3, {.strategy = "slowmo:every=3,buffers=" + std::string(buffers), .steps = 4});
+  };
+  EXPECT_GT(distance(after("average"), after("maintain")), 1e-4);
+  EXPECT_GT(distance(after("average"), after("reset")), 1e-4);
+  EXPECT_EQ(distance(run_workers(1, {.strategy = "slowmo:every=3,buffers=average"}),
+                     run_workers(1, {.strategy = "slowmo:every=3"})),
+            0);
+}
+
 /// One weight through some blocks, by the paper's own sequences. Changes of blocks are given beforehand.
 TEST(OuterMomentum, FollowsThePapersTwoSequences) {
   const std::vector<float> changes{1, -0.5f, 0.25f, 2, -1};
@@ -99,8 +151,25 @@ TEST(OuterMomentum, FollowsThePapersTwoSequences) {
   }
 }
 
+/// One weight through blocks that end with steps of these sizes. Changes of blocks are given beforehand.
+TEST(OuterMomentum, FollowsSlowMosSequenceOverChangingStepSizes) {
+  const std::vector<float> changes{1, -0.5f, 0.25f, 2, -1}, sizes{0.1f, 0.1f, 0.02f, 0.05f, 0.4f};
+  constexpr double alpha = 0.8, beta = 0.6;
+  std::vector<float> w{3};
+  const auto rule =
+      make_outer_momentum({.elements = 1}, {.step = float(alpha), .mu = float(beta), .follows_step_size = true});
+  double x = 3, u = 0;
+  for (std::size_t t = 0; t < changes.size(); ++t) {
+    u = beta * u - double{changes[t]} / double{sizes[t]};
+    x -= alpha * double{sizes[t]} * u;
+    std::vector<float> delta{changes[t]};
+    rule->apply(w, delta, 0, {.size = sizes[t], .number = 3 * t + 3});
+    EXPECT_NEAR(w[0], x, 1e-5 * std::fabs(x)) << t;
+  }
+}
+
 TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
-  for (const auto* name : {"model-averaging:every=4", "bmuf:every=4", "diloco:every=4"}) {
+  for (const auto* name : {"model-averaging:every=4", "bmuf:every=4", "diloco:every=4", "slowmo:every=4"}) {
     const auto ends = run_workers(3, {.strategy = name});
     for (std::size_t i = 0; i < ends[0].weights.size(); ++i) {
       const double mean = (double(ends[0].weights[i]) + ends[1].weights[i] + ends[2].weights[i]) / 3;
@@ -114,8 +183,9 @@ TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
 }
 
 TEST(BlockAveraging, ParametersThatMeanNothingAreRefused) {
-  for (const auto* name : {"model-averaging:every=0", "bmuf:mu=1", "bmuf:mu=often", "bmuf:zeta=0", "bmuf:nesterov=2",
-                           "diloco:step=0", "diloco:start=1"}) {
+  for (const auto* name :
+       {"model-averaging:every=0", "bmuf:mu=1", "bmuf:mu=often", "bmuf:zeta=0", "bmuf:nesterov=2", "diloco:step=0",
+        "diloco:start=1", "slowmo:beta=1", "slowmo:alpha=0", "slowmo:buffers=keep"}) {
     EXPECT_THROW(find_strategy(name), core::UsageError) << name;
   }
 }

@@ -123,6 +123,22 @@ TEST(Optimizer, StateKeptAtTheWrongPlaceShows) {
   EXPECT_NE(in_buckets("momentum", 1000, 100, [](std::size_t) { return 0u; }), right);
 }
 
+TEST(Optimizer, WithZerosForItsStateItIsAsNew) {
+  const std::size_t n = 64;
+  const auto tensors = equal_tensors(n, 8);
+  for (const auto& o : optimizers()) {
+    const auto used = make_optimizer(o.name, {.elements = n, .tensors = tensors});
+    const auto fresh = make_optimizer(o.name, {.elements = n, .tensors = tensors});
+    auto w = noise(n, 0);
+    for (std::uint64_t t = 1; t <= 3; ++t) used->apply(w, noise(n, t), 0, {0.1f, t});
+    auto expected = w;
+    for (const auto& b : used->state()) std::ranges::fill(b.values<float>(), 0.0f);
+    used->apply(w, noise(n, 9), 0, {0.1f, 1});
+    fresh->apply(expected, noise(n, 9), 0, {0.1f, 1});
+    EXPECT_EQ(w, expected) << o.name;
+  }
+}
+
 TEST(Optimizer, MomentumCostsMoreThanPlainDescent) {
   EXPECT_DOUBLE_EQ(make_optimizer("sgd", {.elements = 10})->cost(10).bytes, 120);
   EXPECT_DOUBLE_EQ(make_optimizer("momentum", {.elements = 10})->cost(10).bytes, 200);

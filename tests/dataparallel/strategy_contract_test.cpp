@@ -31,7 +31,7 @@ class StrategyContract : public ::testing::TestWithParam<std::string> {
 
 TEST_P(StrategyContract, BytesAndMessagesAreTheForecast) {
   const StrategyRun run{.strategy = GetParam(), .steps = 5};
-  const auto strategy = choice()->make({.bucket_bytes = run.bucket_bytes});
+  const auto strategy = choice()->make({.bucket_bytes = run.bucket_bytes, .optimizer = run.optimizer});
   const auto model = run.model();
   for (const int p : {1, 2, 3, 4, 7}) {
     std::uint64_t bytes = 0;
@@ -142,7 +142,9 @@ TEST_P(StrategyContract, HoldsWithManyWorkers) {
   const auto ends = run_workers(workers, run);
   for (const auto& e : ends) bytes += e.totals.bytes_sent;
   const auto model = run.model();
-  const Forecast f = choice()->make({.bucket_bytes = run.bucket_bytes})->predict(forecast_input_of(*model, workers, 2));
+  const Forecast f = choice()
+                         ->make({.bucket_bytes = run.bucket_bytes, .optimizer = run.optimizer})
+                         ->predict(forecast_input_of(*model, workers, 2));
   if (f.known) {
     EXPECT_EQ(bytes, f.bytes);
   } else {
@@ -159,6 +161,8 @@ const std::vector<std::string> promising{
     "model-averaging:every=1,start=0",
     "bmuf:every=2",
     "diloco:every=2",
+    "slowmo:every=2",
+    "slowmo:buffers=average,every=2",
     "gossip",
     "gossip:overlap=1",
     "gossip:graph=random,overlap=1",
@@ -189,6 +193,7 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
         {"model-averaging:every=4,start=4", twice * (4 + 2)},
         {"bmuf:every=4", twice * steps / 4},
         {"diloco:every=4", twice * steps / 4},
+        {"slowmo:every=4", twice * steps / 4},
         {"gossip", p > 1 ? p * (m + 64) * steps : 0},
         {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank
         {"population:size=16,survivors=4", (p - 1) * (4 * m + sizeof(float) * ((15 + p) / p * p + 3 * 4)) * steps},

@@ -25,6 +25,7 @@ class Adam final : public Optimizer {
     kernels::adam(weights, of(mean_), of(square_), g.values<float>(), p);
   }
 
+  std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }
   runtime::Cost cost(std::size_t n) const override {
     const bool decays = decay_ > 0;
     return {(decays ? 13.0 : 12.0) * double(n), (decays ? 36.0 : 28.0) * double(n)};

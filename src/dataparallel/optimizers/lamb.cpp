@@ -45,6 +45,7 @@ class Lamb final : public NormOptimizer {
   Lamb(std::string name, const OptimizerScope& scope, Parameters p)
       : NormOptimizer(std::move(name), scope), parameters_(p), mean_(scope.state()), square_(scope.state()) {}
 
+  std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }
   runtime::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
   runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
 

@@ -18,6 +18,7 @@ class Lars final : public NormOptimizer {
   Lars(std::string name, const OptimizerScope& scope, Parameters p)
       : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.state()) {}
 
+  std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
   runtime::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
   runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
 

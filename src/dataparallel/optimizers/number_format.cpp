@@ -199,6 +199,7 @@ class Rounded final : public Optimizer {
   }
   runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
   void share() override { inside_->share(); }
+  std::vector<runtime::Buffer> state() override { return inside_->state(); }
 
   void apply(runtime::Buffer weights, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     const std::span<float> w = weights.values<float>();

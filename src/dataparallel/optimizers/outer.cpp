@@ -10,17 +10,23 @@ class Outer final : public Optimizer {
  public:
   Outer(const OptimizerScope& scope, OuterMomentum o)
       : Optimizer(fmt::format("outer:mu={},nesterov={:d},step={}", o.mu, o.nesterov, o.step)),
-        parameters_{.step = -o.step, .mu = o.mu, .nesterov = o.nesterov},
+        momentum_(o),
         velocity_(scope.state()) {}
-  void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep) override {
+  void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep step) override {
+    if (momentum_.follows_step_size && step.number != last_.number) {
+      growth_ = last_.size > 0 ? step.size / last_.size : 1;
+      last_ = step;
+    }
     // A change is added where a gradient is subtracted: hence the step below zero.
     kernels::momentum(w.values<float>(), velocity_.buffer.part(offset, w.count()).values<float>(),
-                      change.values<float>(), parameters_);
+                      change.values<float>(), {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov});
   }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 
  private:
-  kernels::MomentumParameters parameters_;
+  OuterMomentum momentum_;
+  UpdateStep last_{.size = 0, .number = 0};
+  float growth_ = 1;  ///< of the step size since the last update
   runtime::OwnedBuffer velocity_;
 };
 

@@ -22,6 +22,7 @@ class Momentum final : public Optimizer {
     kernels::momentum(w.values<float>(), velocity_.buffer.part(offset, w.count()).values<float>(), g.values<float>(),
                       {step.size, mu_, nesterov_});
   }
+  std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 
  private:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/error.hpp"
+#include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/outer.hpp"
 
@@ -20,11 +22,26 @@ struct Blocks {
 /// mu below 0: 1 - 1/P.
 using Outer = std::optional<OuterMomentum>;
 
+/// What becomes of the state of the run's optimizer when a block ends.
+enum class InnerState : std::uint8_t { maintain, average, reset };
+
+InnerState inner_state_of(const core::ParsedName& n) {
+  const std::string& text = n.parameters.at("buffers");
+  if (text == "maintain") return InnerState::maintain;
+  if (text == "average") return InnerState::average;
+  if (text == "reset") return InnerState::reset;
+  throw core::UsageError(fmt::format("{}: buffers is '{}'; it must be maintain, average or reset", n.base, text));
+}
+
 class BlockAveraging final : public Strategy {
  public:
   /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory.
-  BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer)
-      : bucket_bytes_(o.bucket_bytes), blocks_(blocks), outer_(outer) {}
+  BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer, InnerState inner = InnerState::maintain)
+      : bucket_bytes_(o.bucket_bytes),
+        blocks_(blocks),
+        outer_(outer),
+        inner_(inner),
+        averaged_buffers_(inner == InnerState::average ? make_optimizer(o.optimizer, {})->state().size() : 0) {}
 
   std::size_t period() const override { return blocks_.every; }
 
@@ -41,9 +58,11 @@ class BlockAveraging final : public Strategy {
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     auto outcome = w.pass(batch);
+    UpdateStep local = step;
+    if (inner_ == InnerState::reset) local.number -= last_end_;
     // By the buckets of the control, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
-      w.update(b.offset, b.count, step);
+      w.update(b.offset, b.count, local);
     }
     apart_ = !blocks_.ends(step.number);
     if (!apart_) come_together(w, step);
@@ -59,7 +78,7 @@ class BlockAveraging final : public Strategy {
   Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t before = s.first_step - 1;
     return forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements)
-        .times(blocks_.ended(before + s.steps) - blocks_.ended(before));
+        .times((1 + averaged_buffers_) * (blocks_.ended(before + s.steps) - blocks_.ended(before)));
   }
   ReplicaWork replica_work(const ForecastInput& s) const override {
     return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
@@ -67,10 +86,18 @@ class BlockAveraging final : public Strategy {
 
  private:
   void come_together(Worker& w, UpdateStep step) {
-    if (w.ranks() > 1) {
-      w.fabric().wait(w.fabric().all_reduce(w.axis(), w.parameters(), allreduce::Op::average, w.fabric().record()));
-    }
-    if (!optimizer_) return;
+    average(w, w.parameters());
+    if (optimizer_) apply_outer(w, step);
+    for (const Buffer& b : w.optimizer().state()) treat(w, b);
+    last_end_ = step.number;
+  }
+
+  static void average(Worker& w, const Buffer& values) {
+    if (w.ranks() == 1) return;
+    w.fabric().wait(w.fabric().all_reduce(w.axis(), values, allreduce::Op::average, w.fabric().record()));
+  }
+
+  void apply_outer(Worker& w, UpdateStep step) {
     const std::size_t n = w.parameters().count();
     runtime::Cost cost = optimizer_->cost(n);
     cost.flops += double(n);
@@ -83,15 +110,33 @@ class BlockAveraging final : public Strategy {
     });
   }
 
+  /// A buffer of the run's optimizer.
+  void treat(Worker& w, const Buffer& b) const {
+    if (inner_ == InnerState::reset) {
+      w.queue().submit("outer.reset", {.flops = 0, .bytes = double(b.bytes())},
+                       [b] { std::ranges::fill(b.values<float>(), 0.0f); });
+    }
+    if (inner_ != InnerState::average || w.ranks() == 1) return;
+    w.queue().copy("outer.buffer", b, w.gradients());  // which are not needed any more, and in the fabric's memory
+    average(w, w.gradients());
+    w.queue().copy("outer.buffer", w.gradients(), b);
+  }
+
   std::size_t bucket_bytes_;
   Blocks blocks_;
   Outer outer_;
+  InnerState inner_;
+  std::size_t averaged_buffers_;
+  std::uint64_t last_end_ = 0;  ///< the number of the last block's last step
   std::unique_ptr<Optimizer> optimizer_;
   runtime::OwnedBuffer anchor_;  ///< what the block began with
   bool apart_ = false;           ///< steps have been made since the workers were equal
 };
 
-constexpr core::CountRange any_block{1, 1u << 30};
+Blocks blocks_of(const core::ParsedName& n) {
+  return {.every = core::count_parameter(n, "every", {1, 1u << 30}),
+          .start = n.parameters.contains("start") ? core::count_parameter(n, "start", {0, std::uint64_t{1} << 40}) : 0};
+}
 float fraction(const core::ParsedName& n, std::string_view key, double least, double below) {
   return static_cast<float>(core::number_parameter(n, key, {least, below}));
 }
@@ -99,23 +144,25 @@ float fraction(const core::ParsedName& n, std::string_view key, double least, do
 }  // namespace
 
 std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName& n, const StrategyOptions& o) {
-  const Blocks blocks{.every = core::count_parameter(n, "every", any_block),
-                      .start = core::count_parameter(n, "start", {0, std::uint64_t{1} << 40})};
-  return std::make_unique<BlockAveraging>(o, blocks, std::nullopt);
+  return std::make_unique<BlockAveraging>(o, blocks_of(n), std::nullopt);
 }
 
 std::unique_ptr<Strategy> make_bmuf(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{.step = fraction(n, "zeta", 1e-6, 10),
                             .mu = n.parameters.at("mu") == "auto" ? -1.0f : fraction(n, "mu", 0, 1),
                             .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
-  return std::make_unique<BlockAveraging>(o, Blocks{.every = core::count_parameter(n, "every", any_block), .start = 0},
-                                          outer);
+  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer);
 }
 
 std::unique_ptr<Strategy> make_diloco(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{.step = fraction(n, "step", 1e-6, 10), .mu = fraction(n, "mu", 0, 1), .nesterov = true};
-  return std::make_unique<BlockAveraging>(o, Blocks{.every = core::count_parameter(n, "every", any_block), .start = 0},
-                                          outer);
+  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer);
+}
+
+std::unique_ptr<Strategy> make_slowmo(const core::ParsedName& n, const StrategyOptions& o) {
+  const OuterMomentum outer{
+      .step = fraction(n, "alpha", 1e-6, 10), .mu = fraction(n, "beta", 0, 1), .follows_step_size = true};
+  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer, inner_state_of(n));
 }
 
 }  // namespace gradmeter::dataparallel

@@ -1,4 +1,4 @@
-// Workers train apart for a block of steps, then average: three strategies that differ in how they use the mean of
+// Workers train apart for a block of steps, then average: strategies that differ in how they use the mean of
 // their weights.
 #pragma once
 #include "dataparallel/strategy.hpp"
@@ -7,8 +7,8 @@ namespace gradmeter::dataparallel {
 
 /// After every `every` local steps, w = mean(w). The first `start` steps are each a block of their own, as in
 /// post-local SGD: for optimizers that are linear in the gradient that is `sync`.
-/// Bytes, all three: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every for the ring.
-/// The evaluation weights, all three: the mean of the workers' current weights, also within a block.
+/// Bytes, all of them: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every for the ring.
+/// The evaluation weights, all of them: the mean of the workers' current weights, also within a block.
 /// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
 std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName&, const StrategyOptions&);
@@ -22,5 +22,15 @@ std::unique_ptr<Strategy> make_bmuf(const core::ParsedName&, const StrategyOptio
 /// An outer SGD with Nesterov momentum on the mean change of a block. Memory: 2M.
 /// Source: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023.
 std::unique_ptr<Strategy> make_diloco(const core::ParsedName&, const StrategyOptions&);
+
+/// Slow momentum: with x the workers' mean and w0 the weights at the block's beginning u = beta·u + (w0 - x)/step;
+/// w = w0 - alpha·step·u. The step size is that of the block's last step: where it changes between blocks, u stays and
+/// its share in w changes with it; where it changes within one, the whole block counts as made with the last.
+/// buffers: what becomes of the optimizer's state (momentum and the like) when blocks end, as in the paper: each worker
+/// keeps its own (maintain), all take the mean (average, which costs an all-reduce for each buffer), or it is zero
+/// again, and Adam's count of steps with it (reset).
+/// Memory: 2M. Source: Wang, Tantia, Ballas & Rabbat, "SlowMo: improving communication-efficient distributed SGD with
+/// slow momentum", ICLR 2020, algorithm 1.
+std::unique_ptr<Strategy> make_slowmo(const core::ParsedName&, const StrategyOptions&);
 
 }  // namespace gradmeter::dataparallel
