@@ -135,8 +135,8 @@ Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
 
 void Mesh::send_to_replica(Fabric& fabric, const Buffer& values) const {
   const int last = shape_.pipeline - 1;
-  if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0));
-  if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last));
+  if (shape_.tensor > 1 && place_.stage == last) fabric.wait(fabric.broadcast(tensor(), values, 0, fabric.record()));
+  if (shape_.pipeline > 1) fabric.wait(fabric.broadcast(pipeline(), values, last, fabric.record()));
 }
 
 void FabricPeers::sum(Buffer values) {

@@ -54,8 +54,7 @@ class Mesh {
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
   /// From the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which call
-  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the
-  /// fabric's memory and ready: work on it has been waited for.
+  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
   /// Cost: each of the others gets one message.
   void send_to_replica(Fabric&, const Buffer& values) const;
   /// How many groups besides that of all ranks, to reserve a fabric's memory for them.

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/error.hpp"
 #include "dataparallel/optimizers/outer.hpp"
+#include "dataparallel/strategies/block_period.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
@@ -60,6 +62,81 @@ TEST(ModelAveraging, WorkersAreEqualJustAtTheEndOfABlock) {
     const auto i = static_cast<std::size_t>(step - 1);
     EXPECT_NE(ends[1].hashes[i], ends[0].hashes[i]) << step;
   }
+}
+
+TEST(AdaComm, PeriodsOfRecordedLossesAreThoseComputedByHand) {
+  const LossPeriod rule{.every = 10, .interval = 1, .gamma = 0.5};
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  // From F0 = 2: sqrt(F/2)*10 is 10, 3.9, 4.1, 0.4; where its ceiling is no less than the period, the half.
+  const std::vector<std::pair<double, std::uint64_t>> recorded{{2, 5},     {0.3, 4}, {0.33, 2},
+                                                               {0.003, 1}, {5, 1},   {nan, 1}};
+  std::uint64_t period = rule.every;
+  for (const auto& [loss, expected] : recorded) {
+    period = rule.next(period, 2, loss);
+    EXPECT_EQ(period, expected) << loss;
+  }
+  EXPECT_EQ(rule.next(10, 2, nan), 5u);
+  EXPECT_EQ(rule.next(10, 2, 0), 1u);
+  EXPECT_EQ((LossPeriod{.every = 8, .interval = 1, .gamma = 0.75}.next(8, 1, 9)), 6u) << "the loss rose";
+}
+
+/// The steps with which blocks end, from the losses that each rank saw.
+std::vector<std::uint64_t> ends_from_losses(const std::vector<StrategyEnd>& ends, const LossPeriod& rule,
+                                            std::size_t& changes) {
+  std::vector<std::uint64_t> found;
+  std::uint64_t period = rule.every, changed = 0;
+  double first = 0, sum = 0;
+  for (std::uint64_t step = 1, end = period; step <= ends[0].outcomes.size(); ++step) {
+    double mean = 0;
+    for (const auto& e : ends) mean += e.outcomes[step - 1].mean_loss() / static_cast<double>(ends.size());
+    if (step == 1) first = mean;
+    sum += mean;
+    if (step != end) continue;
+    if (step - changed >= rule.interval) {
+      period = rule.next(period, first, sum / static_cast<double>(step - changed));
+      changed = step, sum = 0, ++changes;
+    }
+    found.push_back(step);
+    end = step + period;
+  }
+  return found;
+}
+
+TEST(AdaComm, AllRanksAverageAtTheStepsThatTheirMeanLossesGive) {
+  constexpr int p = 3, steps = 60;
+  const StrategyRun run{.strategy = "adacomm:every=8,gamma=0.8,interval=10", .steps = steps};
+  const auto ends = run_workers(p, run);
+  std::size_t changes = 0;
+  const auto expected = ends_from_losses(ends, {.every = 8, .interval = 10, .gamma = 0.8}, changes);
+  std::vector<std::uint64_t> equal;
+  for (std::size_t i = 0; i < steps; ++i) {
+    if (ends[1].hashes[i] == ends[0].hashes[i] && ends[2].hashes[i] == ends[0].hashes[i]) equal.push_back(i + 1);
+  }
+  EXPECT_EQ(equal, expected);
+  EXPECT_GT(expected.size(), steps / 8 + 1u) << "blocks must get shorter, or it shows nothing";
+  EXPECT_GT(changes, 2u);
+  std::uint64_t bytes = 0;
+  for (const auto& e : ends) bytes += e.totals.bytes_sent;
+  EXPECT_EQ(bytes, 2 * (p - 1) * sizeof(float) * (run.model()->element_count() * expected.size() + 2 * changes));
+}
+
+TEST(AdaComm, IsModelAveragingUntilItsPeriodMayChange) {
+  EXPECT_EQ(distance(3, "model-averaging:every=3", "adacomm:every=3,interval=7", {.steps = 9}), 0);
+  EXPECT_GT(distance(3, "model-averaging:every=3", "adacomm:every=3,interval=5", {.steps = 9}), 1e-5);
+  EXPECT_EQ(distance(1, "sync", "adacomm:every=3,interval=3"), 0) << "alone there is nothing to average";
+}
+
+TEST(AdaComm, ForecastsAreExactUntilThePeriodMayChangeThenTheMost) {
+  const auto strategy = find_strategy("adacomm:every=4,interval=10")->make({});
+  ForecastInput s{.ranks = 3, .elements = 100, .steps = 12};
+  const std::uint64_t weights = 2 * 2 * 100 * sizeof(float), losses = 2 * 2 * 2 * sizeof(float);
+  EXPECT_EQ(strategy->predict(s).bytes, 3 * weights + losses);
+  EXPECT_TRUE(strategy->predict(s).known);
+  s.steps = 20;
+  EXPECT_EQ(strategy->predict(s).bytes, 11 * weights + 9 * losses);
+  EXPECT_FALSE(strategy->predict(s).known);
+  EXPECT_TRUE(strategy->predict(s).most);
+  EXPECT_EQ(strategy->predict(s).least, 5 * weights);
 }
 
 TEST(Bmuf, WithoutMomentumIsModelAveraging) {
@@ -169,7 +246,8 @@ TEST(OuterMomentum, FollowsSlowMosSequenceOverChangingStepSizes) {
 }
 
 TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
-  for (const auto* name : {"model-averaging:every=4", "bmuf:every=4", "diloco:every=4", "slowmo:every=4"}) {
+  for (const auto* name :
+       {"model-averaging:every=4", "bmuf:every=4", "diloco:every=4", "slowmo:every=4", "adacomm:every=4"}) {
     const auto ends = run_workers(3, {.strategy = name});
     for (std::size_t i = 0; i < ends[0].weights.size(); ++i) {
       const double mean = (double(ends[0].weights[i]) + ends[1].weights[i] + ends[2].weights[i]) / 3;
@@ -183,9 +261,9 @@ TEST(BlockAveraging, WhatIsJudgedIsTheMeanOfTheWorkersWeights) {
 }
 
 TEST(BlockAveraging, ParametersThatMeanNothingAreRefused) {
-  for (const auto* name :
-       {"model-averaging:every=0", "bmuf:mu=1", "bmuf:mu=often", "bmuf:zeta=0", "bmuf:nesterov=2", "diloco:step=0",
-        "diloco:start=1", "slowmo:beta=1", "slowmo:alpha=0", "slowmo:buffers=keep"}) {
+  for (const auto* name : {"model-averaging:every=0", "bmuf:mu=1", "bmuf:mu=often", "bmuf:zeta=0", "bmuf:nesterov=2",
+                           "diloco:step=0", "diloco:start=1", "slowmo:beta=1", "slowmo:alpha=0", "slowmo:buffers=keep",
+                           "adacomm:gamma=1", "adacomm:interval=0"}) {
     EXPECT_THROW(find_strategy(name), core::UsageError) << name;
   }
 }

@@ -233,9 +233,10 @@ std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
                          ::testing::Values("sync", "sharded", "independent", "model-averaging:every=2", "bmuf:every=2",
-                                           "diloco:every=2", "slowmo:buffers=average,every=2", "gossip",
-                                           "gossip:graph=ring,overlap=1", "gossip:graph=random", "es:pairs=3",
-                                           "population:size=6,survivors=2", "ps-sync"),
+                                           "diloco:every=2", "slowmo:buffers=average,every=2",
+                                           "adacomm:every=2,interval=2", "gossip", "gossip:graph=ring,overlap=1",
+                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2",
+                                           "ps-sync"),
                          name_of_text);
 
 /// Nothing is the same every time where several workers meet, so these have one.
@@ -294,6 +295,8 @@ const std::vector<Case> meshes{{.mesh = "tensor=2"},
                                {.strategy = "es:pairs=2", .mesh = "pipeline=3", .model = tied_language_model},
                                {.strategy = "gossip", .mesh = "data=2,pipeline=2"},
                                {.strategy = "es:pairs=2", .mesh = "data=2,tensor=2"},
+                               {.strategy = "adacomm:every=2,interval=2", .mesh = "data=2,tensor=2"},
+                               {.strategy = "adacomm:every=2,interval=2", .mesh = "data=2,pipeline=2"},
                                {.strategy = "population:size=4,survivors=2", .mesh = "data=2,pipeline=2"}};
 
 TEST(DeferredMesh, HasTheHostsBits) {
@@ -414,9 +417,9 @@ TEST_P(DeferredEventsOf, AreAllNeeded) {
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredEventsOf,
                          ::testing::Values("sync", "sharded", "model-averaging:every=2", "bmuf:every=2",
-                                           "diloco:every=2", "slowmo:buffers=average,every=2", "gossip",
-                                           "gossip:graph=ring,overlap=1", "gossip:graph=random", "es:pairs=3",
-                                           "population:size=6,survivors=2"),
+                                           "diloco:every=2", "slowmo:buffers=average,every=2",
+                                           "adacomm:every=2,interval=2", "gossip", "gossip:graph=ring,overlap=1",
+                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2"),
                          name_of_text);
 
 // Where stages have tensor ranks, or replicas exchange weights between steps, waiting for those implies some of them.

@@ -33,8 +33,8 @@ TEST(Mesh, TheForecastKnowsTheNormsThatTravel) {
   }
 }
 
-TEST(Mesh, TheForecastOfSearchesHoldsOnCopiesToo) {
-  for (const auto* strategy : {"es:pairs=4", "population:size=6,survivors=2"}) {
+TEST(Mesh, TheForecastOfLossesThatTravelHoldsOnReplicasToo) {
+  for (const auto* strategy : {"es:pairs=4", "adacomm:every=1", "population:size=6,survivors=2"}) {
     for (const auto* mesh : {"data=2,tensor=2", "data=2,tensor=2,pipeline=3"}) {
       const MeshTraining t{.mesh = mesh,
                            .model = odd_mlp,

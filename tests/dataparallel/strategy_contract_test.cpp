@@ -161,6 +161,8 @@ const std::vector<std::string> promising{
     "model-averaging:every=1,start=0",
     "bmuf:every=2",
     "diloco:every=2",
+    "adacomm:every=2",
+    "adacomm:every=2,interval=2",
     "slowmo:every=2",
     "slowmo:buffers=average,every=2",
     "gossip",
@@ -193,6 +195,7 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
         {"model-averaging:every=4,start=4", twice * (4 + 2)},
         {"bmuf:every=4", twice * steps / 4},
         {"diloco:every=4", twice * steps / 4},
+        {"adacomm:every=4", twice * steps / 4},
         {"slowmo:every=4", twice * steps / 4},
         {"gossip", p > 1 ? p * (m + 64) * steps : 0},
         {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank

@@ -7,20 +7,10 @@
 #include "core/format.hpp"
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/outer.hpp"
+#include "dataparallel/strategies/block_period.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
-
-/// When workers average. Steps are counted from 1.
-struct Blocks {
-  std::uint64_t every = 1, start = 0;
-  /// How many blocks have ended after step n.
-  std::uint64_t ended(std::uint64_t n) const { return std::min(n, start) + (n > start ? (n - start) / every : 0); }
-  bool ends(std::uint64_t n) const { return ended(n) != ended(n - 1); }
-};
-
-/// mu below 0: 1 - 1/P.
-using Outer = std::optional<OuterMomentum>;
 
 /// What becomes of the state of the run's optimizer when a block ends.
 enum class InnerState : std::uint8_t { maintain, average, reset };
@@ -35,18 +25,22 @@ InnerState inner_state_of(const core::ParsedName& n) {
 
 class BlockAveraging final : public Strategy {
  public:
-  /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory.
-  BlockAveraging(const StrategyOptions& o, Blocks blocks, Outer outer, InnerState inner = InnerState::maintain)
+  /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory. Its mu
+  /// below 0: 1 - 1/P.
+  BlockAveraging(const StrategyOptions& o, std::unique_ptr<BlockPeriod> period, std::optional<OuterMomentum> outer,
+                 InnerState inner = InnerState::maintain)
       : bucket_bytes_(o.bucket_bytes),
-        blocks_(blocks),
+        period_(std::move(period)),
         outer_(outer),
         inner_(inner),
         averaged_buffers_(inner == InnerState::average ? make_optimizer(o.optimizer, {})->state().size() : 0) {}
 
-  std::size_t period() const override { return blocks_.every; }
+  std::size_t period() const override { return period_->longest(); }
+  std::size_t memory_bytes(const model::Model&, int) const override { return period_->memory_bytes(); }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
+    period_->begin(w);
     if (!outer_) return;
     anchor_ = w.queue().device().allocate(core::Element::f32, w.parameters().count());
     w.queue().at_once(
@@ -58,13 +52,14 @@ class BlockAveraging final : public Strategy {
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     auto outcome = w.pass(batch);
+    period_->take_loss(w, outcome, step.number);
     UpdateStep local = step;
     if (inner_ == InnerState::reset) local.number -= last_end_;
     // By the buckets of the control, so that only the exchange differs.
     for (const Bucket& b : make_buckets(w.model().tensors(), w.model().element_count(), bucket_bytes_)) {
       w.update(b.offset, b.count, local);
     }
-    apart_ = !blocks_.ends(step.number);
+    apart_ = !period_->ends_with(step.number);
     if (!apart_) come_together(w, step);
     return outcome;
   }
@@ -76,12 +71,11 @@ class BlockAveraging final : public Strategy {
   }
 
   Forecast predict(const ForecastInput& s) const override {
-    const std::uint64_t before = s.first_step - 1;
-    return forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements)
-        .times((1 + averaged_buffers_) * (blocks_.ended(before + s.steps) - blocks_.ended(before)));
+    return period_->predict(
+        s, forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements).times(1 + averaged_buffers_));
   }
   ReplicaWork replica_work(const ForecastInput& s) const override {
-    return {.updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
+    return {.replica_floats = period_->replica_floats(), .updates = make_buckets(s.tensors, s.elements, bucket_bytes_)};
   }
 
  private:
@@ -89,6 +83,7 @@ class BlockAveraging final : public Strategy {
     average(w, w.parameters());
     if (optimizer_) apply_outer(w, step);
     for (const Buffer& b : w.optimizer().state()) treat(w, b);
+    period_->end_block(w, step.number);
     last_end_ = step.number;
   }
 
@@ -123,8 +118,8 @@ class BlockAveraging final : public Strategy {
   }
 
   std::size_t bucket_bytes_;
-  Blocks blocks_;
-  Outer outer_;
+  std::unique_ptr<BlockPeriod> period_;
+  std::optional<OuterMomentum> outer_;
   InnerState inner_;
   std::size_t averaged_buffers_;
   std::uint64_t last_end_ = 0;  ///< the number of the last block's last step
@@ -133,10 +128,7 @@ class BlockAveraging final : public Strategy {
   bool apart_ = false;           ///< steps have been made since the workers were equal
 };
 
-Blocks blocks_of(const core::ParsedName& n) {
-  return {.every = core::count_parameter(n, "every", {1, 1u << 30}),
-          .start = n.parameters.contains("start") ? core::count_parameter(n, "start", {0, std::uint64_t{1} << 40}) : 0};
-}
+std::uint64_t every_of(const core::ParsedName& n) { return core::count_parameter(n, "every", {1, 1u << 30}); }
 float fraction(const core::ParsedName& n, std::string_view key, double least, double below) {
   return static_cast<float>(core::number_parameter(n, key, {least, below}));
 }
@@ -144,25 +136,33 @@ float fraction(const core::ParsedName& n, std::string_view key, double least, do
 }  // namespace
 
 std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName& n, const StrategyOptions& o) {
-  return std::make_unique<BlockAveraging>(o, blocks_of(n), std::nullopt);
+  const std::uint64_t start = core::count_parameter(n, "start", {0, std::uint64_t{1} << 40});
+  return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n), start), std::nullopt);
+}
+
+std::unique_ptr<Strategy> make_adacomm(const core::ParsedName& n, const StrategyOptions& o) {
+  const LossPeriod rule{.every = every_of(n),
+                        .interval = core::count_parameter(n, "interval", {1, 1u << 30}),
+                        .gamma = core::number_parameter(n, "gamma", {0.01, 1})};
+  return std::make_unique<BlockAveraging>(o, make_loss_period(rule), std::nullopt);
 }
 
 std::unique_ptr<Strategy> make_bmuf(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{.step = fraction(n, "zeta", 1e-6, 10),
                             .mu = n.parameters.at("mu") == "auto" ? -1.0f : fraction(n, "mu", 0, 1),
                             .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
-  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer);
+  return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n)), outer);
 }
 
 std::unique_ptr<Strategy> make_diloco(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{.step = fraction(n, "step", 1e-6, 10), .mu = fraction(n, "mu", 0, 1), .nesterov = true};
-  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer);
+  return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n)), outer);
 }
 
 std::unique_ptr<Strategy> make_slowmo(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{
       .step = fraction(n, "alpha", 1e-6, 10), .mu = fraction(n, "beta", 0, 1), .follows_step_size = true};
-  return std::make_unique<BlockAveraging>(o, blocks_of(n), outer, inner_state_of(n));
+  return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n)), outer, inner_state_of(n));
 }
 
 }  // namespace gradmeter::dataparallel

@@ -13,6 +13,18 @@ namespace gradmeter::dataparallel {
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
 std::unique_ptr<Strategy> make_model_averaging(const core::ParsedName&, const StrategyOptions&);
 
+/// model-averaging whose blocks get shorter as the loss F falls. At the first end of a block after every `interval`
+/// steps they become ceil(sqrt(F/F0)·every) steps long, where that is less than they are, else gamma times as long;
+/// one step at least. F is the mean loss of all ranks' steps since the last change, F0 that of the first step. So all
+/// ranks have the same periods. The paper changes them every so many seconds, and takes the loss at that time; here
+/// runs repeat. It is not told step sizes.
+/// Bytes: as model-averaging with `every` at least; once the period may have changed, `predict` is the most, blocks of
+/// one step. With each change 2 floats are averaged too. A replica's rank that has the loss sends it to the others in
+/// each step.
+/// Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update
+/// SGD", MLSys 2019.
+std::unique_ptr<Strategy> make_adacomm(const core::ParsedName&, const StrategyOptions&);
+
 /// Block-wise model update filtering: Δ = mean(w) - w0; v = mu·v + zeta·Δ; w = w0 + v, where w0 are the weights at the
 /// block's beginning; nesterov=1: w = w0 + zeta·Δ + mu·v, see optimizers/outer.hpp. mu=auto: 1 - 1/P, the paper's
 /// choice.

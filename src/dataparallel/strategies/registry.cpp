@@ -15,6 +15,17 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::array table{
+    StrategyInfo{
+        .name = "adacomm",
+        .parameters = "every=16,gamma=0.5,interval=100",
+        .rule = "model-averaging; `every` becomes ceil(sqrt(F/F0)*every), or gamma times it, as the loss F falls",
+        .bytes_text = "2(P-1)/P M / period, which falls from `every` to 1",
+        .source = "Wang & Joshi, MLSys 2019",
+        .communication = CommunicationPattern::collectives,
+        .keeps_equal = false,
+        .optimizer = "momentum:mu=0.9",
+        .step_size = 0.01f,
+        .make = make_adacomm},
     StrategyInfo{.name = "bmuf",
                  .parameters = "every=16,mu=auto,nesterov=0,zeta=1",
                  .rule = "d = mean(w) - w0; v = mu*v + zeta*d; w = w0 + v",
