@@ -233,10 +233,10 @@ std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
                          ::testing::Values("sync", "sharded", "independent", "model-averaging:every=2", "bmuf:every=2",
-                                           "diloco:every=2", "slowmo:buffers=average,every=2",
-                                           "adacomm:every=2,interval=2", "gossip", "gossip:graph=ring,overlap=1",
-                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2",
-                                           "ps-sync"),
+                                           "diloco:every=2", "diloco:every=2,fragments=2,overlap=1",
+                                           "slowmo:buffers=average,every=2", "adacomm:every=2,interval=2", "gossip",
+                                           "gossip:graph=ring,overlap=1", "gossip:graph=random", "es:pairs=3",
+                                           "population:size=6,survivors=2", "ps-sync"),
                          name_of_text);
 
 /// Nothing is the same every time where several workers meet, so these have one.
@@ -417,9 +417,10 @@ TEST_P(DeferredEventsOf, AreAllNeeded) {
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredEventsOf,
                          ::testing::Values("sync", "sharded", "model-averaging:every=2", "bmuf:every=2",
-                                           "diloco:every=2", "slowmo:buffers=average,every=2",
-                                           "adacomm:every=2,interval=2", "gossip", "gossip:graph=ring,overlap=1",
-                                           "gossip:graph=random", "es:pairs=3", "population:size=6,survivors=2"),
+                                           "diloco:every=2", "diloco:every=2,fragments=2,overlap=1",
+                                           "slowmo:buffers=average,every=2", "adacomm:every=2,interval=2", "gossip",
+                                           "gossip:graph=ring,overlap=1", "gossip:graph=random", "es:pairs=3",
+                                           "population:size=6,survivors=2"),
                          name_of_text);
 
 // Where stages have tensor ranks, or replicas exchange weights between steps, waiting for those implies some of them.

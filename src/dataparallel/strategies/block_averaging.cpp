@@ -154,11 +154,6 @@ std::unique_ptr<Strategy> make_bmuf(const core::ParsedName& n, const StrategyOpt
   return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n)), outer);
 }
 
-std::unique_ptr<Strategy> make_diloco(const core::ParsedName& n, const StrategyOptions& o) {
-  const OuterMomentum outer{.step = fraction(n, "step", 1e-6, 10), .mu = fraction(n, "mu", 0, 1), .nesterov = true};
-  return std::make_unique<BlockAveraging>(o, make_fixed_period(every_of(n)), outer);
-}
-
 std::unique_ptr<Strategy> make_slowmo(const core::ParsedName& n, const StrategyOptions& o) {
   const OuterMomentum outer{
       .step = fraction(n, "alpha", 1e-6, 10), .mu = fraction(n, "beta", 0, 1), .follows_step_size = true};

@@ -31,10 +31,6 @@ std::unique_ptr<Strategy> make_adacomm(const core::ParsedName&, const StrategyOp
 /// Memory: 2M. Source: Chen & Huo, ICASSP 2016.
 std::unique_ptr<Strategy> make_bmuf(const core::ParsedName&, const StrategyOptions&);
 
-/// An outer SGD with Nesterov momentum on the mean change of a block. Memory: 2M.
-/// Source: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023.
-std::unique_ptr<Strategy> make_diloco(const core::ParsedName&, const StrategyOptions&);
-
 /// Slow momentum: with x the workers' mean and w0 the weights at the block's beginning u = beta·u + (w0 - x)/step;
 /// w = w0 - alpha·step·u. The step size is that of the block's last step: where it changes between blocks, u stays and
 /// its share in w changes with it; where it changes within one, the whole block counts as made with the last.

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "dataparallel/strategies/block_averaging.hpp"
+#include "dataparallel/strategies/diloco.hpp"
 #include "dataparallel/strategies/easgd.hpp"
 #include "dataparallel/strategies/es.hpp"
 #include "dataparallel/strategies/gossip.hpp"
@@ -36,16 +37,18 @@ constexpr std::array table{
                  .optimizer = "momentum:mu=0.9",
                  .step_size = 0.01f,
                  .make = make_bmuf},
-    StrategyInfo{.name = "diloco",
-                 .parameters = "every=32,mu=0.9,step=0.7",
-                 .rule = "inner steps alone, then outer Nesterov on the mean change",
-                 .bytes_text = "2(P-1)/P M / every",
-                 .source = "Douillard et al. 2023",
-                 .communication = CommunicationPattern::collectives,
-                 .keeps_equal = false,
-                 .optimizer = "adamw",
-                 .step_size = 0.001f,
-                 .make = make_diloco},
+    StrategyInfo{
+        .name = "diloco",
+        .parameters = "every=32,fragments=1,mix=0.5,mu=0.9,overlap=0,step=0.7",
+        .rule =
+            "inner steps alone, then outer Nesterov on the mean change, in `fragments` parts, `overlap` steps later",
+        .bytes_text = "2(P-1)/P M / every",
+        .source = "Douillard et al. 2023 and 2025",
+        .communication = CommunicationPattern::collectives,
+        .keeps_equal = false,
+        .optimizer = "adamw",
+        .step_size = 0.001f,
+        .make = make_diloco},
     StrategyInfo{.name = "easgd",
                  .parameters = "beta=0.9,every=4,servers=0",
                  .rule = "alone, every so many steps drawn to a centre: x -= d + step*g(x), c += d, d = beta/P (x - c)",
