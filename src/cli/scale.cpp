@@ -116,7 +116,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   for (const auto& p : bench::plan_scale(o.factors)) {
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
     // A row that says why it cannot be measured is a valid result too.
-    used |= p.impossible.empty() ? p.applies : bench::factors_of(p.strategy->info().communication);
+    used |= p.impossible.empty() ? p.applies : bench::factors_of(*p.strategy);
   }
   refuse_unused("scale", f, used);
   return o;

@@ -68,6 +68,10 @@ std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {
   return info_.make(parsed_, o);
 }
 
+bool StrategyChoice::changes_overlap() const {
+  return info_.communication == CommunicationPattern::changes && parsed_.parameters.at("overlap") != "0";
+}
+
 StrategyPtr StrategyChoice::with_servers(int servers) const {
   core::ParsedName other = parsed_;
   const auto it = other.parameters.find("servers");

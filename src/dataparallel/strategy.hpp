@@ -80,9 +80,15 @@ enum class CommunicationPattern : std::uint8_t {
   all_reduce,    ///< algorithm, codec, transport, overlap, bucket
   blocks,        ///< algorithm, transport, overlap, bucket
   collectives,   ///< algorithm, transport
+  changes,       ///< algorithm, codec, transport, and overlap where the name asks for it
   messages,      ///< transport
   client_server  ///< transport, codec, overlap; ranks may be at different steps
 };
+
+/// Does a codec apply to its all-reduces?
+constexpr bool encodes_sums(CommunicationPattern p) {
+  return p == CommunicationPattern::all_reduce || p == CommunicationPattern::changes;
+}
 
 /// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.
 struct StrategyInfo {
@@ -109,6 +115,8 @@ class StrategyChoice {
   const std::string name;  ///< canonical: equal names mean the same
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
+  /// Does an exchange of changes go on in later steps, so that a progress thread must move it?
+  bool changes_overlap() const;
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
   /// The same with another number of servers. Errors: UsageError where it has none.

@@ -137,7 +137,7 @@ ScaleFactors on_four(std::vector<std::string> strategies) {
 }
 
 TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
-  auto f = on_four({"gossip", "ps-async", "model-averaging", "sync"});
+  auto f = on_four({"gossip", "ps-async", "model-averaging", "diloco", "diloco:overlap=4", "sync"});
   f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("mpi")};
   f.overlaps = {Overlap::none, Overlap::bucketed};
   f.codecs = {compression::find_codec("qsgd4")};
@@ -146,9 +146,11 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
     if (p.ranks == 1) continue;
     const auto base = std::string(p.strategy->info().name);
     ++rows[base];
-    EXPECT_EQ(p.algorithm != nullptr, base == "sync" || base == "model-averaging") << base;
-    EXPECT_EQ(p.applies.overlap, base == "sync" || base == "ps-async") << base;
-    EXPECT_EQ(p.applies.codec, base == "sync" || base == "ps-async") << base;
+    const bool is_sum = base == "sync" || base == "diloco";
+    const bool overlaps = p.strategy->name.find("overlap=4") != std::string::npos;
+    EXPECT_EQ(p.algorithm != nullptr, is_sum || base == "model-averaging") << base;
+    EXPECT_EQ(p.applies.overlap, base == "sync" || base == "ps-async" || overlaps) << p.strategy->name;
+    EXPECT_EQ(p.applies.codec, is_sum || base == "ps-async") << base;
     EXPECT_EQ(p.codec != nullptr, p.applies.codec) << base;
     EXPECT_EQ(p.applies.algorithm, p.algorithm != nullptr) << base;
     EXPECT_EQ(p.applies.bucket, base == "sync") << base;
@@ -156,8 +158,10 @@ TEST(ScalePlan, AStrategyHasOnlyTheFactorsThatItSpeaksBy) {
     EXPECT_EQ(p.applies.transport, base != "independent" && !vendor) << base;
     EXPECT_EQ(p.cadence == runtime::Cadence::none, base == "ps-async") << "a barrier would make workers keep step";
   }
-  EXPECT_EQ(rows, (std::map<std::string, int>{
-                      {"gossip", 1}, {"independent", 1}, {"model-averaging", 2}, {"ps-async", 2}, {"sync", 4}}));
+  EXPECT_EQ(
+      rows,
+      (std::map<std::string, int>{
+          {"diloco", 2 + 4}, {"gossip", 1}, {"independent", 1}, {"model-averaging", 2}, {"ps-async", 2}, {"sync", 4}}));
 }
 
 TEST(ScalePlan, ATransportIsForAlgorithmsOfOursForMessagesAndForPartsOfAModel) {

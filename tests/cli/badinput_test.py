@@ -85,6 +85,8 @@ FLAGS = [
     (["train", "--strategy", "ps-async", "--servers", "0,1"], ["--servers", "one value"]),
     (["train", "--strategy", "gossip", "--codec", "qsgd4"], ["--codec qsgd4", "change nothing", "ps-sync"]),
     (["train", "--strategy", "model-averaging", "--overlap", "bucketed"], ["--overlap bucketed", "change nothing"]),
+    (["train", "--strategy", "diloco:every=4,overlap=4"], ["overlap is 4", "every=4"]),
+    (["train", "--strategy", "slowmo:buffers=keep"], ["buffers is 'keep'", "maintain, average or reset"]),
     (["train", "--strategy", "ps-sync", "--bucket", "1M"], ["--bucket 1M", "sharded, sync"]),
     (["scale", "--strategy", "sync", "--codec", "qsgd4"], ["--codec qsgd4", "two or more ranks"]),
     (["scale", "--dry-run", "--ranks", "2", "--strategy", "gossip,ps-sync,easgd", "--algorithm", "ring"],

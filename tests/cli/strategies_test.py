@@ -22,6 +22,7 @@ RUNS = {
     "model-averaging": (MODEL, GRADIENTS, []),
     "bmuf": (MODEL, GRADIENTS, []),
     "diloco": (MODEL, GRADIENTS, []),
+    "diloco, in 4 bits": (MODEL, GRADIENTS, ["--codec", "qsgd4"]),
     "adacomm": (MODEL, GRADIENTS, []),
     "slowmo": (MODEL, GRADIENTS, []),
     "easgd": (MODEL, GRADIENTS, []),

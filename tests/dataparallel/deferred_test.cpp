@@ -339,6 +339,8 @@ TEST(DeferredExchange, HasTheHostsBitsWithEveryCodec) {
     const bool sparse = row.parameters.find("density") != std::string_view::npos;
     const std::string codec = fmt::format("{}:min=100{}", row.name, sparse ? ",density=0.05" : "");
     expect_host_bits({.optimizer = "sgd", .ranks = 3, .codec = codec});
+    if (row.name != "dgc")
+      expect_host_bits({.strategy = "diloco:every=2,overlap=1", .optimizer = "sgd", .ranks = 3, .codec = codec});
   }
 }
 

@@ -158,6 +158,17 @@ TEST(Diloco, FragmentsDivideTheMostThatAStepSends) {
   for (const std::size_t fragments : {2u, 3u, 6u}) EXPECT_EQ(most(fragments), most(1) / fragments);
 }
 
+TEST(Diloco, CodecsThatCannotEncodeItsChangesAreRefused) {
+  const auto refusal = [](std::string_view name, std::string_view codec) {
+    const auto strategy = find_strategy(name)->make({.codec = compression::find_codec(codec)});
+    return strategy->refusal(*make_optimizer("sgd", {.elements = 1}), 2);
+  };
+  EXPECT_THAT(refusal("diloco", "dgc"), ::testing::HasSubstr("topk"));
+  EXPECT_THAT(refusal("diloco:fragments=2", "powersgd"), ::testing::HasSubstr("fragments=1"));
+  for (const auto* codec : {"none", "qsgd4", "topk", "powersgd"}) EXPECT_EQ(refusal("diloco", codec), "") << codec;
+  EXPECT_EQ(refusal("diloco:fragments=2", "topk"), "");
+}
+
 TEST(Diloco, AnOverlapThatDoesNotEndBeforeTheNextBlockIsRefused) {
   for (const auto* name :
        {"diloco:every=4,overlap=4", "diloco:every=1,overlap=1", "diloco:mix=1", "diloco:fragments=0"})

@@ -4,6 +4,7 @@
 #include "core/format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "mpi/ranks.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -102,6 +103,38 @@ TEST(CodedTraining, SyncSendsWhatItForecastWithEveryCodecOverEveryAlgorithmThatT
     }
   }
   EXPECT_GT(compared, 40);
+}
+
+TEST(CodedTraining, ChangesSendWhatWasForecastAndLoseWhatTheCodecLoses) {
+  struct Coded {
+    const char* codec;
+    double most_off;  ///< of a weight after four blocks: a few times what was found
+  };
+  const auto world = runtime::MpiSession::world();
+  const StrategyRun dense{.strategy = "diloco:every=2", .steps = 8};
+  const auto expected = Site(world, dense, {}).train(dense);
+  for (const char* name : {"diloco:every=2", "diloco:every=3,fragments=3,overlap=2"}) {
+    for (const auto& [codec, most_off] :
+         {Coded{"bf16:min=100", 2e-3}, Coded{"qsgd8:ef=on,min=100", 2e-3}, Coded{"qsgd4:min=100", 0.1},
+          Coded{"topk:density=0.1,min=100", 0.2}, Coded{"powersgd:min=100", 0.3}, Coded{"onebit:min=100", 0.5}}) {
+      StrategyRun run = dense;
+      run.strategy = name;
+      const Setting s{.codec = codec};
+      const bool is_cut = run.strategy != dense.strategy;
+      if (is_cut && s.codec.starts_with("powersgd")) continue;
+      Site site(world, run, s);
+      const auto end = site.train(run);
+      const Forecast f = site.forecast(run, s);
+      EXPECT_EQ(world.sum(static_cast<double>(end.totals.bytes_sent)), static_cast<double>(f.bytes)) << name << codec;
+      if (world.size() == 1) continue;
+      EXPECT_LT(static_cast<double>(f.bytes), 0.8 * static_cast<double>(site.forecast(run, {}).bytes)) << name << codec;
+      if (is_cut) continue;
+      EXPECT_TRUE(runtime::same_on_all(world, end.hashes.back())) << codec;
+      const double off = test::farthest(end.weights, expected.weights);
+      EXPECT_GT(off, 1e-5) << codec << ": the control: changes are encoded";
+      EXPECT_LT(off, most_off) << codec;
+    }
+  }
 }
 
 TEST(CodedTraining, TheForecastOfLongBuffersKnowsWhereTheyAreCut) {

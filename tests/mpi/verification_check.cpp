@@ -57,7 +57,8 @@ std::vector<std::string> all_strategies() {
     const bool blocks = s.parameters.find("every=") != std::string_view::npos;
     names.push_back(std::string(s.name) + (blocks ? ":every=2" : ""));
   }
-  names.insert(names.end(), {"gossip:overlap=1", "ps-async:push=2,fetch=3", "ps-sync:servers=1"});
+  names.insert(names.end(), {"gossip:overlap=1", "ps-async:push=2,fetch=3", "ps-sync:servers=1",
+                             "diloco:every=3,fragments=2,overlap=2"});
   return names;
 }
 
@@ -165,6 +166,23 @@ TEST_P(EveryCodec, IsRightWhereNothingIsInjected) {
     EXPECT_EQ(train(t, 20), "") << c.algorithm->name;
     t.finish();
   }
+}
+
+TEST_P(EveryCodec, IsRightForChangesOfWeightsToo) {
+  TrainingConfig c = config("diloco:every=2,overlap=1");
+  c.model = "mlp:784-32-10";
+  c.codec = compression::find_codec(GetParam());
+  const NodeMap nodes{.node_of = std::vector<int>(static_cast<std::size_t>(session().world().size()))};
+  const std::string why = refusal(c, {data().train->features(), data().train->classes()}, nodes);
+  EXPECT_EQ(why.empty(), !GetParam().starts_with("dgc")) << why;
+  if (!why.empty()) return;
+  {
+    Training t(session(), session().world(), data(), c);
+    EXPECT_EQ(t.check_exchange().fault, "");
+    EXPECT_EQ(train(t, 20), "");
+    t.finish();
+  }
+  EXPECT_EQ(losses(c, true), losses(c, false));
 }
 
 TEST_P(EveryCodec, IsFoundToLackAContributionBeforeItsFirstStep) {

@@ -129,7 +129,7 @@ class Planner {
     if (communication == dataparallel::CommunicationPattern::client_server)
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise their steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
-    const Applies applies = p.applies = factors_of(communication);
+    const Applies applies = p.applies = factors_of(*p.strategy);
     std::vector<ScalePoint> all{p};
     if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
     if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });

@@ -71,8 +71,7 @@ std::string gradient_refusal(const TrainingConfig& c) {
 
 std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
   if (!c.algorithm) return {};
-  if (!c.codec || c.strategy->info().communication != CommunicationPattern::all_reduce)
-    return c.algorithm->refusal(shape);
+  if (!c.codec || !encodes_sums(c.strategy->info().communication)) return c.algorithm->refusal(shape);
   if (auto why = dataparallel::codec_refusal(c.codec, c.optimizer); !why.empty()) return why;
   const allreduce::CodedRequest request{.codec = *c.codec,
                                         .algorithm = *c.algorithm,
@@ -110,7 +109,7 @@ dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
   return {.bucket_bytes = bucket_bytes,
           .overlap = overlap == Overlap::bucketed,
           .optimizer = optimizer_name(),
-          .codec = factors_of(strategy->info().communication).codec ? codec : nullptr,
+          .codec = factors_of(*strategy).codec ? codec : nullptr,
           .seed = seed,
           .loss_scale = loss_scale,
           .gradients = own_gradients ? "bf16" : "fp32"};
@@ -157,17 +156,18 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout&
   return model::make_model(c.model, model_request(c, l, d, nullptr));
 }
 
-Applies factors_of(CommunicationPattern s) {
+Applies factors_of(const dataparallel::StrategyChoice& strategy) {
+  const CommunicationPattern s = strategy.info().communication;
   const bool buckets = s == CommunicationPattern::all_reduce || s == CommunicationPattern::blocks;
-  return {.algorithm = buckets || s == CommunicationPattern::collectives,
-          .codec = s == CommunicationPattern::all_reduce || s == CommunicationPattern::client_server,
+  return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
+          .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
           .transport = s != CommunicationPattern::nothing,
-          .overlap = buckets || s == CommunicationPattern::client_server,
+          .overlap = buckets || s == CommunicationPattern::client_server || strategy.changes_overlap(),
           .bucket = buckets};
 }
 
 Applies factors_of(const TrainingConfig& c, const Layout& l) {
-  Applies found = exchanges(c, l) ? factors_of(c.strategy->info().communication) : Applies{};
+  Applies found = exchanges(c, l) ? factors_of(*c.strategy) : Applies{};
   if (found.algorithm && c.algorithm && c.algorithm->is_vendor()) found.transport = false;  // it chooses its own way
   found.transport |= l.mesh.replica_ranks() > 1;
   return found;
@@ -271,9 +271,7 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
   const LargestPart part = largest_part(c, l, d);
   const CommunicationPattern communication = c.strategy->info().communication;
   return {.algorithm = exchanges(c, l) ? c.algorithm : nullptr,
-          .codec = communication == CommunicationPattern::all_reduce && exchanges(c, l)
-                       ? compression::without_clip(c.codec)
-                       : nullptr,
+          .codec = encodes_sums(communication) && exchanges(c, l) ? compression::without_clip(c.codec) : nullptr,
           .transport = c.transport,
           // Parameters, gradients, evaluation weights, and a word for barriers.
           .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,

@@ -100,12 +100,12 @@ std::string refusal(const TrainingConfig&, DataFacts, const NodeMap&);
 /// Bytes that one rank will have resident, without the data set. The configuration must not be refused.
 std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
 
-/// Which factors apply to a communication pattern.
+/// Which factors apply to a strategy.
 struct Applies {
   bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
   Applies& operator|=(const Applies&);
 };
-Applies factors_of(dataparallel::CommunicationPattern);
+Applies factors_of(const dataparallel::StrategyChoice&);
 /// None where nothing is exchanged; no transport for a vendor's algorithm, unless a split model sends by it.
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// What a row says of a training by itself; ranks, their batch, mesh and transport are the caller's.

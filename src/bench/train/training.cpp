@@ -89,9 +89,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       progress_thread_(needs_progress_thread(config_, layout_)),
       fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data)), session.activity()),
       injecting_(injecting(fabric_, session, config_.injection)),
-      verifier_(
-          under_test(), comm,
-          config_.codec && config_.strategy->info().communication == dataparallel::CommunicationPattern::all_reduce),
+      verifier_(under_test(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
       assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),
       evaluation_weights_(fabric_.memory(model().element_count())),
       word_(fabric_.memory(1)),

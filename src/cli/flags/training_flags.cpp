@@ -306,7 +306,7 @@ void refuse_unused(std::string_view command, const Flags& f, const bench::Applie
     if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
     std::vector<std::string_view> users;
     for (const auto& s : dataparallel::strategies()) {
-      if (bench::factors_of(s.communication).*applies) users.push_back(s.name);
+      if (bench::factors_of(*dataparallel::find_strategy(s.name)).*applies) users.push_back(s.name);
     }
     throw UsageError(
         fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "

@@ -52,7 +52,16 @@ std::vector<Fragment> fragments_of(std::span<const model::Tensor> tensors, std::
 
 class Diloco final : public Strategy {
  public:
-  Diloco(const StrategyOptions& o, const DilocoRule& rule) : bucket_bytes_(o.bucket_bytes), rule_(rule) {}
+  Diloco(const StrategyOptions& o, const DilocoRule& rule)
+      : bucket_bytes_(o.bucket_bytes), codec_(o.codec), rule_(rule) {}
+
+  std::string refusal(const Optimizer&, int) const override {
+    if (codec_ && codec_->info->name == "dgc")
+      return "codec dgc gathers gradients with their momentum, and changes of weights are none; use topk";
+    if (codec_ && codec_->info->name == "powersgd" && rule_.fragments > 1)
+      return "codec powersgd takes whole matrices, and fragments cut them; use fragments=1 or another codec";
+    return {};
+  }
 
   std::size_t period() const override { return rule_.every; }
   std::size_t memory_bytes(const model::Model& m, int) const override {
@@ -150,6 +159,7 @@ class Diloco final : public Strategy {
   }
 
   std::size_t bucket_bytes_;
+  compression::CodecChoicePtr codec_;
   DilocoRule rule_;
   std::unique_ptr<Optimizer> optimizer_;
   runtime::OwnedBuffer anchor_;  ///< what blocks began with

@@ -12,7 +12,8 @@ namespace gradmeter::dataparallel {
 /// overlap=k, less than `every`: the changes are those at the block's end, but their exchange goes on during the next k
 /// steps. After these a is updated, and w = mix·w + (1 - mix)·a: what the worker learned meanwhile stays with the
 /// weight mix. Where k is 0, mix has no effect. With n and k that is Streaming DiLoCo's algorithm 2.
-/// The codec encodes the changes; what it loses is added to the next block's, as by its own error feedback.
+/// The codec encodes the changes; what it loses is added to the next block's, as by its own error feedback. Not dgc,
+/// whose momentum is that of gradients, and with fragments not powersgd, since they cut its matrices.
 ///
 /// Bytes: those of an all-reduce over all weights, with the codec, divided by `every`.
 /// The evaluation weights: the mean of the workers' current weights.

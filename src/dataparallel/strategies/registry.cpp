@@ -44,7 +44,7 @@ constexpr std::array table{
             "inner steps alone, then outer Nesterov on the mean change, in `fragments` parts, `overlap` steps later",
         .bytes_text = "2(P-1)/P M / every",
         .source = "Douillard et al. 2023 and 2025",
-        .communication = CommunicationPattern::collectives,
+        .communication = CommunicationPattern::changes,
         .keeps_equal = false,
         .optimizer = "adamw",
         .step_size = 0.001f,
