@@ -76,13 +76,14 @@ struct StrategyOptions {
 
 /// How a strategy communicates, and so which factors apply to it.
 enum class CommunicationPattern : std::uint8_t {
-  nothing,       ///< none of them
-  all_reduce,    ///< algorithm, codec, transport, overlap, bucket
-  blocks,        ///< algorithm, transport, overlap, bucket
-  collectives,   ///< algorithm, transport
-  changes,       ///< algorithm, codec, transport, and overlap where the name asks for it
-  messages,      ///< transport
-  client_server  ///< transport, codec, overlap; ranks may be at different steps
+  nothing,              ///< none of them
+  all_reduce,           ///< algorithm, codec, transport, overlap, bucket
+  blocks,               ///< algorithm, transport, overlap, bucket
+  collectives,          ///< algorithm, transport
+  changes,              ///< algorithm, codec, transport, and overlap where the name asks for it
+  messages,             ///< transport
+  overlapped_messages,  ///< transport, overlap
+  client_server         ///< transport, codec, overlap; ranks may be at different steps
 };
 
 /// Does a codec apply to its all-reduces?

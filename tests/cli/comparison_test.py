@@ -7,8 +7,8 @@ import support
 
 RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
 SAMPLES = 12000
-STRATEGIES = ("adacomm", "bmuf", "diloco", "easgd", "es", "gossip", "independent", "model-averaging", "population", "ps-async",
-              "ps-ssp", "ps-sync", "sharded", "slowmo", "sync")
+STRATEGIES = ("adacomm", "bmuf", "d-psgd", "diloco", "easgd", "es", "gossip", "independent", "model-averaging", "population",
+              "ps-async", "ps-ssp", "ps-sync", "sharded", "slowmo", "sync")
 WITH_SERVERS = ("easgd", "ps-async", "ps-ssp", "ps-sync")
 GRADIENT_FREE = ("es", "population")
 

@@ -154,7 +154,8 @@ TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
 }
 
 TEST(LossScale, PowersOfTwoLeaveTheBitsOfAnFp32Run) {
-  for (const char* strategy : {"sync", "sharded", "independent", "ps-sync", "model-averaging:every=2", "gossip"}) {
+  for (const char* strategy :
+       {"sync", "sharded", "independent", "ps-sync", "model-averaging:every=2", "gossip", "d-psgd"}) {
     const StrategyRun none{.strategy = strategy, .steps = 4};
     const auto plain = run_workers(3, none);
     const bool adapts = find_strategy(strategy)->info().may_skip_steps;

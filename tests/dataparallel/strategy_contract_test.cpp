@@ -44,7 +44,8 @@ TEST_P(StrategyContract, BytesAndMessagesAreTheForecast) {
       EXPECT_LE(bytes, f.bytes) << "p " << p;
       EXPECT_GT(bytes, 0u);
     }
-    if (choice()->info().communication == CommunicationPattern::messages) {
+    if (choice()->info().communication == CommunicationPattern::messages ||
+        choice()->info().communication == CommunicationPattern::overlapped_messages) {
       EXPECT_EQ(sends, f.messages) << "p " << p;
     }
     EXPECT_EQ(f.bytes > 0, p > 1 && choice()->communicates());
@@ -171,6 +172,8 @@ const std::vector<std::string> promising{
     "gossip:overlap=1",
     "gossip:graph=random,overlap=1",
     "gossip:graph=ring",
+    "d-psgd",
+    "d-psgd:graph=hypercube",
     "es",
     "es:pairs=9",
     "population:size=7,survivors=2",
@@ -201,6 +204,8 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
         {"adacomm:every=4", twice * steps / 4},
         {"slowmo:every=4", twice * steps / 4},
         {"gossip", p > 1 ? p * (m + 64) * steps : 0},
+        {"d-psgd", p * std::min(p - 1, std::uint64_t{2}) * m * steps},
+        {"d-psgd:graph=hypercube", (p - p % 2) * m * steps},  // of 3 and 7 ranks one has no neighbour, always another
         {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank
         {"population:size=16,survivors=4", (p - 1) * (4 * m + sizeof(float) * ((15 + p) / p * p + 3 * 4)) * steps},
         {"ps-sync", twice * steps},

@@ -84,8 +84,9 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ServersOnRanks,
 INSTANTIATE_TEST_SUITE_P(Strategies, StrategyOnRanks,
                          ::testing::Values("sharded", "model-averaging:every=3", "bmuf:every=3", "diloco:every=3",
                                            "diloco:every=3,fragments=2,overlap=1", "slowmo:buffers=average,every=3",
-                                           "adacomm:every=3,interval=3", "gossip", "gossip:overlap=1", "es",
-                                           "population:size=8,survivors=3", "ps-sync", "ps-ssp:staleness=0,fetch=2"),
+                                           "adacomm:every=3,interval=3", "gossip", "gossip:overlap=1", "d-psgd",
+                                           "d-psgd:graph=hypercube", "es", "population:size=8,survivors=3", "ps-sync",
+                                           "ps-ssp:staleness=0,fetch=2"),
                          test::name_of_run<const char*>);
 
 }  // namespace

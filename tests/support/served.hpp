@@ -2,12 +2,14 @@
 #pragma once
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "dataparallel/assembly.hpp"
 #include "dataparallel/simulation/world.hpp"
+#include "support/departures.hpp"
 #include "support/quadratic.hpp"
 #include "support/sanitized.hpp"
 
@@ -20,12 +22,14 @@ struct Served {
   std::string optimizer = "sgd", codec = "none";
   std::size_t elements = 200;
   float step_size = 0.1f;
-  std::vector<float> curvatures = {1};  ///< as Quadratic takes them
+  int updates = std::numeric_limits<int>::max();  ///< the steps after so many have size 0
+  std::vector<float> curvatures = {1};            ///< as Quadratic takes them
   bool overlap = true;
   enum class Targets { moving, resting, zero } targets = Targets::moving;  ///< moving: with every step; apart by rank
   bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
   bool path = false;      ///< keep the weights of every step
   bool judge = false;     ///< evaluates after every step; all workers must make equally many
+  std::uint64_t seed = 1;
   double flops = 1e6;
   dataparallel::SimMachine machine = {};
 };
@@ -55,12 +59,13 @@ inline dataparallel::StrategyPtr choice(const Served& s) {
 inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   using namespace dataparallel;
   Assembly assembly(
-      fabric, {.model = [&](auto&, auto&) { return std::make_unique<Quadratic>(s.elements, s.curvatures, s.flops); },
-               .seed = s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0,
-               .optimizer = s.optimizer,
-               .strategy = choice(s),
-               .strategy_options = {
-                   .overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec)}});
+      fabric,
+      {.model = [&](auto&, auto&) { return std::make_unique<Quadratic>(s.elements, s.curvatures, s.flops); },
+       .seed = s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0,
+       .optimizer = s.optimizer,
+       .strategy = choice(s),
+       .strategy_options = {
+           .overlap = s.overlap, .optimizer = s.optimizer, .codec = compression::find_codec(s.codec), .seed = s.seed}});
   Probe& probe = assembly.probe();
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
@@ -74,7 +79,8 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
       targets[i] = target_of(fabric.rank(), s.targets == Served::Targets::moving ? step : 0, i);
     }
     probe.begin_step();
-    strategy.step(worker, {targets, labels}, {.size = s.step_size, .number = static_cast<std::uint64_t>(step) + 1});
+    strategy.step(worker, {targets, labels},
+                  {.size = step < s.updates ? s.step_size : 0.0f, .number = static_cast<std::uint64_t>(step) + 1});
     probe.end_step();
     seen.first.push_back(weights[0]);
     if (s.path) seen.path.emplace_back(weights.begin(), weights.end());
@@ -87,6 +93,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   seen.seconds = fabric.now();
   strategy.end(worker);
   seen.end = fabric.now();
+  await_departures(probe);
   seen.weights.assign(weights.begin(), weights.end());
   seen.observed = strategy.observed();
   seen.totals = probe.totals();

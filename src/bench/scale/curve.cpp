@@ -166,9 +166,9 @@ class StepBenchmark {
 
   /// Where no algorithm chooses who sends to whom, the bytes sent between nodes are the least possible.
   void count_between_nodes(const TrainingTotals& totals) {
-    const auto communication = point_.point.strategy->info().communication;
-    const bool is_fixed = communication == dataparallel::CommunicationPattern::client_server ||
-                          communication == dataparallel::CommunicationPattern::messages;
+    using enum dataparallel::CommunicationPattern;
+    const auto pattern = point_.point.strategy->info().communication;
+    const bool is_fixed = pattern == client_server || pattern == messages || pattern == overlapped_messages;
     if (!is_fixed || !totals.bytes_known || totals.steps == 0) return;
     const auto placement = point_.point.placement.value_or(Placement::packed);
     const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals.steps);

@@ -162,7 +162,8 @@ Applies factors_of(const dataparallel::StrategyChoice& strategy) {
   return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
           .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
           .transport = s != CommunicationPattern::nothing,
-          .overlap = buckets || s == CommunicationPattern::client_server || strategy.changes_overlap(),
+          .overlap = buckets || s == CommunicationPattern::client_server ||
+                     s == CommunicationPattern::overlapped_messages || strategy.changes_overlap(),
           .bucket = buckets};
 }
 

@@ -1,60 +1,16 @@
 #include "dataparallel/strategies/gossip.hpp"
 
-#include <bit>
+#include <algorithm>
+#include <array>
 #include <vector>
 
-#include "core/error.hpp"
-#include "core/format.hpp"
+#include "dataparallel/strategies/graphs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-enum class Graph : std::uint8_t { exponential, ring, random };
-
-Graph graph_of(const core::ParsedName& n) {
-  const std::string& text = n.parameters.at("graph");
-  if (text == "exponential") return Graph::exponential;
-  if (text == "ring") return Graph::ring;
-  if (text == "random") return Graph::random;
-  throw core::UsageError(fmt::format("gossip: graph is '{}'; it must be exponential, ring or random", text));
-}
-
 /// Follows x in every message: its weight, padded to a cache line.
 constexpr std::size_t tail = 16;
-
-/// The peers that ranks send to in step `number`, from 1.
-class Peers {
- public:
-  Peers(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
-
-  int of(int rank, int ranks, std::uint64_t number) const {
-    if (graph_ == Graph::random) {
-      const compression::Draw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
-      const auto others = static_cast<std::uint64_t>(ranks) - 1;
-      return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
-    }
-    return (rank + hop(ranks, number)) % ranks;
-  }
-  /// Who sends to `rank`.
-  std::vector<int> to(int rank, int ranks, std::uint64_t number) const {
-    if (graph_ != Graph::random) return {(rank + ranks - hop(ranks, number)) % ranks};
-    std::vector<int> out;
-    for (int r = 0; r < ranks; ++r) {
-      if (r != rank && of(r, ranks, number) == rank) out.push_back(r);
-    }
-    return out;
-  }
-  bool regular() const { return graph_ != Graph::random; }
-
- private:
-  int hop(int ranks, std::uint64_t number) const {
-    if (graph_ == Graph::ring) return 1;
-    const auto levels = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(ranks) - 1));
-    return 1 << (number - 1) % levels;
-  }
-  Graph graph_;
-  std::uint64_t seed_;
-};
 
 class Gossip final : public Strategy {
  public:
@@ -169,7 +125,8 @@ class Gossip final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_gossip(const core::ParsedName& n, const StrategyOptions& o) {
-  return std::make_unique<Gossip>(Peers(graph_of(n), o.seed), core::count_parameter(n, "overlap", {0, 1}) == 1);
+  constexpr std::array graphs{Graph::exponential, Graph::random, Graph::ring};
+  return std::make_unique<Gossip>(Peers(graph_of(n, graphs), o.seed), core::count_parameter(n, "overlap", {0, 1}) == 1);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "dataparallel/strategies/block_averaging.hpp"
+#include "dataparallel/strategies/d_psgd.hpp"
 #include "dataparallel/strategies/diloco.hpp"
 #include "dataparallel/strategies/easgd.hpp"
 #include "dataparallel/strategies/es.hpp"
@@ -37,6 +38,16 @@ constexpr std::array table{
                  .optimizer = "momentum:mu=0.9",
                  .step_size = 0.01f,
                  .make = make_bmuf},
+    StrategyInfo{.name = "d-psgd",
+                 .parameters = "graph=ring",
+                 .rule = "x_i = sum_j W_ij x_j - step*g_i(x_i); weights travel during the pass",
+                 .bytes_text = "2M, hypercube M",
+                 .source = "Lian et al., NIPS 2017",
+                 .communication = CommunicationPattern::overlapped_messages,
+                 .keeps_equal = false,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_d_psgd},
     StrategyInfo{
         .name = "diloco",
         .parameters = "every=32,fragments=1,mix=0.5,mu=0.9,overlap=0,step=0.7",

@@ -1,0 +1,42 @@
+// Who exchanges with whom in strategies that have no centre.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/name.hpp"
+
+namespace gradmeter::dataparallel {
+
+enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
+
+/// The parameter `graph`. Errors: UsageError for one that is not among those that the strategy has.
+Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
+
+/// Directed: the one peer that each rank sends to in step `number`, from 1. exponential: rank + 2^(t mod ceil(log2 P))
+/// at step t from 0; ring: rank + 1; random: any other, drawn for each step and rank.
+class Peers {
+ public:
+  Peers(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
+  int of(int rank, int ranks, std::uint64_t number) const;
+  /// Who sends to `rank`. Time: O(P) where peers are drawn.
+  std::vector<int> to(int rank, int ranks, std::uint64_t number) const;
+  /// Does every rank receive exactly one message in each step?
+  bool regular() const { return graph_ != Graph::random; }
+
+ private:
+  int hop(int ranks, std::uint64_t number) const;
+  Graph graph_;
+  std::uint64_t seed_;
+};
+
+/// Undirected: all neighbours of a rank in step `number`, from 1. ring: rank - 1 and rank + 1, one of two ranks, none
+/// of one. hypercube: rank xor 2^(t mod ceil(log2 P)) at step t from 0, none where there is no such rank. Averages of a
+/// rank with all its neighbours in equal parts are symmetric and doubly stochastic.
+std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
+/// The steps after which neighbours are the same again.
+std::uint64_t neighbour_period(Graph, int ranks);
+/// The most neighbours of a rank in a step.
+int most_neighbours(Graph, int ranks);
+
+}  // namespace gradmeter::dataparallel
