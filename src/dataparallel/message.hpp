@@ -1,7 +1,9 @@
 // Messages between tasks of different ranks: a worker on most, a server on some. Unlike a collective, a message needs
 // no agreement on order. Its header says what it is, and the receiver polls for it.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -41,11 +43,16 @@ struct PortOptions {
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
+/// The most drafts, and the most received payloads, that a port holds, whatever the number of ranks: a receiver that
+/// does not read keeps at most `in_flight` of the former.
+constexpr std::size_t held_payloads = 16;
 /// The most that both ports of a rank take from a fabric's memory [bytes].
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
   constexpr std::size_t page = 4096, ports = 2;
-  return ports * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(o.in_flight) *
-         ((slot_bytes(o) + page - 1) / page * page);
+  const auto paged = [](std::size_t bytes) { return (bytes + page - 1) / page * page; };
+  const std::size_t headers =
+      static_cast<std::size_t>(ranks) * static_cast<std::size_t>(o.in_flight) * slot_bytes({.payload_bytes = 0});
+  return ports * (paged(headers) + held_payloads * paged(slot_bytes(o)));
 }
 
 /// A received message. The payload is valid until the port is asked for the next.
@@ -68,6 +75,9 @@ class Port {
   /// Sends the last draft to that rank; header.bytes is its payload's length, at most that of the draft.
   /// label: a literal.
   virtual Ticket post(int to, const MessageHeader&, const char* label) = 0;
+  /// Sends a payload from where it lies, without a copy where the fabric can read it there; header.bytes is its length.
+  /// It must not change until the receiver has asked its port for the message after it. Null: no room, as `draft` says.
+  virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
   /// The earliest message. Waits until there is one, until a message of its own has left, or until `deadline` by the
   /// fabric's clock; empty in the latter two. For the report of a hang, `why` is a literal, and `of` the rank of the
   /// group whose message is awaited; -1: no particular rank.
@@ -75,10 +85,26 @@ class Port {
                                       int of = -1) = 0;
   /// The same without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
+  /// Keeps the payload of the message that `next` returned last until the answer is destroyed, by the same thread.
+  /// Null: it cannot, since that memory is needed for other messages.
+  virtual std::shared_ptr<const void> keep() { return nullptr; }
+  /// Waits until `next` has something to return, and takes nothing, so that other threads may take it by `poll`, one at
+  /// a time. False, at once: one thread alone may use this port.
+  virtual bool await(const char* why) { return (void)why, false; }
+  /// What a worker's thread does again and again while it waits in `next`: work of the server on its rank, say. It
+  /// returns whether there was any. Ports that know no such thing ignore it.
+  virtual void while_waiting(std::function<bool()>) {}
   /// The last call of a task that ends well: returns when nothing that it posted needs this port any more. Where no
   /// message gets lost that is at once.
   virtual void close() {}
 };
+
+inline Ticket Port::post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) {
+  const auto room = draft(to, payload.size());
+  if (!room) return nullptr;
+  std::ranges::copy(payload, room->begin());
+  return post(to, h, label);
+}
 
 /// Both ports of one rank.
 struct Ports {

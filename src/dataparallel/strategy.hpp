@@ -23,6 +23,7 @@ struct Observations {
   std::uint64_t applied = 0;      ///< steps of the server here: updates that it groups count as one
   std::uint64_t largest_gap = 0;  ///< the most clocks that the fastest worker was ahead of the slowest when it read
   double held_s = 0;              ///< time of reads that the staleness bound held back
+  std::uint64_t dropped = 0;      ///< changes of a chunk that came too late for their step
 
   /// With the updates under way at the end, so that an incomplete cycle counts as far as it went.
   double mean_staleness() const;

@@ -7,9 +7,9 @@ import support
 
 RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
 SAMPLES = 12000
-STRATEGIES = ("adacomm", "bmuf", "d-psgd", "diloco", "easgd", "es", "gossip", "independent", "model-averaging", "population",
-              "ps-async", "ps-ssp", "ps-sync", "sharded", "slowmo", "sync")
-WITH_SERVERS = ("easgd", "ps-async", "ps-ssp", "ps-sync")
+STRATEGIES = ("adacomm", "bmuf", "d-psgd", "dc-asgd", "diloco", "easgd", "es", "gossip", "independent", "model-averaging",
+              "population", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "ps-sync", "sharded", "slowmo", "sync")
+WITH_SERVERS = ("dc-asgd", "easgd", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "ps-sync")
 GRADIENT_FREE = ("es", "population")
 
 

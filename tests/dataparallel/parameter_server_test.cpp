@@ -149,7 +149,7 @@ TEST(ParameterServer, WithoutACodecTheBytesAreTheClosedForm) {
   EXPECT_NEAR(forecast(s).seconds, 2.0 * 4 / 5 * double(m * steps) / 1e10, 12 * 128 / 1e10);
   s.servers = 2;
   EXPECT_EQ(forecast(s).bytes, 2 * 3 * m * steps) << "dedicated: M up, M down for each of 3 workers";
-  EXPECT_NEAR(forecast(s).seconds, 3.0 / 2 * double(m * steps) / 1e10, 12 * 128 / 1e10);
+  EXPECT_NEAR(forecast(s).seconds, 3.0 / 2 * double(m * steps) / 1e10, 12 * 192 / 1e10) << "chunks of 512 and 488";
   s.servers = 4;
   EXPECT_NEAR(forecast(s).seconds, double(m * steps) / 1e10, 1e-12) << "the worker's link binds";
   s.codec = "qsgd8:bucket=64,min=1";

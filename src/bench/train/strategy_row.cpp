@@ -51,6 +51,7 @@ void fill_observations(const dataparallel::Observations& o, double seconds, core
   m[Metric::staleness_max] = static_cast<std::int64_t>(s.max);
   m[Metric::clock_gap] = static_cast<std::int64_t>(o.largest_gap);
   m[Metric::held_s] = o.held_s;
+  if (o.dropped > 0) m[Metric::updates_dropped] = static_cast<std::int64_t>(o.dropped);
   if (seconds > 0) m[Metric::updates_per_s] = static_cast<double>(o.updates) / seconds;
 }
 

@@ -293,6 +293,7 @@ Observations Training::observed() {
   all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
   all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
   all.held_s = communicator_.sum(all.held_s);
+  all.dropped = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.dropped)));
   all.staleness_under_way = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.staleness_under_way)));
   return all;
 }

@@ -44,7 +44,7 @@ std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparall
     }
   }
   if (any) return out;
-  throw UsageError("--servers: no strategy with servers was asked for; ps-sync, ps-async, ps-ssp and easgd have");
+  throw UsageError("--servers: no strategy with servers was asked for; take one that has the parameter servers in 'list strategies'");
 }
 
 /// "data=2,tensor=2;data=4": meshes have commas in them.
@@ -187,7 +187,7 @@ constexpr std::array training_flags{
     TrainingFlag{"strategy", "sync", "independent,sync",
                  "sync, ps-async, model-averaging:every=16 …; see list strategies"},
     TrainingFlag{"servers", "", "",
-                 "ranks that only serve, of ps-sync, ps-async, ps-ssp, easgd; default 0: all ranks serve as well"},
+                 "ranks that only serve, of strategies with servers; default 0: all ranks serve as well"},
     TrainingFlag{"mesh", "data", "data",
                  "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b; several are parted by ';'"},
     TrainingFlag{"accumulate", "1", "1", "micro-batches of a step", &parse_accumulate},

@@ -49,6 +49,9 @@ class FaultyPort final : public Port {
   std::optional<Message> next(const char* why, double deadline, int of) override {
     return inner_->next(why, deadline, of);
   }
+  std::shared_ptr<const void> keep() override { return inner_->keep(); }
+  bool await(const char* why) override { return inner_->await(why); }
+  void while_waiting(std::function<bool()> f) override { inner_->while_waiting(std::move(f)); }
   void close() override { inner_->close(); }
 
  private:

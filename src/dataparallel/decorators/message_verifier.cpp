@@ -34,12 +34,15 @@ class MessageVerifier::Checked final : public Port {
   }
 
   Ticket post(int to, const MessageHeader& given, const char* label) override {
-    MessageHeader h = given;
-    const bool verified = armed_ ? armed_() : verified_.contains(to);
-    // An answer may be made from the header that it answers, whose check is not this message's.
-    h.check = verified ? hash_of(h, drafts_[to].first(h.bytes)) : 0;
-    if (verified && armed_ && h.bytes > 0) ++owner_.posted_;
+    const MessageHeader h = checked(to, given, drafts_[to].first(given.bytes));
+    count(h);
     return inner_->post(to, h, label);
+  }
+  Ticket post_from(int to, const MessageHeader& given, std::span<const std::byte> payload, const char* label) override {
+    const MessageHeader h = checked(to, given, payload);
+    Ticket t = inner_->post_from(to, h, payload, label);
+    if (t) count(h);
+    return t;
   }
 
   std::optional<Message> next(const char* why, double deadline, int of) override {
@@ -56,9 +59,22 @@ class MessageVerifier::Checked final : public Port {
     }
     return message;
   }
+  std::shared_ptr<const void> keep() override { return inner_->keep(); }
+  bool await(const char* why) override { return inner_->await(why); }
+  void while_waiting(std::function<bool()> f) override { inner_->while_waiting(std::move(f)); }
   void close() override { inner_->close(); }
 
  private:
+  MessageHeader checked(int to, MessageHeader h, std::span<const std::byte> payload) const {
+    const bool verified = armed_ ? armed_() : verified_.contains(to);
+    // An answer may be made from the header that it answers, whose check is not this message's.
+    h.check = verified ? hash_of(h, payload) : 0;
+    return h;
+  }
+  void count(const MessageHeader& h) {
+    if (h.check != 0 && armed_ && h.bytes > 0) ++owner_.posted_;
+  }
+
   MessageVerifier& owner_;
   std::unique_ptr<Port> inner_;
   std::function<bool()> armed_;

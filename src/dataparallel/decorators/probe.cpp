@@ -24,6 +24,13 @@ class WatchedPort final : public Port {
     if (kept) watchers_.keep(t);
     return t;
   }
+  Ticket post_from(int to, const MessageHeader& given, std::span<const std::byte> payload, const char* label) override {
+    MessageHeader header = given;
+    const bool kept = watchers_.mark(header);
+    Ticket t = inner_->post_from(to, header, payload, label);
+    if (kept && t) watchers_.keep(t);
+    return t;
+  }
   std::optional<Message> next(const char* why, double deadline, int of) override {
     if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // polling is no wait
     const double begin = watchers_.now();
@@ -31,6 +38,9 @@ class WatchedPort final : public Port {
     watchers_.waited(why, begin);
     return message;
   }
+  std::shared_ptr<const void> keep() override { return inner_->keep(); }
+  bool await(const char* why) override { return inner_->await(why); }
+  void while_waiting(std::function<bool()> f) override { inner_->while_waiting(std::move(f)); }
   void close() override { inner_->close(); }
 
  private:

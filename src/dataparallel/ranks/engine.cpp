@@ -30,8 +30,8 @@ Engine::~Engine() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    wake();
   }
-  work_.notify_one();
   thread_.join();
 }
 
@@ -44,8 +44,8 @@ void Engine::submit(EngineTicket op) {
   {
     const std::lock_guard lock(mutex_);
     submitted_.push_back(std::move(op));
+    wake();
   }
-  work_.notify_one();
 }
 
 void Engine::take_submitted() {
@@ -73,21 +73,24 @@ void Engine::attach(Pollable& p) {
   if (mode_ != ProgressMode::thread) throw std::logic_error("messages need a progress thread");
   const std::lock_guard lock(mutex_);
   attached_.push_back(&p);
-  work_.notify_one();
+  wake();
 }
 
 void Engine::report(std::exception_ptr e) {
   const std::lock_guard lock(mutex_);
   if (!reported_) reported_ = std::move(e);
-  work_.notify_one();
+  wake();
 }
 
 void Engine::hold(bool yes) {
   if (mode_ != ProgressMode::thread) return;
   std::unique_lock lock(mutex_);
   holds_ += yes ? 1 : -1;
-  work_.notify_one();
+  wake();
   if (yes) parking_.wait(lock, [this] { return parked_; });
+  for (const auto* all : {&pollables_, &attached_}) {
+    for (Pollable* p : *all) p->pause(holds_ > 0);
+  }
 }
 
 bool Engine::poll() {
@@ -167,6 +170,21 @@ bool Engine::await_work() {
   return !stop_;  // calls still under way then were abandoned by an error
 }
 
+/// Messages are polled for by those who wait for them too. So where cores are shared and there is nothing else, this
+/// thread leaves its core to whoever computes.
+void Engine::wait() {
+  if (!active_.empty() || pollables_.size() != 1 || !backoff_.may_sleep()) return backoff_.wait();
+  pollables_.front()->doze([this] {
+    const std::lock_guard lock(mutex_);
+    return stop_ || holds_ > 0 || reported_ || !submitted_.empty() || !attached_.empty();
+  });
+}
+
+void Engine::wake() {
+  work_.notify_one();
+  for (Pollable* p : pollables_) p->wake();
+}
+
 void Engine::run() {
   runtime::request_short_time_slices();
   while (await_work()) {
@@ -176,7 +194,7 @@ void Engine::run() {
         backoff_.reset();
       } else {
         if (!active_.empty()) note_waiting(*active_.front());
-        backoff_.wait();
+        wait();
       }
     } catch (...) {
       fail(std::current_exception());

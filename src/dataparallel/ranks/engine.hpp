@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -55,6 +56,13 @@ class Pollable {
   virtual bool poll() = 0;
   /// No message waits to leave.
   virtual bool idle() const = 0;
+  /// Sleeps until something may have come, or some time has passed. needed: there is other work, asked at the last
+  /// moment before. Another thread may poll meanwhile.
+  virtual void doze(const std::function<bool()>& needed) = 0;
+  /// Any thread: ends a `doze`.
+  virtual void wake() = 0;
+  /// From now on nothing moves, whoever polls; or it may again.
+  virtual void pause(bool) = 0;
   /// The engine has failed, or ends: nothing will make progress any more.
   virtual void fail(std::exception_ptr) = 0;
 };
@@ -96,7 +104,9 @@ class Engine {
   void take_submitted();
   void fail(std::exception_ptr);
   bool await_work();
-  void run();  ///< the progress thread
+  void wait();
+  void wake();  ///< under the lock
+  void run();   ///< the progress thread
 
   ProgressMode mode_;
   runtime::Backoff backoff_;  ///< used by the moving thread alone

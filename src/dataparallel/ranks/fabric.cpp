@@ -175,9 +175,9 @@ allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& ca
 
 Ports RankFabric::open(Group g, const PortOptions& o) {
   CommGroup& c = comm_group(g);
-  constexpr int roles = 2;
-  auto& messenger = *c.messengers.emplace_back(std::make_unique<Messenger>(
-      network_.connect(c.communicator, roles), network_.arena(), o, activity_, c.world_ranks));
+  auto& messenger = *c.messengers.emplace_back(
+      std::make_unique<Messenger>(network_.connect(c.communicator, Messenger::channels), network_.arena(), o, activity_,
+                                  c.world_ranks, options_.spin_policy));
   engine_->attach(messenger);
   return {.worker = messenger.port(Role::worker), .server = messenger.port(Role::server)};
 }

@@ -18,22 +18,17 @@ std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
 
 ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding,
                            const ServerClientPlan& plan, const ConstBuffer& first)
-    : fabric_(fabric),
-      port_(std::move(port)),
-      sharding_(sharding),
-      plan_(plan),
-      connection_of_(sharding.servers(), 0),
-      encoders_(sharding.servers()),
-      weights_(first.count()) {
+    : fabric_(fabric), port_(std::move(port)), sharding_(sharding), plan_(plan), weights_(first.count()) {
   fabric.at_once([&] { std::ranges::copy(first.values<float>(), weights_.begin()); });
-  for (std::uint32_t s = 0; s < sharding.servers(); ++s) {
-    if (sharding.shard(s).count == 0) continue;
-    connection_of_[s] = connections_.size();
+  for (std::uint32_t s = 0; s < sharding.servers() && sharding.chunks(s) > 0; ++s) {
     const std::size_t chunks = sharding.chunks(s);
-    connections_.push_back(
-        {.shard = s, .rank = plan.first_server + static_cast<int>(s), .chunks = chunks, .next = chunks});
+    ServerConnection& connection = connections_.emplace_back();
+    connection.server = s;
+    connection.rank = plan.first_server + static_cast<int>(s);
+    connection.chunks = connection.next = chunks;
+    connection.versions.resize(chunks);
     for (std::size_t i = 0; i < chunks; ++i) {
-      encoders_[s].push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
+      connection.encoders.push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
     }
   }
 }
@@ -92,36 +87,58 @@ void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
 
 void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
   connection.missing = connection.chunks;
-  connection.incoming = 0;
   connection.request = {
-      .operation = number(opcode), .shard = connection.shard, .clock = clock, .version = own, .sequence = sequence_};
+      .operation = number(opcode), .shard = connection.server, .clock = clock, .version = own, .sequence = sequence_};
 }
 
 void ServerClient::receive() {
   wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
 }
 
+/// What came while the target may still have been read lies in `weights_`; the rest goes to the target itself.
 void ServerClient::fetch(Buffer to) {
-  receive();
-  fabric_.submit("weights", {0, 8.0 * double(to.count())},
-                 [&] { std::ranges::copy(weights_, to.values<float>().begin()); });
-  fabric_.synchronise();  // the next answers change these weights
   for (ServerConnection& connection : connections_) {
-    connection.base = connection.incoming;
-    connection.reached = connection.incoming_reached;
+    for (std::size_t i = 0; i < connection.chunks; ++i) {
+      if (connection.versions[i].waits) put(connection, i, to);
+    }
   }
+  target_ = to;
+  receive();
+  target_ = runtime::no_floats;
+  for (ServerConnection& connection : connections_) {
+    for (ChunkVersions& v : connection.versions) v.base = v.incoming, v.reached = v.incoming_reached;
+  }
+}
+
+/// Copies a chunk from `weights_`.
+void ServerClient::put(ServerConnection& connection, std::size_t i, const Buffer& to) {
+  const Range chunk = sharding_.chunk(connection.server, i);
+  const std::span<const float> from = std::span(weights_).subspan(chunk.first, chunk.count);
+  fabric_.submit("weights", {0, 8.0 * double(chunk.count)}, [from, to = to.part(chunk.first, chunk.count)] {
+    std::ranges::copy(from, to.values<float>().begin());
+  });
+  fabric_.synchronise();  // the next answers change these weights
+  connection.versions[i].waits = false;
 }
 
 std::uint64_t ServerClient::reached() const {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (const ServerConnection& connection : connections_) least = std::min(least, connection.reached);
+  for (const ServerConnection& connection : connections_) {
+    for (const ChunkVersions& v : connection.versions) least = std::min(least, v.reached);
+  }
   return least;
 }
 
 void ServerClient::fetch_for_evaluation(Buffer to) {
-  evaluation_target_ = to;
+  target_ = to;
   ask(Opcode::evaluate, 0, clock_);
   receive();
+  target_ = runtime::no_floats;
+}
+
+void ServerClient::await_acknowledgements() {
+  if (std::ranges::all_of(connections_, [](const ServerConnection& l) { return l.unacknowledged == 0; })) return;
+  settle();
 }
 
 void ServerClient::settle() {
@@ -130,8 +147,9 @@ void ServerClient::settle() {
 }
 
 void ServerClient::disconnect() {
+  port_->while_waiting({});
   for (ServerConnection& connection : connections_) {
-    connection.request = {.operation = number(Opcode::disconnect), .shard = connection.shard};
+    connection.request = {.operation = number(Opcode::disconnect), .shard = connection.server};
     connection.asks = true;
   }
   wait_for("servers to hear of the end", [](const ServerConnection& l) { return !l.asks; });
@@ -146,7 +164,7 @@ void ServerClient::take(const Message& message) {
                              fmt::format("rank {} has died, and with it its part of the weights", message.from));
   }
   const MessageHeader& h = message.header;
-  ServerConnection& connection = connections_[connection_of_.at(h.shard)];
+  ServerConnection& connection = connections_.at(h.shard);
   switch (static_cast<Opcode>(h.operation)) {
     case Opcode::ack:
       return void(--connection.unacknowledged);
@@ -161,20 +179,25 @@ void ServerClient::take(const Message& message) {
 void ServerClient::take_weights(ServerConnection& connection, const MessageHeader& h,
                                 std::span<const std::byte> payload) {
   if (h.sequence != sequence_) return;
-  connection.incoming = h.version;
-  connection.incoming_reached = h.clock;
+  --connection.missing;
   const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
-  const Buffer to = (for_evaluation ? evaluation_target_ : Buffer(weights_)).part(h.first, h.count);
+  const std::size_t i = sharding_.index_of(h.first);
   const Coding coding = for_evaluation ? Coding() : plan_.weights;
+  const bool dense = !coding.encodes(h.count), direct = dense && target_.count() > 0;
+  const Buffer to = (direct ? target_ : Buffer(weights_)).part(h.first, h.count);
   const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     const auto out = to.values<float>();
-    if (!coding.encodes(h.count)) return coding.decode(payload, out, draw);
+    if (dense) return coding.decode(payload, out, draw);
     decoded_.resize(h.count);
     coding.decode(payload, decoded_, draw);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += decoded_[i];
+    for (std::size_t k = 0; k < out.size(); ++k) out[k] += decoded_[k];
   });
-  --connection.missing;
+  if (for_evaluation) return;
+  ChunkVersions& v = connection.versions.at(i);
+  v.incoming = h.version, v.incoming_reached = h.clock;
+  v.waits = !direct;
+  if (v.waits && target_.count() > 0) put(connection, i, target_);
 }
 
 void ServerClient::send() {
@@ -192,38 +215,44 @@ void ServerClient::send_request(ServerConnection& connection) {
   connection.asks = false;
 }
 
-/// The next chunk. Returns the bytes written.
-std::size_t ServerClient::encode(ServerConnection& connection, Range chunk, std::byte* wire) {
-  const ConstBuffer change = change_.part(chunk.first, chunk.count);
-  const compression::Draw draw = draw_of_change(plan_.seed, plan_.rank, clock_ - 1, chunk.first);
-  std::size_t bytes = plan_.changes.wire_bytes(chunk.count);  // the most, where time alone is simulated
-  plan_.changes.work(fabric_, "push.encode", chunk.count, plan_.changes.wire_bytes(chunk.count), [&] {
-    ChunkEncoder& encoder = *encoders_[connection.shard][connection.next];
-    bytes = encoder.encode(change.values<float>(), wire, draw);
+/// Where the numbers of a change lie, for the fabric, once they are computed.
+std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
+  fabric_.synchronise();
+  return {fabric_.device().transport_address(change), change.bytes()};
+}
+
+/// Posts the connection's next chunk, if there is room for it.
+bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
+  const ConstBuffer change = change_.part(h.first, h.count);
+  h.bytes = plan_.changes.wire_bytes(h.count);  // the most, where time alone is simulated
+  if (!plan_.changes.encodes(h.count)) {
+    return port_->post_from(connection.rank, h, bytes_of(change), "push") != nullptr;
+  }
+  const auto draft = port_->draft(connection.rank, h.bytes);
+  if (!draft) return false;
+  plan_.changes.work(fabric_, "push.encode", h.count, h.bytes, [&] {
+    h.bytes = connection.encoders[connection.next]->encode(change.values<float>(), draft->data(),
+                                                           draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
   });
-  return bytes;
+  port_->post(connection.rank, h, "push");
+  return true;
 }
 
 /// One chunk, if it is ready and there is room for it.
 bool ServerClient::send_chunk(ServerConnection& connection) {
   if (connection.next == connection.chunks || connection.unacknowledged >= credits) return false;
   if (connection.next == 0 && connection.unacknowledged > 0) return false;  // one update at a time
-  const Range chunk = sharding_.chunk(connection.shard, connection.next);
+  const Range chunk = sharding_.chunk(connection.server, connection.next);
   if (chunk.end() > ready_) return false;
-  const std::size_t most = plan_.changes.wire_bytes(chunk.count);
-  const auto draft = port_->draft(connection.rank, most);
-  if (!draft) return false;
-  const std::size_t bytes = encode(connection, chunk, draft->data());
   const MessageHeader h{.operation = number(Opcode::push),
-                        .shard = connection.shard,
+                        .shard = connection.server,
                         .clock = clock_ - 1,
-                        .version = connection.base,
+                        .version = connection.versions[connection.next].base,
                         .sequence = fetch_ ? sequence_ : 0,
                         .first = chunk.first,
                         .count = chunk.count,
-                        .bytes = bytes,
                         .value = size_};
-  port_->post(connection.rank, h, "push");
+  if (!post_chunk(connection, h)) return false;
   ++connection.unacknowledged;
   ++connection.next;
   return true;

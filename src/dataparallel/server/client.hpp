@@ -24,13 +24,15 @@ class ServerClient {
   /// first: the weights, equal on all workers.
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, const ConstBuffer& first);
 
-  /// Begins to push the next update. Elements up to the last `ready` may be sent; they must not change until
-  /// `finish_push`. fetch: the servers send weights as soon as they have applied it.
+  /// Begins to push the next update. Elements up to the last `ready` may be sent. They leave from where they lie, and
+  /// must not change before `await_acknowledgements`. fetch: the servers send weights as soon as they have applied it.
   void begin_push(ConstBuffer change, float size, bool fetch);
   /// Posts what may be posted, without waiting.
   void ready(std::size_t elements);
   /// Waits until everything has been posted.
   void finish_push();
+  /// Waits until the servers have taken the changes that were pushed.
+  void await_acknowledgements();
   /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
@@ -43,24 +45,29 @@ class ServerClient {
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
-  /// The weights that were fetched last have so many updates of every worker, in every shard.
+  /// The weights that were fetched last have so many updates of every worker, in every chunk.
   std::uint64_t reached() const;
 
  private:
+  /// A chunk's version, and the updates of every worker in it: of the weights that pushes are computed from, and of
+  /// those that have come since.
+  struct ChunkVersions {
+    std::uint64_t base = 0, reached = 0;
+    std::uint64_t incoming = 0, incoming_reached = 0;
+    bool waits = false;  ///< those have come, and lie in `weights_`
+  };
   /// To one server.
   struct ServerConnection {
-    std::uint32_t shard = 0;
+    std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;                ///< chunk of the push under way
-    std::size_t unacknowledged = 0;      ///< chunks
-    std::uint64_t base = 0;              ///< version of the weights that pushes are computed from
-    MessageHeader request = {};          ///< the last, or the disconnect
-    bool asks = false;                   ///< it must be sent
-    std::size_t missing = 0;             ///< chunks of the weights that have not come yet
-    std::uint64_t incoming = 0;          ///< their version
-    std::uint64_t incoming_reached = 0;  ///< updates of every worker in them
-    std::uint64_t reached = 0;           ///< of those that were fetched last
+    std::size_t next = 0;            ///< chunk of the push under way
+    std::size_t unacknowledged = 0;  ///< chunks
+    MessageHeader request = {};      ///< the last, or the disconnect
+    bool asks = false;               ///< it must be sent
+    std::size_t missing = 0;         ///< chunks of the weights that have not come yet
+    std::vector<ChunkVersions> versions = {};
+    std::vector<std::unique_ptr<ChunkEncoder>> encoders = {};  ///< by chunk
   };
 
   template <class Done>
@@ -69,7 +76,9 @@ class ServerClient {
   void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
   void send();
   bool send_chunk(ServerConnection&);
-  std::size_t encode(ServerConnection&, Range chunk, std::byte* wire);
+  bool post_chunk(ServerConnection&, MessageHeader);
+  std::span<const std::byte> bytes_of(const ConstBuffer& change);
+  void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void ask(Opcode, std::uint64_t clock, std::uint64_t own);
   void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
@@ -79,17 +88,15 @@ class ServerClient {
   std::unique_ptr<Port> port_;
   const Sharding sharding_;
   const ServerClientPlan plan_;
-  std::vector<ServerConnection> connections_;                         ///< of servers whose shards are not empty
-  std::vector<std::size_t> connection_of_;                            ///< by shard
-  std::vector<std::vector<std::unique_ptr<ChunkEncoder>>> encoders_;  ///< by shard and chunk
+  std::vector<ServerConnection> connections_;  ///< by server; those after the last have no chunks
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
   std::size_t ready_ = 0;
-  std::vector<float> weights_;                     ///< with the answers received so far
-  std::vector<float> decoded_;                     ///< of a chunk
-  Buffer evaluation_target_ = runtime::no_floats;  ///< where `fetch_for_evaluation` writes
+  std::vector<float> weights_;          ///< with a codec as the servers know them; else what must wait for `fetch`
+  std::vector<float> decoded_;          ///< of a chunk
+  Buffer target_ = runtime::no_floats;  ///< where weights may go that come now; empty: nowhere yet
 };
 
 }  // namespace gradmeter::dataparallel

@@ -25,30 +25,21 @@ class Dense final : public ChunkEncoder {
 
 Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain)
     : elements_(elements), servers_(servers) {
+  const auto rounded_up = [](std::size_t n, std::size_t d) { return (n + d - 1) / d; };
   const std::size_t unit = std::lcm(piece, grain);
-  chunk_elements_ = std::max(unit, most_payload_bytes / sizeof(float) / unit * unit);
-}
-
-Range Sharding::shard(std::uint32_t server) const {
-  const std::size_t pieces = (elements_ + piece - 1) / piece;
-  const auto begin = [&](std::uint32_t s) { return std::min(elements_, piece * (pieces * s / servers_)); };
-  return {begin(server), begin(server + 1) - begin(server)};
+  const std::size_t most = std::max(unit, most_payload_bytes / sizeof(float) / unit * unit);
+  const std::size_t of_each = std::max<std::size_t>(1, rounded_up(elements, most * servers));
+  chunk_elements_ = std::max<std::size_t>(1, rounded_up(elements, of_each * servers * unit)) * unit;
 }
 
 std::size_t Sharding::chunks(std::uint32_t server) const {
-  return (shard(server).count + chunk_elements_ - 1) / chunk_elements_;
+  const std::size_t all = (elements_ + chunk_elements_ - 1) / chunk_elements_;
+  return all > server ? (all - server - 1) / servers_ + 1 : 0;
 }
 
 Range Sharding::chunk(std::uint32_t server, std::size_t i) const {
-  const Range whole = shard(server);
-  const std::size_t first = std::min(whole.end(), whole.first + i * chunk_elements_);
-  return {first, std::min(chunk_elements_, whole.end() - first)};
-}
-
-std::size_t Sharding::payload_bytes() const {
-  std::size_t most = 0;
-  for (std::uint32_t s = 0; s < servers_; ++s) most = std::max(most, chunk(s, 0).count);
-  return most * sizeof(float);
+  const std::size_t first = std::min(elements_, (i * servers_ + server) * chunk_elements_);
+  return {first, std::min(chunk_elements_, elements_ - first)};
 }
 
 Coding Coding::of_changes(const compression::CodecChoicePtr& c, std::size_t senders) {
@@ -100,14 +91,25 @@ std::unique_ptr<ChunkEncoder> Coding::encoder(std::size_t n) const {
   return std::make_unique<Dense>();
 }
 
-void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw& draw) const {
-  const std::size_t due = wire_bytes(out.size());
-  if (variable(out.size()) ? wire.size() > due : wire.size() != due) {
-    throw std::logic_error(
-        fmt::format("a message of {} bytes came where {} numbers take {}", wire.size(), out.size(), due));
+void Coding::check_length(std::size_t bytes, std::size_t n) const {
+  const std::size_t due = wire_bytes(n);
+  if (variable(n) ? bytes > due : bytes != due) {
+    throw std::logic_error(fmt::format("a message of {} bytes came where {} numbers take {}", bytes, n, due));
   }
+}
+
+void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw& draw) const {
+  check_length(wire.size(), out.size());
   if (encodes(out.size())) return codec_->decode(wire, out, draw);
   std::memcpy(out.data(), wire.data(), wire.size());
+}
+
+std::span<const float> Coding::numbers(ExecutionContext& f, std::string_view label, std::span<const std::byte> wire,
+                                       std::size_t n, std::span<float> decoded, const compression::Draw& draw) const {
+  check_length(wire.size(), n);
+  if (!encodes(n)) return {reinterpret_cast<const float*>(wire.data()), n};
+  work(f, label, n, wire.size(), [&] { decode(wire, decoded.first(n), draw); });
+  return decoded.first(n);
 }
 
 void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, std::size_t bytes,
@@ -121,8 +123,8 @@ compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t c
   return {.seed = seed, .step = clock + 1, .rank = static_cast<std::uint32_t>(worker), .first = first};
 }
 
-compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t shard, std::uint64_t version, std::size_t first) {
-  return {.seed = seed, .step = version, .rank = shard, .phase = 1, .first = first};
+compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version, std::size_t first) {
+  return {.seed = seed, .step = version, .rank = server, .phase = 1, .first = first};
 }
 
 }  // namespace gradmeter::dataparallel

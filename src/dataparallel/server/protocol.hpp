@@ -1,11 +1,13 @@
 // The messages between workers and servers, who holds which part of the weights, and how numbers are encoded.
 //
-// A worker sends the change of a shard in chunks (`push`); the server acknowledges each when it has taken it (`ack`). A
-// worker has few unacknowledged chunks at a server: without a limit senders exhaust the server's memory, as in ps-lite.
-// Weights are requested with the change (its `sequence`: answer when this is applied) or alone (`pull`), and come in
-// chunks of one version (`weights`). They are changes since the worker's last answer where the codec encodes these;
-// otherwise, and for evaluation, the weights as they are. A worker that has finished sends `disconnect`. Between steps
-// all workers may ask to `evaluate`: a pull that is answered when all have asked, so that all get the same weights.
+// Every chunk of the weights lives by itself: it has a version, workers have clocks at it, and it is received, applied
+// and answered while others travel. A worker sends the change of each chunk (`push`); the server acknowledges it when
+// it has taken it (`ack`). A worker has few unacknowledged chunks at a server: without a limit senders exhaust the
+// server's memory, as in ps-lite. Weights of a chunk are requested with its change (its `sequence`: answer when this is
+// applied), those of all chunks of a server alone (`pull`); they come chunk by chunk (`weights`). They are changes
+// since the worker's last answer where the codec encodes these; otherwise, and for evaluation, the weights as they are.
+// A worker that has finished sends `disconnect`. Between steps all workers may ask to `evaluate`: a pull that is
+// answered when all have asked, so that all get the same weights.
 //
 // The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
 //
@@ -13,12 +15,11 @@
 // | push       | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
 // | ack        | as pushed         | -                  | -                      | as pushed    | -             |
 // | pull       | of the read       | own updates needed | of the request, from 1 | -            | -             |
-// | evaluate   | -                 | own updates needed | of the request, from 1 | -            | -             |
+// | evaluate   | -                 | -                  | of the request, from 1 | -            | -             |
 // | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
 // | disconnect | -                 | -                  | -                      | -            | -             |
 //
-// Every message arrives once, those of one sender in order: so an update's chunks come one after another, and an `ack`
-// is that of the oldest unacknowledged chunk.
+// Every message arrives once, those of one sender in order: so an `ack` is that of the oldest unacknowledged chunk.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -41,19 +42,23 @@ struct Range {
   std::size_t end() const { return first + count; }
 };
 
-/// The flat buffer in nearly equal contiguous shards that start at multiples of 16 floats, one for each server; some
-/// are empty where there are more servers than pieces of 16. A shard is cut into chunks, one a message.
+/// The flat buffer in chunks of nearly equal length, one a message, dealt to the servers in turn. A backward pass ends
+/// tensors in the order of the buffer, so all servers get work from its beginning on. Chunks start at multiples of 16
+/// floats; some servers have none where there are fewer chunks than servers.
 class Sharding {
  public:
   /// grain: chunks are multiples of it, but for the last [elements].
   Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
-  Range shard(std::uint32_t server) const;
+  /// Of that server.
   std::size_t chunks(std::uint32_t server) const;
+  /// The i-th of that server.
   Range chunk(std::uint32_t server, std::size_t i) const;
+  /// Which of its server's chunks begins at that element.
+  std::size_t index_of(std::size_t first) const { return first / chunk_elements_ / servers_; }
   /// Of a dense chunk, at most.
-  std::size_t payload_bytes() const;
+  std::size_t payload_bytes() const { return chunk(0, 0).count * sizeof(float); }
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;
 
  private:
@@ -91,12 +96,18 @@ class Coding {
   std::unique_ptr<ChunkEncoder> encoder(std::size_t n) const;
   /// Errors: logic_error for a message that cannot be one of so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
+  /// The n numbers of a message where they lie: in it, or, where they are encoded, in `decoded`, which has room for
+  /// them. label: of the kernel.
+  std::span<const float> numbers(ExecutionContext&, std::string_view label, std::span<const std::byte> wire,
+                                 std::size_t n, std::span<float> decoded, const compression::Draw&) const;
   /// Encodes or decodes a chunk of n numbers, `bytes` on the wire, and waits for it. That is a kernel where the codec
   /// has work to do, else a copy, which is part of the exchange.
   void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
             const std::function<void()>&) const;
 
  private:
+  void check_length(std::size_t bytes, std::size_t n) const;
+
   ChunkCodecPtr codec_;
   std::size_t min_elements_;
 };
@@ -105,6 +116,6 @@ class Coding {
 /// clock: how many updates the worker began before this one.
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
 /// By the version: every reader, and every repetition, gets the same bits.
-compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t shard, std::uint64_t version, std::size_t first);
+compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version, std::size_t first);
 
 }  // namespace gradmeter::dataparallel

@@ -1,54 +1,65 @@
 #include "dataparallel/server/reply_queue.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <utility>
 
 namespace gradmeter::dataparallel {
 
-ReplyQueue::ReplyQueue(const Sharding& sharding, std::uint32_t shard, const Coding& coding, std::uint64_t seed,
-                       int workers, std::span<const float> first)
-    : sharding_(sharding),
-      shard_(shard),
+ReplyQueue::ReplyQueue(Port& port, const Sharding& sharding, std::uint32_t server, const Coding& coding,
+                       std::uint64_t seed, int workers, std::span<const float> first)
+    : port_(port),
+      sharding_(sharding),
+      server_(server),
       coding_(coding),
       seed_(seed),
-      connections_(static_cast<std::size_t>(workers)) {
-  bool any = false;
-  for (std::size_t i = 0; i < sharding.chunks(shard); ++i) {
-    const std::size_t n = sharding.chunk(shard, i).count;
-    encoders_.push_back(coding_.encoder(n));
-    any |= coding_.encodes(n);
+      connections_(static_cast<std::size_t>(workers)),
+      versions_(sharding.chunks(server)) {
+  std::vector<std::shared_ptr<const Version>> begin(versions_.size());
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    const Range chunk = sharding.chunk(server, i);
+    encoders_.push_back(coding_.encoder(chunk.count));
+    if (!coding_.encodes(chunk.count)) continue;
+    const auto values = first.subspan(chunk.first, chunk.count);
+    begin[i] = std::make_shared<Version>(Version{.id = ++last_id_, .values = {values.begin(), values.end()}});
   }
-  if (!any) return;
-  const auto begin = std::make_shared<Version>(Version{.id = ++last_id_, .values = {first.begin(), first.end()}});
   for (WorkerConnection& l : connections_) l.has = begin;
 }
 
-void ReplyQueue::answer(ExecutionContext& f, int worker, const ReadRequest& r, std::span<const float> weights,
-                        std::uint64_t version, std::uint64_t slowest, double held) {
-  WorkerConnection& l = connection(worker);
-  l.reply = Reply{.request = r,
-                  .weights = snapshot(f, weights, version, r.for_evaluation ? nullptr : l.has),
-                  .slowest = slowest,
-                  .held = held};
+void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
+  connection(worker).acknowledgements.push_back(h);
+  while (send_acknowledgement(worker)) {
+  }
 }
 
-std::shared_ptr<ReplyQueue::Version> ReplyQueue::snapshot(ExecutionContext& f, std::span<const float> weights,
-                                                          std::uint64_t version, std::shared_ptr<const Version> base) {
+void ReplyQueue::answer(ExecutionContext& f, const Answer& a, ServedChunk& chunk) {
+  WorkerConnection& l = connection(a.worker);
+  const Version* base = a.for_evaluation ? nullptr : l.has[a.chunk].get();
+  if (!base && l.replies.empty() && chunk.lends()) {
+    const auto bytes = std::as_bytes(chunk.weights());
+    if (Ticket t = port_.post_from(a.worker, header_of(a, bytes.size()), bytes, "weights")) {
+      return chunk.lend(std::move(t));
+    }
+  }
+  l.replies.push_back({a, snapshot(f, a, chunk.weights(), base)});
+  if (base) l.has[a.chunk] = l.replies.back().weights;
+}
+
+ReplyQueue::VersionPtr ReplyQueue::snapshot(ExecutionContext& f, const Answer& a, std::span<const float> weights,
+                                            const Version* base) {
   const std::uint64_t base_id = base ? base->id : 0;
-  std::shared_ptr<Version> free;
-  for (auto& v : versions_) {
-    if (v->number == version && v->base_id == base_id) return v;
+  auto& versions = versions_[a.chunk];
+  VersionPtr free;
+  for (auto& v : versions) {
+    if (v->number == a.version && v->base_id == base_id) return v;
     if (v.use_count() == 1) free = v;
   }
-  if (!free) free = versions_.emplace_back(std::make_shared<Version>());
-  free->number = version;
+  if (!free) free = versions.emplace_back(std::make_shared<Version>());
+  free->number = a.version;
   free->id = ++last_id_;
   free->base_id = base_id;
-  free->base = std::move(base);
-  free->wire.assign(encoders_.size(), {});
+  free->wire.clear();
   free->values.resize(weights.size());
   f.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { std::ranges::copy(weights, free->values.begin()); });
+  if (base) encode(f, *free, *base, a.chunk);
   return free;
 }
 
@@ -57,84 +68,70 @@ bool ReplyQueue::all_acknowledged() const {
                      [](const WorkerConnection& l) { return l.acknowledgements.empty(); });
 }
 
-void ReplyQueue::send(ExecutionContext& f, Port& port) {
+void ReplyQueue::send(ExecutionContext& f) {
   for (int w = 0; w < static_cast<int>(connections_.size()); ++w) {
-    while (send_acknowledgement(port, w)) {
+    while (send_acknowledgement(w)) {
     }
-    while (send_weights(f, port, w)) {
+    while (send_weights(f, w)) {
     }
   }
 }
 
-bool ReplyQueue::send_acknowledgement(Port& port, int worker) {
+bool ReplyQueue::send_acknowledgement(int worker) {
   auto& waiting = connection(worker).acknowledgements;
-  if (waiting.empty() || !port.draft(worker, 0)) return false;
+  if (waiting.empty() || !port_.draft(worker, 0)) return false;
   MessageHeader h = waiting.front();
   waiting.pop_front();
   h.operation = static_cast<std::uint16_t>(Opcode::ack);
   h.bytes = 0;
-  port.post(worker, h, "acknowledge");
+  port_.post(worker, h, "acknowledge");
   return true;
 }
 
-void ReplyQueue::encode(ExecutionContext& f, Version& v, std::size_t i) {
-  const Range chunk = sharding_.chunk(shard_, i);
-  const std::size_t n = chunk.count, at = chunk.first - sharding_.shard(shard_).first;
-  const std::span<float> values = std::span(v.values).subspan(at, n);
-  const std::span<const float> base = std::span(v.base->values).subspan(at, n);
-  const compression::Draw draw = draw_of_weights(seed_, shard_, v.number, chunk.first);
-  std::vector<std::byte>& wire = v.wire[i];
+/// What is lost stays in values, which become what the worker decodes.
+void ReplyQueue::encode(ExecutionContext& f, Version& v, const Version& base, std::size_t chunk) {
+  const Range range = sharding_.chunk(server_, chunk);
+  const std::size_t n = range.count;
+  const compression::Draw draw = draw_of_weights(seed_, server_, v.number, range.first);
   change_.resize(n);
-  wire.resize(coding_.wire_bytes(n));
-  coding_.work(f, "server.encode", n, wire.size(), [&] {
-    for (std::size_t k = 0; k < n; ++k) change_[k] = values[k] - base[k];
-    wire.resize(encoders_[i]->encode(change_, wire.data(), draw));
+  v.wire.resize(coding_.wire_bytes(n));
+  coding_.work(f, "server.encode", n, v.wire.size(), [&] {
+    for (std::size_t k = 0; k < n; ++k) change_[k] = v.values[k] - base.values[k];
+    v.wire.resize(encoders_[chunk]->encode(change_, v.wire.data(), draw));
   });
-  coding_.work(f, "server.decode", n, wire.size(), [&] {
-    coding_.decode(wire, change_, draw);
-    for (std::size_t k = 0; k < n; ++k) values[k] = base[k] + change_[k];
+  coding_.work(f, "server.decode", n, v.wire.size(), [&] {
+    coding_.decode(v.wire, change_, draw);
+    for (std::size_t k = 0; k < n; ++k) v.values[k] = base.values[k] + change_[k];
   });
 }
 
-std::size_t ReplyQueue::write(ExecutionContext& f, Version& v, std::size_t i, std::byte* wire) {
-  const Range chunk = sharding_.chunk(shard_, i);
-  if (!encodes(v, chunk.count)) {
-    const auto values = std::span(v.values).subspan(chunk.first - sharding_.shard(shard_).first, chunk.count);
-    std::memcpy(wire, values.data(), values.size_bytes());
-    return values.size_bytes();
-  }
-  if (v.wire[i].empty()) encode(f, v, i);
-  std::ranges::copy(v.wire[i], wire);
-  return v.wire[i].size();
-}
-
-bool ReplyQueue::send_weights(ExecutionContext& f, Port& port, int worker) {
-  WorkerConnection& l = connection(worker);
-  if (!l.reply) return false;
-  Reply& reply = *l.reply;
-  Version& v = *reply.weights;
-  const Range chunk = sharding_.chunk(shard_, reply.next);
-  const auto draft =
-      port.draft(worker, encodes(v, chunk.count) ? coding_.wire_bytes(chunk.count) : chunk.count * sizeof(float));
+bool ReplyQueue::send_weights(ExecutionContext& f, int worker) {
+  auto& replies = connection(worker).replies;
+  if (replies.empty()) return false;
+  const Reply& reply = replies.front();
+  const Version& v = *reply.weights;
+  const std::span<const std::byte> bytes =
+      v.base_id != 0 ? std::span<const std::byte>(v.wire) : std::as_bytes(std::span<const float>(v.values));
+  const auto draft = port_.draft(worker, bytes.size());
   if (!draft) return false;
-  const std::size_t bytes = write(f, v, reply.next, draft->data());
-  port.post(worker,
-            {.operation = static_cast<std::uint16_t>(Opcode::weights),
-             .outside_step = reply.request.outside_step,
-             .shard = shard_,
-             .clock = reply.slowest,
-             .version = v.number,
-             .sequence = reply.request.sequence,
-             .first = chunk.first,
-             .count = chunk.count,
-             .bytes = bytes,
-             .value = reply.held},
-            "weights");
-  if (++reply.next < encoders_.size()) return true;
-  v.base.reset();
-  if (v.base_id != 0) l.has = reply.weights;
-  l.reply.reset();
+  f.at_once([&] { std::ranges::copy(bytes, draft->begin()); });
+  port_.post(worker, header_of(reply.answer, bytes.size()), "weights");
+  replies.pop_front();
   return true;
+}
+
+MessageHeader ReplyQueue::header_of(const Answer& a, std::size_t bytes) const {
+  const Range range = sharding_.chunk(server_, a.chunk);
+  return {.operation = static_cast<std::uint16_t>(Opcode::weights),
+          .outside_step = a.request.outside_step,
+          .shard = server_,
+          .clock = a.slowest,
+          .version = a.version,
+          .sequence = a.request.sequence,
+          .first = range.first,
+          .count = range.count,
+          .bytes = bytes,
+          .value = a.held};
 }
 
 }  // namespace gradmeter::dataparallel

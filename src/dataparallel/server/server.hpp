@@ -1,79 +1,59 @@
-// A server: holds one shard of the weights, takes changes, applies them by an optimizer and sends weights. It is a
+// A server: holds some chunks of the weights, takes changes of them, applies these and sends weights. It is a
 // background task, or the only task of its rank; it waits for any message, never for one worker.
 #pragma once
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "dataparallel/fabric.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/server/admission.hpp"
-#include "dataparallel/server/change_queue.hpp"
 #include "dataparallel/server/reply_queue.hpp"
-#include "dataparallel/strategy.hpp"
+#include "dataparallel/server/served_chunk.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// Adds changes to the weights: w += d. Cost: 12 bytes an element.
-std::unique_ptr<Optimizer> make_add();
-
-/// What all servers of an axis agree on.
-struct ServerPlan {
-  int workers = 1;
-  std::uint64_t staleness = Admission::unbounded;
-  std::string optimizer = "sgd";  ///< an optimizer, or "add"
-  bool divide = true;             ///< a single worker's update is divided by `workers`; of a clock's updates, their sum
-  Coding changes = Coding(), weights = Coding();
-  std::uint64_t seed = 1;
-};
-
-/// Memory: with n workers and a shard of m bytes m + the optimizer's state; up to n·m of changes that are on their way,
-/// and as much of replies, where workers read at different versions; with a codec as much again of what workers have.
+/// Memory: that of its chunks (served_chunk.hpp) and of replies that have no room yet (reply_queue.hpp).
 class Server {
  public:
-  /// weights: the whole flat buffer, of which it copies its shard.
-  Server(const ServerPlan&, const Sharding&, std::uint32_t shard, std::span<const float> weights,
-         std::span<const model::Tensor> tensors, std::unique_ptr<Port>);
+  /// weights: the whole flat buffer, of which it copies its chunks. memory: of `elements_needed` floats, which the
+  /// fabric's messages can leave from. It must outlive this.
+  Server(const ServerPlan&, const Sharding&, std::uint32_t server, std::span<const float> weights,
+         std::span<const model::Tensor> tensors, std::unique_ptr<Port>, std::span<float> memory);
+  static std::size_t elements_needed(const Sharding&, std::uint32_t server);
   /// Until all workers have disconnected or died.
   void run(ExecutionContext&);
-  /// Any thread.
+  /// Takes a message that has come, on the thread of a worker that waits and has not disconnected. False: there is
+  /// none, or `run` is at it. On shared cores this saves the way to another thread and back.
+  bool help();
+  /// Any thread. A step that has come to some of its chunks counts as one that was applied; time that reads were held
+  /// back is the mean over chunks.
   Observations observed() const;
 
  private:
-  std::optional<ReadRequest>& held(int worker) { return held_[static_cast<std::size_t>(worker)]; }
-
+  bool take_one(std::optional<Message>);
   void take(const Message&);
-  void take_push(int from, const MessageHeader&, std::span<const std::byte>);
-  void note_gap(std::uint64_t clock);
-  void ask(int from, const ReadRequest&);
+  void take_push(const Message&);
+  void take_pull(int from, const MessageHeader&);
+  void take_evaluate(int from, const MessageHeader&);
   void leave(int worker);
-  void apply_one(int from);
-  void apply_clocks();
-  bool clock_is_complete() const;
-  void add_up(std::vector<Change>& clock);
-  void apply(std::span<const float> change, float size);
-  void count(std::span<const Change>);
-  bool all_evaluate() const;
-  void let_through();
-  void answer(int worker, const ReadRequest&);
+  ReadRequest request_of(const MessageHeader&) const;
+  void answer_reads(std::size_t chunk);
+  void answer_evaluations();
+  void answer(int worker, std::size_t chunk, const ReadRequest&, bool for_evaluation);
 
   const ServerPlan plan_;
+  const Sharding sharding_;
   std::unique_ptr<Port> port_;
-  std::vector<float> weights_;
-  std::vector<model::Tensor> tensors_;  ///< of the shard, for the optimizer
-  std::unique_ptr<Optimizer> optimizer_;
-  ExecutionContext* context_ = nullptr;  ///< while it runs
-  ChangeQueue change_queue_;
+  SpareMemory spare_;
+  std::deque<ServedChunk> chunks_;
   ReplyQueue reply_queue_;
-  std::vector<std::optional<ReadRequest>> held_;  ///< by worker: a read that must still wait
-  Admission admission_;
-  std::uint64_t version_ = 0;  ///< updates applied
-
-  mutable std::mutex mutex_;  ///< of what follows
-  StalenessCount staleness_;
-  Observations observed_;
+  std::mutex running_;                   ///< held by the thread that takes messages
+  ExecutionContext* context_ = nullptr;  ///< while it runs
+  int training_;                         ///< workers that are not gone
+  std::vector<bool> gone_;               ///< by worker
+  /// By worker: its request for evaluation, answered when all that train have asked.
+  std::vector<std::optional<ReadRequest>> evaluations_;
 };
 
 }  // namespace gradmeter::dataparallel

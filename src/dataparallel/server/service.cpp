@@ -14,6 +14,10 @@ std::string Service::refusal(int ranks) const {
     return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers,
                        ranks);
   }
+  if (options_.rule.fresh_only && workers(ranks) > 1 && options_.rule.backups >= workers(ranks)) {
+    return fmt::format("{} backup workers of {} leave none whose gradients count; use fewer", options_.rule.backups,
+                       workers(ranks));
+  }
   if (options_.optimizer != "add") {
     const auto optimizer = make_optimizer(options_.optimizer, {});
     if (optimizer->needs_whole_tensors()) {
@@ -30,6 +34,9 @@ std::string Service::refusal(int ranks) const {
   } else if (auto why = codec_refusal(options_.codec, options_.optimizer); !why.empty()) {
     return why;
   }
+  if (options_.rule.compensation && options_.codec) {
+    return "delay compensation needs the weights that a worker has, which a codec changes; use no codec";
+  }
   return Coding::refusal(options_.codec);
 }
 
@@ -45,11 +52,13 @@ Sharding Service::sharding(std::size_t elements, int ranks) const {
 }
 
 PortOptions Service::port_options(const Sharding& cut) {
-  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes())};
+  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 4};
 }
 
 std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
-  return port_memory_bytes(port_options(sharding(elements, ranks)), ranks);
+  const Sharding cut = sharding(elements, ranks);
+  return port_memory_bytes(port_options(cut), ranks) + Server::elements_needed(cut, 0) * sizeof(float) +
+         memory_page_bytes;
 }
 
 void Service::begin(Worker& w) {
@@ -58,21 +67,25 @@ void Service::begin(Worker& w) {
   const Sharding cut = sharding(w.parameters().count(), w.ranks());
   const Coding changes = this->changes(w.ranks()), weights = Coding::of_weights(options_.codec);
   Ports ports = w.fabric().open(w.axis(), port_options(cut));
-  if (const int s = w.rank() - first_server; s >= 0 && cut.shard(static_cast<std::uint32_t>(s)).count > 0) {
+  if (const int s = w.rank() - first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0) {
     const ServerPlan plan{.workers = workers,
                           .staleness = options_.staleness,
                           .optimizer = options_.optimizer,
-                          .divide = options_.divide,
+                          .rule = options_.rule,
                           .changes = changes,
                           .weights = weights,
                           .seed = options_.seed};
+    const auto server = static_cast<std::uint32_t>(s);
+    const Buffer memory = w.fabric().memory(Server::elements_needed(cut, server));
+    const std::span<float> at{reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()};
     w.queue().at_once([&] {
-      server_ = std::make_shared<Server>(plan, cut, static_cast<std::uint32_t>(s), w.parameters().values<float>(),
-                                         w.model().tensors(), std::move(ports.server));
+      server_ = std::make_shared<Server>(plan, cut, server, w.parameters().values<float>(), w.model().tensors(),
+                                         std::move(ports.server), at);
     });
     background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
   }
   if (w.rank() < workers) {
+    if (server_) ports.worker->while_waiting([server = server_] { return server->help(); });
     const ServerClientPlan plan{
         .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
     server_client_ = std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters());

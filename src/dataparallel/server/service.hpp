@@ -14,7 +14,7 @@ struct ServiceOptions {
   int servers = 0;  ///< the last so many ranks of an axis only serve; 0: every worker's rank serves too
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";
-  bool divide = true;  ///< as in ServerPlan
+  StepRule rule = {};
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
 };

@@ -11,7 +11,7 @@ class ServerStrategy : public Strategy {
  public:
   explicit ServerStrategy(ServiceOptions o) : service_(std::move(o)) {}
   int workers(int ranks) const final { return service_.workers(ranks); }
-  std::size_t memory_bytes(const model::Model& m, int ranks) const final {
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     return service_.memory_bytes(m.element_count(), ranks);
   }
   std::string refusal(const Optimizer&, int ranks) const final { return service_.refusal(ranks); }

@@ -39,6 +39,7 @@ class Easgd final : public ServerStrategy {
  private:
   /// x -= d. The gradient, already computed at the same x, is applied after it.
   void draw(Worker& w) {
+    service_.server_client().await_acknowledgements();  // of the last d, which lies there
     service_.server_client().fetch(pull_);
     const float alpha = beta_ / static_cast<float>(service_.workers(w.ranks()));
     const auto n = static_cast<double>(pull_.size());
@@ -65,7 +66,7 @@ class Easgd final : public ServerStrategy {
 
 std::unique_ptr<Strategy> make_easgd(const core::ParsedName& name, const StrategyOptions& o) {
   const ServiceOptions service{
-      .servers = o.servers, .optimizer = "add", .divide = false, .codec = o.codec, .seed = o.seed};
+      .servers = o.servers, .optimizer = "add", .rule = {.scale = ChangeScale::sum}, .codec = o.codec, .seed = o.seed};
   return std::make_unique<Easgd>(service, count_parameter(name, "every", {1, 1'000'000}),
                                  static_cast<float>(number_parameter(name, "beta", {0, 1e6})));
 }

@@ -24,13 +24,19 @@ class ParameterServer final : public ServerStrategy {
 
   std::size_t period() const override { return std::lcm(periods_.push, periods_.fetch); }
 
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    const std::size_t accrued = periods_.push > 1 ? m.element_count() * sizeof(float) + memory_page_bytes : 0;
+    return ServerStrategy::memory_bytes(m, ranks) + accrued;
+  }
+
   void begin(Worker& w) override {
     ServerStrategy::begin(w);
-    if (periods_.push > 1) accrued_ = w.queue().device().allocate(core::Element::f32, w.gradients().count());
+    if (periods_.push > 1) accrued_ = w.fabric().memory(w.gradients().count());
   }
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     ServerClient& server_client = service_.server_client();
+    server_client.await_acknowledgements();  // of the gradients that this pass writes over
     const bool pushes = step.number % periods_.push == 0;
     const std::uint64_t next_clock = server_client.pushed() + (pushes ? 1 : 0);
     const bool pulls = step.number % periods_.fetch == 0 || service_.too_old(next_clock);
@@ -53,8 +59,10 @@ class ParameterServer final : public ServerStrategy {
     } else {
       w.update(step);
     }
-    if (pushes && periods_.push > 1)
-      w.queue().at_once([&] { std::ranges::fill(accrued_.buffer.values<float>(), 0.0f); });
+    if (pushes && periods_.push > 1) {
+      server_client.await_acknowledgements();
+      w.queue().at_once([&] { std::ranges::fill(accrued_.values<float>(), 0.0f); });
+    }
     return outcome;
   }
 
@@ -90,17 +98,17 @@ class ParameterServer final : public ServerStrategy {
   ConstBuffer gathered(Worker& w) {
     if (periods_.push == 1) return w.gradients();
     const auto n = static_cast<double>(w.gradients().count());
-    w.queue().submit("accrue", {n, 12 * n}, [to = accrued_.buffer, gradients = w.gradients()] {
+    w.queue().submit("accrue", {n, 12 * n}, [to = accrued_, gradients = w.gradients()] {
       const auto g = gradients.values<float>(), sum = to.values<float>();
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
     });
-    return accrued_.buffer;
+    return accrued_;
   }
 
   PushPullPeriods periods_;
   bool overlap_;
-  double clip_;                   ///< 0: none
-  runtime::OwnedBuffer accrued_;  ///< gradients since the last push
+  double clip_;                          ///< 0: none
+  Buffer accrued_ = runtime::no_floats;  ///< gradients since the last push
 };
 
 constexpr core::CountRange counts{1, 1'000'000};
@@ -111,35 +119,55 @@ PushPullPeriods periods_of(const core::ParsedName& name) {
           .prefetch = count_parameter(name, "prefetch", {0, 1}) == 1};
 }
 
-bool divides(const core::ParsedName& name) {
+ChangeScale scale_of(const core::ParsedName& name) {
   const std::string& scale = name.parameters.at("scale");
-  if (scale == "mean" || scale == "sum") return scale == "mean";
-  throw core::UsageError(fmt::format("{}: scale is '{}'; it must be mean or sum", name.base, scale));
+  if (scale == "mean") return ChangeScale::mean;
+  if (scale == "sum") return ChangeScale::sum;
+  if (scale == "staleness") return ChangeScale::staleness;
+  throw core::UsageError(fmt::format("{}: scale is '{}'; it must be mean, sum or staleness", name.base, scale));
 }
 
-ServiceOptions service_options(const StrategyOptions& o, std::uint64_t staleness, bool divide) {
+ServiceOptions service_options(const StrategyOptions& o, std::uint64_t staleness, const StepRule& rule) {
   return {.servers = o.servers,
           .staleness = staleness,
           .optimizer = o.optimizer,
-          .divide = divide,
+          .rule = rule,
           .codec = o.codec,
           .seed = o.seed};
 }
 
-}  // namespace
-
-std::unique_ptr<Strategy> make_ps_sync(const core::ParsedName&, const StrategyOptions& o) {
-  return std::make_unique<ParameterServer>(service_options(o, 0, true), PushPullPeriods{}, o.overlap);
+std::unique_ptr<Strategy> make(const StrategyOptions& o, std::uint64_t staleness, const StepRule& rule,
+                               const PushPullPeriods& periods = {}) {
+  return std::make_unique<ParameterServer>(service_options(o, staleness, rule), periods, o.overlap);
 }
 
+}  // namespace
+
+std::unique_ptr<Strategy> make_ps_sync(const core::ParsedName&, const StrategyOptions& o) { return make(o, 0, {}); }
+
 std::unique_ptr<Strategy> make_ps_async(const core::ParsedName& name, const StrategyOptions& o) {
-  return std::make_unique<ParameterServer>(service_options(o, Admission::unbounded, divides(name)), periods_of(name),
-                                           o.overlap);
+  return make(o, Admission::unbounded, {.scale = scale_of(name)}, periods_of(name));
 }
 
 std::unique_ptr<Strategy> make_ps_ssp(const core::ParsedName& name, const StrategyOptions& o) {
   const std::uint64_t staleness = count_parameter(name, "staleness", {0, 1'000'000});
-  return std::make_unique<ParameterServer>(service_options(o, staleness, divides(name)), periods_of(name), o.overlap);
+  return make(o, staleness, {.scale = scale_of(name)}, periods_of(name));
+}
+
+std::unique_ptr<Strategy> make_ps_softsync(const core::ParsedName& name, const StrategyOptions& o) {
+  return make(o, Admission::unbounded, {.softsync = static_cast<int>(count_parameter(name, "n", {1, 1'000'000}))});
+}
+
+std::unique_ptr<Strategy> make_ps_backup(const core::ParsedName& name, const StrategyOptions& o) {
+  return make(o, Admission::unbounded,
+              {.fresh_only = true, .backups = static_cast<int>(count_parameter(name, "backups", {0, 1'000'000}))});
+}
+
+std::unique_ptr<Strategy> make_dc_asgd(const core::ParsedName& name, const StrategyOptions& o) {
+  const CompensationPlan plan{.lambda = static_cast<float>(number_parameter(name, "lambda", {0, 1e6})),
+                              .adaptive = count_parameter(name, "adaptive", {0, 1}) == 1,
+                              .decay = static_cast<float>(number_parameter(name, "decay", {0, 1}))};
+  return make(o, Admission::unbounded, {.scale = scale_of(name), .compensation = plan});
 }
 
 }  // namespace gradmeter::dataparallel

@@ -23,6 +23,8 @@ class Backoff {
   void wait();
   /// What was waited for is there.
   void reset();
+  /// Are cores shared, so that a long wait sleeps?
+  bool may_sleep() const { return spin_policy_.yields > 0; }
   /// Polls before the next yield, as learned.
   int spins() const { return spins_; }
 

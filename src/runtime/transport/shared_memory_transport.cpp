@@ -8,8 +8,8 @@ namespace gradmeter::runtime {
 using namespace core::literals;
 
 std::size_t shared_memory_cell_count(int size, int channels) {
-  return static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * static_cast<std::size_t>(channels) *
-         SharedMemoryTransport::in_flight;
+  const auto ranks = static_cast<std::size_t>(size);
+  return ranks * ranks * static_cast<std::size_t>(channels) * SharedMemoryTransport::in_flight + ranks;
 }
 
 SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, int size, int channels,
@@ -22,8 +22,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, in
       memory_(std::move(memory)),
       sent_(counter(size, 0)),
       received_(counter(size, 0)) {
-  if (cells_.size() < shared_memory_cell_count(size, channels)) {
-    throw core::BackendError("runtime", "SharedMemoryTransport", "too few cells for the group");
+  if (cells_.size() != shared_memory_cell_count(size, channels)) {
+    throw core::BackendError("runtime", "SharedMemoryTransport", "not as many cells as the group needs");
   }
 }
 
@@ -46,14 +46,26 @@ bool SharedMemoryTransport::post(const Offer& o) {
   if (o.sequence > in_flight && o.cell->done.load(std::memory_order_acquire) < o.sequence - in_flight) return false;
   o.cell->offset = o.offset;
   o.cell->full.store(o.sequence, std::memory_order_release);
+  ring(o.peer);
   return true;
+}
+
+Doorbell* SharedMemoryTransport::use_doorbell() {
+  if (doorbells_.empty()) {
+    for (auto& c : cells_.last(static_cast<std::size_t>(size_))) doorbells_.emplace_back(c.doorbell);
+  }
+  return &doorbells_[static_cast<std::size_t>(rank_)];
+}
+
+void SharedMemoryTransport::ring(int peer) {
+  if (!doorbells_.empty()) doorbells_[static_cast<std::size_t>(peer)].ring();
 }
 
 MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
   const std::uint64_t sequence = ++sent_[counter(peer, channel)];
   const std::byte* base = memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank_)].data();
   const Offer offer{cell(rank_, peer, channel, sequence), sequence,
-                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base)};
+                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base), peer};
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (!post(offer)) waiting_.push_back(offer);
@@ -85,6 +97,7 @@ const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
 void SharedMemoryTransport::release(MessageHandle& t) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
   static_cast<SharedMemoryCell*>(t.place)->done.store(t.id & sequence_bits, std::memory_order_release);
+  ring(static_cast<int>(t.id >> peer_shift));  // it may wait for room
 }
 
 }  // namespace gradmeter::runtime

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/transport/doorbell.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
@@ -16,10 +17,11 @@ struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
   std::uint64_t offset = 0;
   alignas(64) std::atomic<std::uint64_t> done{0};
+  DoorbellMemory doorbell;  ///< of the last cells alone, one for each rank
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");
 
-/// Cells that a group of `size` ranks needs: size² × channels × 4 messages in flight.
+/// Cells that a group of `size` ranks needs: size² × channels × 4 messages in flight, and their doorbells.
 std::size_t shared_memory_cell_count(int size, int channels);
 
 /// Where each rank's readable memory lies in *this* process. Threads share one address space: {nullptr, whole}.
@@ -45,6 +47,7 @@ class SharedMemoryTransport final : public Transport {
   const std::byte* try_receive(MessageHandle&) override;
   void release(MessageHandle&) override;
   void progress() override;
+  Doorbell* use_doorbell() override;
 
  private:
   static constexpr std::uint64_t in_flight = 4;
@@ -52,10 +55,12 @@ class SharedMemoryTransport final : public Transport {
   struct Offer {
     SharedMemoryCell* cell;
     std::uint64_t sequence, offset;
+    int peer;
   };
   friend std::size_t shared_memory_cell_count(int, int);
   SharedMemoryCell* cell(int source, int destination, int channel, std::uint64_t sequence);
   bool post(const Offer&);
+  void ring(int peer);
   std::size_t counter(int peer, int channel) const {
     return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
   }
@@ -65,7 +70,8 @@ class SharedMemoryTransport final : public Transport {
   std::span<SharedMemoryCell> cells_;
   SharedMemoryMap memory_;
   std::vector<std::uint64_t> sent_, received_;
-  std::vector<Offer> waiting_;  ///< offers that found their cell still in use
+  std::vector<Offer> waiting_;       ///< offers that found their cell still in use
+  std::vector<Doorbell> doorbells_;  ///< by rank; empty: nobody sleeps at one
 };
 
 }  // namespace gradmeter::runtime

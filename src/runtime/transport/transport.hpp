@@ -10,6 +10,8 @@ namespace gradmeter::runtime {
 /// No transport cuts buffers into longer messages of its own accord [bytes].
 inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
+class Doorbell;
+
 /// A message on its way. Opaque: only the transport that gave it reads it. A default ticket is a message of no bytes.
 struct MessageHandle {
   std::uint64_t id = 0;
@@ -52,6 +54,9 @@ class Transport {
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// The bytes of this receive are no longer needed.
   virtual void release(MessageHandle&) {}
+  /// This rank's doorbell, which peers of this transport ring from now on when something has come or a message of this
+  /// rank was read. All of them must call it. Null: whoever waits must poll.
+  virtual Doorbell* use_doorbell() { return nullptr; }
   /// Once a pass, before any `try_receive` or `send_done`.
   virtual void progress() {}
 

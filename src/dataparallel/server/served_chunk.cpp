@@ -1,0 +1,284 @@
+#include "dataparallel/server/served_chunk.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Add final : public Optimizer {
+ public:
+  Add() : Optimizer("add") {}
+  void apply(runtime::Buffer w, runtime::ConstBuffer d, std::size_t, UpdateStep) override {
+    const auto to = w.values<float>();
+    const auto change = d.values<float>();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += change[i];
+  }
+  runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
+};
+
+/// The tensors, as far as they lie in the range.
+std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range r) {
+  std::vector<model::Tensor> out;
+  for (const auto& t : tensors) {
+    const std::size_t first = std::max(t.offset, r.first), end = std::min(t.offset + t.count, r.end());
+    if (first < end) out.push_back({t.name, {end - first}, first - r.first, end - first});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_add() { return std::make_unique<Add>(); }
+
+std::vector<float> SpareMemory::take(std::size_t n) {
+  std::vector<float> out;
+  if (!spare_.empty()) {
+    out = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  out.resize(n);
+  return out;
+}
+
+ServedChunk::ServedChunk(const ServerPlan& plan, SpareMemory& spare, Range range, std::span<const float> weights,
+                         std::span<const model::Tensor> tensors, std::span<float> memory)
+    : plan_(plan),
+      spare_(spare),
+      range_(range),
+      group_(plan.rule.group(plan.workers)),
+      weights_(memory.first(range.count)),
+      spare_weights_(memory.last(range.count)),
+      admission_(plan.workers, plan.staleness),
+      staleness_(plan.workers) {
+  std::ranges::copy(weights.subspan(range.first, range.count), weights_.begin());
+  const auto parts = clipped(tensors, range);
+  if (plan.rule.compensation) compensation_.emplace(*plan.rule.compensation, plan.workers, weights_);
+  if (plan.rule.fresh_only) readable_.resize(static_cast<std::size_t>(plan.workers), 0);
+  optimizer_ = plan.optimizer == "add"
+                   ? make_add()
+                   : make_optimizer(plan.optimizer, {.elements = range.count, .tensors = parts, .first = range.first});
+}
+
+void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) {
+  const MessageHeader& h = message.header;
+  const int worker = message.from;
+  if (h.clock != admission_.clock(worker)) throw std::logic_error(fmt::format("rank {} pushed out of turn", worker));
+  note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
+  admission_.pushed(worker);
+  std::vector<float> decoded;
+  if (plan_.changes.encodes(range_.count)) decoded = spare_.take(range_.count);
+  Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
+  change.values = plan_.changes.numbers(f, "server.decode", message.payload, range_.count, decoded,
+                                        draw_of_change(plan_.seed, worker, h.clock, h.first));
+  if (admission_.grouped()) {
+    take_in_turn(f, {.change = change, .memory = std::move(decoded)}, port);
+  } else {
+    take_as_it_comes(f, change);
+    if (!decoded.empty()) spare_.give_back(std::move(decoded));
+  }
+}
+
+void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
+  if (plan_.rule.fresh_only) {
+    readable_[static_cast<std::size_t>(change.worker)] = change.base + 1;
+    if (change.base != version_) {
+      const std::lock_guard lock(mutex_);
+      return void(++observed_.dropped);
+    }
+  }
+  if (compensation_) change.values = compensation_->compensated(f, change.worker, change.values, weights_);
+  if (group_ == 1) {
+    count(change);
+    return apply(f, change.values, scaled(change));
+  }
+  KeptChange kept{.change = change};
+  if (summed_ == 0) copy(f, kept);  // the worker may change it when it is acknowledged
+  add(f, std::move(kept), summed_ + 1 >= std::min(group_, admission_.training()));
+  finish_group(f);
+}
+
+float ServedChunk::scaled(const Change& c) const {
+  if (plan_.rule.softsync > 0) return c.size / static_cast<float>(plan_.rule.softsync);
+  if (plan_.rule.fresh_only) return c.size;
+  switch (plan_.rule.scale) {
+    case ChangeScale::mean:
+      return c.size / static_cast<float>(plan_.workers);
+    case ChangeScale::staleness:
+      return c.size / static_cast<float>(std::max<std::uint64_t>(1, version_ - c.base));
+    case ChangeScale::sum:
+      break;
+  }
+  return c.size;
+}
+
+/// A step, once so many changes have come as there can be.
+void ServedChunk::finish_group(ExecutionContext& f) {
+  if (summed_ == 0 || summed_ < std::min(group_, admission_.training())) return;
+  apply_sum(f, plan_.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.rule.softsync) : 1.0f);
+}
+
+void ServedChunk::count(const Change& c) {
+  const std::lock_guard lock(mutex_);
+  if (admission_.all_train()) staleness_.applied(c.base, version_);
+}
+
+bool ServedChunk::unread(std::vector<Ticket>& readers) {
+  std::erase_if(readers, [](const Ticket& t) { return t->done(); });
+  return readers.empty();
+}
+
+void ServedChunk::make_writable(ExecutionContext& f) {
+  if (unread(readers_)) return;
+  if (!unread(other_)) throw std::logic_error("both copies of a chunk are being read");
+  f.submit("server.copy", {0, 8.0 * double(weights_.size())},
+           [&] { std::ranges::copy(weights_, spare_weights_.begin()); });
+  std::swap(weights_, spare_weights_);
+  std::swap(readers_, other_);
+}
+
+void ServedChunk::apply(ExecutionContext& f, std::span<const float> change, float size) {
+  make_writable(f);
+  const UpdateStep step{.size = size, .number = version_ + 1};
+  f.submit("server.update", optimizer_->cost(change.size()), [&] { optimizer_->apply(weights_, change, 0, step); });
+  ++version_;
+  const std::lock_guard lock(mutex_);
+  observed_.applied = version_;
+}
+
+/// A change of the clock under way: added, or kept until its turn comes. Its worker changes it no more before it has
+/// got the weights that it becomes part of.
+void ServedChunk::take_in_turn(ExecutionContext& f, KeptChange kept, Port& port) {
+  skip_gone();
+  const bool is_next = kept.change.worker == next_;
+  if (kept.memory.empty() && !(is_next && summed_ > 0)) {
+    kept.message = port.keep();
+    if (!kept.message) copy(f, kept);
+  }
+  if (is_next) {
+    add_next(f, std::move(kept));
+    return finish_clock(f);
+  }
+  const int worker = kept.change.worker;
+  if (!early_.emplace(worker, std::move(kept)).second) {
+    throw std::logic_error(fmt::format("rank {} pushed before its last clock was applied", worker));
+  }
+}
+
+void ServedChunk::copy(ExecutionContext& f, KeptChange& kept) {
+  kept.memory = spare_.take(range_.count);
+  f.submit("server.copy", {0, 8.0 * double(range_.count)},
+           [&] { std::ranges::copy(kept.change.values, kept.memory.begin()); });
+  kept.change.values = kept.memory;  // stays where it is when the vector is moved
+}
+
+/// The last one's addition divides too, where the mean is wanted.
+void ServedChunk::add(ExecutionContext& f, KeptChange kept, bool is_last) {
+  count(kept.change);
+  if (summed_++ == 0) {
+    is_mean_ = false;
+    sum_ = std::move(kept);
+    return;
+  }
+  is_mean_ = is_last && plan_.rule.scale != ChangeScale::sum;
+  const double n = double(range_.count);
+  const float count = is_mean_ ? static_cast<float>(summed_) : 1;
+  const std::span<const float> so_far = sum_.change.values, more = kept.change.values;
+  if (sum_.memory.empty()) sum_.memory = spare_.take(range_.count);
+  f.submit("server.sum", {n, 12 * n}, [&] {
+    for (std::size_t i = 0; i < so_far.size(); ++i) sum_.memory[i] = (so_far[i] + more[i]) / count;
+  });
+  sum_.change.values = sum_.memory;
+  sum_.message.reset();
+  drop(kept);
+}
+
+void ServedChunk::drop(KeptChange& kept) {
+  if (!kept.memory.empty()) spare_.give_back(std::move(kept.memory));
+  kept = {};
+}
+
+void ServedChunk::add_next(ExecutionContext& f, KeptChange kept) {
+  ++next_;
+  skip_gone();
+  add(f, std::move(kept), next_ == plan_.workers);
+}
+
+void ServedChunk::skip_gone() {
+  while (next_ < plan_.workers && admission_.is_gone(next_) && !early_.contains(next_)) ++next_;
+}
+
+/// Adds what has waited for its turn; applies the sum if it is whole.
+void ServedChunk::finish_clock(ExecutionContext& f) {
+  for (skip_gone(); early_.contains(next_); skip_gone()) {
+    add_next(f, std::move(early_.extract(next_).mapped()));
+  }
+  if (next_ < plan_.workers) return;
+  next_ = 0;
+  if (summed_ > 0) apply_sum(f, 1);
+}
+
+void ServedChunk::apply_sum(ExecutionContext& f, float factor) {
+  if (plan_.rule.scale != ChangeScale::sum && summed_ > 1 && !is_mean_) {  // the others have left since
+    f.submit("server.sum", {double(range_.count), 8.0 * double(range_.count)}, [&] {
+      for (float& x : sum_.memory) x /= static_cast<float>(summed_);
+    });
+  }
+  apply(f, sum_.change.values, factor * sum_.change.size);
+  drop(sum_);
+  summed_ = 0;
+}
+
+void ServedChunk::note_gap(std::uint64_t clock) {
+  const std::lock_guard lock(mutex_);
+  observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(clock));
+}
+
+void ServedChunk::ask(int worker, const ReadRequest& r) {
+  if (admission_.is_gone(worker)) return;
+  note_gap(r.clock);
+  held_.push_back({worker, r});
+}
+
+void ServedChunk::leave(ExecutionContext& f, int worker) {
+  if (admission_.all_train()) {
+    const std::lock_guard lock(mutex_);
+    observed_.staleness_under_way = staleness_.outstanding(version_);
+  }
+  admission_.gone(worker);
+  std::erase_if(held_, [worker](const Read& r) { return r.worker == worker; });
+  if (admission_.grouped()) {
+    finish_clock(f);
+  } else {
+    finish_group(f);
+  }
+}
+
+bool ServedChunk::may_read(const Read& r) const {
+  if (!readable_.empty() && version_ < readable_[static_cast<std::size_t>(r.worker)]) return false;
+  return admission_.may_read(r.worker, r.request.clock, r.request.own);
+}
+
+std::optional<ServedChunk::Read> ServedChunk::next_read(ExecutionContext& f) {
+  const auto it = std::ranges::find_if(held_, [this](const Read& r) { return may_read(r); });
+  if (it == held_.end()) return std::nullopt;
+  const Read read = *it;
+  held_.erase(it);
+  if (compensation_) compensation_->read(f, read.worker, weights_);
+  const std::lock_guard lock(mutex_);
+  observed_.held_s += f.now() - read.request.since;
+  if (admission_.all_train()) staleness_.read(read.worker, version_);
+  return read;
+}
+
+Observations ServedChunk::observed() const {
+  const std::lock_guard lock(mutex_);
+  Observations o = observed_;
+  o.staleness = staleness_.histogram();
+  return o;
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,144 @@
+// One chunk of the weights at its server: takes changes, applies them by an optimizer, and says who may read.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/server/admission.hpp"
+#include "dataparallel/server/protocol.hpp"
+#include "dataparallel/server/step_rule.hpp"
+#include "dataparallel/strategy.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// What all servers of an axis agree on.
+struct ServerPlan {
+  int workers = 1;
+  std::uint64_t staleness = Admission::unbounded;
+  std::string optimizer = "sgd";  ///< an optimizer, or "add"
+  StepRule rule = {};             ///< with staleness 0 of its scale alone: all changes of a clock make one step
+  Coding changes = Coding(), weights = Coding();
+  std::uint64_t seed = 1;
+};
+
+/// Adds changes to the weights: w += d. Cost: 12 bytes an element.
+std::unique_ptr<Optimizer> make_add();
+
+/// A read that a worker asked for.
+struct ReadRequest {
+  std::uint64_t sequence = 0, clock = 0, own = 0;
+  std::uint16_t outside_step = 0;
+  double since = 0;  ///< when it came [s]
+};
+
+/// Memory that the chunks of a server use in turn: one thread.
+class SpareMemory {
+ public:
+  std::vector<float> take(std::size_t n);
+  void give_back(std::vector<float> v) { spare_.push_back(std::move(v)); }
+
+ private:
+  std::vector<std::vector<float>> spare_;
+};
+
+/// With staleness 0 the changes of a clock are added up in the order of ranks, each as soon as its turn has come, and
+/// applied as one. Otherwise each is applied when it comes, or as the rule says.
+/// Weights are read where they are: there are two copies, and an update goes to the other one while somebody reads.
+/// Memory: that, and the optimizer's state; with staleness 0 a sum, and the changes whose turn has not come.
+class ServedChunk {
+ public:
+  /// weights, tensors: of the whole flat buffer; it copies its chunk. memory: for two copies, which the fabric's
+  /// messages can leave from. What is passed by reference must outlive it.
+  ServedChunk(const ServerPlan&, SpareMemory&, Range, std::span<const float> weights,
+              std::span<const model::Tensor> tensors, std::span<float> memory);
+
+  std::span<const float> weights() const { return weights_; }
+  /// May they be read where they are? Not while readers of an earlier version hold the other copy.
+  bool lends() { return unread(other_); }
+  /// They do not change until this message has left.
+  void lend(Ticket t) { readers_.push_back(std::move(t)); }
+  std::uint64_t version() const { return version_; }  ///< updates applied
+  /// So many updates of every worker are in the weights.
+  std::uint64_t slowest() const { return admission_.slowest(); }
+
+  /// A worker's change, as the message holds it that the port returned last.
+  void take(ExecutionContext&, Port&, const Message&);
+  void ask(int worker, const ReadRequest&);
+  /// The worker has finished or died.
+  void leave(ExecutionContext&, int worker);
+
+  struct Read {
+    int worker = 0;
+    ReadRequest request = {};
+  };
+  /// A read that may be answered with these weights, asked for first; it counts as answered.
+  std::optional<Read> next_read(ExecutionContext&);
+  /// Any thread.
+  Observations observed() const;
+
+ private:
+  struct Change {
+    int worker = 0;
+    std::uint64_t base = 0;  ///< version of the weights that it was computed from
+    float size = 0;          ///< of its step
+    std::span<const float> values = {};
+  };
+  /// A change where its message lies, which is then kept, or in memory of its own.
+  struct KeptChange {
+    Change change = {};
+    std::shared_ptr<const void> message = {};
+    std::vector<float> memory = {};
+  };
+
+  bool may_read(const Read&) const;
+  void note_gap(std::uint64_t clock);
+  void take_in_turn(ExecutionContext&, KeptChange, Port&);
+  void copy(ExecutionContext&, KeptChange&);
+  void drop(KeptChange&);
+  void take_as_it_comes(ExecutionContext&, Change);
+  float scaled(const Change&) const;
+  void add(ExecutionContext&, KeptChange, bool is_last);
+  void add_next(ExecutionContext&, KeptChange);
+  void skip_gone();
+  void finish_clock(ExecutionContext&);
+  void finish_group(ExecutionContext&);
+  void apply_sum(ExecutionContext&, float factor);
+  void count(const Change&);
+  void apply(ExecutionContext&, std::span<const float> change, float size);
+  void make_writable(ExecutionContext&);
+  static bool unread(std::vector<Ticket>& readers);
+
+  const ServerPlan& plan_;
+  SpareMemory& spare_;
+  const Range range_;
+  const int group_;  ///< so many changes make one step, unless a clock's do
+  std::span<float> weights_, spare_weights_;
+  std::vector<Ticket> readers_, other_;  ///< messages that leave from the former, and from the latter
+  std::unique_ptr<Optimizer> optimizer_;
+  Admission admission_;
+  std::uint64_t version_ = 0;
+  std::vector<Read> held_;  ///< reads that must still wait
+
+  // The changes that are being added up.
+  int summed_ = 0;
+  KeptChange sum_;                   ///< the first, as long as it is the only one
+  bool is_mean_ = false;             ///< the sum is divided already
+  int next_ = 0;                     ///< with staleness 0: the worker whose turn it is
+  std::map<int, KeptChange> early_;  ///< with staleness 0, by worker
+
+  std::optional<DelayCompensation> compensation_;
+  std::vector<std::uint64_t> readable_;  ///< by worker, where changes may be dropped: the least version that it reads
+
+  mutable std::mutex mutex_;  ///< of what follows
+  StalenessCount staleness_;
+  Observations observed_;
+};
+
+}  // namespace gradmeter::dataparallel
