@@ -96,10 +96,10 @@ ReadRequest Server::request_of(const MessageHeader& h) const {
 void Server::take_push(const Message& message) {
   const MessageHeader& h = message.header;
   const int from = message.from;
-  reply_queue_.acknowledge(from, h);
   const std::size_t i = sharding_.index_of(h.first);
   ServedChunk& chunk = chunks_.at(i);
   chunk.take(*context_, *port_, message);
+  reply_queue_.acknowledge(from, h);  // now, since from then on the worker may write over it
   if (h.sequence > 0) {
     ReadRequest r = request_of(h);
     r.clock = r.own = h.clock + 1;
