@@ -42,10 +42,7 @@ class Messenger::MessengerPort final : public Port {
  public:
   MessengerPort(Messenger& messenger, Role role)
       : messenger_(messenger), role_(role), backoff_(messenger.spin_policy_) {}
-  ~MessengerPort() override {
-    const std::lock_guard lock(messenger_.mutex_);
-    messenger_.give_back(std::exchange(messenger_.receive_queue(role_).reading, nullptr));
-  }
+  ~MessengerPort() override { MessengerPort::close(); }
   MessengerPort(const MessengerPort&) = delete;
   MessengerPort& operator=(const MessengerPort&) = delete;
 
@@ -82,6 +79,14 @@ class Messenger::MessengerPort final : public Port {
     return t;
   }
 
+  /// The sender of the last message learns that it was read.
+  void close() override {
+    {
+      const std::lock_guard lock(messenger_.mutex_);
+      messenger_.give_back(std::exchange(messenger_.receive_queue(role_).reading, nullptr));
+    }
+    messenger_.release_read();
+  }
   std::shared_ptr<const void> keep() override {
     const std::lock_guard lock(messenger_.mutex_);
     Arrival*& reading = messenger_.receive_queue(role_).reading;
@@ -407,27 +412,39 @@ void Messenger::release(Arrival& a) {
   if (a.buffer) free_buffers_[index(a.to)].push_back(a.buffer);
 }
 
-bool Messenger::poll() {
-  const std::unique_lock moving(moving_, std::try_to_lock);
-  if (!moving || paused_) return false;
+/// Of the poll: lets senders of messages that were read know. Were there any?
+bool Messenger::release_all_read() {
   std::vector<Arrival*> read;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& d : departing_) travelling_.push_back(std::move(d));
-    departing_.clear();
     for (ReceiveQueue& in : receive_queues_) {
       read.insert(read.end(), in.read.begin(), in.read.end());
       in.read.clear();
     }
   }
   for (Arrival* a : read) release(*a);
-  if (!read.empty()) {
+  const std::lock_guard lock(mutex_);
+  free_arrivals_.insert(free_arrivals_.end(), read.begin(), read.end());
+  return !read.empty();
+}
+
+void Messenger::release_read() {
+  const std::lock_guard moving(moving_);
+  release_all_read();
+}
+
+bool Messenger::poll() {
+  const std::unique_lock moving(moving_, std::try_to_lock);
+  if (!moving || paused_) return false;
+  {
     const std::lock_guard lock(mutex_);
-    free_arrivals_.insert(free_arrivals_.end(), read.begin(), read.end());
+    for (auto& d : departing_) travelling_.push_back(std::move(d));
+    departing_.clear();
   }
+  const bool released = release_all_read();
   link_->progress();
   const bool left = move_departures();
-  return move_arrivals() || left || !read.empty();
+  return move_arrivals() || left || released;
 }
 
 void Messenger::fail(std::exception_ptr e) {

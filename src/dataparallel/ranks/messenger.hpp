@@ -116,6 +116,8 @@ class Messenger final : public Pollable {
   void deliver_to_self(const Departure&);
   void give_back(Arrival*);
   void release(Arrival&);
+  bool release_all_read();
+  void release_read();
 
   PortOptions options_;
   runtime::SpinPolicy spin_policy_;  ///< of workers that wait
@@ -129,7 +131,7 @@ class Messenger final : public Pollable {
   std::array<std::size_t, 2> held_buffers_{};                         ///< by role of the reader: made so far
   runtime::OwnedTransport link_;                                      ///< after the memory that it receives into
 
-  std::mutex moving_;  ///< held by the thread that polls: what is "of the poll" is its own
+  std::mutex moving_;    ///< held by the thread that polls: what is "of the poll" is its own
   bool paused_ = false;  ///< of the poll
   std::mutex mutex_;
   std::deque<Arrival> arrivals_;  ///< of all messages; reused
