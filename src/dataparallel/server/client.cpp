@@ -137,22 +137,29 @@ void ServerClient::fetch_for_evaluation(Buffer to) {
 }
 
 void ServerClient::await_acknowledgements() {
-  if (std::ranges::all_of(connections_, [](const ServerConnection& l) { return l.unacknowledged == 0; })) return;
-  settle();
+  const auto is_acknowledged = [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged == 0; };
+  if (!std::ranges::all_of(connections_, is_acknowledged)) {
+    wait_for("servers to acknowledge changes", is_acknowledged);
+  }
 }
 
 void ServerClient::settle() {
-  wait_for("servers to acknowledge changes",
-           [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged == 0; });
+  await_acknowledgements();
+  if (plan_.says_when_it_rests) tell(Opcode::rest, "servers to hear of a rest");
+}
+
+/// Sends a request that is not answered.
+void ServerClient::tell(Opcode opcode, const char* why) {
+  for (ServerConnection& connection : connections_) {
+    connection.request = {.operation = number(opcode), .shard = connection.server};
+    connection.asks = true;
+  }
+  wait_for(why, [](const ServerConnection& l) { return !l.asks; });
 }
 
 void ServerClient::disconnect() {
   port_->while_waiting({});
-  for (ServerConnection& connection : connections_) {
-    connection.request = {.operation = number(Opcode::disconnect), .shard = connection.server};
-    connection.asks = true;
-  }
-  wait_for("servers to hear of the end", [](const ServerConnection& l) { return !l.asks; });
+  tell(Opcode::disconnect, "servers to hear of the end");
   port_->close();
 }
 
@@ -210,8 +217,17 @@ void ServerClient::send() {
 
 void ServerClient::send_request(ServerConnection& connection) {
   if (!connection.asks || !port_->draft(connection.rank, 0)) return;
-  const bool leaves = connection.request.operation == number(Opcode::disconnect);
-  port_->post(connection.rank, connection.request, leaves ? "disconnect" : "pull");
+  const auto label = [&] {
+    switch (static_cast<Opcode>(connection.request.operation)) {
+      case Opcode::disconnect:
+        return "disconnect";
+      case Opcode::rest:
+        return "rest";
+      default:
+        return "pull";
+    }
+  };
+  port_->post(connection.rank, connection.request, label());
   connection.asks = false;
 }
 

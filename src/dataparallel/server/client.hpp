@@ -15,6 +15,7 @@ struct ServerClientPlan {
   int first_server = 0;  ///< rank of the first server; the others follow it
   Coding changes = Coding(), weights = Coding();
   std::uint64_t seed = 1;
+  bool says_when_it_rests = false;  ///< servers wait for a number of changes, whoever sends them
 };
 
 /// One thread: the worker's. Memory: the weights as the servers know this worker to have them, once, and what the codec
@@ -39,7 +40,7 @@ class ServerClient {
   void fetch(Buffer to);
   /// The servers' current weights. Waits until all workers, settled, have called it; changes nothing.
   void fetch_for_evaluation(Buffer to);
-  /// Waits until the servers have acknowledged all changes.
+  /// Waits until the servers have acknowledged all changes. Between steps: they wait for no more of this worker's.
   void settle();
   /// Tells the servers that this worker has finished. Everything must be settled.
   void disconnect();
@@ -80,6 +81,7 @@ class ServerClient {
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
+  void tell(Opcode, const char* why);
   void ask(Opcode, std::uint64_t clock, std::uint64_t own);
   void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
   void receive();

@@ -6,8 +6,9 @@
 // server's memory, as in ps-lite. Weights of a chunk are requested with its change (its `sequence`: answer when this is
 // applied), those of all chunks of a server alone (`pull`); they come chunk by chunk (`weights`). They are changes
 // since the worker's last answer where the codec encodes these; otherwise, and for evaluation, the weights as they are.
-// A worker that has finished sends `disconnect`. Between steps all workers may ask to `evaluate`: a pull that is
-// answered when all have asked, so that all get the same weights.
+// A worker that has finished sends `disconnect`; one that
+// waits for others outside a step sends `rest` where steps would wait for its changes. Between steps all workers may
+// ask to `evaluate`: a pull that is answered when all have asked, so that all get the same weights.
 //
 // The slowest's clock in `weights`: so many updates of every worker that still trains are in them.
 //
@@ -18,6 +19,7 @@
 // | evaluate   | -                 | -                  | of the request, from 1 | -            | -             |
 // | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
 // | disconnect | -                 | -                  | -                      | -            | -             |
+// | rest       | -                 | -                  | -                      | -            | -             |
 //
 // Every message arrives once, those of one sender in order: so an `ack` is that of the oldest unacknowledged chunk.
 #pragma once
@@ -34,7 +36,7 @@
 
 namespace gradmeter::dataparallel {
 
-enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disconnect };
+enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disconnect, rest };
 
 /// Elements of the flat buffer.
 struct Range {

@@ -69,6 +69,7 @@ void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) 
   if (h.clock != admission_.clock(worker)) throw std::logic_error(fmt::format("rank {} pushed out of turn", worker));
   note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
   admission_.pushed(worker);
+  resting_.erase(worker);
   std::vector<float> decoded;
   if (plan_.changes.encodes(range_.count)) decoded = spare_.take(range_.count);
   Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
@@ -97,7 +98,7 @@ void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
   }
   KeptChange kept{.change = change};
   if (summed_ == 0) copy(f, kept);  // the worker may change it when it is acknowledged
-  add(f, std::move(kept), summed_ + 1 >= std::min(group_, admission_.training()));
+  add(f, std::move(kept), summed_ + 1 >= needed());
   finish_group(f);
 }
 
@@ -115,9 +116,17 @@ float ServedChunk::scaled(const Change& c) const {
   return c.size;
 }
 
+/// So many changes make a step; fewer, where fewer workers send any.
+int ServedChunk::needed() const { return std::min(group_, admission_.training() - static_cast<int>(resting_.size())); }
+
+void ServedChunk::rest(ExecutionContext& f, int worker) {
+  resting_.insert(worker);
+  finish_group(f);
+}
+
 /// A step, once so many changes have come as there can be.
 void ServedChunk::finish_group(ExecutionContext& f) {
-  if (summed_ == 0 || summed_ < std::min(group_, admission_.training())) return;
+  if (summed_ == 0 || summed_ < needed()) return;
   apply_sum(f, plan_.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.rule.softsync) : 1.0f);
 }
 
@@ -249,6 +258,7 @@ void ServedChunk::leave(ExecutionContext& f, int worker) {
     observed_.staleness_under_way = staleness_.outstanding(version_);
   }
   admission_.gone(worker);
+  resting_.erase(worker);
   std::erase_if(held_, [worker](const Read& r) { return r.worker == worker; });
   if (admission_.grouped()) {
     finish_clock(f);

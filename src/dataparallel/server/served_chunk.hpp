@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,8 @@ class ServedChunk {
   /// A worker's change, as the message holds it that the port returned last.
   void take(ExecutionContext&, Port&, const Message&);
   void ask(int worker, const ReadRequest&);
+  /// The worker sends no change until it sends one again: steps do not wait for it.
+  void rest(ExecutionContext&, int worker);
   /// The worker has finished or died.
   void leave(ExecutionContext&, int worker);
 
@@ -108,6 +111,7 @@ class ServedChunk {
   void add_next(ExecutionContext&, KeptChange);
   void skip_gone();
   void finish_clock(ExecutionContext&);
+  int needed() const;
   void finish_group(ExecutionContext&);
   void apply_sum(ExecutionContext&, float factor);
   void count(const Change&);
@@ -134,6 +138,7 @@ class ServedChunk {
   std::map<int, KeptChange> early_;  ///< with staleness 0, by worker
 
   std::optional<DelayCompensation> compensation_;
+  std::set<int> resting_;                ///< workers that steps do not wait for
   std::vector<std::uint64_t> readable_;  ///< by worker, where changes may be dropped: the least version that it reads
 
   mutable std::mutex mutex_;  ///< of what follows

@@ -79,6 +79,8 @@ void Server::take(const Message& message) {
       return take_evaluate(message.from, h);
     case Opcode::disconnect:
       return leave(message.from);
+    case Opcode::rest:
+      return rest(message.from);
     default:
       break;
   }
@@ -118,6 +120,13 @@ void Server::take_pull(int from, const MessageHeader& h) {
 void Server::take_evaluate(int from, const MessageHeader& h) {
   evaluations_[static_cast<std::size_t>(from)] = request_of(h);
   answer_evaluations();
+}
+
+void Server::rest(int worker) {
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    chunks_[i].rest(*context_, worker);
+    answer_reads(i);
+  }
 }
 
 void Server::leave(int worker) {

@@ -36,6 +36,7 @@ class Server {
   void take_push(const Message&);
   void take_pull(int from, const MessageHeader&);
   void take_evaluate(int from, const MessageHeader&);
+  void rest(int worker);
   void leave(int worker);
   ReadRequest request_of(const MessageHeader&) const;
   void answer_reads(std::size_t chunk);

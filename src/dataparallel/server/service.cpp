@@ -86,8 +86,12 @@ void Service::begin(Worker& w) {
   }
   if (w.rank() < workers) {
     if (server_) ports.worker->while_waiting([server = server_] { return server->help(); });
-    const ServerClientPlan plan{
-        .rank = w.rank(), .first_server = first_server, .changes = changes, .weights = weights, .seed = options_.seed};
+    const ServerClientPlan plan{.rank = w.rank(),
+                                .first_server = first_server,
+                                .changes = changes,
+                                .weights = weights,
+                                .seed = options_.seed,
+                                .says_when_it_rests = options_.rule.fresh_only};
     server_client_ = std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters());
   }
 }
