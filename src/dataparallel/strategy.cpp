@@ -76,7 +76,8 @@ StrategyPtr StrategyChoice::with_servers(int servers) const {
   core::ParsedName other = parsed_;
   const auto it = other.parameters.find("servers");
   if (it == other.parameters.end()) {
-    throw core::UsageError(fmt::format("strategy {} has no servers; take one that has the parameter servers in 'list strategies'", name));
+    throw core::UsageError(
+        fmt::format("strategy {} has no servers; ps-async has, see servers= in 'list strategies'", name));
   }
   it->second = fmt::format("{}", servers);
   return std::make_shared<StrategyChoice>(info_, std::move(other));

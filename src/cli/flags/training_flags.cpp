@@ -44,7 +44,8 @@ std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparall
     }
   }
   if (any) return out;
-  throw UsageError("--servers: no strategy with servers was asked for; take one that has the parameter servers in 'list strategies'");
+  throw UsageError(
+      "--servers: no strategy with servers was asked for; ps-async is one, see servers= in 'list strategies'");
 }
 
 /// "data=2,tensor=2;data=4": meshes have commas in them.
