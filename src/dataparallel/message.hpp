@@ -93,7 +93,7 @@ class Port {
   virtual bool await(const char* why) { return (void)why, false; }
   /// What a worker's thread does again and again while it waits in `next`: work of the server on its rank, say. It
   /// returns whether there was any. Ports that know no such thing ignore it.
-  virtual void while_waiting(std::function<bool()>) {}
+  virtual void while_waiting(const std::function<bool()>&) {}
   /// The last call of a task that ends well: returns when nothing that it posted needs this port any more. Where no
   /// message gets lost that is at once.
   virtual void close() {}

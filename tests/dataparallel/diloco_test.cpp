@@ -13,8 +13,6 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-using test::farthest;
-using test::run_workers;
 
 struct DilocoRun {
   std::size_t every = 4, fragments = 1, overlap = 0;

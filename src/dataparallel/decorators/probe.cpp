@@ -40,7 +40,7 @@ class WatchedPort final : public Port {
   }
   std::shared_ptr<const void> keep() override { return inner_->keep(); }
   bool await(const char* why) override { return inner_->await(why); }
-  void while_waiting(std::function<bool()> f) override { inner_->while_waiting(std::move(f)); }
+  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
   void close() override { inner_->close(); }
 
  private:

@@ -103,7 +103,7 @@ class Messenger::MessengerPort final : public Port {
          [&] { return messenger_.has_news(in); });
     return true;
   }
-  void while_waiting(std::function<bool()> f) override { helper_ = std::move(f); }
+  void while_waiting(const std::function<bool()>& f) override { helper_ = f; }
 
   std::optional<Message> next(const char* why, double deadline, int of) override {
     std::unique_lock lock(messenger_.mutex_);
