@@ -13,7 +13,6 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-
 struct DilocoRun {
   std::size_t every = 4, fragments = 1, overlap = 0;
   double mix = 0.5;
