@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "allreduce/reduce.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::dataparallel {
@@ -19,6 +20,29 @@ class Add final : public Optimizer {
   }
   runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
 };
+
+/// Elements whose sum stays in the processor's first cache until it is applied.
+constexpr std::size_t block = 4096;
+
+/// Elements [first, first + count) of the terms' sum, added from left to right and divided. One term undivided is
+/// returned where it lies, all else in `scratch`.
+std::span<const float> mean_of(std::span<const std::span<const float>> terms, std::size_t first, std::size_t count,
+                               int divisor, std::span<float> scratch) {
+  constexpr auto fp32 = core::Element::f32;
+  std::span<const float> out = terms.front().subspan(first, count);
+  const std::span<float> to = scratch.first(count);
+  auto* const bytes = reinterpret_cast<std::byte*>(to.data());
+  if (terms.size() > 1) {
+    std::vector<const std::byte*> sources;
+    for (const auto& t : terms) sources.push_back(reinterpret_cast<const std::byte*>(t.data() + first));
+    allreduce::reduce(fp32, fp32, allreduce::Op::sum, bytes, sources, count);
+    out = to;
+  }
+  if (divisor == 1) return out;
+  allreduce::finish(fp32, allreduce::Op::average, bytes, reinterpret_cast<const std::byte*>(out.data()), count,
+                    divisor);
+  return to;
+}
 
 /// The tensors, as far as they lie in the range.
 std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range r) {
@@ -94,12 +118,11 @@ void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
   if (compensation_) change.values = compensation_->compensated(f, change.worker, change.values, weights_);
   if (group_ == 1) {
     count(change);
-    return apply(f, change.values, scaled(change));
+    return apply(f, {&change.values, 1}, 1, scaled(change));
   }
-  KeptChange kept{.change = change};
-  if (summed_ == 0) copy(f, kept);  // the worker may change it when it is acknowledged
-  add(f, std::move(kept), summed_ + 1 >= needed());
+  add({.change = change});
   finish_group(f);
+  keep_sum(f);  // the worker may write over its change when it is acknowledged
 }
 
 float ServedChunk::scaled(const Change& c) const {
@@ -140,19 +163,33 @@ bool ServedChunk::unread(std::vector<Ticket>& readers) {
   return readers.empty();
 }
 
-void ServedChunk::make_writable(ExecutionContext& f) {
-  if (unread(readers_)) return;
+/// Makes weights_ the copy that nobody reads. Its values are those of the answer, which is the other where they must
+/// still be brought over.
+std::span<const float> ServedChunk::to_write() {
+  if (unread(readers_)) return weights_;
   if (!unread(other_)) throw std::logic_error("both copies of a chunk are being read");
-  f.submit("server.copy", {0, 8.0 * double(weights_.size())},
-           [&] { std::ranges::copy(weights_, spare_weights_.begin()); });
   std::swap(weights_, spare_weights_);
   std::swap(readers_, other_);
+  return spare_weights_;
 }
 
-void ServedChunk::apply(ExecutionContext& f, std::span<const float> change, float size) {
-  make_writable(f);
+void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float size) {
+  const std::span<const float> from = to_write();
+  const bool moves = from.data() != weights_.data();
   const UpdateStep step{.size = size, .number = version_ + 1};
-  f.submit("server.update", optimizer_->cost(change.size()), [&] { optimizer_->apply(weights_, change, 0, step); });
+  const double n = double(range_.count), more = double(terms.size() - 1);
+  runtime::Cost cost = optimizer_->cost(range_.count);
+  cost.flops += n * (more + (divisor == 1 ? 0 : 1));
+  cost.bytes += 4 * n * (more + (moves ? 1 : 0));
+  f.submit("server.update", cost, [&] {
+    std::array<float, block> scratch;
+    for (std::size_t first = 0; first < range_.count; first += block) {
+      const std::size_t count = std::min(block, range_.count - first);
+      const std::span<float> to = weights_.subspan(first, count);
+      if (moves) std::ranges::copy(from.subspan(first, count), to.begin());
+      optimizer_->apply(to, mean_of(terms, first, count, divisor, scratch), first, step);
+    }
+  });
   ++version_;
   const std::lock_guard lock(mutex_);
   observed_.applied = version_;
@@ -163,14 +200,13 @@ void ServedChunk::apply(ExecutionContext& f, std::span<const float> change, floa
 void ServedChunk::take_in_turn(ExecutionContext& f, KeptChange kept, Port& port) {
   skip_gone();
   const bool is_next = kept.change.worker == next_;
-  if (kept.memory.empty() && !(is_next && summed_ > 0)) {
-    kept.message = port.keep();
-    if (!kept.message) copy(f, kept);
-  }
+  if (kept.memory.empty()) kept.message = port.keep();
   if (is_next) {
-    add_next(f, std::move(kept));
-    return finish_clock(f);
+    add_next(std::move(kept));
+    finish_clock(f);
+    return keep_sum(f);
   }
+  if (!kept.lasts()) copy(f, kept);
   const int worker = kept.change.worker;
   if (!early_.emplace(worker, std::move(kept)).second) {
     throw std::logic_error(fmt::format("rank {} pushed before its last clock was applied", worker));
@@ -184,36 +220,46 @@ void ServedChunk::copy(ExecutionContext& f, KeptChange& kept) {
   kept.change.values = kept.memory;  // stays where it is when the vector is moved
 }
 
-/// The last one's addition divides too, where the mean is wanted.
-void ServedChunk::add(ExecutionContext& f, KeptChange kept, bool is_last) {
+void ServedChunk::add(KeptChange kept) {
   count(kept.change);
-  if (summed_++ == 0) {
-    is_mean_ = false;
-    sum_ = std::move(kept);
-    return;
-  }
-  is_mean_ = is_last && plan_.rule.scale != ChangeScale::sum;
-  const double n = double(range_.count);
-  const float count = is_mean_ ? static_cast<float>(summed_) : 1;
-  const std::span<const float> so_far = sum_.change.values, more = kept.change.values;
-  if (sum_.memory.empty()) sum_.memory = spare_.take(range_.count);
-  f.submit("server.sum", {n, 12 * n}, [&] {
-    for (std::size_t i = 0; i < so_far.size(); ++i) sum_.memory[i] = (so_far[i] + more[i]) / count;
-  });
-  sum_.change.values = sum_.memory;
-  sum_.message.reset();
-  drop(kept);
+  ++summed_;
+  terms_.push_back(std::move(kept));
 }
 
-void ServedChunk::drop(KeptChange& kept) {
-  if (!kept.memory.empty()) spare_.give_back(std::move(kept.memory));
-  kept = {};
-}
-
-void ServedChunk::add_next(ExecutionContext& f, KeptChange kept) {
+void ServedChunk::add_next(KeptChange kept) {
   ++next_;
-  skip_gone();
-  add(f, std::move(kept), next_ == plan_.workers);
+  add(std::move(kept));
+}
+
+std::vector<std::span<const float>> ServedChunk::terms() const {
+  std::vector<std::span<const float>> out;
+  for (const KeptChange& t : terms_) out.push_back(t.change.values);
+  return out;
+}
+
+/// Before a message is given back: its change must be in memory of its own.
+void ServedChunk::keep_sum(ExecutionContext& f) {
+  if (!std::ranges::all_of(terms_, &KeptChange::lasts)) fold(f);
+}
+
+/// Adds up what there is.
+void ServedChunk::fold(ExecutionContext& f) {
+  KeptChange sum{.change = terms_.front().change, .memory = spare_.take(range_.count)};
+  const double n = double(range_.count), count = double(terms_.size());
+  f.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
+    const auto all = mean_of(terms(), 0, range_.count, 1, sum.memory);
+    if (all.data() != sum.memory.data()) std::ranges::copy(all, sum.memory.begin());
+  });
+  sum.change.values = sum.memory;
+  drop_terms();
+  terms_.push_back(std::move(sum));
+}
+
+void ServedChunk::drop_terms() {
+  for (KeptChange& t : terms_) {
+    if (!t.memory.empty()) spare_.give_back(std::move(t.memory));
+  }
+  terms_.clear();
 }
 
 void ServedChunk::skip_gone() {
@@ -223,7 +269,7 @@ void ServedChunk::skip_gone() {
 /// Adds what has waited for its turn; applies the sum if it is whole.
 void ServedChunk::finish_clock(ExecutionContext& f) {
   for (skip_gone(); early_.contains(next_); skip_gone()) {
-    add_next(f, std::move(early_.extract(next_).mapped()));
+    add_next(std::move(early_.extract(next_).mapped()));
   }
   if (next_ < plan_.workers) return;
   next_ = 0;
@@ -231,13 +277,9 @@ void ServedChunk::finish_clock(ExecutionContext& f) {
 }
 
 void ServedChunk::apply_sum(ExecutionContext& f, float factor) {
-  if (plan_.rule.scale != ChangeScale::sum && summed_ > 1 && !is_mean_) {  // the others have left since
-    f.submit("server.sum", {double(range_.count), 8.0 * double(range_.count)}, [&] {
-      for (float& x : sum_.memory) x /= static_cast<float>(summed_);
-    });
-  }
-  apply(f, sum_.change.values, factor * sum_.change.size);
-  drop(sum_);
+  const int divisor = plan_.rule.scale == ChangeScale::sum ? 1 : summed_;
+  apply(f, terms(), divisor, factor * terms_.front().change.size);
+  drop_terms();
   summed_ = 0;
 }
 

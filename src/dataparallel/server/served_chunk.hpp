@@ -49,10 +49,12 @@ class SpareMemory {
   std::vector<std::vector<float>> spare_;
 };
 
-/// With staleness 0 the changes of a clock are added up in the order of ranks, each as soon as its turn has come, and
-/// applied as one. Otherwise each is applied when it comes, or as the rule says.
+/// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is
+/// applied when it comes, or as the rule says. A step is one pass over the changes, where they lie if their messages
+/// can be kept, and the weights.
 /// Weights are read where they are: there are two copies, and an update goes to the other one while somebody reads.
-/// Memory: that, and the optimizer's state; with staleness 0 a sum, and the changes whose turn has not come.
+/// Memory: that, and the optimizer's state; where messages cannot be kept a sum, and with staleness 0 the changes whose
+/// turn has not come.
 class ServedChunk {
  public:
   /// weights, tensors: of the whole flat buffer; it copies its chunk. memory: for two copies, which the fabric's
@@ -98,25 +100,31 @@ class ServedChunk {
     Change change = {};
     std::shared_ptr<const void> message = {};
     std::vector<float> memory = {};
+    bool lasts() const { return message || !memory.empty(); }
   };
+  /// Spans of equal length.
+  using Terms = std::span<const std::span<const float>>;
 
   bool may_read(const Read&) const;
   void note_gap(std::uint64_t clock);
   void take_in_turn(ExecutionContext&, KeptChange, Port&);
   void copy(ExecutionContext&, KeptChange&);
-  void drop(KeptChange&);
   void take_as_it_comes(ExecutionContext&, Change);
   float scaled(const Change&) const;
-  void add(ExecutionContext&, KeptChange, bool is_last);
-  void add_next(ExecutionContext&, KeptChange);
+  void add(KeptChange);
+  void add_next(KeptChange);
+  void fold(ExecutionContext&);
+  void keep_sum(ExecutionContext&);
+  std::vector<std::span<const float>> terms() const;
+  void drop_terms();
   void skip_gone();
   void finish_clock(ExecutionContext&);
   int needed() const;
   void finish_group(ExecutionContext&);
   void apply_sum(ExecutionContext&, float factor);
   void count(const Change&);
-  void apply(ExecutionContext&, std::span<const float> change, float size);
-  void make_writable(ExecutionContext&);
+  void apply(ExecutionContext&, Terms, int divisor, float size);
+  std::span<const float> to_write();
   static bool unread(std::vector<Ticket>& readers);
 
   const ServerPlan& plan_;
@@ -130,10 +138,8 @@ class ServedChunk {
   std::uint64_t version_ = 0;
   std::vector<Read> held_;  ///< reads that must still wait
 
-  // The changes that are being added up.
-  int summed_ = 0;
-  KeptChange sum_;                   ///< the first, as long as it is the only one
-  bool is_mean_ = false;             ///< the sum is divided already
+  std::vector<KeptChange> terms_;    ///< whose sum makes the next step, added in this order
+  int summed_ = 0;                   ///< so many changes are in them
   int next_ = 0;                     ///< with staleness 0: the worker whose turn it is
   std::map<int, KeptChange> early_;  ///< with staleness 0, by worker
 
