@@ -1,6 +1,7 @@
 #include "dataparallel/server/served_chunk.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -21,7 +22,7 @@ class Add final : public Optimizer {
   runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
 };
 
-/// Elements whose sum stays in the processor's first cache until it is applied.
+/// Elements that are summed and applied before the next: few enough for a core's first cache.
 constexpr std::size_t block = 4096;
 
 /// Elements [first, first + count) of the terms' sum, added from left to right and divided. One term undivided is

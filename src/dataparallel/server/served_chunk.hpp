@@ -1,6 +1,5 @@
 // One chunk of the weights at its server: takes changes, applies them by an optimizer, and says who may read.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
