@@ -18,7 +18,8 @@ import sys
 import tempfile
 
 # Which worker's change comes first is a matter of time; bytes and steps are compared, bits are not.
-TIMED_STRATEGIES = ("dc-asgd", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "easgd", "gossip", "es", "population")
+TIMED_STRATEGIES = ("ad-psgd", "dc-asgd", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "easgd", "gossip", "es",
+                    "population")
 TRAIN = ["--model", "mlp:784-24-16-10", "--batch", "12", "--threads", "1", "--steps", "8", "--log-every", "1",
          "--train-samples", "4800", "--validation-samples", "300", "--warmup", "0", "--seed", "3"]
 NEW_FACTORS = ("ranks_as",)  # keys that an older program does not write

@@ -19,7 +19,8 @@ import sys
 import tempfile
 
 VALIDATE = pathlib.Path(__file__).resolve().parent / "validate-results.py"
-NO_ALL_REDUCE = ("d-psgd", "dc-asgd", "easgd", "gossip", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "ps-sync")
+NO_ALL_REDUCE = ("ad-psgd", "d-psgd", "dc-asgd", "easgd", "gossip", "ps-async", "ps-backup", "ps-softsync", "ps-ssp",
+                 "ps-sync")
 SMALL = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "4s", "--threads", "1")
 
 

@@ -15,15 +15,16 @@ namespace gradmeter::dataparallel {
 /// What only the strategy can count in a run, for this rank so far.
 struct Observations {
   /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
-  /// Each server counts those of its own shard.
+  /// Each server counts those of its own shard. Of `ad-psgd`: k averages after them, by each worker.
   std::vector<std::uint64_t> staleness = {};
   /// Of the updates that had not come yet when the first worker finished, summed.
   std::uint64_t staleness_under_way = 0;
-  std::uint64_t updates = 0;      ///< of this rank's worker, each once, over however many servers it is spread
-  std::uint64_t applied = 0;      ///< steps of the server here: updates that it groups count as one
-  std::uint64_t largest_gap = 0;  ///< the most clocks that the fastest worker was ahead of the slowest when it read
-  double held_s = 0;              ///< time of reads that the staleness bound held back
-  std::uint64_t dropped = 0;      ///< changes of a chunk that came too late for their step
+  std::uint64_t updates = 0;  ///< of this rank's worker, each once, over however many servers it is spread
+  std::uint64_t applied = 0;  ///< steps of the server here: updates that it groups count as one
+  /// The most clocks that the fastest worker was ahead of the slowest when it read; of two that averaged.
+  std::uint64_t largest_gap = 0;
+  double held_s = 0;          ///< time of reads that the staleness bound held back
+  std::uint64_t dropped = 0;  ///< changes of a chunk that came too late for their step
 
   /// With the updates under way at the end, so that an incomplete cycle counts as far as it went.
   double mean_staleness() const;
@@ -77,15 +78,21 @@ struct StrategyOptions {
 
 /// How a strategy communicates, and so which factors apply to it.
 enum class CommunicationPattern : std::uint8_t {
-  nothing,              ///< none of them
-  all_reduce,           ///< algorithm, codec, transport, overlap, bucket
-  blocks,               ///< algorithm, transport, overlap, bucket
-  collectives,          ///< algorithm, transport
-  changes,              ///< algorithm, codec, transport, and overlap where the name asks for it
-  messages,             ///< transport
-  overlapped_messages,  ///< transport, overlap
-  client_server         ///< transport, codec, overlap; ranks may be at different steps
+  nothing,                ///< none of them
+  all_reduce,             ///< algorithm, codec, transport, overlap, bucket
+  blocks,                 ///< algorithm, transport, overlap, bucket
+  collectives,            ///< algorithm, transport
+  changes,                ///< algorithm, codec, transport, and overlap where the name asks for it
+  messages,               ///< transport
+  overlapped_messages,    ///< transport, overlap
+  asynchronous_messages,  ///< transport, overlap; ranks may be at different steps
+  client_server           ///< transport, codec, overlap; ranks may be at different steps
 };
+
+/// Do messages go through ports, at any time and to background tasks, so that workers may be at different steps?
+constexpr bool uses_ports(CommunicationPattern p) {
+  return p == CommunicationPattern::client_server || p == CommunicationPattern::asynchronous_messages;
+}
 
 /// Does a codec apply to its all-reduces?
 constexpr bool encodes_sums(CommunicationPattern p) {

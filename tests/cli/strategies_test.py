@@ -28,6 +28,7 @@ RUNS = {
     "easgd": (MODEL, GRADIENTS, []),
     "gossip": (MODEL, GRADIENTS, []),
     "d-psgd": (MODEL, GRADIENTS, []),
+    "ad-psgd": (MODEL, GRADIENTS, []),
     "ps-sync, one server": (MODEL, GRADIENTS, ["--servers", 1]),
     "ps-async, one server": (MODEL, GRADIENTS, ["--servers", 1]),
     "sync, tensor=2": (MODEL, GRADIENTS, ["--mesh", "tensor=2"]),

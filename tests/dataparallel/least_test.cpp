@@ -98,6 +98,7 @@ TEST(LeastSent, IsTheClosedForm) {
       {"model-averaging:every=4", 2 * (p - 1) * m * steps / 4},
       {"gossip", p * (m + 64) * steps},
       {"d-psgd", 2 * p * m * steps},
+      {"ad-psgd", p / 2 * 2 * m * steps},
       {"es:pairs=4", p * (p - 1) * sizeof(float) * steps},
       // How many models travel depends on the losses; the ranking is sent three times over.
       {"population:size=8,survivors=2", (8 + 3 * 2) * (p - 1) * sizeof(float) * steps},

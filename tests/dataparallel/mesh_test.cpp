@@ -78,7 +78,7 @@ TEST(Mesh, EveryStrategyOfTheTableGoesWithIt) {
     if (judges) training.step_size = info.step_size;
     const auto flat = losses_of(run_mesh({.mesh = "data=2", .training = training}));
     // Time decides what an asynchronous worker reads, and a split model takes another time.
-    const bool by_time = info.communication == CommunicationPattern::client_server && info.name != "ps-sync";
+    const bool by_time = uses_ports(info.communication) && info.name != "ps-sync";
     for (const auto* mesh : {"data=2,tensor=2", "data=2,pipeline=2"}) {
       const auto split = losses_of(run_mesh({.mesh = mesh, .training = training}));
       EXPECT_LT(largest_difference(split, flat), by_time ? 0.2 : 1e-5) << info.name << " " << mesh;

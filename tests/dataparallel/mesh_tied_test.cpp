@@ -102,7 +102,7 @@ TEST(TiedStagesOfTensorRanks, HaveTheLossesOfOneRankAndEqualWeights) {
 
 TEST(TiedStagesOfReplicas, GoWithEveryStrategyOfTheTable) {
   for (const StrategyInfo& info : strategies()) {
-    const bool by_time = info.communication == CommunicationPattern::client_server && info.name != "ps-sync";
+    const bool by_time = uses_ports(info.communication) && info.name != "ps-sync";
     MeshTraining t = tied_training("data=2", tied_lstm, 8);
     t.training.strategy = info.name;
     if (info.optimizer.empty()) t.training.step_size = info.step_size;

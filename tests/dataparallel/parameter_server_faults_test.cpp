@@ -19,15 +19,8 @@ using test::Seen;
 using test::serve;
 using test::Served;
 using test::uneven;
+using test::unreliable;
 using ::testing::HasSubstr;
-
-/// Some messages get lost, some come twice, some late.
-DeliveryFault unreliable(const MessageRoute& f) {
-  const double x = noise(f.from * 31 + f.to + (f.to_role == Role::server ? 7 : 0), f.number);
-  if (x < 0.15) return {.copies = 0};
-  if (x > 0.8) return {.copies = 2, .delay_s = {0, 1e-4 * noise(f.to, f.number)}};
-  return {.delay_s = {x > 0.6 ? 1e-4 * x : 0, 0}};
-}
 
 TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns) {
   Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9", .judge = true};

@@ -83,8 +83,7 @@ TEST_P(StrategyContract, AllWorkersHoldEqualBitsWhereItIsSaid) {
 
 TEST_P(StrategyContract, JudgingChangesNothing) {
   // It takes time, and where who comes first decides, several workers go on in another order: one alone does not.
-  const bool races =
-      choice()->info().communication == CommunicationPattern::client_server && !choice()->info().keeps_equal;
+  const bool races = uses_ports(choice()->info().communication) && !choice()->info().keeps_equal;
   const int p = races ? 1 : 3;
   const auto once = run_workers(p, {.strategy = GetParam()});
   const auto often = run_workers(p, {.strategy = GetParam(), .judge_often = true});
@@ -175,6 +174,7 @@ const std::vector<std::string> promising{
     "gossip:graph=ring",
     "d-psgd",
     "d-psgd:graph=hypercube",
+    "ad-psgd",
     "es",
     "es:pairs=9",
     "population:size=7,survivors=2",
@@ -210,6 +210,7 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
         {"gossip", p > 1 ? p * (m + 64) * steps : 0},
         {"d-psgd", p * std::min(p - 1, std::uint64_t{2}) * m * steps},
         {"d-psgd:graph=hypercube", (p - p % 2) * m * steps},  // of 3 and 7 ranks one has no neighbour, always another
+        {"ad-psgd", p > 1 ? (p + 1) / 2 * 2 * m * steps : 0},
         {"es:pairs=1", (p - 1) * sizeof(float) * p * steps},  // rounded up to one of every rank
         {"population:size=16,survivors=4", (p - 1) * (4 * m + sizeof(float) * ((15 + p) / p * p + 3 * 4)) * steps},
         {"ps-sync", twice * steps},

@@ -132,19 +132,19 @@ TEST_P(Endurance, NoRunHangs) {
   const auto world = runtime::MpiSession::world();
   if (plan.servers >= world.size()) return;
   const auto choice = find_strategy(plan.strategy);
-  const bool is_client_server = choice->info().communication == CommunicationPattern::client_server;
+  const bool is_asynchronous = uses_ports(choice->info().communication);
   const std::string strategy_name = fmt::format("{} with {} servers", plan.strategy, plan.servers);
   for (int run = 0; run < runs; ++run) {
     runtime::Activity activity;
     const Watched watched(strategy_name, run, world.rank(), activity);
     const auto strategy = (plan.servers > 0 ? choice->with_servers(plan.servers) : choice)->make({});
-    const test::Quadratic model(is_client_server ? served_elements(run)
-                                                 : 20'000);  // as large as the one that is trained, or larger
+    const test::Quadratic model(is_asynchronous ? served_elements(run)
+                                                : 20'000);  // as large as the one that is trained, or larger
     const std::size_t bytes = model.element_count() * sizeof(float) + 4096;
     RankFabric fabric(world,
                       {.algorithm = allreduce::find_algorithm("ring"),
                        .transport = transport,
-                       .progress = is_client_server || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
+                       .progress = is_asynchronous || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
                        .spin_policy = {.spins = 20, .yields = 10},  // as in training with more threads than cores
                        .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
                        .scatters = true,
@@ -152,7 +152,7 @@ TEST_P(Endurance, NoRunHangs) {
                       activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());
     Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);
-    is_client_server ? run_served(delaying, plan, run) : run_collective(delaying, plan, run);
+    is_asynchronous ? run_served(delaying, plan, run) : run_collective(delaying, plan, run);
   }
 }
 
@@ -168,6 +168,7 @@ constexpr Plan plans[] = {{"sync"},
                           {"gossip"},
                           {"gossip:overlap=1"},
                           {"d-psgd"},
+                          {"ad-psgd"},
                           {"es"},
                           {"population:size=8,survivors=3"},
                           {"easgd:every=2"},

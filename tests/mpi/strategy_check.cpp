@@ -39,9 +39,8 @@ TEST_P(StrategyOnRanks, HoldsTheBitsAndSendsTheBytesOfVirtualTime) {
   const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
   for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
-      const bool is_client_server =
-          find_strategy(run.strategy)->info().communication == CommunicationPattern::client_server;
-      if (is_client_server && progress == ProgressMode::on_wait) continue;  // messages move while nobody waits
+      const bool at_any_time = uses_ports(find_strategy(run.strategy)->info().communication);
+      if (at_any_time && progress == ProgressMode::on_wait) continue;  // messages move while nobody waits
       const auto end = on_ranks(world, run, transport, progress);
       EXPECT_EQ(end.hashes, expected.hashes) << int(transport) << " " << int(progress);
       EXPECT_EQ(end.evaluation_weights, expected.evaluation_weights) << int(transport) << " " << int(progress);
@@ -78,7 +77,7 @@ TEST_P(ServersOnRanks, SendTheForecastAndMeetTheMeanStalenessInWhateverOrderTheR
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, ServersOnRanks,
-                         ::testing::Values("ps-async", "ps-ssp:staleness=1", "easgd:every=2"),
+                         ::testing::Values("ps-async", "ps-ssp:staleness=1", "easgd:every=2", "ad-psgd"),
                          test::name_of_run<const char*>);
 
 INSTANTIATE_TEST_SUITE_P(Strategies, StrategyOnRanks,

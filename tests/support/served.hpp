@@ -12,6 +12,7 @@
 #include "support/departures.hpp"
 #include "support/quadratic.hpp"
 #include "support/sanitized.hpp"
+#include "support/training.hpp"
 
 namespace gradmeter::test {
 
@@ -69,8 +70,9 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   Probe& probe = assembly.probe();
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
-  const auto weights = assembly.buffers().parameters.values<float>();
-  std::vector<float> targets(2 * s.elements, 0.0f), evaluation_weights(s.elements);
+  const runtime::Buffer weights = assembly.buffers().parameters;
+  const runtime::Buffer evaluation_weights = s.judge ? fabric.memory(s.elements) : runtime::no_floats;
+  std::vector<float> targets(2 * s.elements, 0.0f);
   const std::vector<std::int32_t> labels(2, 0);
   strategy.begin(worker);
   const int steps = worker.rank() < strategy.workers(worker.ranks()) ? s.steps(fabric.rank()) : 0;
@@ -82,19 +84,19 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
     strategy.step(worker, {targets, labels},
                   {.size = step < s.updates ? s.step_size : 0.0f, .number = static_cast<std::uint64_t>(step) + 1});
     probe.end_step();
-    seen.first.push_back(weights[0]);
-    if (s.path) seen.path.emplace_back(weights.begin(), weights.end());
+    seen.first.push_back(values_of(fabric, weights.part(0, 1))[0]);
+    if (s.path) seen.path.push_back(values_of(fabric, weights));
     ++seen.steps;
     if (!s.judge) continue;
     strategy.settle(worker);
     strategy.evaluation_weights(worker, evaluation_weights);
-    seen.evaluation_weights.push_back(evaluation_weights);
+    seen.evaluation_weights.push_back(values_of(fabric, evaluation_weights));
   }
   seen.seconds = fabric.now();
   strategy.end(worker);
   seen.end = fabric.now();
   await_departures(probe);
-  seen.weights.assign(weights.begin(), weights.end());
+  seen.weights = values_of(fabric, weights);
   seen.observed = strategy.observed();
   seen.totals = probe.totals();
 }
@@ -106,6 +108,27 @@ inline std::vector<Seen> serve(const Served& s) {
     serve(f, s, seen[static_cast<std::size_t>(f.rank())]);
   });
   return seen;
+}
+
+/// How far the evaluation weights of a run with path, which judged each step, are from a mean of all weights that only
+/// updates change: mean(x) <- mean(x) - step mean(g_i), each gradient at the weights that rank i had after its last
+/// step. Curvatures are 1.
+inline double off_the_mean(const Served& s, const std::vector<Seen>& seen) {
+  double most = 0;
+  for (std::size_t t = 0; t < seen[0].path.size(); ++t) {
+    for (std::size_t i = 0; i < s.elements; i += 1 + s.elements / 1000) {
+      const double first = 1 + 0.01 * double(i % 50);
+      double mean = t > 0 ? double(seen[0].evaluation_weights[t - 1][i]) : first;
+      for (std::size_t r = 0; r < seen.size(); ++r) {
+        const int rank = static_cast<int>(r), step = static_cast<int>(t);
+        const double target = (double(target_of(rank, step, i)) + double(target_of(rank, step, i + s.elements))) / 2;
+        const double read = t > 0 ? double(seen[r].path[t - 1][i]) : first;
+        mean -= double(s.step_size) * (read - target) / double(seen.size());
+      }
+      most = std::max(most, std::fabs(double(seen[0].evaluation_weights[t][i]) - mean));
+    }
+  }
+  return most;
 }
 
 inline dataparallel::Forecast forecast(const Served& s) {
@@ -125,6 +148,13 @@ inline double noise(int rank, std::uint64_t n) {
   x ^= x >> 31;
   x *= 0x94D049BB133111EBu;
   return double(x >> 40) / double(1 << 24);
+}
+/// Some messages get lost, some come twice, some late.
+inline dataparallel::DeliveryFault unreliable(const dataparallel::MessageRoute& f) {
+  const double x = noise(f.from * 31 + f.to + (f.to_role == dataparallel::Role::server ? 7 : 0), f.number);
+  if (x < 0.15) return {.copies = 0};
+  if (x > 0.8) return {.copies = 2, .delay_s = {0, 1e-4 * noise(f.to, f.number)}};
+  return {.delay_s = {x > 0.6 ? 1e-4 * x : 0, 0}};
 }
 /// The last rank is three times slower, and all jitter.
 inline dataparallel::SimMachine uneven(int ranks) {

@@ -99,7 +99,7 @@ class StepBenchmark {
             .verify_next = [this] { training_->verify_next(); },
             .verdict = [this] { return training_->verdict(); },
             .period = training_->period(),
-            .lock_step = !training_->is_client_server(),
+            .lock_step = !training_->uses_ports(),
             .per_call = times_buckets(),
             .seed = session_.run_seed()};
   }
@@ -168,7 +168,7 @@ class StepBenchmark {
   void count_between_nodes(const TrainingTotals& totals) {
     using enum dataparallel::CommunicationPattern;
     const auto pattern = point_.point.strategy->info().communication;
-    const bool is_fixed = pattern == client_server || pattern == messages || pattern == overlapped_messages;
+    const bool is_fixed = uses_ports(pattern) || pattern == messages || pattern == overlapped_messages;
     if (!is_fixed || !totals.bytes_known || totals.steps == 0) return;
     const auto placement = point_.point.placement.value_or(Placement::packed);
     const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals.steps);

@@ -125,8 +125,7 @@ class Planner {
 
   std::vector<ScalePoint> each_exchange(ScalePoint p) const {
     if (!fits(p)) return {p};
-    const auto communication = p.strategy->info().communication;
-    if (communication == dataparallel::CommunicationPattern::client_server)
+    if (uses_ports(p.strategy->info().communication))
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise their steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
     const Applies applies = p.applies = factors_of(*p.strategy);
@@ -232,8 +231,8 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   if (p.applies.transport) f[Factor::transport] = std::string(transport_name(p.transport, map.nodes() == 1));
   if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
-  // A barrier before each step would synchronise the steps of workers that servers let run ahead.
-  const bool keeps_step = p.strategy->info().communication != dataparallel::CommunicationPattern::client_server;
+  // A barrier before each step would synchronise the steps of workers that may run ahead.
+  const bool keeps_step = !uses_ports(p.strategy->info().communication);
   if (keeps_step) f[Factor::cadence] = std::string(name(p.cadence));
   f[Factor::reduction] = std::string(keeps_step ? "max" : "harmonic");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));

@@ -167,7 +167,7 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   // Strong scaling's fair share of one rank's step is 1/P of it.
   ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
   blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
-  blocks.lock_step = p.strategy->info().communication != dataparallel::CommunicationPattern::client_server;
+  blocks.lock_step = !uses_ports(p.strategy->info().communication);
   const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);

@@ -102,7 +102,7 @@ std::string_view name(Overlap o) {
 Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
   if (o != Overlap::automatic) return o;
   // A thread without a core takes one from a computation, and all ranks wait for that rank.
-  return s == CommunicationPattern::client_server || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+  return uses_ports(s) || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
 }
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
@@ -162,8 +162,8 @@ Applies factors_of(const dataparallel::StrategyChoice& strategy) {
   return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
           .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
           .transport = s != CommunicationPattern::nothing,
-          .overlap = buckets || s == CommunicationPattern::client_server ||
-                     s == CommunicationPattern::overlapped_messages || strategy.changes_overlap(),
+          .overlap =
+              buckets || uses_ports(s) || s == CommunicationPattern::overlapped_messages || strategy.changes_overlap(),
           .bucket = buckets};
 }
 
@@ -209,7 +209,7 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
-  if (c.strategy->info().communication == CommunicationPattern::client_server) return true;
+  if (uses_ports(c.strategy->info().communication)) return true;
   return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
 }
 

@@ -107,7 +107,7 @@ class Run {
   }
 
   /// Workers that may be at different steps must not be stopped often.
-  std::size_t steps_between_syncs() const { return training_.is_client_server() ? 128 : 16; }
+  std::size_t steps_between_syncs() const { return training_.uses_ports() ? 128 : 16; }
 
   /// Collective: writes what was logged, and handles signals.
   void synchronise() {

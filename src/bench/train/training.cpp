@@ -19,8 +19,8 @@ using dataparallel::Forecast;
 using dataparallel::Observations;
 
 int helper_threads(const TrainingConfig& c, const Layout& l) {
-  const bool serves = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
-  return (needs_progress_thread(c, l) ? 1 : 0) + (serves ? 1 : 0);
+  const bool has_background_task = uses_ports(c.strategy->info().communication);
+  return (needs_progress_thread(c, l) ? 1 : 0) + (has_background_task ? 1 : 0);
 }
 
 runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
@@ -168,14 +168,14 @@ std::span<const float> Training::local_gradient(std::size_t step) {
 
 void Training::quiesce() {
   if (layout_.trains() && !finished_) assembly_.strategy().settle(assembly_.worker());
-  if (is_client_server() && communicator_.size() > 1) {
+  if (uses_ports() && communicator_.size() > 1) {
     fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, fabric_.record()));
   }
 }
 
 Training::ProgressPause Training::pause_progress() {
   quiesce();
-  return is_client_server() ? fabric_.pause_progress() : nullptr;
+  return uses_ports() ? fabric_.pause_progress() : nullptr;
 }
 
 model::Buffers Training::evaluation_weights() {
@@ -229,7 +229,8 @@ bool Training::weights_agree() {
 }
 
 dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, std::uint64_t steps) const {
-  const bool codec_on_messages = is_client_server();
+  const bool codec_on_messages =
+      config_.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
   return {.ranks = static_cast<std::uint32_t>(layout_.mesh.data),
           .tensors = assembly_.model().tensors(),
           .elements = assembly_.model().element_count(),
@@ -262,7 +263,7 @@ StepDemand Training::demand() const {
   // Far beyond the first steps, which some strategies make differently.
   const std::uint64_t period = assembly_.strategy().period(), first = period * (std::uint64_t{1} << 30) + 1;
   const dataparallel::ForecastInput like_all = forecast_input(first, period);
-  StepDemand d{.operations = {}, .least = {}, .lock_step = !is_client_server()};
+  StepDemand d{.operations = {}, .least = {}, .lock_step = !uses_ports()};
   if (layout_.trains()) {
     const auto work = assembly_.strategy().replica_work(like_all);
     const auto take = [&](std::vector<model::RepeatedProblem> problems, std::size_t times) {
@@ -336,7 +337,7 @@ TrainingTotals Training::finish() {
 
 /// A message has left when its receiver has read it, which all will have done soon.
 void Training::await_departures() {
-  if (!is_client_server()) return;
+  if (!uses_ports()) return;
   constexpr double long_enough = 5;
   runtime::Backoff backoff({.spins = 10, .yields = 10});
   const double begin = runtime::host_clock();

@@ -78,9 +78,7 @@ class Training {
   const Layout& layout() const { return layout_; }
 
   /// Do ranks exchange messages at any time, and may workers be at different steps?
-  bool is_client_server() const {
-    return config_.strategy->info().communication == dataparallel::CommunicationPattern::client_server;
-  }
+  bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
   /// Collective: all ranks have called, with nothing of their own under way, so that what they do together next waits
   /// for nobody's training.
   void quiesce();

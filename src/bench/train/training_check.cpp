@@ -142,13 +142,17 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
 
 /// Where only the ranks of one replica exchange, one step has all exchanges.
 bool Training::has_verified() const {
-  if (is_client_server()) return verifier_.messages_verified();
+  const auto communication = config_.strategy->info().communication;
+  if (communication == CommunicationPattern::client_server) return verifier_.messages_verified();
+  // Some ranks only answer, and the others exchange in every step.
+  if (communication == CommunicationPattern::asynchronous_messages) return true;
   return !exchanges(config_, layout_) || verifier_.verified(assembly_.mesh().data());
 }
 
 ExchangeCheck Training::check_exchange() {
   ExchangeCheck found = check_sums();
-  if (!found.fault.empty() || (communicator_.size() == 1 && !is_client_server())) return found;
+  const bool has_own_server = config_.strategy->info().communication == CommunicationPattern::client_server;
+  if (!found.fault.empty() || (communicator_.size() == 1 && !has_own_server)) return found;
   constexpr std::size_t most_steps = 64;  // the longest usual block has 32
   for (std::size_t n = 0; layout_.trains() && n < most_steps && (n == 0 || !has_verified()); ++n) {
     verify_next();

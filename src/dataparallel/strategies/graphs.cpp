@@ -70,4 +70,9 @@ int most_neighbours(Graph graph, int ranks) {
   return ranks > 2 ? 2 : ranks - 1;
 }
 
+int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed) {
+  const compression::Draw draw{.seed = seed, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+  return 1 + 2 * static_cast<int>(draw.key() % static_cast<std::uint64_t>(ranks / 2));
+}
+
 }  // namespace gradmeter::dataparallel

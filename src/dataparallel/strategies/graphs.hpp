@@ -39,4 +39,11 @@ std::uint64_t neighbour_period(Graph, int ranks);
 /// The most neighbours of a rank in a step.
 int most_neighbours(Graph, int ranks);
 
+/// Bipartite, of two ranks at least: those with an even number are active, and each averages with one of the others,
+/// the passive ones.
+constexpr bool is_active(int rank) { return rank % 2 == 0; }
+constexpr int active_ranks(int ranks) { return (ranks + 1) / 2; }
+/// With which passive rank an active one averages in step `number`: any, drawn for each step and rank.
+int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed);
+
 }  // namespace gradmeter::dataparallel

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "dataparallel/strategies/ad_psgd.hpp"
 #include "dataparallel/strategies/block_averaging.hpp"
 #include "dataparallel/strategies/d_psgd.hpp"
 #include "dataparallel/strategies/diloco.hpp"
@@ -17,6 +18,16 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::array table{
+    StrategyInfo{.name = "ad-psgd",
+                 .parameters = "",
+                 .rule = "x_i, x_j = (x_i + x_j)/2 with a rank drawn at random, at any time; x_i -= step*g(x_i before)",
+                 .bytes_text = "M each way for two ranks",
+                 .source = "Lian et al., ICML 2018",
+                 .communication = CommunicationPattern::asynchronous_messages,
+                 .keeps_equal = false,
+                 .optimizer = "momentum:mu=0.9",
+                 .step_size = 0.01f,
+                 .make = make_ad_psgd},
     StrategyInfo{
         .name = "adacomm",
         .parameters = "every=16,gamma=0.5,interval=100",
