@@ -60,6 +60,10 @@ void Strategy::evaluation_weights(Worker& w, Buffer to) {
   w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
 }
 
+std::vector<WeightsInPlace> Strategy::held_weights(const Worker& w) const {
+  return {{.first = 0, .values = w.parameters().values<float>()}};
+}
+
 std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {
   constexpr core::CountRange servers{0, 65536};
   if (parsed_.parameters.contains("servers")) {

@@ -30,6 +30,12 @@ struct Observations {
   double mean_staleness() const;
 };
 
+/// Weights where they lie: `values` are those from element `first` on.
+struct WeightsInPlace {
+  std::size_t first = 0;
+  std::span<const float> values = {};
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -52,6 +58,10 @@ class Strategy {
   /// Writes the evaluation weights, which the run would return now, to `to`: the servers', the mean, or this worker's
   /// own. All workers must call it, all settled; it changes nothing.
   virtual void evaluation_weights(Worker&, Buffer to);
+  /// What this rank holds of the evaluation weights at this moment, without communication: of an element that several
+  /// ranks hold, they are the mean. Only while no task of any rank runs: for observers in virtual time. Empty on all
+  /// ranks: without communication they are not known.
+  virtual std::vector<WeightsInPlace> held_weights(const Worker&) const;
   /// After the last step, on all ranks: servers end.
   virtual void end(Worker&) {}
 

@@ -7,6 +7,7 @@
 
 #include "core/format.hpp"
 #include "dataparallel/decorators/forwarding.hpp"
+#include "support/held_weights.hpp"
 #include "support/sanitized.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -97,6 +98,34 @@ TEST_P(StrategyContract, WhatIsJudgedIsTheSameOnAllRanksUnlessNobodySpeaks) {
   const auto ends = run_workers(3, {.strategy = GetParam()});
   for (std::size_t r = 1; r < 3; ++r)
     EXPECT_EQ(ends[r].evaluation_weights == ends[0].evaluation_weights, choice()->communicates()) << r;
+}
+
+TEST_P(StrategyContract, WhatRanksHoldAreTheEvaluationWeightsWhenAllHaveSettled) {
+  for (const int p : {1, 2, 4}) {
+    std::vector<std::vector<WeightsInPlace>> held(static_cast<std::size_t>(p));
+    std::vector<float> seen;
+    StrategyRun run{.strategy = GetParam()};
+    run.before_end = [&](Fabric& f, const Worker& worker, const Strategy& strategy) {
+      const Buffer word = f.memory(1);
+      const auto meet = [&] { f.wait(f.all_reduce(everybody, word, allreduce::Op::sum)); };
+      if (p > 1) meet();
+      held[static_cast<std::size_t>(f.rank())] = strategy.held_weights(worker);
+      if (p > 1) meet();
+      if (f.rank() == 0) seen = test::mean_of_held(held, worker.parameters().count());
+      if (p > 1) meet();
+    };
+    const auto ends = run_workers(p, run);
+    if (GetParam().starts_with("gossip")) {
+      EXPECT_TRUE(seen.empty()) << "they are not known without communication";
+      continue;
+    }
+    ASSERT_EQ(seen.size(), ends[0].weights.size()) << p;
+    if (choice()->communicates()) {
+      EXPECT_LT(test::farthest(seen, ends[0].evaluation_weights), 1e-6) << p;
+    } else if (p > 1) {
+      EXPECT_GT(test::farthest(seen, ends[0].evaluation_weights), 1e-3) << p << ": every rank has its own";
+    }
+  }
 }
 
 TEST_P(StrategyContract, RunsRepeatToTheBit) {

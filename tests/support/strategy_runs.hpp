@@ -33,6 +33,9 @@ struct StrategyRun {
   std::function<std::unique_ptr<model::Model>(std::unique_ptr<model::Model>, int rank)> around = {};
   /// Stands between the strategy and the fabric. Null: nothing does.
   std::function<std::unique_ptr<dataparallel::Fabric>(dataparallel::Fabric&)> between = {};
+  /// After the last evaluation, before the strategy ends. Null: nothing.
+  std::function<void(dataparallel::Fabric&, const dataparallel::Worker&, const dataparallel::Strategy&)> before_end =
+      {};
 };
 
 /// What one worker ended with.
@@ -82,6 +85,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
       strategy.evaluation_weights(worker, evaluation_weights);
     }
   }
+  if (run.before_end) run.before_end(fabric, worker, strategy);
   strategy.end(worker);
   await_departures(probe);
   end.totals = probe.totals();

@@ -61,6 +61,7 @@ class ServedChunk {
   ServedChunk(const ServerPlan&, SpareMemory&, Range, std::span<const float> weights,
               std::span<const model::Tensor> tensors, std::span<float> memory);
 
+  std::size_t first() const { return range_.first; }  ///< of its elements in the flat buffer
   std::span<const float> weights() const { return weights_; }
   /// May they be read where they are? Not while readers of an earlier version hold the other copy.
   bool lends() { return unread(other_); }

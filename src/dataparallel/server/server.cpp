@@ -172,6 +172,12 @@ void Server::answer(int worker, std::size_t chunk, const ReadRequest& r, bool fo
                       c);
 }
 
+std::vector<WeightsInPlace> Server::held_weights() const {
+  std::vector<WeightsInPlace> out;
+  for (const ServedChunk& chunk : chunks_) out.push_back({.first = chunk.first(), .values = chunk.weights()});
+  return out;
+}
+
 Observations Server::observed() const {
   Observations all;
   for (const ServedChunk& chunk : chunks_) {

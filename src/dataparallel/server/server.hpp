@@ -29,6 +29,8 @@ class Server {
   /// Any thread. A step that has come to some of its chunks counts as one that was applied; time that reads were held
   /// back is the mean over chunks.
   Observations observed() const;
+  /// As Strategy's.
+  std::vector<WeightsInPlace> held_weights() const;
 
  private:
   bool take_one(std::optional<Message>);

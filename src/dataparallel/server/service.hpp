@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dataparallel/server/client.hpp"
 #include "dataparallel/server/server.hpp"
@@ -45,6 +46,10 @@ class Service {
   }
   std::uint64_t staleness() const { return options_.staleness; }
   Observations observed() const;
+  /// As Strategy's.
+  std::vector<WeightsInPlace> held_weights() const {
+    return server_ ? server_->held_weights() : std::vector<WeightsInPlace>();
+  }
   /// Bytes of all ranks, without messages to the own rank; with a codec of variable length the most. seconds: what the
   /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
   /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.

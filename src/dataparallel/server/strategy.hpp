@@ -22,6 +22,7 @@ class ServerStrategy : public Strategy {
   void settle(Worker&) final { service_.server_client().settle(); }
   /// What the servers hold.
   void evaluation_weights(Worker&, Buffer to) final { service_.server_client().fetch_for_evaluation(to); }
+  std::vector<WeightsInPlace> held_weights(const Worker&) const final { return service_.held_weights(); }
   void end(Worker& w) final { service_.end(w); }
   Observations observed() const final { return service_.observed(); }
 

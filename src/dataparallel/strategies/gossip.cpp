@@ -68,6 +68,9 @@ class Gossip final : public Strategy {
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
+  /// A part of the sum of all x may be in a message.
+  std::vector<WeightsInPlace> held_weights(const Worker&) const override { return {}; }
+
   Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
     return forecast_messages(s, s.ranks, s.steps, s.steps * (s.elements + tail) * sizeof(float));

@@ -88,6 +88,12 @@ class Population final : public Strategy {
     if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
   }
 
+  std::vector<WeightsInPlace> held_weights(const Worker&) const override {
+    const std::size_t best = ranking_.front();
+    if (!owns(best)) return {};
+    return {{.first = 0, .values = members_[best - first_].values<float>()}};
+  }
+
   Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
     const auto ranks = static_cast<int>(s.ranks);
