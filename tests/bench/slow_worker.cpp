@@ -80,7 +80,7 @@ core::ParsedName arguments(int argc, char** argv) {
                             "dc-asgd:lambda=1,scale=sum,dc-asgd:lambda=4,scale=sum,"
                             "dc-asgd:adaptive=1,lambda=0.5,scale=sum,dc-asgd:adaptive=1,lambda=2,scale=sum,"
                             "dc-asgd:adaptive=1,lambda=8,scale=sum"
-                          : "sync,ps-sync,ps-async,ps-ssp,ps-backup,ps-softsync,d-psgd"}};
+                          : "sync,ps-sync,ps-async,ps-ssp,ps-backup,ps-softsync,d-psgd,ad-psgd"}};
   std::vector<std::string> keys;
   for (const auto& [key, value] : out.parameters) keys.push_back(key);
   for (int i = 2; i < argc; ++i) {

@@ -30,7 +30,8 @@ Moment train(const FreeRun& run) {
 }
 
 TEST(FreeRunning, EvaluationTakesNoTimeAndChangesNothing) {
-  for (const char* strategy : {"sync", "ps-sync", "ps-async", "ps-ssp", "ps-backup", "ps-softsync", "d-psgd"}) {
+  for (const char* strategy :
+       {"sync", "ps-sync", "ps-async", "ps-ssp", "ps-backup", "ps-softsync", "d-psgd", "ad-psgd"}) {
     FreeRun run = run_of(strategy);
     const Moment seldom = train(run);
     run.evaluate_every = run.batch;

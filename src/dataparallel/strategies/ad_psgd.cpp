@@ -61,6 +61,12 @@ class AdPsgd final : public Strategy {
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
+  /// Of an average that is under way only the passive rank has its part.
+  std::vector<WeightsInPlace> held_weights(const Worker& w) const override {
+    if (!passive_) return Strategy::held_weights(w);
+    return {{.first = 0, .values = passive_->weights()}};
+  }
+
   void end(Worker& w) override {
     if (active_) active_->disconnect();
     active_.reset();  // returns the memory of the last message to its sender

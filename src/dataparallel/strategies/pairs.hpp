@@ -96,6 +96,8 @@ class PassiveSide {
   void update(Worker&, UpdateStep);
   /// The worker: reads the weights, which it does not train from.
   void read(Worker&, const Buffer& to) const;
+  /// Where they lie; only while nobody changes them.
+  std::span<const float> weights() const { return weights_.values<float>(); }
   /// Any thread. staleness: averages since the weights were read; gap: the most updates between two that averaged.
   Observations observed() const;
 
