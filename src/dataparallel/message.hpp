@@ -33,6 +33,7 @@ static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeade
 
 /// Which task a port belongs to. Workers write to servers and servers to workers.
 enum class Role : std::uint8_t { worker, server };
+constexpr Role opposite(Role r) { return r == Role::worker ? Role::server : Role::worker; }
 
 struct PortOptions {
   std::size_t payload_bytes = std::size_t{1} << 20;  ///< the longest message

@@ -10,8 +10,6 @@
 
 namespace gradmeter::dataparallel {
 
-constexpr Role opposite(Role r) { return r == Role::worker ? Role::server : Role::worker; }
-
 /// What the ports of one `open` share.
 struct PortSet {
   PortOptions options = {};

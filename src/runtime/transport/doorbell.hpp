@@ -16,7 +16,7 @@ struct DoorbellMemory {
 class Doorbell {
  public:
   explicit Doorbell(DoorbellMemory& m) : memory_(&m) {}
-  void arm(bool yes) { memory_->armed.store(yes ? 1 : 0, std::memory_order_seq_cst); }
+  void arm(bool yes);
   std::uint32_t rings() const { return memory_->rings.load(std::memory_order_seq_cst); }
   /// Until there are more rings than these, or so long [s].
   void sleep(std::uint32_t seen, double at_most);
