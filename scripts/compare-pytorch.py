@@ -8,7 +8,7 @@ Without --launches losses alone are compared. With them both sides are launched 
 the medians over launches of a step's median time and the 95 % interval of their ratio (bootstrap over launches). Each
 model is also trained in PyTorch with a mistake, which the comparison must find: one weight off by 0.01 or, of an LSTM, two
 gates in the wrong order.
-Exit codes: 1 when losses differ by more than 1e-4, or do not with the mistake; 2 when something is missing.
+Exit codes: 1 when losses differ by more than 1e-5, or do not with the mistake; 2 when something is missing.
 """
 import argparse
 import collections
@@ -29,11 +29,12 @@ try:
 except ImportError:
     numpy = None  # main says so
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 SAMPLES, SIDE, WORDS, SENTENCE = 12800, 28, 200, 20
 WARM_UP = 10  # steps that are not timed
-# Larger ones make training unstable: rounding then grows beyond any tolerance.
-STEP_SIZES = {"mlp": 0.05, "cnn": 0.05, "lstm": 0.1, "lstm-lm": 2.0}
+# Larger ones make training unstable: rounding then grows beyond any tolerance. Of thousands of ReLUs some lie within
+# rounding of their kink, and the gradient of their weights, as large as the image, is there on one side only.
+STEP_SIZES = {"mlp": 0.02, "cnn": 0.001, "lstm": 0.1, "lstm-lm": 2.0}
 SEED = 1
 
 
@@ -89,7 +90,7 @@ def write_images(folder):
     ideal = rng.integers(0, 256, (10, SIDE, SIDE))
     for part, count in (("t10k", 100), ("train", SAMPLES)):
         labels = rng.integers(0, 10, count, dtype=numpy.uint8)
-        images = (ideal[labels] // 2 + rng.integers(0, 128, (count, SIDE, SIDE))).astype(numpy.uint8)
+        images = (ideal[labels] // 4 + rng.integers(0, 64, (count, SIDE, SIDE))).astype(numpy.uint8)  # dark: see STEP_SIZES
         head = struct.pack(">4I", 0x803, count, SIDE, SIDE), struct.pack(">2I", 0x801, count)
         (folder / f"{part}-images-idx3-ubyte").write_bytes(head[0] + images.tobytes())
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(head[1] + labels.tobytes())
