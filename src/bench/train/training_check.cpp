@@ -154,9 +154,15 @@ ExchangeCheck Training::check_exchange() {
   const bool has_own_server = config_.strategy->info().communication == CommunicationPattern::client_server;
   if (!found.fault.empty() || (communicator_.size() == 1 && !has_own_server)) return found;
   constexpr std::size_t most_steps = 64;  // the longest usual block has 32
-  for (std::size_t n = 0; layout_.trains() && n < most_steps && (n == 0 || !has_verified()); ++n) {
-    verify_next();
-    step(n % steps_per_epoch());
+  bool verified = false;
+  for (std::size_t n = 0; n < most_steps && !verified; ++n) {
+    if (layout_.trains()) {
+      verify_next();
+      step(n % steps_per_epoch());
+      weights();  // the last messages of this step, unless the next one waits for them
+    }
+    // Alike on all ranks: where a step waits for all workers, nobody may make one more.
+    verified = communicator_.all(!layout_.trains() || has_verified());
   }
   verify_next();
   quiesce();
