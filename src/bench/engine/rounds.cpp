@@ -70,8 +70,9 @@ core::Stop Rounds::decide() const {
 }
 
 std::size_t Rounds::discarded() const {
-  constexpr double most = 1e4, long_s = 1;
+  constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
   if (last_median_ > long_s) return peers_.agree(0);  // what others left in the caches is nothing to such a sample
+  if (last_median_ > restoring_s) return peers_.agree(std::min<std::size_t>(options_.discarded, 1));
   const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / last_median_)) : 0;
   return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }

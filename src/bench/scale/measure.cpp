@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/random.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -85,6 +86,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
 struct StepMeter::Taken {
   std::vector<StepRecord> steps;
   std::vector<double> late;  ///< of each sample: not 0 where this rank missed its window
+  double check_s = 0;        ///< of the verified steps
 };
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
@@ -113,18 +115,32 @@ core::Stop StepMeter::round() {
   return result_.stop;
 }
 
+/// Of the first block a step is verified, and of others for as long as that takes at most a quarter of all time: of a
+/// block of one long step it is half.
+bool StepMeter::may_verify() const {
+  constexpr double most = 0.25;
+  return c_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides: clocks differ
+}
+
 std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   // A check costs a step's time, so only kept blocks have one; its place is random, so that it cannot be predicted.
   std::optional<std::size_t> verified;
-  if (keep) verified = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
+  const double begin = runtime::host_clock();
+  if (keep) {
+    const auto place = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
+    if (may_verify()) verified = place;
+  }
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
   source_.begin_block();
   const Taken taken = take(samples, verified);
   source_.end_block();
   if (verified) {
     ++result_.verified;
+    const double judged = runtime::host_clock();
     if (auto fault = source_.verdict(); result_.fault.empty()) result_.fault = std::move(fault);
+    checks_s_ += taken.check_s + runtime::host_clock() - judged;
   }
+  if (keep) blocks_s_ += runtime::host_clock() - begin;
   auto own = decompose_all(taken);
   auto late = taken.late;
   c_.max(late);
@@ -156,8 +172,10 @@ StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t>
   t.steps.reserve(samples * source_.period);
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {
+      const double begin = runtime::host_clock();
       source_.verify_next();
       take_sample(t, false);
+      t.check_s = runtime::host_clock() - begin;
     }
     if (i < samples) take_sample(t, true);
   }

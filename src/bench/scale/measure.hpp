@@ -92,6 +92,7 @@ class StepMeter {
   struct Taken;
   struct Sum;
   std::vector<double> run_block(std::size_t samples, bool keep);
+  bool may_verify() const;
   Taken take(std::size_t samples, std::optional<std::size_t> verified);
   void take_sample(Taken&, bool kept);
   std::vector<double> last_starts(const Taken&) const;
@@ -107,6 +108,7 @@ class StepMeter {
   Measurement result_;
   Rounds rounds_;
   std::uint64_t blocks_begun_ = 0;
+  double blocks_s_ = 0, checks_s_ = 0;  ///< of all kept blocks, and of verified steps and verdicts in them
 };
 
 }  // namespace gradmeter::bench
