@@ -48,7 +48,7 @@ class ScaleSweep final : public Experiment {
     rows.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
     bool is_interrupted = false;
     try {
-      measure_curve(session_, rank_groups_, data(), group, measure_options(first, rows.share(usual_point_budget)),
+      measure_curve(session_, rank_groups_, data(), group, measure_options(first, point_budget(group, rows)),
                     static_cast<bool>(listener_.buckets));
     } catch (const core::Interrupted&) {  // the sweep ends once the rows are out
       is_interrupted = true;
@@ -277,6 +277,15 @@ class ScaleSweep final : public Experiment {
     }
     session_.world().sleeping_barrier();
     session_.stop_if_interrupted(session_.world());
+  }
+
+  /// Of a time budget the points that are asked for have their share, and references among them take part of it: where
+  /// memory cuts a curve into groups, every group has them again.
+  core::Seconds point_budget(const std::deque<CurvePoint>& group, const SweepRows& rows) const {
+    const core::Seconds share = rows.share(usual_point_budget);
+    if (!options_.time_budget) return share;
+    const auto asked = static_cast<double>(std::ranges::count(group, false, &CurvePoint::reference));
+    return core::Seconds{share.value * asked / static_cast<double>(group.size())};
   }
 
   MeasureOptions measure_options(const ScalePoint& p, core::Seconds point) const {
