@@ -74,7 +74,8 @@ class StepMeter {
     /// Steps after which exchanges repeat: with an exchange every 16th step, a sample is the mean of 16 steps.
     std::size_t period = 1;
     /// All ranks do the same step at the same time. Else a sample is the harmonic mean of the ranks' times of their
-    /// i-th steps (a rank that only serves has none): the rate at which all together take samples.
+    /// i-th steps (a rank that only serves has none): the rate at which all together take samples. A block then begins
+    /// with one sample that does not count, since it waits for nothing that a step before it has begun.
     bool lock_step = true;
     bool per_call = false;   ///< fill StepBlock::calls; in lock step, with a period of 1
     std::uint64_t seed = 1;  ///< of the place in each block where a step is checked
