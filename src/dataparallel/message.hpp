@@ -87,7 +87,8 @@ class Port {
   /// The same without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
   /// Keeps the payload of the message that `next` returned last until the answer is destroyed, by the same thread.
-  /// Null: it cannot, since that memory is needed for other messages.
+  /// Null: it cannot, since that memory is needed for other messages: of one sender's it keeps fewer than `in_flight`,
+  /// so that the next one finds its way.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
   /// Waits until `next` has something to return, and takes nothing, so that other threads may take it by `poll`, one at
   /// a time. False, at once: one thread alone may use this port.
@@ -95,6 +96,9 @@ class Port {
   /// What a worker's thread does again and again while it waits in `next`: work of the server on its rank, say. It
   /// returns whether there was any. Ports that know no such thing ignore it.
   virtual void while_waiting(const std::function<bool()>&) {}
+  /// A worker's thread begins or ends an exchange: between the two it posts and waits, and computes little. So threads
+  /// that move messages or serve beside it need not be woken. Every beginning has its end.
+  virtual void attend(bool yes) { (void)yes; }
   /// The last call of a task that ends well: returns when nothing that it posted needs this port any more. Where no
   /// message gets lost that is at once.
   virtual void close() {}

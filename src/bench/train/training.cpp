@@ -44,6 +44,8 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
                                            const Layout& l, DataFacts d) {
   auto o = fabric_options(c, l, d);
   o.spin_policy = spin_policy(s, comm, c, l);
+  // Its own server does not keep a worker from waiting: it works when the worker does not.
+  o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
   return o;
 }
@@ -154,6 +156,7 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
+  weights();
   runtime::HostQueue queue;
   model::Batch scaled = batch();
   const auto* const scaler = assembly_.scaler();
@@ -164,6 +167,11 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
     format->round(gradient);
   return gradient;
+}
+
+std::span<const float> Training::weights() {
+  if (layout_.trains() && !finished_) assembly_.strategy().await_weights(assembly_.worker());
+  return assembly_.buffers().parameters.values<float>();
 }
 
 void Training::quiesce() {

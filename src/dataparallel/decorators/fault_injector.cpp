@@ -30,10 +30,10 @@ void corrupt(const Buffer& b, std::uint64_t number) {
   corrupt(b.host() + place_of(number, b.count()) * width, b.element());
 }
 
-class FaultyPort final : public Port {
+class FaultyPort final : public ForwardingPort {
  public:
   FaultyPort(std::unique_ptr<Port> inner, std::shared_ptr<FaultyCalls> calls)
-      : inner_(std::move(inner)), calls_(std::move(calls)) {}
+      : ForwardingPort(std::move(inner)), calls_(std::move(calls)) {}
 
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
     const auto room = inner_->draft(to, bytes);
@@ -46,13 +46,10 @@ class FaultyPort final : public Port {
     }
     return inner_->post(to, h, label);
   }
-  std::optional<Message> next(const char* why, double deadline, int of) override {
-    return inner_->next(why, deadline, of);
+  /// By a draft, which can be corrupted.
+  Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
+    return Port::post_from(to, h, payload, label);
   }
-  std::shared_ptr<const void> keep() override { return inner_->keep(); }
-  bool await(const char* why) override { return inner_->await(why); }
-  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
-  void close() override { inner_->close(); }
 
  private:
   /// Of encoded data the last byte is changed, which holds a value, or nothing, and never a length.
@@ -64,7 +61,6 @@ class FaultyPort final : public Port {
     }
   }
 
-  std::unique_ptr<Port> inner_;
   std::shared_ptr<FaultyCalls> calls_;
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
 };

@@ -1,8 +1,13 @@
 // The bases of decorators: an execution context, and a fabric, that forward every call to another.
 #pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "dataparallel/fabric.hpp"
+#include "dataparallel/message.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -39,6 +44,27 @@ class ForwardingFabric : public ForwardingContext<Fabric> {
     return inner_.launch(std::move(program));
   }
   Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
+};
+
+class ForwardingPort : public Port {
+ public:
+  explicit ForwardingPort(std::unique_ptr<Port> inner) : inner_(std::move(inner)) {}
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
+  Ticket post(int to, const MessageHeader& h, const char* label) override { return inner_->post(to, h, label); }
+  Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
+    return inner_->post_from(to, h, payload, label);
+  }
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    return inner_->next(why, deadline, of);
+  }
+  std::shared_ptr<const void> keep() override { return inner_->keep(); }
+  bool await(const char* why) override { return inner_->await(why); }
+  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
+  void attend(bool yes) override { inner_->attend(yes); }
+  void close() override { inner_->close(); }
+
+ protected:
+  std::unique_ptr<Port> inner_;
 };
 
 }  // namespace gradmeter::dataparallel

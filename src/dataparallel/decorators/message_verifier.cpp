@@ -21,11 +21,11 @@ std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
 
 }  // namespace
 
-class MessageVerifier::Checked final : public Port {
+class MessageVerifier::Checked final : public ForwardingPort {
  public:
   /// armed: null for a server's port.
   Checked(MessageVerifier& owner, std::unique_ptr<Port> inner, std::function<bool()> armed)
-      : owner_(owner), inner_(std::move(inner)), armed_(std::move(armed)) {}
+      : ForwardingPort(std::move(inner)), owner_(owner), armed_(std::move(armed)) {}
 
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
     const auto room = inner_->draft(to, bytes);
@@ -59,10 +59,6 @@ class MessageVerifier::Checked final : public Port {
     }
     return message;
   }
-  std::shared_ptr<const void> keep() override { return inner_->keep(); }
-  bool await(const char* why) override { return inner_->await(why); }
-  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
-  void close() override { inner_->close(); }
 
  private:
   MessageHeader checked(int to, MessageHeader h, std::span<const std::byte> payload) const {
@@ -76,7 +72,6 @@ class MessageVerifier::Checked final : public Port {
   }
 
   MessageVerifier& owner_;
-  std::unique_ptr<Port> inner_;
   std::function<bool()> armed_;
   std::unordered_set<int> verified_;                      ///< a server's: workers whose last message had a check
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft to each rank

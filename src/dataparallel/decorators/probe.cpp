@@ -6,7 +6,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-class WatchedPort final : public Port {
+class WatchedPort final : public ForwardingPort {
  public:
   using Mark = std::function<bool(MessageHeader&)>;  ///< says whether to keep
   struct Watchers {
@@ -15,8 +15,7 @@ class WatchedPort final : public Port {
     std::function<double()> now;  ///< null: waits are not recorded
     std::function<void(std::string_view why, double begin)> waited;
   };
-  WatchedPort(std::unique_ptr<Port> inner, Watchers w) : inner_(std::move(inner)), watchers_(std::move(w)) {}
-  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
+  WatchedPort(std::unique_ptr<Port> inner, Watchers w) : ForwardingPort(std::move(inner)), watchers_(std::move(w)) {}
   Ticket post(int to, const MessageHeader& given, const char* label) override {
     MessageHeader header = given;
     const bool kept = watchers_.mark(header);
@@ -38,13 +37,8 @@ class WatchedPort final : public Port {
     watchers_.waited(why, begin);
     return message;
   }
-  std::shared_ptr<const void> keep() override { return inner_->keep(); }
-  bool await(const char* why) override { return inner_->await(why); }
-  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
-  void close() override { inner_->close(); }
 
  private:
-  std::unique_ptr<Port> inner_;
   Watchers watchers_;
 };
 

@@ -177,7 +177,7 @@ Ports RankFabric::open(Group g, const PortOptions& o) {
   CommGroup& c = comm_group(g);
   auto& messenger = *c.messengers.emplace_back(
       std::make_unique<Messenger>(network_.connect(c.communicator, Messenger::channels), network_.arena(), o, activity_,
-                                  c.world_ranks, options_.spin_policy));
+                                  c.world_ranks, options_.worker_spin_policy));
   engine_->attach(messenger);
   return {.worker = messenger.port(Role::worker), .server = messenger.port(Role::server)};
 }

@@ -20,12 +20,13 @@ struct RankFabricOptions {
   compression::CodecChoicePtr codec = {};  ///< of all-reduces with a tensor layout; null: none
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
-  runtime::SpinPolicy spin_policy{200, 0};
-  std::size_t memory_bytes = 0;    ///< for models, strategies' `memory` and messages
-  bool scatters = false;           ///< reduce_scatter and all_gather will be called
-  int background_threads = 1;      ///< of a background task's kernels
-  std::size_t max_call_bytes = 0;  ///< the longest buffer of a collective
-  int groups = 3;                  ///< that make collectives, with that of all ranks: each has memory
+  runtime::SpinPolicy spin_policy{200, 0};         ///< of a progress thread, or of whoever moves collectives
+  runtime::SpinPolicy worker_spin_policy{200, 0};  ///< of workers that wait for messages
+  std::size_t memory_bytes = 0;                    ///< for models, strategies' `memory` and messages
+  bool scatters = false;                           ///< reduce_scatter and all_gather will be called
+  int background_threads = 1;                      ///< of a background task's kernels
+  std::size_t max_call_bytes = 0;                  ///< the longest buffer of a collective
+  int groups = 3;                                  ///< that make collectives, with that of all ranks: each has memory
   // They outlive the fabric.
   runtime::Queue* queue = nullptr;  ///< of this rank's computations; null: the host's
   /// Of the copies, sums and codecs of its collectives, on the same device; null: the engine does them, at once.

@@ -45,9 +45,13 @@ class Messenger::MessengerPort final : public Port {
   std::shared_ptr<const void> keep() override {
     const std::lock_guard lock(messenger_.mutex_);
     if (!in_.reading || !in_.reading->buffer.empty()) return nullptr;
+    int& kept = in_.kept[in_.reading->from];
+    if (kept + 1 >= messenger_.in_flight_) return nullptr;
+    ++kept;
     const std::byte* payload = in_.reading->payload;
-    return {payload, [&m = messenger_, a = std::exchange(in_.reading, {})](const std::byte*) {
+    return {payload, [&m = messenger_, &kept, a = std::exchange(in_.reading, {})](const std::byte*) {
               const std::lock_guard release(m.mutex_);
+              --kept;
               m.give_back(a);
             }};
   }
@@ -57,6 +61,10 @@ class Messenger::MessengerPort final : public Port {
     return true;
   }
   void while_waiting(const std::function<bool()>& f) override { helper_ = f; }
+  void attend(bool yes) override {
+    const std::lock_guard lock(messenger_.mutex_);
+    attend_locked(yes);
+  }
 
   std::optional<Message> next(const char* why, double deadline, int of) override {
     std::unique_lock lock(messenger_.mutex_);
@@ -74,6 +82,11 @@ class Messenger::MessengerPort final : public Port {
   }
 
  private:
+  void attend_locked(bool yes) {
+    attending_ += yes ? 1 : -1;
+    messenger_.worker_polls(attending_ > 0, attending_ > 0 && helper_);
+  }
+
   /// A worker moves messages itself, since it has nothing else to do. A server sleeps until it is told: it may share a
   /// core with a worker that computes.
   void wait(std::unique_lock<std::mutex>& lock, const runtime::WaitInfo& note, double deadline) {
@@ -81,7 +94,7 @@ class Messenger::MessengerPort final : public Port {
     // particular rank, which would explain no hang.
     constexpr double renewal_s = 0.1;
     double noted = -renewal_s, now;
-    if (role_ == Role::worker) messenger_.worker_polls(true, helper_ != nullptr);
+    if (role_ == Role::worker) attend_locked(true);
     while (!in_.has_news() && (now = runtime::host_clock()) < deadline) {
       if (role_ == Role::server) {
         in_.changed.wait_for(lock, std::chrono::duration<double>(std::min(renewal_s, deadline - now)),
@@ -95,7 +108,7 @@ class Messenger::MessengerPort final : public Port {
       lock.lock();
     }
     if (role_ == Role::server) return;
-    messenger_.worker_polls(false, false);
+    attend_locked(false);
     messenger_.activity_.wait_ended();
   }
 
@@ -104,11 +117,13 @@ class Messenger::MessengerPort final : public Port {
   ReceiveQueue& in_;
   runtime::Backoff backoff_;
   std::function<bool()> helper_;
+  int attending_ = 0;  ///< begun, and not ended
 };
 
 Messenger::Messenger(runtime::OwnedTransport link, runtime::Arena& arena, const PortOptions& o,
                      runtime::Activity& activity, const std::vector<int>& world_ranks, runtime::SpinPolicy spin_policy)
-    : spin_policy_(spin_policy),
+    : in_flight_(o.in_flight),
+      spin_policy_(spin_policy),
       activity_(activity),
       world_ranks_(world_ranks),
       arrivals_(*link, o),

@@ -2,6 +2,7 @@
 #pragma once
 #include <condition_variable>
 #include <mutex>
+#include <unordered_map>
 
 #include "dataparallel/ranks/arrivals.hpp"
 #include "dataparallel/ranks/engine.hpp"
@@ -36,6 +37,7 @@ class Messenger final : public Pollable {
     std::optional<Arrival> reading;
     bool room_wanted = false, room = false;
     bool helped = false;  ///< a worker that waits takes what comes
+    std::unordered_map<int, int> kept;  ///< messages, by sender
     std::exception_ptr error;
     std::condition_variable changed;
     bool has_news() const { return error || !arrived.empty() || room; }
@@ -47,6 +49,7 @@ class Messenger final : public Pollable {
   void finish(const Departure&);
   bool take_over();
 
+  const int in_flight_;  ///< of one sender
   runtime::SpinPolicy spin_policy_;  ///< of workers that wait
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;

@@ -25,7 +25,7 @@ ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sha
     ServerConnection& connection = connections_.emplace_back();
     connection.server = s;
     connection.rank = plan.first_server + static_cast<int>(s);
-    connection.chunks = connection.next = chunks;
+    connection.chunks = connection.ready = chunks;
     connection.versions.resize(chunks);
     for (std::size_t i = 0; i < chunks; ++i) {
       connection.encoders.push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
@@ -47,6 +47,7 @@ void ServerClient::wait_for(const char* why, const Done& done) {
 }
 
 void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
+  finish_fetch();
   change_ = change;
   size_ = size;
   ready_ = 0;
@@ -54,7 +55,7 @@ void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
   ++clock_;
   if (fetch) ++sequence_;
   for (ServerConnection& connection : connections_) {
-    connection.next = 0;
+    connection.ready = 0;
     if (fetch) expect(connection, Opcode::pull, clock_, clock_);
   }
 }
@@ -69,12 +70,20 @@ void ServerClient::ready(std::size_t elements) {
 
 void ServerClient::finish_push() {
   ready_ = sharding_.elements();
-  wait_for("servers to take changes", [](const ServerConnection& l) { return l.next == l.chunks; });
+  attend(true);
+  wait_for("servers to take changes", is_posted);
+  if (!fetch_) attend(false);
+}
+
+void ServerClient::attend(bool yes) {
+  if (attends_ != yes) port_->attend(yes);
+  attends_ = yes;
 }
 
 void ServerClient::request(std::uint64_t clock, std::uint64_t own) { ask(Opcode::pull, clock, own); }
 
 void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
+  finish_fetch();
   ++sequence_;
   fabric_.exchange("pull", [&] {
     for (ServerConnection& connection : connections_) {
@@ -87,6 +96,7 @@ void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
 
 void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
   connection.missing = connection.chunks;
+  for (ChunkVersions& v : connection.versions) v.missing = true;
   connection.request = {
       .operation = number(opcode), .shard = connection.server, .clock = clock, .version = own, .sequence = sequence_};
 }
@@ -95,15 +105,47 @@ void ServerClient::receive() {
   wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
 }
 
-/// What came while the target may still have been read lies in `weights_`; the rest goes to the target itself.
 void ServerClient::fetch(Buffer to) {
+  accept(to);
+  finish_fetch();
+  attend(false);
+}
+
+void ServerClient::begin_fetch(Buffer to) {
+  accept(to);
+  attend(false);
+}
+
+/// What came while the target may still have been read lies in `weights_`; the rest goes to the target itself.
+void ServerClient::accept(const Buffer& to) {
   for (ServerConnection& connection : connections_) {
     for (std::size_t i = 0; i < connection.chunks; ++i) {
       if (connection.versions[i].waits) put(connection, i, to);
     }
   }
   target_ = to;
+  fetches_ = true;
+}
+
+bool ServerClient::lacks(const ServerConnection& connection, std::size_t first, std::size_t end) const {
+  if (connection.missing == 0) return false;
+  for (std::size_t i = 0; i < connection.chunks; ++i) {
+    const Range chunk = sharding_.chunk(connection.server, i);
+    if (connection.versions[i].missing && chunk.first < end && first < chunk.end()) return true;
+  }
+  return false;
+}
+
+void ServerClient::await_weights(std::size_t first, std::size_t end) {
+  const auto is_here = [&](const ServerConnection& l) { return !lacks(l, first, end); };
+  if (!fetches_ || std::ranges::all_of(connections_, is_here)) return;
+  wait_for("weights from servers", is_here);
+}
+
+void ServerClient::finish_fetch() {
+  if (!fetches_) return;
   receive();
+  fetches_ = false;
   target_ = runtime::no_floats;
   for (ServerConnection& connection : connections_) {
     for (ChunkVersions& v : connection.versions) v.base = v.incoming, v.reached = v.incoming_reached;
@@ -130,6 +172,7 @@ std::uint64_t ServerClient::reached() const {
 }
 
 void ServerClient::fetch_for_evaluation(Buffer to) {
+  finish_fetch();
   target_ = to;
   ask(Opcode::evaluate, 0, clock_);
   receive();
@@ -137,13 +180,14 @@ void ServerClient::fetch_for_evaluation(Buffer to) {
 }
 
 void ServerClient::await_acknowledgements() {
-  const auto is_acknowledged = [](const ServerConnection& l) { return l.next == l.chunks && l.unacknowledged == 0; };
+  const auto is_acknowledged = [](const ServerConnection& l) { return is_posted(l) && l.unacknowledged == 0; };
   if (!std::ranges::all_of(connections_, is_acknowledged)) {
     wait_for("servers to acknowledge changes", is_acknowledged);
   }
 }
 
 void ServerClient::settle() {
+  finish_fetch();
   await_acknowledgements();
   if (plan_.says_when_it_rests) tell(Opcode::rest, "servers to hear of a rest");
 }
@@ -189,6 +233,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   --connection.missing;
   const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
   const std::size_t i = sharding_.index_of(h.first);
+  connection.versions.at(i).missing = false;
   const Coding coding = for_evaluation ? Coding() : plan_.weights;
   const bool dense = !coding.encodes(h.count), direct = dense && target_.count() > 0;
   const Buffer to = (direct ? target_ : Buffer(weights_)).part(h.first, h.count);
@@ -237,8 +282,8 @@ std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
   return {fabric_.device().transport_address(change), change.bytes()};
 }
 
-/// Posts the connection's next chunk, if there is room for it.
-bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
+/// Posts a chunk, if there is room for it.
+bool ServerClient::post_chunk(ServerConnection& connection, std::size_t chunk, MessageHeader h) {
   const ConstBuffer change = change_.part(h.first, h.count);
   h.bytes = plan_.changes.wire_bytes(h.count);  // the most, where time alone is simulated
   if (!plan_.changes.encodes(h.count)) {
@@ -247,30 +292,34 @@ bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   const auto draft = port_->draft(connection.rank, h.bytes);
   if (!draft) return false;
   plan_.changes.work(fabric_, "push.encode", h.count, h.bytes, [&] {
-    h.bytes = connection.encoders[connection.next]->encode(change.values<float>(), draft->data(),
-                                                           draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
+    h.bytes = connection.encoders[chunk]->encode(change.values<float>(), draft->data(),
+                                                 draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
   });
   port_->post(connection.rank, h, "push");
   return true;
 }
 
-/// One chunk, if it is ready and there is room for it.
+/// One chunk, if there is one and room for it.
 bool ServerClient::send_chunk(ServerConnection& connection) {
-  if (connection.next == connection.chunks || connection.unacknowledged >= credits) return false;
-  if (connection.next == 0 && connection.unacknowledged > 0) return false;  // one update at a time
-  const Range chunk = sharding_.chunk(connection.server, connection.next);
-  if (chunk.end() > ready_) return false;
+  const bool is_first = connection.ready == 0;
+  if (is_first && connection.unacknowledged > 0) return false;  // one update at a time
+  while (connection.ready < connection.chunks && sharding_.chunk(connection.server, connection.ready).end() <= ready_) {
+    connection.queue.push_back(connection.ready++);
+  }
+  if (connection.queue.empty() || connection.unacknowledged >= credits) return false;
+  const std::size_t i = connection.queue.back();
+  const Range chunk = sharding_.chunk(connection.server, i);
   const MessageHeader h{.operation = number(Opcode::push),
                         .shard = connection.server,
                         .clock = clock_ - 1,
-                        .version = connection.versions[connection.next].base,
+                        .version = connection.versions[i].base,
                         .sequence = fetch_ ? sequence_ : 0,
                         .first = chunk.first,
                         .count = chunk.count,
                         .value = size_};
-  if (!post_chunk(connection, h)) return false;
+  if (!post_chunk(connection, i, h)) return false;
   ++connection.unacknowledged;
-  ++connection.next;
+  connection.queue.pop_back();
   return true;
 }
 

@@ -28,7 +28,7 @@ class ServerClient {
   /// Begins to push the next update. Elements up to the last `ready` may be sent. They leave from where they lie, and
   /// must not change before `await_acknowledgements`. fetch: the servers send weights as soon as they have applied it.
   void begin_push(ConstBuffer change, float size, bool fetch);
-  /// Posts what may be posted, without waiting.
+  /// Posts what may be posted, without waiting. What became ready last goes first: a forward pass needs it first.
   void ready(std::size_t elements);
   /// Waits until everything has been posted.
   void finish_push();
@@ -38,6 +38,11 @@ class ServerClient {
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
+  /// The same in parts: they may be written from now on, elements [first, end) are waited for, and then the rest.
+  /// Without a fetch under way the latter two return at once.
+  void begin_fetch(Buffer to);
+  void await_weights(std::size_t first, std::size_t end);
+  void finish_fetch();
   /// The servers' current weights. Waits until all workers, settled, have called it; changes nothing.
   void fetch_for_evaluation(Buffer to);
   /// Waits until the servers have acknowledged all changes. Between steps: they wait for no more of this worker's.
@@ -55,30 +60,36 @@ class ServerClient {
   struct ChunkVersions {
     std::uint64_t base = 0, reached = 0;
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;  ///< those have come, and lie in `weights_`
+    bool missing = false;  ///< those have not come
+    bool waits = false;    ///< those have come, and lie in `weights_`
   };
   /// To one server.
   struct ServerConnection {
     std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;            ///< chunk of the push under way
-    std::size_t unacknowledged = 0;  ///< chunks
-    MessageHeader request = {};      ///< the last, or the disconnect
-    bool asks = false;               ///< it must be sent
-    std::size_t missing = 0;         ///< chunks of the weights that have not come yet
+    std::size_t ready = 0;                ///< of the push under way: chunks that may be sent
+    std::vector<std::size_t> queue = {};  ///< those of them that are not, the last ready at its end
+    std::size_t unacknowledged = 0;       ///< chunks
+    MessageHeader request = {};           ///< the last, or the disconnect
+    bool asks = false;                    ///< it must be sent
+    std::size_t missing = 0;              ///< chunks of the weights that have not come yet
     std::vector<ChunkVersions> versions = {};
     std::vector<std::unique_ptr<ChunkEncoder>> encoders = {};  ///< by chunk
   };
 
+  void attend(bool yes);
   template <class Done>
   void wait_for(const char* why, const Done&);
   void take(const Message&);
   void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
   void send();
   bool send_chunk(ServerConnection&);
-  bool post_chunk(ServerConnection&, MessageHeader);
+  bool post_chunk(ServerConnection&, std::size_t chunk, MessageHeader);
+  static bool is_posted(const ServerConnection& l) { return l.ready == l.chunks && l.queue.empty(); }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
+  void accept(const Buffer& to);
+  bool lacks(const ServerConnection&, std::size_t first, std::size_t end) const;
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void tell(Opcode, const char* why);
@@ -95,9 +106,11 @@ class ServerClient {
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
+  bool attends_ = false;  ///< from the end of a push until the weights are here
   std::size_t ready_ = 0;
-  std::vector<float> weights_;          ///< with a codec as the servers know them; else what must wait for `fetch`
-  std::vector<float> decoded_;          ///< of a chunk
+  std::vector<float> weights_;  ///< with a codec as the servers know them; else what must wait for `fetch`
+  std::vector<float> decoded_;  ///< of a chunk
+  bool fetches_ = false;
   Buffer target_ = runtime::no_floats;  ///< where weights may go that come now; empty: nowhere yet
 };
 

@@ -7,6 +7,7 @@
 
 #include "allreduce/reduce.hpp"
 #include "core/format.hpp"
+#include "kernels/threads.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -22,27 +23,29 @@ class Add final : public Optimizer {
   runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
 };
 
-/// Elements that are summed and applied before the next: few enough for a core's first cache.
-constexpr std::size_t block = 4096;
+/// Elements that are summed and applied before the next: the sum stays in the caches of the threads that make it.
+std::size_t elements_at_once() {
+  constexpr std::size_t of_one = 4096, of_each = 1 << 14;  // a thread alone needs no more than its first cache
+  const auto threads = static_cast<std::size_t>(kernels::compute_threads());
+  return threads > 1 ? threads * of_each : of_one;
+}
 
 /// Elements [first, first + count) of the terms' sum, added from left to right and divided. One term undivided is
 /// returned where it lies, all else in `scratch`.
 std::span<const float> mean_of(std::span<const std::span<const float>> terms, std::size_t first, std::size_t count,
                                int divisor, std::span<float> scratch) {
   constexpr auto fp32 = core::Element::f32;
-  std::span<const float> out = terms.front().subspan(first, count);
-  const std::span<float> to = scratch.first(count);
-  auto* const bytes = reinterpret_cast<std::byte*>(to.data());
-  if (terms.size() > 1) {
+  constexpr std::size_t grain = 1 << 13;
+  if (terms.size() == 1 && divisor == 1) return terms.front().subspan(first, count);
+  kernels::split(count, grain, [&](std::size_t at, std::size_t n) {
     std::vector<const std::byte*> sources;
-    for (const auto& t : terms) sources.push_back(reinterpret_cast<const std::byte*>(t.data() + first));
-    allreduce::reduce(fp32, fp32, allreduce::Op::sum, bytes, sources, count);
-    out = to;
-  }
-  if (divisor == 1) return out;
-  allreduce::finish(fp32, allreduce::Op::average, bytes, reinterpret_cast<const std::byte*>(out.data()), count,
-                    divisor);
-  return to;
+    for (const auto& t : terms) sources.push_back(reinterpret_cast<const std::byte*>(t.data() + first + at));
+    auto* const to = reinterpret_cast<std::byte*>(scratch.data() + at);
+    if (terms.size() > 1) allreduce::reduce(fp32, fp32, allreduce::Op::sum, to, sources, n);
+    const std::byte* const sum = terms.size() > 1 ? to : sources.front();
+    if (divisor > 1) allreduce::finish(fp32, allreduce::Op::average, to, sum, n, divisor);
+  });
+  return scratch.first(count);
 }
 
 /// The tensors, as far as they lie in the range.
@@ -67,6 +70,11 @@ std::vector<float> SpareMemory::take(std::size_t n) {
   }
   out.resize(n);
   return out;
+}
+
+std::span<float> SpareMemory::scratch(std::size_t n) {
+  if (scratch_.size() < n) scratch_.resize(n);
+  return std::span(scratch_).first(n);
 }
 
 ServedChunk::ServedChunk(const ServerPlan& plan, SpareMemory& spare, Range range, std::span<const float> weights,
@@ -183,9 +191,10 @@ void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float siz
   cost.flops += n * (more + (divisor == 1 ? 0 : 1));
   cost.bytes += 4 * n * (more + (moves ? 1 : 0));
   f.submit("server.update", cost, [&] {
-    std::array<float, block> scratch;
-    for (std::size_t first = 0; first < range_.count; first += block) {
-      const std::size_t count = std::min(block, range_.count - first);
+    const std::size_t at_once = std::min(elements_at_once(), range_.count);
+    const std::span<float> scratch = spare_.scratch(at_once);
+    for (std::size_t first = 0; first < range_.count; first += at_once) {
+      const std::size_t count = std::min(at_once, range_.count - first);
       const std::span<float> to = weights_.subspan(first, count);
       if (moves) std::ranges::copy(from.subspan(first, count), to.begin());
       optimizer_->apply(to, mean_of(terms, first, count, divisor, scratch), first, step);

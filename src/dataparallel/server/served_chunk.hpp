@@ -43,9 +43,12 @@ class SpareMemory {
  public:
   std::vector<float> take(std::size_t n);
   void give_back(std::vector<float> v) { spare_.push_back(std::move(v)); }
+  /// The same for all callers: until the next call.
+  std::span<float> scratch(std::size_t n);
 
  private:
   std::vector<std::vector<float>> spare_;
+  std::vector<float> scratch_;
 };
 
 /// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is

@@ -111,7 +111,7 @@ void Server::take_push(const Message& message) {
 }
 
 void Server::take_pull(int from, const MessageHeader& h) {
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+  for (std::size_t i = chunks_.size(); i-- > 0;) {  // a forward pass reads the last first
     chunks_[i].ask(from, request_of(h));
     answer_reads(i);
   }

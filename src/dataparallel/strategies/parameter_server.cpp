@@ -1,6 +1,7 @@
 #include "dataparallel/strategies/parameter_server.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -44,17 +45,25 @@ class ParameterServer final : public ServerStrategy {
     if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
     // The norm that clips is of all tensors: nothing can be sent before the last.
     const bool early = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
-    if (early) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
     const auto& tensors = w.model().tensors();
-    auto outcome = w.pass(batch, [&](std::size_t i) {
-      if (early && i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
-    });
+    const auto push = [&](std::size_t i) {
+      if (!early) return;
+      if (i == 0) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
+      if (i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
+    };
+    const std::function<void(std::size_t, std::size_t)> await_weights = [&](std::size_t first, std::size_t end) {
+      server_client.await_weights(first, end);
+    };
+    auto outcome = w.pass(batch, push, &await_weights);
+    server_client.finish_fetch();
     if (clip_ > 0) clip(w);
     if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
     if (pushes) server_client.finish_push();
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
-    if (pulls) {
+    if (pulls && early && pulls_after_push) {
+      server_client.begin_fetch(w.parameters());  // the next forward pass waits for them, layer by layer
+    } else if (pulls) {
       server_client.fetch(w.parameters());
     } else {
       w.update(step);

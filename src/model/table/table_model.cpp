@@ -169,7 +169,7 @@ TablePasses& TableModel::passes_for(Queue& queue, std::size_t samples) {
 
 void TableModel::run_forward(Queue& queue, Buffers b, const Batch& batch, const OutcomePlace& outcome) {
   check(b, batch, false);
-  passes_for(queue, batch.samples()).forward(queue, b.parameters);
+  passes_for(queue, batch.samples()).forward(queue, b);
   queue.submit("forward.count", {}, [outcome, n = batch.samples()] { outcome->samples += n; });
 }
 
