@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "runtime/process/signals.hpp"
 
 namespace gradmeter::bench {
@@ -22,35 +24,59 @@ dataparallel::StepRecord made_up_step(int rank) {
   return r;
 }
 
-TEST(StepMeterCheck, CallsAreThoseOfTheRankThatTheRowIsOf) {
-  runtime::SignalWatch signals;
-  runtime::Watchdog watchdog;
-  Session session{runtime::MpiSession::world(), {signals, watchdog}, core::Seconds{60}, "step_meter_check"};
-  const auto& world = session.world();
+/// What a source's steps come to: two kept blocks.
+Measurement measured(const runtime::Communicator& world, Session& session, StepMeter::Source source) {
   runtime::SharedClock clock(world);
-  const int longest = world.size() - 1;
-  dataparallel::StepRecord step;
   MeasureOptions options;
   options.rule.min_blocks = 2;
   options.warmup_budget = core::Seconds{0.1};
-  StepMeter meter(session, world, clock, options,
-                  {.prepare = [] {}, .step = [&]() -> const auto& { return step = made_up_step(world.rank());
+  StepMeter meter(session, world, clock, options, std::move(source));
+  meter.warm_up();
+  for (int i = 0; i < 2; ++i) (void)meter.round();
+  return meter.result();
 }
-, .per_call = true
-}  // namespace
-);
-meter.warm_up();
-for (int i = 0; i < 2; ++i) (void)meter.round();
-ASSERT_FALSE(meter.result().blocks.empty());
-for (const StepBlock& b : meter.result().blocks) {
-  ASSERT_EQ(b.longest, longest);
-  ASSERT_EQ(b.calls.size(), 1U);
-  EXPECT_NEAR(b.calls[0].posted, 1e-3 * (5 + longest), 1e-6);
-  EXPECT_NEAR(b.calls[0].finished, 1e-3 * (16 + 2 * longest), 1e-6);
-  EXPECT_NEAR(b.calls[0].exposed, 1e-3 * (6 + longest), 1e-6);
-  EXPECT_NEAR(b.calls[0].exposed, b.parts.exposed, 1e-9) << "as in the row";
+
+class StepMeterCheck : public testing::Test {
+ protected:
+  runtime::SignalWatch signals_;
+  runtime::Watchdog watchdog_;
+  Session session_{runtime::MpiSession::world(), {signals_, watchdog_}, core::Seconds{60}, "step_meter_check"};
+  const runtime::Communicator& world_ = session_.world();
+  dataparallel::StepRecord step_;
+};
+
+TEST_F(StepMeterCheck, CallsAreThoseOfTheRankThatTheRowIsOf) {
+  const int longest = world_.size() - 1;
+  StepMeter::Source source{.prepare = [] {}, .step = {}};
+  source.step = [this]() -> const auto& { return step_ = made_up_step(world_.rank()); };
+  source.per_call = true;
+  const Measurement m = measured(world_, session_, source);
+  ASSERT_FALSE(m.blocks.empty());
+  for (const StepBlock& b : m.blocks) {
+    ASSERT_EQ(b.longest, longest);
+    ASSERT_EQ(b.calls.size(), 1U);
+    EXPECT_NEAR(b.calls[0].posted, 1e-3 * (5 + longest), 1e-6);
+    EXPECT_NEAR(b.calls[0].finished, 1e-3 * (16 + 2 * longest), 1e-6);
+    EXPECT_NEAR(b.calls[0].exposed, 1e-3 * (6 + longest), 1e-6);
+    EXPECT_NEAR(b.calls[0].exposed, b.parts.exposed, 1e-9) << "as in the row";
+  }
 }
-}  // namespace gradmeter::bench
+
+/// A step of 200 ms waits 160 of them for what the one before it has begun, and between blocks nothing is under way.
+TEST_F(StepMeterCheck, StepsThatCountHaveOneBeforeThemToWaitFor) {
+  bool begun = false;
+  StepMeter::Source source{.prepare = [] {}, .step = {}};
+  source.step = [&]() -> const auto& {
+    const double begin = runtime::host_clock();
+    return step_ = {
+               .step = {begin, begin + (std::exchange(begun, true) ? 0.2 : 0.04)}, .computations = {}, .calls = {}};
+  };
+  source.end_block = [&] { begun = false; };
+  source.lock_step = false;
+  const Measurement m = measured(world_, session_, source);
+  ASSERT_FALSE(m.blocks.empty());
+  for (const StepBlock& b : m.blocks) EXPECT_NEAR(b.step, 0.2, 1e-6);
+}
 
 }  // namespace
 }  // namespace gradmeter::bench

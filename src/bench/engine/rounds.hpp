@@ -16,9 +16,9 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;  ///< not 0: so many samples, whatever rule and budget say
   std::size_t exact_warmup = 0;   ///< not 0: so many iterations of warm-up
-  std::size_t discarded = 2;      ///< at least, at the start of a block: others have used the caches. One of over 50 ms,
-                                  ///< which brings everything back; none of over 1 s
-  core::Seconds settling{0};      ///< of what is discarded; spreads blocks of short calls over time
+  std::size_t discarded = 2;  ///< at least, at the start of a block: others have used the caches. One of over 50 ms,
+                              ///< which brings everything back; none of over 1 s
+  core::Seconds settling{0};  ///< of what is discarded; spreads blocks of short calls over time
   core::Seconds block{0.1};  ///< its length; a small budget, which has to hold the blocks of an interval, makes it less
   std::size_t longest_block = 100;  ///< iterations
 };

@@ -36,7 +36,7 @@ class Messenger final : public Pollable {
     std::deque<Arrival> arrived;
     std::optional<Arrival> reading;
     bool room_wanted = false, room = false;
-    bool helped = false;  ///< a worker that waits takes what comes
+    bool helped = false;                ///< a worker that waits takes what comes
     std::unordered_map<int, int> kept;  ///< messages, by sender
     std::exception_ptr error;
     std::condition_variable changed;
@@ -49,7 +49,7 @@ class Messenger final : public Pollable {
   void finish(const Departure&);
   bool take_over();
 
-  const int in_flight_;  ///< of one sender
+  const int in_flight_;              ///< of one sender
   runtime::SpinPolicy spin_policy_;  ///< of workers that wait
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;
