@@ -85,7 +85,7 @@ class StepMeter {
   StepMeter& operator=(const StepMeter&) = delete;
 
   void warm_up();
-  /// Two discarded samples, then a block of about 100 ms. Stop::none: another round is wanted.
+  /// Discarded samples, then a block of about 100 ms. Stop::none: another round is wanted.
   core::Stop round();
   const Measurement& result() const { return result_; }
 
