@@ -28,7 +28,7 @@ double link_rate(const core::Machine&);
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
 /// The rate at which a node sends to the next while all do: partners exchange long messages by MPI, less the time of a
-/// short one. The best of all rounds and sizes, because it is a bound: a lucky call may be faster than a mean.
+/// short one. The best of all rounds, because it is a bound: a lucky call may be faster than a mean.
 class PortProbe {
  public:
   /// Collective over `c`, which must outlive it, as is `round`. node_of: by rank; of more nodes than one.
