@@ -104,11 +104,16 @@ class Port {
   virtual void close() {}
 };
 
-inline Ticket Port::post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) {
-  const auto room = draft(to, payload.size());
+/// A payload that lies anywhere, copied to a draft. Null: there is no room.
+inline Ticket post_by_draft(Port& p, int to, const MessageHeader& h, std::span<const std::byte> payload,
+                            const char* label) {
+  const auto room = p.draft(to, payload.size());
   if (!room) return nullptr;
   std::ranges::copy(payload, room->begin());
-  return post(to, h, label);
+  return p.post(to, h, label);
+}
+inline Ticket Port::post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) {
+  return post_by_draft(*this, to, h, payload, label);
 }
 
 /// Both ports of one rank.

@@ -48,7 +48,7 @@ class FaultyPort final : public ForwardingPort {
   }
   /// By a draft, which can be corrupted.
   Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
-    return Port::post_from(to, h, payload, label);
+    return post_by_draft(*this, to, h, payload, label);
   }
 
  private:

@@ -138,11 +138,15 @@ Ticket Messenger::post(Role from, int to, const MessageHeader& header, std::span
                        const char* label) {
   std::unique_lock lock(mutex_);
   Departure d = departures_.prepare(from, to, header, payload, label);
-  const Ticket t = d.ticket;
+  Ticket t = d.ticket;
   if (!t) return receive_queues_[from].room_wanted = true, nullptr;
-  to != link_->rank()
-      ? departures_.post(std::move(d))
-      : deliver({.from = to, .to = opposite(from), .header = header, .payload = d.payload.data(), .own = std::move(d)});
+  if (to == link_->rank()) {
+    Arrival own{.from = to, .to = opposite(from), .header = header, .payload = d.payload.data()};
+    own.own = std::move(d);
+    deliver(std::move(own));
+  } else {
+    departures_.post(std::move(d));
+  }
   lock.unlock();
   poll();
   return t;
