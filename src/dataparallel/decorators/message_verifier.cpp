@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/format.hpp"
+#include "dataparallel/decorators/forwarding.hpp"
 #include "dataparallel/projection.hpp"
 
 namespace gradmeter::dataparallel {
