@@ -148,6 +148,8 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
   const auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
+  // A step that is measured has all of its own exchange in it, and nothing of another's.
+  assembly_.strategy().await_weights(assembly_.worker());
   record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
