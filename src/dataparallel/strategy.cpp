@@ -17,14 +17,11 @@ double Observations::mean_staleness() const {
   return count > 0 ? sum / count : 0;
 }
 
-model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready,
-                                   const std::function<void(std::size_t, std::size_t)>* before_reading) {
-  model::Buffers buffers = buffers_;
-  buffers.before_reading = before_reading;
-  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers, b, ready);
+model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready) {
+  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, ready);
   model::Batch scaled = b;
   if (scaler_) scaled.loss_scale = scaler_->place();
-  return model_.pass(fabric_, buffers, scaled, [&](std::size_t tensor) {
+  return model_.pass(fabric_, buffers_, scaled, [&](std::size_t tensor) {
     const model::Tensor& t = model_.tensors()[tensor];
     finish_gradient(gradients(t.offset, t.count));
     ready(tensor);

@@ -53,8 +53,6 @@ class Strategy {
 
   /// One training step on this worker's part of the batch. Not on ranks that serve.
   virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
-  /// Waits until the weights are here that the last step ended with, which the next pass may wait for else.
-  virtual void await_weights(Worker&) {}
   /// Waits until this worker has nothing under way. When all have returned, nothing travels until the next step.
   virtual void settle(Worker&) {}
   /// Writes the evaluation weights, which the run would return now, to `to`: the servers', the mean, or this worker's

@@ -48,10 +48,9 @@ class Worker {
   /// The fabric's, for all that this rank computes.
   runtime::Queue& queue() { return fabric_; }
   /// Forward and backward: the gradients of the batch's mean loss. A scaled loss' are divided before they are ready,
-  /// and then rounded to their own format. before_reading: as in `model::Buffers`.
+  /// and then rounded to their own format.
   model::PendingOutcome pass(
-      const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {},
-      const std::function<void(std::size_t first, std::size_t end)>* before_reading = nullptr);
+      const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {});
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. Fabric's memory.
   void tell_replica(const Buffer& values) {
     if (replica_) replica_->send_to_replica(fabric_, values);

@@ -79,7 +79,7 @@ void Accumulate::run_pass(Queue& queue, Buffers buffers, const Batch& batch, con
   const std::size_t k = sum_.micro_batches(), samples = micro_batch_samples(batch.samples(), k);
   for (std::size_t i = 0; i < k; ++i) {
     const bool last = i + 1 == k;
-    const Buffers here{buffers.parameters, sum_.target(queue, i, buffers.gradients), buffers.before_reading};
+    const Buffers here{buffers.parameters, sum_.target(queue, i, buffers.gradients)};
     inner_->run_pass(
         queue, here, part_of(batch, input_features(), i * samples, samples),
         [&](std::size_t t) {

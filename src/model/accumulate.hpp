@@ -56,7 +56,6 @@ class Accumulate final : public Model {
   PeerTraffic forward_traffic(std::size_t samples) const override { return inner_->forward_traffic(samples); }
 
   void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { inner_->initialise(queue, b, seed); }
-  bool reads_in_parts() const override { return inner_->reads_in_parts(); }
   void run_forward(Queue& queue, Buffers b, const Batch& batch, const OutcomePlace& outcome) override {
     inner_->run_forward(queue, b, batch, outcome);
   }

@@ -64,12 +64,6 @@ struct Batch {
 struct Buffers {
   runtime::Buffer parameters;
   runtime::Buffer gradients;
-  /// Of parameters that may still be on their way: called before the first work of a pass that reads elements
-  /// [first, end) is submitted, again for each piece that a batch is cut into. Null: they are all there.
-  const std::function<void(std::size_t first, std::size_t end)>* before_reading = nullptr;
-  void reads(std::size_t first, std::size_t end) const {
-    if (before_reading) (*before_reading)(first, end);
-  }
 };
 
 /// An operation that is run `times` times.
@@ -104,8 +98,6 @@ class Model {
   }
   /// Bytes of activations and work space at this batch, the flat buffers not counted.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// Does a pass call `before_reading` layer by layer? Else it is called once, for all parameters.
-  virtual bool reads_in_parts() const { return false; }
   /// Of the ranks that hold other parts of it; nothing when it is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
@@ -122,11 +114,9 @@ class Model {
   }
   /// Forward and backward, in whatever order the model likes (micro-batches, stages). Overwrites the gradients with
   /// those of the batch's *mean* loss, times its scale; calls `ready(i)` once the work is submitted after which tensor
-  /// i's gradient is final, i ascending from 0. The first layer's input gradient is not computed. Before the first
-  /// tensor is ready every parameter has been read that the pass reads.
+  /// i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
-    if (!reads_in_parts()) b.reads(0, element_count());
     run_pass(queue, b, batch, ready, outcome.place());
     return outcome;
   }

@@ -42,7 +42,6 @@ class Network : public Model {
   PeerTraffic forward_traffic(std::size_t samples) const override { return pipeline_.forward_traffic(samples); }
 
   void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { part_.initialise(queue, b, seed); }
-  bool reads_in_parts() const override { return pipeline_.is_whole(); }  // else weights may be lent before a layer runs
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
   void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 

@@ -202,7 +202,7 @@ void Pipeline::whole_pass(const Run& run) {
                                         .samples = run.samples,
                                         .threads = kernels::compute_threads()};
   if (recorded_.is_of(operands)) {
-    recorded_.submit_forward(run.queue, run.buffers);
+    recorded_.submit_forward(run.queue);
     take_loss(run, 0);
     recorded_.submit_backward(run.queue, *run.ready);
     return;
@@ -215,12 +215,7 @@ void Pipeline::whole_pass(const Run& run) {
   };
   recorded_.begin();
   runtime::RecordingQueue forward = recorded_.forward(run.queue), backward = recorded_.backward(run.queue);
-  Stage::Pass first_half = on(forward);
-  first_half.reads = [&](std::size_t first, std::size_t end) {
-    recorded_.reads(first, end);
-    run.buffers.reads(first, end);
-  };
-  stage_.forward(first_half, slot);
+  stage_.forward(on(forward), slot);
   take_loss(run, 0);
   stage_.backward(on(backward), slot, memory_.deltas, run.buffers.gradients, [&](std::size_t tensor) {
     recorded_.announce();
@@ -280,8 +275,7 @@ Stage::Pass Pipeline::stage_pass(const Run& run, std::size_t piece) const {
                               : ConstBuffer(memory_.slots[slot].input.part(0, n * stage_.in())),
           .samples = n,
           .slot = run.ready ? slot : 0,  // without a backward pass a stage needs one, since work is in order
-          .lent_weight = lent_.weight(),
-          .reads = run.buffers.before_reading ? *run.buffers.before_reading : Stage::Reads()};
+          .lent_weight = lent_.weight()};
 }
 
 void Pipeline::forward_piece(const Run& run, std::size_t piece) {

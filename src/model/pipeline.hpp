@@ -51,7 +51,6 @@ class Pipeline {
   /// The stage must outlive it, and its sizes must be known by now. loss: precision of the softmax cross-entropy.
   Pipeline(Stage&, const Part&, kernels::Precision loss);
 
-  bool is_whole() const { return part_.is_whole(); }
   std::size_t workspace_bytes(std::size_t samples) const;
   PeerNeeds peer_needs() const;
   PeerTraffic pass_traffic(std::size_t samples) const;

@@ -12,18 +12,11 @@ bool RecordedPass::recurs(const Operands& o) {
 void RecordedPass::begin() {
   forward_.clear();
   backward_.clear();
-  read_before_.clear();
   announced_after_.clear();
 }
 
-void RecordedPass::submit_forward(Queue& queue, const Buffers& buffers) const {
-  auto reading = read_before_.begin();
-  for (std::size_t i = 0; i < forward_.size(); ++i) {
-    for (; reading != read_before_.end() && reading->before == i; ++reading)
-      buffers.reads(reading->first, reading->end);
-    const runtime::RecordedWork& w = forward_[i];
-    queue.submit(w.label, w.cost, w.work);
-  }
+void RecordedPass::submit_forward(Queue& queue) const {
+  for (const runtime::RecordedWork& w : forward_) queue.submit(w.label, w.cost, w.work);
 }
 
 void RecordedPass::submit_backward(Queue& queue, const Model::Ready& ready) const {

@@ -30,27 +30,20 @@ class RecordedPass {
   /// Its layers' memory has moved.
   void forget() { recorded_ = false, last_ = {}; }
 
-  /// Records a pass: the layers' work goes to these two; what it reads, and each tensor, is announced here first.
+  /// Records a pass: the layers' work goes to these two; each tensor is announced here first.
   void begin();
   runtime::RecordingQueue forward(Queue& queue) { return {queue, forward_}; }
   runtime::RecordingQueue backward(Queue& queue) { return {queue, backward_}; }
-  void reads(std::size_t first, std::size_t end) { read_before_.push_back({forward_.size(), first, end}); }
   void announce() { announced_after_.push_back(backward_.size()); }
   void end() { recorded_ = true; }
 
-  void submit_forward(Queue&, const Buffers&) const;
+  void submit_forward(Queue&) const;
   void submit_backward(Queue&, const Model::Ready&) const;
 
  private:
-  struct Reading {
-    std::size_t before;  ///< which piece of forward work
-    std::size_t first, end;
-  };
-
   Operands last_;
   bool recorded_ = false;  ///< of the last operands
   std::vector<runtime::RecordedWork> forward_, backward_;
-  std::vector<Reading> read_before_;
   std::vector<std::size_t> announced_after_;  ///< so many pieces of backward work, by tensor
 };
 

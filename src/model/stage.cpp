@@ -65,10 +65,6 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
   ConstBuffer input = pass.input;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Buffer output = of_samples(slot.outputs[l], pass, l);
-    if (pass.reads) {
-      for (const TensorPlace& t : std::span(places_).subspan(first_[l], first_[l + 1] - first_[l]))
-        pass.reads(t.offset, t.offset + t.count);
-    }
     prepared_layers[l]->forward({.queue = pass.queue,
                                  .parameters = of_layer(parameters_, l),
                                  .input = input,

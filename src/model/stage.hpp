@@ -37,7 +37,6 @@ class Stage {
   std::size_t in() const { return in_; }  ///< floats of a sample
   std::span<const StageLayer> layers() const { return layers_; }
 
-  using Reads = std::function<void(std::size_t first, std::size_t end)>;
   struct Pass {
     Queue& queue;
     ConstBuffer parameters;
@@ -47,8 +46,6 @@ class Stage {
     /// Where the first stage lends a weight to the last: there, and where its gradient goes.
     ConstBuffer lent_weight = no_floats;
     Buffer lent_gradient = no_floats;
-    /// Before a layer that reads these elements; empty: they are there.
-    Reads reads = {};
   };
   /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);

@@ -209,23 +209,6 @@ TEST(ParameterServer, ChunksTravelUnderTheBackwardPass) {
   EXPECT_EQ(early[0].weights, late[0].weights);
 }
 
-/// The last chunks travel under the forward pass of the tensor that it reads first. They are few: a step begins when
-/// servers have read all changes of the last.
-TEST(ParameterServer, ChunksTravelUnderTheNextForwardPass) {
-  for (const char* strategy : {"ps-sync", "ps-async"}) {
-    Served s = balanced(strategy);
-    s.elements = sanitized ? 400'000 : 4'000'000;
-    s.flops = 1e9;
-    s.steps = each(3);
-    s.targets = Served::Targets::zero;
-    const auto whole = serve(s);
-    s.in_layers = true;
-    const auto in_layers = serve(s);
-    EXPECT_LT(in_layers[0].seconds, 0.99 * whole[0].seconds) << strategy;
-    EXPECT_EQ(in_layers[0].weights, whole[0].weights) << strategy;
-  }
-}
-
 TEST(ParameterServer, AllWorkersJudgeTheServersWeightsOfOneMoment) {
   for (const auto* strategy : {"ps-sync", "ps-async", "ps-ssp", "easgd:every=2", "ps-async:push=2,fetch=3"}) {
     for (const int servers : {0, 2}) {

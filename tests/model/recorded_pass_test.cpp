@@ -4,10 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <functional>
-#include <limits>
 #include <string>
 
 #include "core/random.hpp"
@@ -48,17 +45,8 @@ struct Replica {
     for (std::size_t i = 0; i < samples; ++i) y[i] = static_cast<std::int32_t>((number + 3 * i) % 10);
     queue.labels.clear(), queue.flops = 0, ready.clear();
     std::ranges::fill(gradients, 7.0F);  // what is there is to be overwritten, but for the gaps
-    const std::vector<float> known = parameters;
-    const std::function<void(std::size_t, std::size_t)> arrive = [&](std::size_t first, std::size_t end) {
-      std::copy(known.begin() + std::ptrdiff_t(first), known.begin() + std::ptrdiff_t(end),
-                parameters.begin() + std::ptrdiff_t(first));
-    };
-    if (late) std::ranges::fill(parameters, std::numeric_limits<float>::quiet_NaN());
-    const Outcome outcome = model
-                                ->pass(queue, {parameters, gradients, late ? &arrive : nullptr}, {x, y},
-                                       [this](std::size_t t) { ready.push_back(t); })
-                                .get();
-    arrive(0, parameters.size());
+    const Outcome outcome =
+        model->pass(queue, {parameters, gradients}, {x, y}, [this](std::size_t t) { ready.push_back(t); }).get();
     for (const Tensor& t : model->tensors())
       for (std::size_t i = t.offset; i < t.offset + t.count; ++i) parameters[i] -= 0.05F * gradients[i];
     return outcome;
@@ -72,7 +60,6 @@ struct Replica {
   }
 
   std::unique_ptr<Model> model;
-  bool late = false;  ///< parameters come when they are about to be read
   LabelQueue queue;
   std::vector<float> parameters, gradients;
   std::vector<std::size_t> ready;
@@ -120,13 +107,6 @@ TEST_P(RecordedModel, AsksItsLayersAgainWhenMemoryOrSamplesAreOthers) {
   elsewhere = recorded.gradients;
   std::swap(elsewhere, recorded.gradients);
   for (std::size_t i = 15; i < 18; ++i) expect_equal_step(recorded, asked, i, 8);
-}
-
-/// Asked, recorded and submitted again.
-TEST_P(RecordedModel, ReadsNoParameterBeforeItSaysSo) {
-  Replica late(GetParam()), asked(GetParam());
-  late.late = true;
-  for (std::size_t i = 0; i < 6; ++i) expect_equal_step(late, asked, i, 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RecordedModel,

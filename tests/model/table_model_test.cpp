@@ -3,10 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 
@@ -95,24 +92,6 @@ struct Trial {
 };
 
 constexpr std::array precisions{Precision::fp32, Precision::bf16};
-
-/// Random gradients that enter in the middle differ from pass to pass, so both models are at their first.
-TEST(TableModel, ReadsNoParameterBeforeItSaysSo) {
-  for (const char* rows : {chain, all_kinds}) {
-    Trial whole(rows), late(rows);
-    const Floats known = late.parameters;
-    std::ranges::fill(late.parameters, std::numeric_limits<float>::quiet_NaN());
-    const std::function<void(std::size_t, std::size_t)> arrive = [&](std::size_t first, std::size_t end) {
-      std::copy(known.begin() + std::ptrdiff_t(first), known.begin() + std::ptrdiff_t(end),
-                late.parameters.begin() + std::ptrdiff_t(first));
-    };
-    runtime::HostQueue queue;
-    whole.pass(queue);
-    late.model.pass(queue, {late.parameters, late.gradients, &arrive}, {late.inputs, late.labels}, [](std::size_t) {})
-        .get();
-    EXPECT_EQ(whole.gradients, late.gradients) << rows;
-  }
-}
 
 TEST(TableModel, GradientsOfAChainOfLinearLayersAgreeWithEachOther) {
   for (const Precision p : precisions) {

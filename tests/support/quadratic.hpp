@@ -12,13 +12,8 @@ namespace gradmeter::test {
 /// which the first is ready first. curvatures: element i's h is the i-th of them, in turn. flops: what a pass costs.
 class Quadratic final : public model::Model {
  public:
-  explicit Quadratic(std::size_t elements, std::vector<float> curvatures = {1}, double flops = 1e6,
-                     bool in_layers = false)
-      : elements_(elements),
-        curvatures_(std::move(curvatures)),
-        flops_(flops),
-        in_layers_(in_layers),
-        name_("quadratic") {
+  explicit Quadratic(std::size_t elements, std::vector<float> curvatures = {1}, double flops = 1e6)
+      : elements_(elements), curvatures_(std::move(curvatures)), flops_(flops), name_("quadratic") {
     const std::size_t third = elements / 3;
     add("c", 0, third);
     add("b", third, third / 2);
@@ -31,7 +26,6 @@ class Quadratic final : public model::Model {
   std::size_t classes() const override { return 1; }
   double step_flops(std::size_t) const override { return flops_; }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
-  bool reads_in_parts() const override { return in_layers_; }
   void initialise(runtime::Queue& queue, model::Buffers b, std::uint64_t seed) const override {
     queue.at_once([&] {
       std::size_t i = 0;
@@ -42,11 +36,7 @@ class Quadratic final : public model::Model {
   }
   void run_forward(runtime::Queue& queue, model::Buffers b, const model::Batch& batch,
                    const model::OutcomePlace& outcome) override {
-    for (auto t = tensors_.rbegin(); in_layers_ && t != tensors_.rend(); ++t) {
-      b.reads(t->offset, t->offset + t->count);
-      queue.submit("forward", {flops_ / 2 / double(tensors_.size()), 0}, [] {});
-    }
-    queue.submit("forward", {in_layers_ ? 0 : flops_ / 2, 0}, [this, b, batch, outcome] {
+    queue.submit("forward", {flops_ / 2, 0}, [this, b, batch, outcome] {
       const auto x = b.parameters.values<float>();
       const auto targets = batch.inputs.values<float>();
       outcome->samples += batch.samples();
@@ -81,7 +71,6 @@ class Quadratic final : public model::Model {
   std::size_t elements_;
   std::vector<float> curvatures_;
   double flops_;
-  bool in_layers_;
   std::string name_;
   std::vector<model::Tensor> tensors_;
 };

@@ -26,7 +26,6 @@ struct Served {
   int updates = std::numeric_limits<int>::max();  ///< the steps after so many have size 0
   std::vector<float> curvatures = {1};            ///< as Quadratic takes them
   bool overlap = true;
-  bool in_layers = false;  ///< the forward pass may begin before all weights are here: `first` and `path` are older
   enum class Targets { moving, resting, zero } targets = Targets::moving;  ///< moving: with every step; apart by rank
   bool own_start = true;  ///< every rank draws its own initial weights, so that the strategy must make them equal
   bool path = false;      ///< keep the weights of every step
@@ -62,8 +61,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   using namespace dataparallel;
   Assembly assembly(
       fabric,
-      {.model = [&](auto&,
-                    auto&) { return std::make_unique<Quadratic>(s.elements, s.curvatures, s.flops, s.in_layers); },
+      {.model = [&](auto&, auto&) { return std::make_unique<Quadratic>(s.elements, s.curvatures, s.flops); },
        .seed = s.own_start ? static_cast<std::uint64_t>(fabric.rank()) : 0,
        .optimizer = s.optimizer,
        .strategy = choice(s),
@@ -85,7 +83,6 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
     probe.begin_step();
     strategy.step(worker, {targets, labels},
                   {.size = step < s.updates ? s.step_size : 0.0f, .number = static_cast<std::uint64_t>(step) + 1});
-    if (!s.in_layers) strategy.await_weights(worker);
     probe.end_step();
     seen.first.push_back(values_of(fabric, weights.part(0, 1))[0]);
     if (s.path) seen.path.push_back(values_of(fabric, weights));

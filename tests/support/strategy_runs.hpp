@@ -79,7 +79,6 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
     if (i + 1 == run.steps) strategy.settle(worker);
     for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
     end.outcomes.push_back(outcome.get());
-    strategy.await_weights(worker);
     end.hashes.push_back(hash_of(fabric, weights));
     if (run.judge_often || i + 1 == run.steps) {
       strategy.settle(worker);

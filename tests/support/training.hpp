@@ -125,7 +125,6 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
         strategy.step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.outcomes.push_back(outcome.get());
-    strategy.await_weights(worker);
     trace.steps.back().weights = hash_of(fabric, weights);
   }
   strategy.end(worker);

@@ -170,8 +170,8 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
 StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
   Taken t;
   t.steps.reserve(samples * source_.period);
-  // Between blocks nothing is under way, but a step may wait for what the one before it has begun: weights from
-  // servers.
+  // Between blocks nothing is under way, but a step may wait for what the one before it has begun: that servers have
+  // read its changes, or an average.
   if (!source_.lock_step) take_sample(t, false);
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {

@@ -148,8 +148,6 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
   const auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
-  // A step that is measured has all of its own exchange in it, and nothing of another's.
-  assembly_.strategy().await_weights(assembly_.worker());
   record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
@@ -158,7 +156,6 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
-  weights();
   runtime::HostQueue queue;
   model::Batch scaled = batch();
   const auto* const scaler = assembly_.scaler();
@@ -169,11 +166,6 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
     format->round(gradient);
   return gradient;
-}
-
-std::span<const float> Training::weights() {
-  if (layout_.trains() && !finished_) assembly_.strategy().await_weights(assembly_.worker());
-  return assembly_.buffers().parameters.values<float>();
 }
 
 void Training::quiesce() {

@@ -70,7 +70,7 @@ class Training {
   /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
   /// What this rank trains, as it stands between two steps; places as in `model().tensors()`.
-  std::span<const float> weights();
+  std::span<const float> weights() { return assembly_.buffers().parameters.values<float>(); }
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
   /// The number of steps after which exchanges repeat.
   std::size_t period() const { return assembly_.strategy().period(); }

@@ -159,7 +159,6 @@ ExchangeCheck Training::check_exchange() {
     if (layout_.trains()) {
       verify_next();
       step(n % steps_per_epoch());
-      weights();  // the last messages of this step, unless the next one waits for them
     }
     // Alike on all ranks: where a step waits for all workers, nobody may make one more.
     verified = communicator_.all(!layout_.trains() || has_verified());

@@ -47,7 +47,6 @@ void ServerClient::wait_for(const char* why, const Done& done) {
 }
 
 void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
-  finish_fetch();
   change_ = change;
   size_ = size;
   ready_ = 0;
@@ -83,7 +82,6 @@ void ServerClient::attend(bool yes) {
 void ServerClient::request(std::uint64_t clock, std::uint64_t own) { ask(Opcode::pull, clock, own); }
 
 void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
-  finish_fetch();
   ++sequence_;
   fabric_.exchange("pull", [&] {
     for (ServerConnection& connection : connections_) {
@@ -96,7 +94,6 @@ void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
 
 void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
   connection.missing = connection.chunks;
-  for (ChunkVersions& v : connection.versions) v.missing = true;
   connection.request = {
       .operation = number(opcode), .shard = connection.server, .clock = clock, .version = own, .sequence = sequence_};
 }
@@ -105,51 +102,20 @@ void ServerClient::receive() {
   wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
 }
 
-void ServerClient::fetch(Buffer to) {
-  accept(to);
-  finish_fetch();
-  attend(false);
-}
-
-void ServerClient::begin_fetch(Buffer to) {
-  accept(to);
-  attend(false);
-}
-
 /// What came while the target may still have been read lies in `weights_`; the rest goes to the target itself.
-void ServerClient::accept(const Buffer& to) {
+void ServerClient::fetch(Buffer to) {
   for (ServerConnection& connection : connections_) {
     for (std::size_t i = 0; i < connection.chunks; ++i) {
       if (connection.versions[i].waits) put(connection, i, to);
     }
   }
   target_ = to;
-  fetches_ = true;
-}
-
-bool ServerClient::lacks(const ServerConnection& connection, std::size_t first, std::size_t end) const {
-  if (connection.missing == 0) return false;
-  for (std::size_t i = 0; i < connection.chunks; ++i) {
-    const Range chunk = sharding_.chunk(connection.server, i);
-    if (connection.versions[i].missing && chunk.first < end && first < chunk.end()) return true;
-  }
-  return false;
-}
-
-void ServerClient::await_weights(std::size_t first, std::size_t end) {
-  const auto is_here = [&](const ServerConnection& l) { return !lacks(l, first, end); };
-  if (!fetches_ || std::ranges::all_of(connections_, is_here)) return;
-  wait_for("weights from servers", is_here);
-}
-
-void ServerClient::finish_fetch() {
-  if (!fetches_) return;
   receive();
-  fetches_ = false;
   target_ = runtime::no_floats;
   for (ServerConnection& connection : connections_) {
     for (ChunkVersions& v : connection.versions) v.base = v.incoming, v.reached = v.incoming_reached;
   }
+  attend(false);
 }
 
 /// Copies a chunk from `weights_`.
@@ -172,7 +138,6 @@ std::uint64_t ServerClient::reached() const {
 }
 
 void ServerClient::fetch_for_evaluation(Buffer to) {
-  finish_fetch();
   target_ = to;
   ask(Opcode::evaluate, 0, clock_);
   receive();
@@ -187,7 +152,6 @@ void ServerClient::await_acknowledgements() {
 }
 
 void ServerClient::settle() {
-  finish_fetch();
   await_acknowledgements();
   if (plan_.says_when_it_rests) tell(Opcode::rest, "servers to hear of a rest");
 }
@@ -233,7 +197,6 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   --connection.missing;
   const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
   const std::size_t i = sharding_.index_of(h.first);
-  connection.versions.at(i).missing = false;
   const Coding coding = for_evaluation ? Coding() : plan_.weights;
   const bool dense = !coding.encodes(h.count), direct = dense && target_.count() > 0;
   const Buffer to = (direct ? target_ : Buffer(weights_)).part(h.first, h.count);

@@ -38,11 +38,6 @@ class ServerClient {
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
-  /// The same in parts: they may be written from now on, elements [first, end) are waited for, and then the rest.
-  /// Without a fetch under way the latter two return at once.
-  void begin_fetch(Buffer to);
-  void await_weights(std::size_t first, std::size_t end);
-  void finish_fetch();
   /// The servers' current weights. Waits until all workers, settled, have called it; changes nothing.
   void fetch_for_evaluation(Buffer to);
   /// Waits until the servers have acknowledged all changes. Between steps: they wait for no more of this worker's.
@@ -60,8 +55,7 @@ class ServerClient {
   struct ChunkVersions {
     std::uint64_t base = 0, reached = 0;
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool missing = false;  ///< those have not come
-    bool waits = false;    ///< those have come, and lie in `weights_`
+    bool waits = false;  ///< those have come, and lie in `weights_`
   };
   /// To one server.
   struct ServerConnection {
@@ -88,8 +82,6 @@ class ServerClient {
   bool post_chunk(ServerConnection&, std::size_t chunk, MessageHeader);
   static bool is_posted(const ServerConnection& l) { return l.ready == l.chunks && l.queue.empty(); }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
-  void accept(const Buffer& to);
-  bool lacks(const ServerConnection&, std::size_t first, std::size_t end) const;
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void tell(Opcode, const char* why);
@@ -108,9 +100,8 @@ class ServerClient {
   bool fetch_ = false;
   bool attends_ = false;  ///< from the end of a push until the weights are here
   std::size_t ready_ = 0;
-  std::vector<float> weights_;  ///< with a codec as the servers know them; else what must wait for `fetch`
-  std::vector<float> decoded_;  ///< of a chunk
-  bool fetches_ = false;
+  std::vector<float> weights_;          ///< with a codec as the servers know them; else what must wait for `fetch`
+  std::vector<float> decoded_;          ///< of a chunk
   Buffer target_ = runtime::no_floats;  ///< where weights may go that come now; empty: nowhere yet
 };
 

@@ -19,7 +19,6 @@ class ServerStrategy : public Strategy {
     Strategy::begin(w);
     service_.begin(w);
   }
-  void await_weights(Worker&) final { service_.server_client().finish_fetch(); }
   void settle(Worker&) final { service_.server_client().settle(); }
   /// What the servers hold.
   void evaluation_weights(Worker&, Buffer to) final { service_.server_client().fetch_for_evaluation(to); }

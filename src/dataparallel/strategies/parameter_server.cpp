@@ -1,7 +1,6 @@
 #include "dataparallel/strategies/parameter_server.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -51,19 +50,13 @@ class ParameterServer final : public ServerStrategy {
       if (i == 0) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
       if (i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
     };
-    const std::function<void(std::size_t, std::size_t)> await_weights = [&](std::size_t first, std::size_t end) {
-      server_client.await_weights(first, end);
-    };
-    auto outcome = w.pass(batch, push, &await_weights);
-    server_client.finish_fetch();
+    auto outcome = w.pass(batch, push);
     if (clip_ > 0) clip(w);
     if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
     if (pushes) server_client.finish_push();
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
-    if (pulls && early && pulls_after_push) {
-      server_client.begin_fetch(w.parameters());  // the next forward pass waits for them, layer by layer
-    } else if (pulls) {
+    if (pulls) {
       server_client.fetch(w.parameters());
     } else {
       w.update(step);

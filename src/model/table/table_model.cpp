@@ -169,7 +169,7 @@ TablePasses& TableModel::passes_for(Queue& queue, std::size_t samples) {
 
 void TableModel::run_forward(Queue& queue, Buffers b, const Batch& batch, const OutcomePlace& outcome) {
   check(b, batch, false);
-  passes_for(queue, batch.samples()).forward(queue, b);
+  passes_for(queue, batch.samples()).forward(queue, b.parameters);
   queue.submit("forward.count", {}, [outcome, n = batch.samples()] { outcome->samples += n; });
 }
 

@@ -52,7 +52,6 @@ class TableModel final : public Model {
   std::size_t workspace_bytes(std::size_t samples) const override;
 
   void initialise(Queue&, Buffers, std::uint64_t seed) const override;
-  bool reads_in_parts() const override { return true; }
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
   void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 

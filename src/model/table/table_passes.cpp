@@ -110,19 +110,10 @@ void TablePasses::run(Queue& queue, const Call& c, const ConstBuffer& parameters
   }
 }
 
-void TablePasses::forward(Queue& queue, const Buffers& b) {
+void TablePasses::forward(Queue& queue, const ConstBuffer& parameters) {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    if (layers_[l].kind == TableLayer::Kind::embedding) {
-      const TensorPlace table = tensor(layers_[l].rows.front());
-      b.reads(table.first, table.first + table.count);
-      embed(queue, l, b.parameters);
-    }
-    for (const Call& c : calls_.layers[l].forward) {
-      for (const Place& p : c.inputs) {
-        if (p.kind == Place::Kind::tensor) b.reads(p.first, p.first + p.count);
-      }
-      run(queue, c, b.parameters, runtime::no_floats);
-    }
+    if (layers_[l].kind == TableLayer::Kind::embedding) embed(queue, l, parameters);
+    for (const Call& c : calls_.layers[l].forward) run(queue, c, parameters, runtime::no_floats);
   }
 }
 

@@ -16,7 +16,7 @@ class TablePasses {
               std::uint64_t seed);
 
   bool fits(std::size_t samples, Queue&) const;
-  void forward(Queue&, const Buffers&);
+  void forward(Queue&, const ConstBuffer& parameters);
   /// turn: which random gradients enter where the layer above gives none. `ready(row)` for each row that has a tensor
   /// of its own, last first, once its gradient's work is submitted.
   void backward(Queue&, Buffers, std::uint64_t turn, const std::function<void(std::size_t row)>& ready);
