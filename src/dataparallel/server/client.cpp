@@ -25,7 +25,7 @@ ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sha
     ServerConnection& connection = connections_.emplace_back();
     connection.server = s;
     connection.rank = plan.first_server + static_cast<int>(s);
-    connection.chunks = connection.ready = chunks;
+    connection.chunks = connection.next = chunks;
     connection.versions.resize(chunks);
     for (std::size_t i = 0; i < chunks; ++i) {
       connection.encoders.push_back(plan_.changes.encoder(sharding.chunk(s, i).count));
@@ -54,7 +54,7 @@ void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
   ++clock_;
   if (fetch) ++sequence_;
   for (ServerConnection& connection : connections_) {
-    connection.ready = 0;
+    connection.next = 0;
     if (fetch) expect(connection, Opcode::pull, clock_, clock_);
   }
 }
@@ -245,8 +245,8 @@ std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
   return {fabric_.device().transport_address(change), change.bytes()};
 }
 
-/// Posts a chunk, if there is room for it.
-bool ServerClient::post_chunk(ServerConnection& connection, std::size_t chunk, MessageHeader h) {
+/// Posts the connection's next chunk, if there is room for it.
+bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   const ConstBuffer change = change_.part(h.first, h.count);
   h.bytes = plan_.changes.wire_bytes(h.count);  // the most, where time alone is simulated
   if (!plan_.changes.encodes(h.count)) {
@@ -255,34 +255,30 @@ bool ServerClient::post_chunk(ServerConnection& connection, std::size_t chunk, M
   const auto draft = port_->draft(connection.rank, h.bytes);
   if (!draft) return false;
   plan_.changes.work(fabric_, "push.encode", h.count, h.bytes, [&] {
-    h.bytes = connection.encoders[chunk]->encode(change.values<float>(), draft->data(),
-                                                 draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
+    h.bytes = connection.encoders[connection.next]->encode(change.values<float>(), draft->data(),
+                                                           draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
   });
   port_->post(connection.rank, h, "push");
   return true;
 }
 
-/// One chunk, if there is one and room for it.
+/// One chunk, if it is ready and there is room for it.
 bool ServerClient::send_chunk(ServerConnection& connection) {
-  const bool is_first = connection.ready == 0;
-  if (is_first && connection.unacknowledged > 0) return false;  // one update at a time
-  while (connection.ready < connection.chunks && sharding_.chunk(connection.server, connection.ready).end() <= ready_) {
-    connection.queue.push_back(connection.ready++);
-  }
-  if (connection.queue.empty() || connection.unacknowledged >= credits) return false;
-  const std::size_t i = connection.queue.back();
-  const Range chunk = sharding_.chunk(connection.server, i);
+  if (is_posted(connection) || connection.unacknowledged >= credits) return false;
+  if (connection.next == 0 && connection.unacknowledged > 0) return false;  // one update at a time
+  const Range chunk = sharding_.chunk(connection.server, connection.next);
+  if (chunk.end() > ready_) return false;
   const MessageHeader h{.operation = number(Opcode::push),
                         .shard = connection.server,
                         .clock = clock_ - 1,
-                        .version = connection.versions[i].base,
+                        .version = connection.versions[connection.next].base,
                         .sequence = fetch_ ? sequence_ : 0,
                         .first = chunk.first,
                         .count = chunk.count,
                         .value = size_};
-  if (!post_chunk(connection, i, h)) return false;
+  if (!post_chunk(connection, h)) return false;
   ++connection.unacknowledged;
-  connection.queue.pop_back();
+  ++connection.next;
   return true;
 }
 

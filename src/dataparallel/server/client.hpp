@@ -28,7 +28,7 @@ class ServerClient {
   /// Begins to push the next update. Elements up to the last `ready` may be sent. They leave from where they lie, and
   /// must not change before `await_acknowledgements`. fetch: the servers send weights as soon as they have applied it.
   void begin_push(ConstBuffer change, float size, bool fetch);
-  /// Posts what may be posted, without waiting. What became ready last goes first: a forward pass needs it first.
+  /// Posts what may be posted, without waiting.
   void ready(std::size_t elements);
   /// Waits until everything has been posted.
   void finish_push();
@@ -62,12 +62,11 @@ class ServerClient {
     std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t ready = 0;                ///< of the push under way: chunks that may be sent
-    std::vector<std::size_t> queue = {};  ///< those of them that are not, the last ready at its end
-    std::size_t unacknowledged = 0;       ///< chunks
-    MessageHeader request = {};           ///< the last, or the disconnect
-    bool asks = false;                    ///< it must be sent
-    std::size_t missing = 0;              ///< chunks of the weights that have not come yet
+    std::size_t next = 0;            ///< chunk of the push under way
+    std::size_t unacknowledged = 0;  ///< chunks
+    MessageHeader request = {};      ///< the last, or the disconnect
+    bool asks = false;               ///< it must be sent
+    std::size_t missing = 0;         ///< chunks of the weights that have not come yet
     std::vector<ChunkVersions> versions = {};
     std::vector<std::unique_ptr<ChunkEncoder>> encoders = {};  ///< by chunk
   };
@@ -79,8 +78,8 @@ class ServerClient {
   void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
   void send();
   bool send_chunk(ServerConnection&);
-  bool post_chunk(ServerConnection&, std::size_t chunk, MessageHeader);
-  static bool is_posted(const ServerConnection& l) { return l.ready == l.chunks && l.queue.empty(); }
+  bool post_chunk(ServerConnection&, MessageHeader);
+  static bool is_posted(const ServerConnection& l) { return l.next == l.chunks; }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
