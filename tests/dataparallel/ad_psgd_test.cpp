@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -224,16 +225,11 @@ TEST(AdPsgd, LostAndDoubledMessagesChangeNothingWhereTheOrderStays) {
   Served s = lock_step();
   s.flops = 1e9;
   const auto plain = serve(s);
-  std::uint64_t lost = 0, doubled = 0;
-  s.machine.delivery_fault = [&](const MessageRoute& f) {
-    const DeliveryFault fault = unreliable(f);
-    lost += fault.copies == 0;
-    doubled += fault.copies == 2;
-    return fault;
-  };
+  test::CountedFaults faults;
+  s.machine.delivery_fault = std::ref(faults);
   const auto faulty = serve(s);
-  EXPECT_GT(lost, 3u);
-  EXPECT_GT(doubled, 3u);
+  EXPECT_GT(faults.lost, 3u);
+  EXPECT_GT(faults.doubled, 3u);
   for (std::size_t r = 0; r < 2; ++r) EXPECT_EQ(faulty[r].path, plain[r].path);
 }
 

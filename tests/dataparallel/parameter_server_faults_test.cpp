@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -30,16 +31,11 @@ TEST(ParameterServer, LostAndDoubledMessagesDoNotChangeWhatBulkSynchronousLearns
     s.codec = codec;
     s.machine.delivery_fault = nullptr;
     const auto plain = serve(s);
-    std::uint64_t lost = 0, doubled = 0;
-    s.machine.delivery_fault = [&](const MessageRoute& f) {
-      const DeliveryFault fault = unreliable(f);
-      lost += fault.copies == 0;
-      doubled += fault.copies == 2;
-      return fault;
-    };
+    test::CountedFaults faults;
+    s.machine.delivery_fault = std::ref(faults);
     const auto faulty = serve(s);
-    EXPECT_GT(lost, 20u);
-    EXPECT_GT(doubled, 20u);
+    EXPECT_GT(faults.lost, 20u);
+    EXPECT_GT(faults.doubled, 20u);
     for (std::size_t r = 0; r < 3; ++r) {
       EXPECT_EQ(faulty[r].first, plain[r].first) << codec << " rank " << r;
       EXPECT_EQ(faulty[r].weights, plain[r].weights);

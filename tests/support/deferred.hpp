@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <map>
@@ -46,6 +47,12 @@ struct DeferredPolicy {
   std::optional<std::uint64_t> dropped_event = {};
   std::chrono::microseconds delay{0};  ///< before each piece of work, so that whoever does not wait is earlier
 };
+
+/// Seeds of a case: 5, or GRADMETER_SEEDS. 0 runs all work as late as can be.
+inline std::uint64_t seeds() {
+  const char* given = std::getenv("GRADMETER_SEEDS");
+  return given ? std::strtoull(given, nullptr, 10) : 5;
+}
 
 /// In order, on a thread of its own, with the number of compute threads of the thread that made it.
 class DeferredQueue final : public runtime::Queue {

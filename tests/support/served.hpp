@@ -156,6 +156,16 @@ inline dataparallel::DeliveryFault unreliable(const dataparallel::MessageRoute& 
   if (x > 0.8) return {.copies = 2, .delay_s = {0, 1e-4 * noise(f.to, f.number)}};
   return {.delay_s = {x > 0.6 ? 1e-4 * x : 0, 0}};
 }
+/// The same, counted.
+struct CountedFaults {
+  std::uint64_t lost = 0, doubled = 0;
+  dataparallel::DeliveryFault operator()(const dataparallel::MessageRoute& f) {
+    const dataparallel::DeliveryFault fault = unreliable(f);
+    lost += fault.copies == 0;
+    doubled += fault.copies == 2;
+    return fault;
+  }
+};
 /// The last rank is three times slower, and all jitter.
 inline dataparallel::SimMachine uneven(int ranks) {
   dataparallel::SimMachine m;
