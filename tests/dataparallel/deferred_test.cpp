@@ -20,7 +20,6 @@
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
-#include "support/served.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::dataparallel {
