@@ -235,7 +235,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
                          invocation.command_line);
   const auto& world = session.world();
   bench::Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
-                      .cores_per_node = session.cores_per_node()};
+                      .cores_per_node = session.cores_per_node(),
+                      .ranks = world.size()};
   at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
   const DataShape data = agree_on_data(world, data_directory(f));
   auto options = read_options(f, world.size(), at, data);

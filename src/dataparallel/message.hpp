@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <type_traits>
 
 #include "dataparallel/operation.hpp"
@@ -28,8 +29,11 @@ struct MessageHeader {
   std::uint64_t bytes = 0;             ///< of payload behind the header
   double value = 0;
   std::uint64_t check = 0;  ///< of header and payload, if verified (see message_verifier.hpp); 0: none
+  // Places in memory, as `Port::place_of` numbers them.
+  std::uint64_t answer_place = 0;   ///< of the sender's: an answer's payload may be written there; 0: nowhere
+  std::uint64_t payload_place = 0;  ///< of the receiver's, where the payload lies already; 0: it follows
 };
-static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 72);
+static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);
 
 /// Which task a port belongs to. Workers write to servers and servers to workers.
 enum class Role : std::uint8_t { worker, server };
@@ -79,6 +83,13 @@ class Port {
   /// Sends a payload from where it lies, without a copy where the fabric can read it there; header.bytes is its length.
   /// It must not change until the receiver has asked its port for the message after it. Null: no room, as `draft` says.
   virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
+  /// The number by which ports of this node find memory of this rank; 0: they cannot reach it.
+  virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
+  /// The memory of another rank, or of the own, at such a place, to be written by this task; null: it cannot reach it.
+  virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
+  /// Sends a payload that this task has written to the receiver's memory, at header.payload_place: it counts as sent,
+  /// and the receiver sees it there. Null: no room, as `draft` says.
+  virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
   /// The earliest message. Waits until there is one, until a message of its own has left, or until `deadline` by the
   /// fabric's clock; empty in the latter two. For the report of a hang, `why` is a literal, and `of` the rank of the
   /// group whose message is awaited; -1: no particular rank.
@@ -114,6 +125,10 @@ inline Ticket post_by_draft(Port& p, int to, const MessageHeader& h, std::span<c
 }
 inline Ticket Port::post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) {
   return post_by_draft(*this, to, h, payload, label);
+}
+
+inline Ticket Port::post_written(int, const MessageHeader&, std::span<std::byte>, const char*) {
+  throw std::logic_error("a port that reaches nobody's memory was told that it had written there");
 }
 
 /// Both ports of one rank.

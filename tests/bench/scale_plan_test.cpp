@@ -248,9 +248,22 @@ TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
     if (p.applies.overlap) planned.insert(fmt::format("{} {} {}", p.ranks, p.strategy->info().name, name(p.overlap)));
   }
   EXPECT_EQ(planned, (std::set<std::string>{"2 sync bucketed", "2 sync none", "3 sync none", "2 ps-async bucketed",
-                                            "2 ps-async none", "3 ps-async bucketed", "3 ps-async none"}))
-      << "three ranks with a thread each for the exchange are six, on four cores; messages have that thread in any "
-         "case";
+                                            "2 ps-async none", "3 ps-async none"}))
+      << "three ranks with a thread each for the exchange are six, on four cores";
+}
+
+TEST(ScalePlan, AutomaticOverlapOfServersGoesByTheLinkBetweenNodes) {
+  using enum Overlap;
+  const auto of = [](const char* strategy, Occupancy at) {
+    return resolve(automatic, dataparallel::find_strategy(strategy)->info().communication, at);
+  };
+  const Occupancy node{.threads = 1, .ranks_per_node = 3, .cores_per_node = 4, .ranks = 3};
+  const Occupancy nodes{.threads = 1, .ranks_per_node = 3, .cores_per_node = 4, .ranks = 6};
+  const Occupancy spare{.threads = 1, .ranks_per_node = 2, .cores_per_node = 4, .ranks = 2};
+  EXPECT_EQ(of("ps-sync", node), none) << "servers take the workers' cores";
+  EXPECT_EQ(of("ps-sync", nodes), bucketed) << "a link works meanwhile";
+  EXPECT_EQ(of("ps-sync", spare), bucketed);
+  EXPECT_EQ(of("sync", nodes), none);
 }
 
 TEST(ScalePlan, AutomaticOverlapGoesByTheFullestNodeAndTheThreads) {

@@ -21,8 +21,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Faults = std::function<DeliveryFault(const MessageRoute&)>;
-/// What takes so many seconds on the slow machine: header and stamp, and ten messages of 128 bytes, their memory.
-constexpr double ack = 72 + 16, wait = 10 * (1 + 128);
+/// What takes so many seconds on the slow machine: header and stamp, a message of 12 bytes with them, and ten messages
+/// of 128 bytes, their memory.
+constexpr double ack = sizeof(MessageHeader) + 16, sent = ack + 12, wait = 10 * (1 + 128);
 
 SimMachine machine_with(Faults faults) {
   SimMachine m = slow_machine();
@@ -33,7 +34,7 @@ DeliveryFault lost_if(bool yes) { return {.copies = yes ? 0 : 1}; }
 
 using Came = std::tuple<int, std::uint64_t, double>;  ///< from whom, which, when
 
-/// What rank 0's server receives of four messages of 100 s from each of the other ranks.
+/// What rank 0's server receives of four messages from each of the other ranks.
 std::vector<Came> deliveries(const Faults& faults, int ranks = 2) {
   std::vector<Came> came;
   SimWorld(ranks, machine_with(faults)).run([&](Fabric& f) {
@@ -63,23 +64,25 @@ std::string order(const std::vector<Came>& all) {
 }
 
 TEST(ReliablePort, ALostMessageIsSentAgainAndLaterOnesWaitForIt) {
-  EXPECT_THAT(deliveries([](const MessageRoute&) { return DeliveryFault{}; }),
-              ElementsAre(Came{1, 0, 101}, Came{1, 1, 201}, Came{1, 2, 301}, Came{1, 3, 401}));
-  // An acknowledgement arrives ack + 1 after the message; the wait after it ends with the next message's sending.
-  const double one = ack + 1 + wait + 101;
   EXPECT_THAT(
-      deliveries([](const MessageRoute& x) { return lost_if(x.to_role == Role::server && x.number == 1); }),
-      ElementsAre(Came{1, 0, 101}, Came{1, 1, 101 + one}, Came{1, 2, 101 + 2 * one}, Came{1, 3, 101 + 3 * one}));
+      deliveries([](const MessageRoute&) { return DeliveryFault{}; }),
+      ElementsAre(Came{1, 0, sent + 1}, Came{1, 1, 2 * sent + 1}, Came{1, 2, 3 * sent + 1}, Came{1, 3, 4 * sent + 1}));
+  // An acknowledgement arrives ack + 1 after the message; the wait after it ends with the next message's sending.
+  const double one = ack + 1 + wait + sent + 1;
+  EXPECT_THAT(deliveries([](const MessageRoute& x) { return lost_if(x.to_role == Role::server && x.number == 1); }),
+              ElementsAre(Came{1, 0, sent + 1}, Came{1, 1, sent + 1 + one}, Came{1, 2, sent + 1 + 2 * one},
+                          Came{1, 3, sent + 1 + 3 * one}));
 }
 
 TEST(ReliablePort, TheWaitDoubles) {
   EXPECT_THAT(deliveries([](const MessageRoute& x) { return lost_if(x.to_role == Role::server && x.number < 6); })[0],
-              (Came{1, 0, wait * (1 + 2 + 4) + 101}));
+              (Came{1, 0, wait * (1 + 2 + 4) + sent + 1}));
 }
 
 TEST(ReliablePort, ADoubledMessageComesOnceThoughBothTravel) {
-  EXPECT_THAT(deliveries([](const MessageRoute& x) { return DeliveryFault{.copies = x.number == 2 ? 2 : 1}; }),
-              ElementsAre(Came{1, 0, 101}, Came{1, 1, 201}, Came{1, 2, 301}, Came{1, 3, 501}));
+  EXPECT_THAT(
+      deliveries([](const MessageRoute& x) { return DeliveryFault{.copies = x.number == 2 ? 2 : 1}; }),
+      ElementsAre(Came{1, 0, sent + 1}, Came{1, 1, 2 * sent + 1}, Came{1, 2, 3 * sent + 1}, Came{1, 3, 5 * sent + 1}));
 }
 
 TEST(ReliablePort, WhatOvertakesComesAgainInItsTurn) {
@@ -101,7 +104,8 @@ TEST(ReliablePort, LostAcknowledgementsDoubleNothing) {
     lost += gone;
     return lost_if(gone);
   });
-  EXPECT_THAT(came, ElementsAre(Came{1, 0, 101}, Came{1, 1, 201}, Came{1, 2, 301}, Came{1, 3, 401}));
+  EXPECT_THAT(came, ElementsAre(Came{1, 0, sent + 1}, Came{1, 1, 2 * sent + 1}, Came{1, 2, 3 * sent + 1},
+                                Came{1, 3, 4 * sent + 1}));
   EXPECT_EQ(lost, 6u);
 }
 
@@ -179,7 +183,7 @@ TEST(ReliablePort, RoomAndDeadlinesAreThoseOfThePortBelow) {
     write(*ports.worker, 1, {.bytes = 12});
     EXPECT_FALSE(ports.worker->draft(1, 12));
     EXPECT_FALSE(ports.worker->next("room"));
-    EXPECT_DOUBLE_EQ(f.now(), 100) << "the first is out";
+    EXPECT_DOUBLE_EQ(f.now(), sent) << "the first is out";
     EXPECT_FALSE(ports.worker->next("nothing", 500));
     EXPECT_DOUBLE_EQ(f.now(), 500);
     EXPECT_FALSE(ports.worker->next("nothing", 5000));

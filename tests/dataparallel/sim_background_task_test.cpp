@@ -97,7 +97,7 @@ TEST(SimBackgroundTask, EndsWhenItsMailHasLeft) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) return;
     Ticket last;
-    const auto background = f.launch([&](ExecutionContext&) { last = write(*ports.server, 1, {.bytes = 28}); });
+    const auto background = f.launch([&](ExecutionContext&) { last = write(*ports.server, 1, {.bytes = 12}); });
     EXPECT_FALSE(last && last->done());
     background->join();
     EXPECT_TRUE(last->done());

@@ -122,8 +122,8 @@ TEST(SimRankFailure, WhatHadLeftStillComesAndWhatHadNotDoesNot) {
     SimWorld(2, machine_where({{.rank = 1, .at_s = death}})).run([&](Fabric& f) {
       const Ports ports = f.open(everybody, {});
       if (f.rank() == 1) {
-        write(*ports.worker, 0, {.bytes = 28});
-        write(*ports.worker, 0, {.bytes = 28});
+        write(*ports.worker, 0, {.bytes = 12});
+        write(*ports.worker, 0, {.bytes = 12});
         (void)ports.worker->next("an answer");
         return;
       }

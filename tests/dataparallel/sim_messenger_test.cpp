@@ -79,7 +79,7 @@ double last_arrival(int workers, const std::function<int(int)>& server_of) {
     const Ports ports = f.open(everybody, {});
     int due = 0;
     for (int r = 0; r < workers; ++r) due += server_of(r) == f.rank() && r != f.rank() ? 1 : 0;
-    if (server_of(f.rank()) != f.rank()) write(*ports.worker, server_of(f.rank()), {.bytes = 28});
+    if (server_of(f.rank()) != f.rank()) write(*ports.worker, server_of(f.rank()), {.bytes = 12});
     for (; due > 0; --due) {
       EXPECT_TRUE(ports.server->next("a push"));
       last = std::max(last, f.now());
@@ -100,11 +100,11 @@ TEST(SimMessenger, EarlierFirstBytesComeFirstWhoeverPostedFirst) {
   SimWorld(4, slow_machine()).run([&](Fabric& f) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) {
-      write(*ports.worker, 3, {.bytes = 928});  // keeps its port busy for 1000 s
-      write(*ports.worker, 0, {.bytes = 28});
+      write(*ports.worker, 3, {.bytes = 912});  // keeps its port busy for 1000 s
+      write(*ports.worker, 0, {.bytes = 12});
     } else if (f.rank() == 2) {
       f.submit("later", {.flops = 5}, [] {});
-      write(*ports.worker, 0, {.bytes = 28});
+      write(*ports.worker, 0, {.bytes = 12});
     } else if (f.rank() == 0) {
       for (int i = 0; i < 2; ++i) {
         const auto message = ports.server->next("a push");
@@ -137,13 +137,13 @@ TEST(SimMessenger, AFullPortRefusesADraftAndSaysWhenThereIsRoom) {
   SimWorld(3, slow_machine()).run([](Fabric& f) {
     const Ports ports = f.open(everybody, {.payload_bytes = 100, .in_flight = 2});
     if (f.rank() != 0) return;
-    write(*ports.worker, 1, {.bytes = 28});
-    write(*ports.worker, 1, {.bytes = 28});
-    EXPECT_FALSE(ports.worker->draft(1, 28));
-    EXPECT_TRUE(ports.worker->draft(2, 28)) << "to another rank there is room";
+    write(*ports.worker, 1, {.bytes = 12});
+    write(*ports.worker, 1, {.bytes = 12});
+    EXPECT_FALSE(ports.worker->draft(1, 12));
+    EXPECT_TRUE(ports.worker->draft(2, 12)) << "to another rank there is room";
     EXPECT_FALSE(ports.worker->next("room"));
     EXPECT_DOUBLE_EQ(f.now(), 100) << "the first is out";
-    write(*ports.worker, 1, {.bytes = 28});
+    write(*ports.worker, 1, {.bytes = 12});
     EXPECT_FALSE(ports.worker->next("nothing", 250));
     EXPECT_DOUBLE_EQ(f.now(), 250) << "nobody was refused: the second's leaving at 200 s wakes nobody";
     EXPECT_TRUE(ports.worker->draft(1, 0)) << "an empty one is room all the same";
@@ -154,8 +154,8 @@ TEST(SimMessenger, RoomThatCameMeanwhileIsSaidAtOnce) {
   SimWorld(2, slow_machine()).run([](Fabric& f) {
     const Ports ports = f.open(everybody, {.payload_bytes = 100, .in_flight = 1});
     if (f.rank() != 0) return;
-    write(*ports.worker, 1, {.bytes = 28});
-    EXPECT_FALSE(ports.worker->draft(1, 28));
+    write(*ports.worker, 1, {.bytes = 12});
+    EXPECT_FALSE(ports.worker->draft(1, 12));
     f.submit("work", {.flops = 500}, [] {});
     EXPECT_FALSE(ports.worker->next("room"));
     EXPECT_DOUBLE_EQ(f.now(), 500);
@@ -167,7 +167,7 @@ TEST(SimMessenger, ADeadlineIsKeptAndAPollTakesNoTime) {
     const Ports ports = f.open(everybody, {});
     if (f.rank() == 1) {
       f.submit("work", {.flops = 50}, [] {});
-      write(*ports.worker, 0, {.bytes = 28});
+      write(*ports.worker, 0, {.bytes = 12});
       return;
     }
     EXPECT_FALSE(ports.server->poll());

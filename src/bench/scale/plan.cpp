@@ -144,7 +144,7 @@ class Planner {
     const int packed = known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
     std::vector<Overlap> out;
     for (const Overlap asked : f_.overlaps) {
-      const auto o = resolve(asked, p.strategy->info().communication, {p.threads, packed, f_.cores_per_node});
+      const auto o = resolve(asked, p.strategy->info().communication, {p.threads, packed, f_.cores_per_node, p.ranks});
       if (std::find(out.begin(), out.end(), o) == out.end()) out.push_back(o);
     }
     return out;

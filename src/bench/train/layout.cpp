@@ -102,7 +102,8 @@ std::string_view name(Overlap o) {
 Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
   if (o != Overlap::automatic) return o;
   // A thread without a core takes one from a computation, and all ranks wait for that rank.
-  return uses_ports(s) || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+  const bool link_works = uses_ports(s) && !(s == CommunicationPattern::client_server && at.has_one_node());
+  return link_works || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
 }
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {

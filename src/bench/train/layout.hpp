@@ -22,10 +22,13 @@ std::string_view name(Overlap);
 
 /// Where a configuration's ranks compute: compute threads of a rank, ranks and cores of the fullest node.
 struct Occupancy {
-  int threads = 1, ranks_per_node = 1, cores_per_node = 1;
+  int threads = 1, ranks_per_node = 1, cores_per_node = 1, ranks = 1;
+  bool has_one_node() const { return ranks <= ranks_per_node; }
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
-/// Resolves automatic; the others stay. Strategies with client-server messages have that thread in any case.
+/// Resolves automatic; the others stay. Strategies with messages have that thread in any case. Between nodes they
+/// overlap whatever cores there are, since a link does the work; servers of one node do it themselves, on the same
+/// cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
 /// A bucket size: the fastest of some, measured when a training is made.

@@ -10,7 +10,7 @@ namespace gradmeter::dataparallel {
 namespace {
 
 /// Spreads consecutive numbers (Knuth's multiplicative hash).
-std::size_t place_of(std::uint64_t number, std::size_t places) {
+std::size_t corrupted_element(std::uint64_t number, std::size_t places) {
   return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
 }
 
@@ -27,7 +27,7 @@ void corrupt(std::byte* value, core::Element element) {
 
 void corrupt(const Buffer& b, std::uint64_t number) {
   const std::size_t width = b.bytes() / b.count();
-  corrupt(b.host() + place_of(number, b.count()) * width, b.element());
+  corrupt(b.host() + corrupted_element(number, b.count()) * width, b.element());
 }
 
 class FaultyPort final : public ForwardingPort {
@@ -50,12 +50,17 @@ class FaultyPort final : public ForwardingPort {
   Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
     return post_by_draft(*this, to, h, payload, label);
   }
+  Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
+    if (!inner_->draft(to, 0)) return nullptr;
+    if (const auto number = calls_->next()) corrupt_payload(payload, h, *number);
+    return inner_->post_written(to, h, payload, label);
+  }
 
  private:
   /// Of encoded data the last byte is changed, which holds a value, or nothing, and never a length.
   static void corrupt_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
     if (payload.size() == h.count * sizeof(float)) {
-      corrupt(payload.data() + place_of(number, h.count) * sizeof(float), core::Element::f32);
+      corrupt(payload.data() + corrupted_element(number, h.count) * sizeof(float), core::Element::f32);
     } else {
       payload.back() ^= std::byte{1};
     }

@@ -54,6 +54,11 @@ class ForwardingPort : public Port {
   Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
     return inner_->post_from(to, h, payload, label);
   }
+  std::uint64_t place_of(std::span<const std::byte> memory) const override { return inner_->place_of(memory); }
+  std::byte* peer_memory(int rank, std::uint64_t place) const override { return inner_->peer_memory(rank, place); }
+  Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
+    return inner_->post_written(to, h, payload, label);
+  }
   std::optional<Message> next(const char* why, double deadline, int of) override {
     return inner_->next(why, deadline, of);
   }

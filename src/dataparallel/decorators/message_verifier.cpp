@@ -45,6 +45,12 @@ class MessageVerifier::Checked final : public ForwardingPort {
     if (t) count(h);
     return t;
   }
+  Ticket post_written(int to, const MessageHeader& given, std::span<std::byte> payload, const char* label) override {
+    const MessageHeader h = checked(to, given, payload);
+    Ticket t = inner_->post_written(to, h, payload, label);
+    if (t) count(h);
+    return t;
+  }
 
   std::optional<Message> next(const char* why, double deadline, int of) override {
     auto message = inner_->next(why, deadline, of);

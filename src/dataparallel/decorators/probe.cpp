@@ -30,6 +30,13 @@ class WatchedPort final : public ForwardingPort {
     if (kept && t) watchers_.keep(t);
     return t;
   }
+  Ticket post_written(int to, const MessageHeader& given, std::span<std::byte> payload, const char* label) override {
+    MessageHeader header = given;
+    const bool kept = watchers_.mark(header);
+    Ticket t = inner_->post_written(to, header, payload, label);
+    if (kept && t) watchers_.keep(t);
+    return t;
+  }
   std::optional<Message> next(const char* why, double deadline, int of) override {
     if (!watchers_.now || *why == 0) return inner_->next(why, deadline, of);  // polling is no wait
     const double begin = watchers_.now();

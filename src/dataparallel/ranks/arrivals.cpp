@@ -24,7 +24,9 @@ void Arrivals::take_header(Line& line) {
   const std::byte* at = transport_.try_receive(line.handle);
   if (!at) return;
   line.coming.push_back({.from = line.from, .to = line.to});
-  std::memcpy(&line.coming.back().header, at, sizeof line.header);
+  Arrival& a = line.coming.back();
+  std::memcpy(&a.header, at, sizeof line.header);
+  if (a.header.payload_place > 0) a.payload = transport_.peer_memory(transport_.rank(), a.header.payload_place - 1);
   transport_.release(line.handle);
   listen(line);
 }
@@ -54,7 +56,7 @@ bool Arrivals::move(const std::function<void(Arrival&)>& deliver) {
     take_header(line);
     auto& coming = line.coming;
     for (Arrival& a : coming) {
-      if (a.header.bytes > 0 && !a.landing && !land(a)) break;
+      if (a.header.bytes > 0 && !a.payload && !a.landing && !land(a)) break;
     }
     for (; !coming.empty() && has_come(coming.front()); coming.pop_front(), moved = true) deliver(coming.front());
   }
@@ -62,7 +64,7 @@ bool Arrivals::move(const std::function<void(Arrival&)>& deliver) {
 }
 
 void Arrivals::release(Arrival& a) {
-  if (a.header.bytes > 0) transport_.release(a.handle);
+  if (a.landing) transport_.release(a.handle);
   if (!a.buffer.empty()) free_buffers_[a.to].push_back(std::move(a.buffer));
 }
 

@@ -42,7 +42,7 @@ Departure Departures::prepare(Role from, int to, const MessageHeader& h, std::sp
   auto& [headers, draft] = lane(from, to);
   Departure d{.from = from, .to = to, .payload = payload};
   if (headers.empty()) return d;
-  if (h.bytes > 0 && payload.empty()) {
+  if (h.bytes > 0 && payload.empty() && h.payload_place == 0) {
     d.draft = std::exchange(draft, {});
     if (d.draft.empty()) throw std::logic_error("a message was posted without a draft");
     d.payload = d.draft.first(h.bytes);

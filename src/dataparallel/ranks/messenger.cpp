@@ -33,6 +33,17 @@ class Messenger::MessengerPort final : public Port {
     return messenger_.post(role_, to, header, payload, label);
   }
 
+  std::uint64_t place_of(std::span<const std::byte> memory) const override {
+    const auto place = messenger_.link_->place_of(memory);
+    return place ? *place + 1 : 0;
+  }
+  std::byte* peer_memory(int rank, std::uint64_t place) const override {
+    return place == 0 ? nullptr : messenger_.link_->peer_memory(rank, place - 1);
+  }
+  Ticket post_written(int to, const MessageHeader& header, std::span<std::byte>, const char* label) override {
+    return messenger_.post(role_, to, header, {}, label);
+  }
+
   /// The sender of the last message learns that it was read.
   void close() override {
     {
@@ -141,7 +152,9 @@ Ticket Messenger::post(Role from, int to, const MessageHeader& header, std::span
   Ticket t = d.ticket;
   if (!t) return receive_queues_[from].room_wanted = true, nullptr;
   if (to == link_->rank()) {
-    Arrival own{.from = to, .to = opposite(from), .header = header, .payload = d.payload.data()};
+    const std::byte* const at =
+        header.payload_place > 0 ? link_->peer_memory(to, header.payload_place - 1) : d.payload.data();
+    Arrival own{.from = to, .to = opposite(from), .header = header, .payload = at};
     own.own = std::move(d);
     deliver(std::move(own));
   } else {

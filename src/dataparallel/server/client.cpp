@@ -67,11 +67,22 @@ void ServerClient::ready(std::size_t elements) {
   });
 }
 
-void ServerClient::finish_push() {
+void ServerClient::finish_push(Buffer answers) {
+  if (fetch_) answers_ = answers;
   ready_ = sharding_.elements();
   attend(true);
   wait_for("servers to take changes", is_posted);
+  answers_ = runtime::no_floats;
   if (!fetch_) attend(false);
+}
+
+/// Where the answer to a chunk's change may be written, if it will be dense.
+std::uint64_t ServerClient::answer_place(std::size_t first, std::size_t count) {
+  if (answers_.count() == 0 || plan_.weights.encodes(count)) return 0;
+  const ConstBuffer to = answers_.part(first, count);
+  const std::uint64_t place = port_->place_of({fabric_.device().transport_address(to), to.bytes()});
+  if (place > 0) offers_ = true;
+  return place;
 }
 
 void ServerClient::attend(bool yes) {
@@ -156,10 +167,12 @@ void ServerClient::settle() {
   if (plan_.says_when_it_rests) tell(Opcode::rest, "servers to hear of a rest");
 }
 
-/// Sends a request that is not answered.
-void ServerClient::tell(Opcode opcode, const char* why) {
+/// Sends a request that is acknowledged at most.
+void ServerClient::tell(Opcode opcode, const char* why, bool acknowledged) {
   for (ServerConnection& connection : connections_) {
-    connection.request = {.operation = number(opcode), .shard = connection.server};
+    connection.request = {
+        .operation = number(opcode), .shard = connection.server, .sequence = std::uint64_t{acknowledged}};
+    if (acknowledged) ++connection.unacknowledged;
     connection.asks = true;
   }
   wait_for(why, [](const ServerConnection& l) { return !l.asks; });
@@ -167,7 +180,8 @@ void ServerClient::tell(Opcode opcode, const char* why) {
 
 void ServerClient::disconnect() {
   port_->while_waiting({});
-  tell(Opcode::disconnect, "servers to hear of the end");
+  tell(Opcode::disconnect, "servers to hear of the end", offers_);
+  await_acknowledgements();
   port_->close();
 }
 
@@ -197,9 +211,19 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   --connection.missing;
   const bool for_evaluation = connection.request.operation == number(Opcode::evaluate);
   const std::size_t i = sharding_.index_of(h.first);
-  const Coding coding = for_evaluation ? Coding() : plan_.weights;
-  const bool dense = !coding.encodes(h.count), direct = dense && target_.count() > 0;
-  const Buffer to = (direct ? target_ : Buffer(weights_)).part(h.first, h.count);
+  const bool written = h.payload_place > 0;
+  const bool dense = for_evaluation || !plan_.weights.encodes(h.count), direct = dense && target_.count() > 0;
+  if (!written) decode(h, payload, dense, (direct ? target_ : Buffer(weights_)).part(h.first, h.count));
+  if (for_evaluation) return;
+  ChunkVersions& v = connection.versions.at(i);
+  v.incoming = h.version, v.incoming_reached = h.clock;
+  v.waits = !written && !direct;
+  if (v.waits && target_.count() > 0) put(connection, i, target_);
+}
+
+/// dense: the weights as they are; otherwise a change of those in `to`.
+void ServerClient::decode(const MessageHeader& h, std::span<const std::byte> payload, bool dense, const Buffer& to) {
+  const Coding coding = dense ? Coding() : plan_.weights;
   const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     const auto out = to.values<float>();
@@ -208,11 +232,6 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
     coding.decode(payload, decoded_, draw);
     for (std::size_t k = 0; k < out.size(); ++k) out[k] += decoded_[k];
   });
-  if (for_evaluation) return;
-  ChunkVersions& v = connection.versions.at(i);
-  v.incoming = h.version, v.incoming_reached = h.clock;
-  v.waits = !direct;
-  if (v.waits && target_.count() > 0) put(connection, i, target_);
 }
 
 void ServerClient::send() {
@@ -275,7 +294,8 @@ bool ServerClient::send_chunk(ServerConnection& connection) {
                         .sequence = fetch_ ? sequence_ : 0,
                         .first = chunk.first,
                         .count = chunk.count,
-                        .value = size_};
+                        .value = size_,
+                        .answer_place = answer_place(chunk.first, chunk.count)};
   if (!post_chunk(connection, h)) return false;
   ++connection.unacknowledged;
   ++connection.next;

@@ -30,8 +30,10 @@ class ServerClient {
   void begin_push(ConstBuffer change, float size, bool fetch);
   /// Posts what may be posted, without waiting.
   void ready(std::size_t elements);
-  /// Waits until everything has been posted.
-  void finish_push();
+  /// Waits until everything has been posted. `answers`: where the weights that are sent will be fetched to; servers
+  /// may write them there. Nobody reads it before `fetch` returns, and nobody writes to it before the next push, or the
+  /// end: servers go on from these weights. Empty: they come by message.
+  void finish_push(Buffer answers = runtime::no_floats);
   /// Waits until the servers have taken the changes that were pushed.
   void await_acknowledgements();
   /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
@@ -42,7 +44,8 @@ class ServerClient {
   void fetch_for_evaluation(Buffer to);
   /// Waits until the servers have acknowledged all changes. Between steps: they wait for no more of this worker's.
   void settle();
-  /// Tells the servers that this worker has finished. Everything must be settled.
+  /// Tells the servers that this worker has finished. Everything must be settled. Waits until none has weights in this
+  /// worker's memory.
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
@@ -76,14 +79,16 @@ class ServerClient {
   void wait_for(const char* why, const Done&);
   void take(const Message&);
   void take_weights(ServerConnection&, const MessageHeader&, std::span<const std::byte>);
+  void decode(const MessageHeader&, std::span<const std::byte> payload, bool dense, const Buffer& to);
   void send();
   bool send_chunk(ServerConnection&);
   bool post_chunk(ServerConnection&, MessageHeader);
   static bool is_posted(const ServerConnection& l) { return l.next == l.chunks; }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
+  std::uint64_t answer_place(std::size_t first, std::size_t count);
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
-  void tell(Opcode, const char* why);
+  void tell(Opcode, const char* why, bool acknowledged = false);
   void ask(Opcode, std::uint64_t clock, std::uint64_t own);
   void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
   void receive();
@@ -99,9 +104,11 @@ class ServerClient {
   bool fetch_ = false;
   bool attends_ = false;  ///< from the end of a push until the weights are here
   std::size_t ready_ = 0;
-  std::vector<float> weights_;          ///< with a codec as the servers know them; else what must wait for `fetch`
-  std::vector<float> decoded_;          ///< of a chunk
-  Buffer target_ = runtime::no_floats;  ///< where weights may go that come now; empty: nowhere yet
+  std::vector<float> weights_;           ///< with a codec as the servers know them; else what must wait for `fetch`
+  std::vector<float> decoded_;           ///< of a chunk
+  Buffer target_ = runtime::no_floats;   ///< where weights may go that come now; empty: nowhere yet
+  Buffer answers_ = runtime::no_floats;  ///< where servers may write
+  bool offers_ = false;                  ///< servers may have weights there
 };
 
 }  // namespace gradmeter::dataparallel

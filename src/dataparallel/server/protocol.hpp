@@ -6,7 +6,8 @@
 // server's memory, as in ps-lite. Weights of a chunk are requested with its change (its `sequence`: answer when this is
 // applied), those of all chunks of a server alone (`pull`); they come chunk by chunk (`weights`). They are changes
 // since the worker's last answer where the codec encodes these; otherwise, and for evaluation, the weights as they are.
-// A worker that has finished sends `disconnect`; one that
+// Servers of a worker's node write weights to its own memory, if its push says where (`answer_place`): the answer's
+// payload lies there. A worker that has finished sends `disconnect`; one that
 // waits for others outside a step sends `rest` where steps would wait for its changes. Between steps all workers may
 // ask to `evaluate`: a pull that is answered when all have asked, so that all get the same weights.
 //
@@ -18,7 +19,7 @@
 // | pull       | of the read       | own updates needed | of the request, from 1 | -            | -             |
 // | evaluate   | -                 | -                  | of the request, from 1 | -            | -             |
 // | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
-// | disconnect | -                 | -                  | -                      | -            | -             |
+// | disconnect | -                 | -                  | 1: acknowledge it      | -            | -             |
 // | rest       | -                 | -                  | -                      | -            | -             |
 //
 // Every message arrives once, those of one sender in order: so an `ack` is that of the oldest unacknowledged chunk.

@@ -30,17 +30,28 @@ void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
   }
 }
 
-void ReplyQueue::answer(ExecutionContext& f, const Answer& a, ServedChunk& chunk) {
+void ReplyQueue::answer(ExecutionContext& f, const Answer& a, ChunkWeights& weights) {
   WorkerConnection& l = connection(a.worker);
   const Version* base = a.for_evaluation ? nullptr : l.has[a.chunk].get();
-  if (!base && l.replies.empty() && chunk.lends()) {
-    const auto bytes = std::as_bytes(chunk.weights());
-    if (Ticket t = port_.post_from(a.worker, header_of(a, bytes.size()), bytes, "weights")) {
-      return chunk.lend(std::move(t));
+  if (!base && l.replies.empty()) {
+    if (!a.for_evaluation && post_written(a, weights.withdraw(a.worker))) return;
+    if (weights.lends()) {
+      const auto bytes = std::as_bytes(weights.to_lend(f));
+      Ticket t = port_.post_from(a.worker, header_of(a, bytes.size()), bytes, "weights");
+      if (t) return weights.lend(std::move(t));
     }
   }
-  l.replies.push_back({a, snapshot(f, a, chunk.weights(), base)});
+  l.replies.push_back({a, snapshot(f, a, weights.values(), base)});
   if (base) l.has[a.chunk] = l.replies.back().weights;
+}
+
+/// Of weights that lie in the worker's memory; false: they do not, or there is no room.
+bool ReplyQueue::post_written(const Answer& a, std::span<float> weights) {
+  if (weights.empty()) return false;
+  const auto bytes = std::as_writable_bytes(weights);
+  MessageHeader h = header_of(a, bytes.size());
+  h.payload_place = a.request.answer_place;
+  return port_.post_written(a.worker, h, bytes, "weights") != nullptr;
 }
 
 ReplyQueue::VersionPtr ReplyQueue::snapshot(ExecutionContext& f, const Answer& a, std::span<const float> weights,

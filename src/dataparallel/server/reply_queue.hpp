@@ -34,8 +34,9 @@ class ReplyQueue {
     std::uint64_t slowest = 0;  ///< so many updates of every worker are in the weights
     double held = 0;            ///< how long the request had to wait [s]
   };
-  /// With the chunk's weights as they are now. They leave from where they are if they go dense and there is room.
-  void answer(ExecutionContext&, const Answer&, ServedChunk&);
+  /// With the chunk's weights as they are now. If they go dense and there is room they leave from where they are, or
+  /// lie already where the worker reads them.
+  void answer(ExecutionContext&, const Answer&, ChunkWeights&);
   /// No more weights to that worker, or nothing at all.
   void drop_replies(int worker) { connection(worker).replies.clear(); }
   void drop_all(int worker) { connection(worker) = {}; }
@@ -62,6 +63,7 @@ class ReplyQueue {
     std::vector<std::shared_ptr<const Version>> has = {};
   };
   WorkerConnection& connection(int worker) { return connections_[static_cast<std::size_t>(worker)]; }
+  bool post_written(const Answer&, std::span<float> weights);
   VersionPtr snapshot(ExecutionContext&, const Answer&, std::span<const float> weights, const Version* base);
   bool send_acknowledgement(int worker);
   bool send_weights(ExecutionContext&, int worker);

@@ -25,7 +25,7 @@ class Add final : public Optimizer {
 
 /// Elements that are summed and applied before the next: the sum stays in the caches of the threads that make it.
 std::size_t elements_at_once() {
-  constexpr std::size_t of_one = 4096, of_each = 1 << 14;  // a thread alone needs no more than its first cache
+  constexpr std::size_t of_one = 1536, of_each = 1 << 14;  // a thread alone needs no more than its first cache
   const auto threads = static_cast<std::size_t>(kernels::compute_threads());
   return threads > 1 ? threads * of_each : of_one;
 }
@@ -46,6 +46,14 @@ std::span<const float> mean_of(std::span<const std::span<const float>> terms, st
     if (divisor > 1) allreduce::finish(fp32, allreduce::Op::average, to, sum, n, divisor);
   });
   return scratch.first(count);
+}
+
+/// While the former are in the caches.
+void copy_on_threads(std::span<const float> from, std::span<float> to) {
+  constexpr std::size_t grain = 1 << 13;
+  kernels::split(from.size(), grain, [&](std::size_t at, std::size_t n) {
+    std::ranges::copy(from.subspan(at, n), to.subspan(at).begin());
+  });
 }
 
 /// The tensors, as far as they lie in the range.
@@ -83,13 +91,11 @@ ServedChunk::ServedChunk(const ServerPlan& plan, SpareMemory& spare, Range range
       spare_(spare),
       range_(range),
       group_(plan.rule.group(plan.workers)),
-      weights_(memory.first(range.count)),
-      spare_weights_(memory.last(range.count)),
+      weights_(memory, weights.subspan(range.first, range.count), plan.workers, plan.own_worker),
       admission_(plan.workers, plan.staleness),
       staleness_(plan.workers) {
-  std::ranges::copy(weights.subspan(range.first, range.count), weights_.begin());
   const auto parts = clipped(tensors, range);
-  if (plan.rule.compensation) compensation_.emplace(*plan.rule.compensation, plan.workers, weights_);
+  if (plan.rule.compensation) compensation_.emplace(*plan.rule.compensation, plan.workers, weights_.values());
   if (plan.rule.fresh_only) readable_.resize(static_cast<std::size_t>(plan.workers), 0);
   optimizer_ = plan.optimizer == "add"
                    ? make_add()
@@ -103,6 +109,8 @@ void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) 
   note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
   admission_.pushed(worker);
   resting_.erase(worker);
+  auto* const answer = reinterpret_cast<float*>(port.peer_memory(worker, h.answer_place));
+  weights_.offer(worker, {answer, answer ? range_.count : 0});
   std::vector<float> decoded;
   if (plan_.changes.encodes(range_.count)) decoded = spare_.take(range_.count);
   Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
@@ -124,7 +132,7 @@ void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
       return void(++observed_.dropped);
     }
   }
-  if (compensation_) change.values = compensation_->compensated(f, change.worker, change.values, weights_);
+  if (compensation_) change.values = compensation_->compensated(f, change.worker, change.values, weights_.values());
   if (group_ == 1) {
     count(change);
     return apply(f, {&change.values, 1}, 1, scaled(change));
@@ -163,43 +171,31 @@ void ServedChunk::finish_group(ExecutionContext& f) {
 }
 
 void ServedChunk::count(const Change& c) {
+  weights_.join_step(c.worker);
   const std::lock_guard lock(mutex_);
   if (admission_.all_train()) staleness_.applied(c.base, version_);
 }
 
-bool ServedChunk::unread(std::vector<Ticket>& readers) {
-  std::erase_if(readers, [](const Ticket& t) { return t->done(); });
-  return readers.empty();
-}
-
-/// Makes weights_ the copy that nobody reads. Its values are those of the answer, which is the other where they must
-/// still be brought over.
-std::span<const float> ServedChunk::to_write() {
-  if (unread(readers_)) return weights_;
-  if (!unread(other_)) throw std::logic_error("both copies of a chunk are being read");
-  std::swap(weights_, spare_weights_);
-  std::swap(readers_, other_);
-  return spare_weights_;
-}
-
 void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float size) {
-  const std::span<const float> from = to_write();
-  const bool moves = from.data() != weights_.data();
+  const ChunkWeights::Step weights = weights_.begin_step();
+  const bool moves = weights.from.data() != weights.to.data();
   const UpdateStep step{.size = size, .number = version_ + 1};
   const double n = double(range_.count), more = double(terms.size() - 1);
   runtime::Cost cost = optimizer_->cost(range_.count);
   cost.flops += n * (more + (divisor == 1 ? 0 : 1));
-  cost.bytes += 4 * n * (more + (moves ? 1 : 0));
+  cost.bytes += 4 * n * (more + (moves ? 1 : 0) + double(weights.copies.size()));
   f.submit("server.update", cost, [&] {
     const std::size_t at_once = std::min(elements_at_once(), range_.count);
     const std::span<float> scratch = spare_.scratch(at_once);
     for (std::size_t first = 0; first < range_.count; first += at_once) {
       const std::size_t count = std::min(at_once, range_.count - first);
-      const std::span<float> to = weights_.subspan(first, count);
-      if (moves) std::ranges::copy(from.subspan(first, count), to.begin());
+      const std::span<float> to = weights.to.subspan(first, count);
+      if (moves) copy_on_threads(weights.from.subspan(first, count), to);
       optimizer_->apply(to, mean_of(terms, first, count, divisor, scratch), first, step);
+      for (const auto& copy : weights.copies) copy_on_threads(to, copy.subspan(first, count));
     }
   });
+  weights_.end_step(weights);
   ++version_;
   const std::lock_guard lock(mutex_);
   observed_.applied = version_;
@@ -311,6 +307,7 @@ void ServedChunk::leave(ExecutionContext& f, int worker) {
   }
   admission_.gone(worker);
   resting_.erase(worker);
+  weights_.forget(f, worker);
   std::erase_if(held_, [worker](const Read& r) { return r.worker == worker; });
   if (admission_.grouped()) {
     finish_clock(f);
@@ -329,7 +326,7 @@ std::optional<ServedChunk::Read> ServedChunk::next_read(ExecutionContext& f) {
   if (it == held_.end()) return std::nullopt;
   const Read read = *it;
   held_.erase(it);
-  if (compensation_) compensation_->read(f, read.worker, weights_);
+  if (compensation_) compensation_->read(f, read.worker, weights_.values());
   const std::lock_guard lock(mutex_);
   observed_.held_s += f.now() - read.request.since;
   if (admission_.all_train()) staleness_.read(read.worker, version_);

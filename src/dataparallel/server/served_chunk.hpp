@@ -12,6 +12,7 @@
 
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/admission.hpp"
+#include "dataparallel/server/chunk_weights.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "dataparallel/server/step_rule.hpp"
 #include "dataparallel/strategy.hpp"
@@ -21,6 +22,7 @@ namespace gradmeter::dataparallel {
 /// What all servers of an axis agree on.
 struct ServerPlan {
   int workers = 1;
+  int own_worker = -1;  ///< that of the server's rank; -1: none
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";  ///< an optimizer, or "add"
   StepRule rule = {};             ///< with staleness 0 of its scale alone: all changes of a clock make one step
@@ -35,7 +37,8 @@ std::unique_ptr<Optimizer> make_add();
 struct ReadRequest {
   std::uint64_t sequence = 0, clock = 0, own = 0;
   std::uint16_t outside_step = 0;
-  double since = 0;  ///< when it came [s]
+  std::uint64_t answer_place = 0;  ///< as MessageHeader's
+  double since = 0;                ///< when it came [s]
 };
 
 /// Memory that the chunks of a server use in turn: one thread.
@@ -54,9 +57,8 @@ class SpareMemory {
 /// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is
 /// applied when it comes, or as the rule says. A step is one pass over the changes, where they lie if their messages
 /// can be kept, and the weights.
-/// Weights are read where they are: there are two copies, and an update goes to the other one while somebody reads.
-/// Memory: that, and the optimizer's state; where messages cannot be kept a sum, and with staleness 0 the changes whose
-/// turn has not come.
+/// Memory: two copies of the weights (chunk_weights.hpp), and the optimizer's state; where messages cannot be kept a
+/// sum, and with staleness 0 the changes whose turn has not come.
 class ServedChunk {
  public:
   /// weights, tensors: of the whole flat buffer; it copies its chunk. memory: for two copies, which the fabric's
@@ -65,11 +67,8 @@ class ServedChunk {
               std::span<const model::Tensor> tensors, std::span<float> memory);
 
   std::size_t first() const { return range_.first; }  ///< of its elements in the flat buffer
-  std::span<const float> weights() const { return weights_; }
-  /// May they be read where they are? Not while readers of an earlier version hold the other copy.
-  bool lends() { return unread(other_); }
-  /// They do not change until this message has left.
-  void lend(Ticket t) { readers_.push_back(std::move(t)); }
+  ChunkWeights& weights() { return weights_; }
+  const ChunkWeights& weights() const { return weights_; }
   std::uint64_t version() const { return version_; }  ///< updates applied
   /// So many updates of every worker are in the weights.
   std::uint64_t slowest() const { return admission_.slowest(); }
@@ -127,15 +126,12 @@ class ServedChunk {
   void apply_sum(ExecutionContext&, float factor);
   void count(const Change&);
   void apply(ExecutionContext&, Terms, int divisor, float size);
-  std::span<const float> to_write();
-  static bool unread(std::vector<Ticket>& readers);
 
   const ServerPlan& plan_;
   SpareMemory& spare_;
   const Range range_;
   const int group_;  ///< so many changes make one step, unless a clock's do
-  std::span<float> weights_, spare_weights_;
-  std::vector<Ticket> readers_, other_;  ///< messages that leave from the former, and from the latter
+  ChunkWeights weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Admission admission_;
   std::uint64_t version_ = 0;

@@ -78,7 +78,9 @@ void Server::take(const Message& message) {
     case Opcode::evaluate:
       return take_evaluate(message.from, h);
     case Opcode::disconnect:
-      return leave(message.from);
+      leave(message.from);
+      if (h.sequence > 0) reply_queue_.acknowledge(message.from, h);
+      return;
     case Opcode::rest:
       return rest(message.from);
     default:
@@ -92,6 +94,7 @@ ReadRequest Server::request_of(const MessageHeader& h) const {
           .clock = h.clock,
           .own = h.version,
           .outside_step = h.outside_step,
+          .answer_place = h.answer_place,
           .since = context_->now()};
 }
 
@@ -169,12 +172,12 @@ void Server::answer(int worker, std::size_t chunk, const ReadRequest& r, bool fo
                        .version = c.version(),
                        .slowest = c.slowest(),
                        .held = context_->now() - r.since},
-                      c);
+                      c.weights());
 }
 
 std::vector<WeightsInPlace> Server::held_weights() const {
   std::vector<WeightsInPlace> out;
-  for (const ServedChunk& chunk : chunks_) out.push_back({.first = chunk.first(), .values = chunk.weights()});
+  for (const ServedChunk& chunk : chunks_) out.push_back({.first = chunk.first(), .values = chunk.weights().values()});
   return out;
 }
 

@@ -52,7 +52,7 @@ Sharding Service::sharding(std::size_t elements, int ranks) const {
 }
 
 PortOptions Service::port_options(const Sharding& cut) {
-  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 4};
+  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 8};
 }
 
 std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
@@ -69,6 +69,7 @@ void Service::begin(Worker& w) {
   Ports ports = w.fabric().open(w.axis(), port_options(cut));
   if (const int s = w.rank() - first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0) {
     const ServerPlan plan{.workers = workers,
+                          .own_worker = w.rank() < workers ? w.rank() : -1,
                           .staleness = options_.staleness,
                           .optimizer = options_.optimizer,
                           .rule = options_.rule,

@@ -15,6 +15,8 @@ namespace {
 struct PushPullPeriods {
   std::uint64_t push = 1, fetch = 1;
   bool prefetch = false;
+  /// The worker itself never changes its weights.
+  bool pulls_what_it_pushes() const { return push == 1 && fetch == 1 && !prefetch; }
 };
 
 class ParameterServer final : public ServerStrategy {
@@ -54,7 +56,7 @@ class ParameterServer final : public ServerStrategy {
     if (clip_ > 0) clip(w);
     if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
-    if (pushes) server_client.finish_push();
+    if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::no_floats);
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
     if (pulls) {
       server_client.fetch(w.parameters());

@@ -22,6 +22,12 @@ class HybridTransport final : public Transport {
   int channels() const override { return between_->channels(); }
   bool zero_copy_from(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
   bool can_send_from(std::span<const std::byte> data) const override { return inside_->can_send_from(data); }
+  std::optional<std::uint64_t> place_of(std::span<const std::byte> data) const override {
+    return inside_->place_of(data);
+  }
+  std::byte* peer_memory(int peer, std::uint64_t place) const override {
+    return zero_copy_from(peer) ? inside_->peer_memory(local_rank_[static_cast<std::size_t>(peer)], place) : nullptr;
+  }
   std::size_t message_bytes() const override { return between_->message_bytes(); }
   MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;

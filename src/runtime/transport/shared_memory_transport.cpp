@@ -42,6 +42,20 @@ bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const
   return data.data() >= own.data() && data.data() + data.size() <= own.data() + own.size();
 }
 
+/// Where the places of that rank's memory begin; null in one address space, where a place is an address.
+std::byte* SharedMemoryTransport::base(int rank) const {
+  return memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank)].data();
+}
+
+std::optional<std::uint64_t> SharedMemoryTransport::place_of(std::span<const std::byte> data) const {
+  if (!can_send_from(data)) return std::nullopt;
+  return reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_));
+}
+
+std::byte* SharedMemoryTransport::peer_memory(int peer, std::uint64_t place) const {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base(peer)) + place);
+}
+
 bool SharedMemoryTransport::post(const Offer& o) {
   if (o.sequence > in_flight && o.cell->done.load(std::memory_order_acquire) < o.sequence - in_flight) return false;
   o.cell->offset = o.offset;
@@ -63,9 +77,9 @@ void SharedMemoryTransport::ring(int peer) {
 
 MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
   const std::uint64_t sequence = ++sent_[counter(peer, channel)];
-  const std::byte* base = memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank_)].data();
   const Offer offer{cell(rank_, peer, channel, sequence), sequence,
-                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base), peer};
+                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_)),
+                    peer};
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (!post(offer)) waiting_.push_back(offer);
@@ -89,9 +103,7 @@ const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
   auto* c = static_cast<SharedMemoryCell*>(t.place);
   if (c->full.load(std::memory_order_acquire) != (t.id & sequence_bits)) return nullptr;
-  const std::size_t peer = t.id >> peer_shift;
-  if (memory_.parts.empty()) return reinterpret_cast<const std::byte*>(c->offset);
-  return memory_.parts[peer].data() + c->offset;
+  return peer_memory(static_cast<int>(t.id >> peer_shift), c->offset);
 }
 
 void SharedMemoryTransport::release(MessageHandle& t) {

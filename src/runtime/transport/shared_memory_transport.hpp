@@ -40,6 +40,8 @@ class SharedMemoryTransport final : public Transport {
   int channels() const override { return channels_; }
   bool zero_copy_from(int) const override { return true; }
   bool can_send_from(std::span<const std::byte>) const override;
+  std::optional<std::uint64_t> place_of(std::span<const std::byte>) const override;
+  std::byte* peer_memory(int peer, std::uint64_t place) const override;
   std::size_t message_bytes() const override;
   MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
@@ -58,6 +60,7 @@ class SharedMemoryTransport final : public Transport {
     int peer;
   };
   friend std::size_t shared_memory_cell_count(int, int);
+  std::byte* base(int rank) const;
   SharedMemoryCell* cell(int source, int destination, int channel, std::uint64_t sequence);
   bool post(const Offer&);
   void ring(int peer);

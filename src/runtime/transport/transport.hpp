@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -42,6 +43,10 @@ class Transport {
   virtual bool zero_copy_from(int peer) const = 0;
   /// May messages be sent from this memory? (Peers can only read what is mapped by them.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
+  /// A number by which `peer_memory` of ranks that map this memory finds it; none: it is mapped by nobody else.
+  virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
+  /// The memory that the peer has at this place, to be read or written here; null: this rank does not map it.
+  virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
   /// The message size that this transport is efficient at [bytes]; longer buffers are cut into pieces of about this.
   virtual std::size_t message_bytes() const = 0;
 
