@@ -167,14 +167,14 @@ TEST(ParameterServer, ARunTakesNoLessThanTheForecast) {
 }
 
 TEST(ParameterServer, ShardsOfManyChunksTravelWhole) {
-  // 6.5 MiB: seven chunks, more than the port may have on its way and a worker unacknowledged.
+  // 6.5 MiB: 26 chunks, more than the port may have on its way and a worker unacknowledged.
   const Served s{.strategy = "ps-sync", .ranks = 3, .servers = 1, .steps = each(2), .elements = 1'700'000};
   const auto served = serve(s);
   std::uint64_t bytes = 0, calls = 0;
   for (const Seen& seen : served) bytes += seen.totals.bytes_sent, calls += seen.totals.calls;
   EXPECT_EQ(bytes, forecast(s).bytes);
   EXPECT_EQ(calls, forecast(s).messages);
-  EXPECT_EQ(forecast(s).messages, 2u * 2 * (2 * 7 + 7));
+  EXPECT_EQ(forecast(s).messages, 2u * 2 * (2 * 26 + 26));
   const auto sync = serve({.strategy = "sync", .ranks = 2, .steps = each(2), .elements = s.elements});
   double most = 0;
   for (std::size_t i = 0; i < s.elements; ++i) {

@@ -181,7 +181,8 @@ INSTANTIATE_TEST_SUITE_P(Strategies, RankMemory, ::testing::Values("ps-sync", "p
 
 TEST_P(RankMemory, StaysBoundedAmongAThousandRanks) {
   for (const int servers : {0, 8}) {
-    const Sharding sharding(elements, static_cast<std::uint32_t>(servers > 0 ? servers : ranks), 1);
+    const Sharding sharding(elements, static_cast<std::uint32_t>(servers > 0 ? servers : ranks), 1,
+                            Sharding::dense_payload_bytes);
     const std::size_t landing_buffers = held_payloads * sharding.payload_bytes();  // made when they are needed
     for (const int rank : {0, ranks - 1}) {
       const Rank me(fmt::format("{}:servers={}", GetParam(), servers), rank);

@@ -23,11 +23,11 @@ class Dense final : public ChunkEncoder {
 
 }  // namespace
 
-Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain)
+Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest)
     : elements_(elements), servers_(servers) {
   const auto rounded_up = [](std::size_t n, std::size_t d) { return (n + d - 1) / d; };
   const std::size_t unit = std::lcm(piece, grain);
-  const std::size_t most = std::max(unit, most_payload_bytes / sizeof(float) / unit * unit);
+  const std::size_t most = std::max(unit, longest / sizeof(float) / unit * unit);
   const std::size_t of_each = std::max<std::size_t>(1, rounded_up(elements, most * servers));
   chunk_elements_ = std::max<std::size_t>(1, rounded_up(elements, of_each * servers * unit)) * unit;
 }

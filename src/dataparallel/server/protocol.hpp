@@ -50,8 +50,8 @@ struct Range {
 /// floats; some servers have none where there are fewer chunks than servers.
 class Sharding {
  public:
-  /// grain: chunks are multiples of it, but for the last [elements].
-  Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain);
+  /// grain: chunks are multiples of it, but for the last [elements]. longest: of a dense chunk [bytes].
+  Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest = most_payload_bytes);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
   /// Of that server.
@@ -63,6 +63,9 @@ class Sharding {
   /// Of a dense chunk, at most.
   std::size_t payload_bytes() const { return chunk(0, 0).count * sizeof(float); }
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;
+  /// Of chunks that no codec takes for tensors: a server's answers travel while later chunks still come to it, so its
+  /// port stands idle in one way for the time of a chunk or two.
+  static constexpr std::size_t dense_payload_bytes = std::size_t{1} << 18;
 
  private:
   std::size_t elements_, chunk_elements_;

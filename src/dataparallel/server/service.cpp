@@ -48,7 +48,10 @@ Coding Service::changes(int ranks) const {
 
 Sharding Service::sharding(std::size_t elements, int ranks) const {
   const int servers = options_.servers > 0 ? options_.servers : ranks;
-  return {elements, static_cast<std::uint32_t>(servers), changes(ranks).grain()};
+  const Coding changes = this->changes(ranks);
+  const bool encodes = changes.encodes(Sharding::most_payload_bytes / sizeof(float));
+  return {elements, static_cast<std::uint32_t>(servers), changes.grain(),
+          encodes ? Sharding::most_payload_bytes : Sharding::dense_payload_bytes};
 }
 
 PortOptions Service::port_options(const Sharding& cut) {
