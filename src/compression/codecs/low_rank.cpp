@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compression/detail/tree_sum.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -24,9 +25,13 @@ struct Column {
 };
 
 double product(const Column& a, const Column& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.rows; ++i) sum += double{a[i]} * double{b[i]};
-  return sum;
+  return detail::sum_by_pieces(a.rows, [&](std::size_t first, std::size_t count) {
+    std::array<double, detail::sum_lanes> partial{};
+    for (std::size_t i = 0; i < count; ++i) {
+      partial[i % detail::sum_lanes] += double{a[first + i]} * double{b[first + i]};
+    }
+    return detail::pairwise(partial);
+  });
 }
 
 void take_away(const Column& a, double share, const Column& b) {

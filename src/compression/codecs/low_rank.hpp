@@ -41,9 +41,10 @@ void multiply_transposed(const Matrix&, std::size_t rank, std::span<const float>
 /// out = P·Qᵀ [count]; products added in order of the columns of P, so equal bits for equal factors, everywhere.
 void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out);
-/// The columns of P become orthonormal (Gram-Schmidt, twice over, one number at a time in doubles: equal bits for equal
-/// P). A column that is zero, or within 1e-5 of its length in the span of those before it, becomes zero; a column with
-/// numbers that are not finite becomes NaN, and so does all that is made of it. Cost: 2·rows·rank^2 multiply-adds.
+/// The columns of P become orthonormal (Gram-Schmidt, twice over, in doubles by pieces, detail/tree_sum.hpp: equal bits
+/// for equal P). A column that is zero, or within 1e-5 of its length in the span of those before it, becomes zero; a
+/// column with numbers that are not finite becomes NaN, and so does all that is made of it. Cost: 2·rows·rank^2
+/// multiply-adds.
 void orthonormalise(const Matrix&, std::size_t rank, std::span<float> p);
 
 /// Source of all: Vogels, Karimireddy, Jaggi, NeurIPS 2019. The parameter `rank`: 1 to 1024. Errors: UsageError.
