@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "compression/detail/tree_sum.hpp"
 #include "compression/registry.hpp"
@@ -14,9 +13,6 @@ namespace gradmeter::compression {
 namespace {
 
 constexpr std::size_t most_rank = 1024;
-/// Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
-constexpr double dependent = 1e-5;
-
 /// Column j of P, [rows x rank] by rows.
 struct Column {
   float* first;
@@ -76,10 +72,7 @@ void orthonormalise(const Matrix& m, std::size_t rank, std::span<float> p) {
         take_away(column, product(column, earlier), earlier);
       }
     }
-    const double length = std::sqrt(product(column, column));
-    // Not so where either is NaN; and an infinite length must not leave zeros, but NaN.
-    const bool none = length <= dependent * before && std::isfinite(before);
-    const double factor = none ? 0 : std::isfinite(length) ? 1 / length : std::numeric_limits<double>::quiet_NaN();
+    const double factor = column_factor(before, std::sqrt(product(column, column)));
     for (std::size_t i = 0; i < m.rows; ++i) column[i] = static_cast<float>(double{column[i]} * factor);
   }
 }
