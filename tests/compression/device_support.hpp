@@ -1,0 +1,74 @@
+// Codecs on the device against the host's: buffers, and one call each with what it must not touch.
+#pragma once
+#include <vector>
+
+#include "compression/cuda/device_codecs.hpp"
+#include "runtime/cuda_handles.hpp"
+#include "support.hpp"
+#include "support/on_device.hpp"
+
+namespace gradmeter::compression::cuda {
+
+using test::on_device;
+using test::read_back;
+
+/// Wires are followed by bytes that nobody may write.
+inline constexpr std::size_t guard_bytes = 64;
+
+class OnDevice {
+ public:
+  OnDevice(const CodecChoice& choice, std::size_t n)
+      : host(*choice.codec), device(make_device_codec(choice)), n_(n), workspace_(device->reduce_workspace_bytes(n)) {}
+
+  Bytes encode(std::span<const float> x, const Draw& draw) {
+    const auto on = on_device<float>(x, stream);
+    return written(
+        [&](DeviceSpan<std::byte> wire) { device->encode(on.span(), wire, draw, workspace_.span(), stream.get()); });
+  }
+  std::vector<float> decode(const Bytes& wire, std::span<const float> addend, bool in_place = false) {
+    const auto on = on_device<std::byte>(wire, stream);
+    auto added = on_device<float>(addend, stream);
+    runtime::DeviceBuffer<float> own(n_);
+    auto& out = in_place ? added : own;
+    device->decode(on.span(), added.span(), out.span(), workspace_.span(), stream.get());
+    return read_back<float>(out.span(), stream);
+  }
+  Bytes reduce(std::span<const Bytes> wires, const Draw& draw) {
+    std::vector<runtime::DeviceBuffer<std::byte>> on;
+    std::vector<DeviceSpan<const std::byte>> spans;
+    for (const Bytes& wire : wires) spans.push_back(on.emplace_back(on_device<std::byte>(wire, stream)).span());
+    return written(
+        [&](DeviceSpan<std::byte> out) { device->reduce(spans, n_, out, draw, workspace_.span(), stream.get()); });
+  }
+
+  const Codec& host;
+  const DeviceCodecPtr device;
+  const runtime::Stream stream;
+
+ private:
+  template <class Write>
+  Bytes written(Write write) {
+    const std::size_t bytes = device->wire_bytes(n_);
+    const Bytes before(bytes + guard_bytes, std::byte{0xa5});
+    auto wire = on_device<std::byte>(before, stream);
+    write(wire.span().first(bytes));
+    Bytes after = read_back<std::byte>(wire.span(), stream);
+    for (std::size_t i = bytes; i < after.size(); ++i) EXPECT_EQ(after[i], std::byte{0xa5}) << "behind the wire";
+    after.resize(bytes);
+    return after;
+  }
+
+  std::size_t n_;
+  runtime::DeviceBuffer<std::byte> workspace_;
+};
+
+/// Bit for bit, but for NaN, whose bits are the device's.
+inline void expect_equal_floats(std::span<const float> a, std::span<const float> b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i])) << i << " of " << a.size();
+  }
+}
+
+}  // namespace gradmeter::compression::cuda
