@@ -9,6 +9,7 @@
 
 namespace gradmeter::compression::cuda {
 
+using test::expect_equal_floats;
 using test::on_device;
 using test::read_back;
 
@@ -61,14 +62,5 @@ class OnDevice {
   std::size_t n_;
   runtime::DeviceBuffer<std::byte> workspace_;
 };
-
-/// Bit for bit, but for NaN, whose bits are the device's.
-inline void expect_equal_floats(std::span<const float> a, std::span<const float> b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i])) << i << " of " << a.size();
-  }
-}
 
 }  // namespace gradmeter::compression::cuda

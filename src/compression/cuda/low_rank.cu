@@ -1,9 +1,12 @@
 #include "compression/cuda/low_rank.hpp"
 
-#include "compression/cuda/each.cuh"
 #include "compression/cuda/norms.cuh"
+#include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
+
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+
 namespace {
 
 constexpr unsigned warps = 8;
@@ -155,10 +158,8 @@ void orthonormalise(const Matrix& m, std::size_t rank, DeviceSpan<float> p, cuda
   constexpr std::size_t most_shared = 48 * 1024;  // what a block has without asking for more [bytes]
   const std::size_t shared = (m.rows + piece_elements - 1) / piece_elements * sizeof(double);
   if (shared > most_shared) {
-    throw std::invalid_argument(
-        fmt::format("powersgd: columns of {} rows are too long for one block's sums: send the matrix dense, or "
-                    "transposed",
-                    m.rows));
+    throw std::invalid_argument("powersgd: columns of " + std::to_string(m.rows) +
+                                " rows are too long for one block's sums: send the matrix dense, or transposed");
   }
   runtime::check_cuda(gpu::launch(orthonormal_columns,
                                   {.grid = dim3(1), .block = dim3(512), .shared_bytes = static_cast<unsigned>(shared)},

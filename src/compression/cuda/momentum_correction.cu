@@ -1,9 +1,12 @@
 #include "compression/cuda/momentum_correction.hpp"
 
-#include "compression/cuda/each.cuh"
 #include "compression/cuda/norms.cuh"
+#include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
+
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+
 namespace {
 
 constexpr unsigned warps = 8;

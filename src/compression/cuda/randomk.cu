@@ -1,10 +1,13 @@
 #include "compression/cuda/randomk.hpp"
 
-#include "compression/cuda/each.cuh"
 #include "compression/detail/parameters.hpp"
 #include "compression/detail/randomk_places.hpp"
+#include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
+
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+
 namespace {
 
 __global__ void draw(detail::RandomPlaces rule, std::uint32_t* places, std::size_t k) {

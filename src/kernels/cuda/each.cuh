@@ -2,13 +2,13 @@
 #pragma once
 #include <cstddef>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
-#include "core/format.hpp"
 #include "runtime/cuda/launch.hpp"
 #include "runtime/cuda_handles.hpp"
 
-namespace gradmeter::compression::cuda {
+namespace gradmeter::kernels::cuda {
 
 inline constexpr unsigned threads_for_each = 256;
 
@@ -24,9 +24,11 @@ void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStre
       gpu::launch(kernel, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream, arguments...), name);
 }
 
+/// By hand: nvcc does not compile fmt's checks of formats.
 inline void check_lengths(const char* what, std::size_t given, std::size_t expected) {
   if (given == expected) return;
-  throw std::invalid_argument(fmt::format("{}: {} elements given where {} belong", what, given, expected));
+  throw std::invalid_argument(std::string(what) + ": " + std::to_string(given) + " elements given where " +
+                              std::to_string(expected) + " belong");
 }
 
-}  // namespace gradmeter::compression::cuda
+}  // namespace gradmeter::kernels::cuda
