@@ -3,10 +3,13 @@
 
 #include "compression/codecs/low_rank.hpp"
 #include "compression/codecs/randomk.hpp"
+#include "compression/codecs/terngrad.hpp"
 #include "compression/cuda/device_topk.hpp"
+#include "compression/cuda/feedback.hpp"
 #include "compression/cuda/low_rank.hpp"
 #include "compression/cuda/momentum_correction.hpp"
 #include "compression/cuda/randomk.hpp"
+#include "compression/cuda/terngrad.hpp"
 #include "compression/momentum_correction.hpp"
 #include "device_support.hpp"
 #include "support/device_seeds.hpp"
@@ -138,6 +141,78 @@ TEST(DeviceLowRank, FactorsAsTheHost) {
         expect_equal_factors(m, rank, x, q);
         x[m.count / 2] = std::numeric_limits<float>::infinity();
         expect_equal_factors(m, rank, x, q);
+      }
+    }
+  });
+}
+
+void expect_equal_ternary(const Floats& x, double clip) {
+  const std::size_t n = x.size();
+  const Draw draw{.seed = 4, .step = n, .first = 99};
+  std::vector<std::int8_t> codes(n);
+  std::vector<std::int32_t> sums(n);
+  Floats out(n), wide(n);
+  const float scale = compression::ternary_scale(x, clip);
+  compression::ternary_quantise(x, scale, codes, draw);
+  for (std::size_t i = 0; i < n; ++i) sums[i] = 1000 * codes[i];
+  compression::ternary_decode(codes, scale, out);
+  compression::ternary_decode(sums, scale, wide);
+
+  const runtime::Stream stream;
+  const auto on = on_device<float>(x, stream);
+  const auto on_sums = on_device<std::int32_t>(sums, stream);
+  runtime::DeviceBuffer<float> on_scale(1), on_out(n), on_wide(n);
+  runtime::DeviceBuffer<std::int8_t> on_codes(n);
+  runtime::DeviceBuffer<std::byte> workspace(terngrad_workspace(n));
+  ternary_scale(on.span(), clip, on_scale.span(), workspace.span().device_address(), stream.get());
+  ternary_quantise(on.span(), on_scale.span(), on_codes.span(), detail::Draws(draw), stream.get());
+  ternary_decode(on_codes.span(), on_scale.span(), on_out.span(), stream.get());
+  ternary_decode(on_sums.span(), on_scale.span(), on_wide.span(), stream.get());
+  expect_equal_floats(read_back<float>(on_scale.span(), stream), Floats{scale});
+  EXPECT_EQ(read_back<std::int8_t>(on_codes.span(), stream), codes);
+  expect_equal_floats(read_back<float>(on_out.span(), stream), out);
+  expect_equal_floats(read_back<float>(on_wide.span(), stream), wide);
+}
+
+TEST(DeviceTernary, PartsForASumAreTheHosts) {
+  test::each_device_seed([] {
+    for (const double clip : {0.0, 2.5}) {
+      for (const std::size_t n : {0u, 1u, 33u, 513u, 9000u}) {
+        SCOPED_TRACE(std::to_string(n) + ", clip " + std::to_string(clip));
+        Floats x = gaussians(n, 1);
+        expect_equal_ternary(x, clip);
+        if (n == 0) continue;
+        x[n / 2] = std::numeric_limits<float>::infinity();
+        expect_equal_ternary(x, clip);
+      }
+    }
+  });
+}
+
+TEST(DeviceFeedback, KeepsTheHostsResidual) {
+  test::each_device_seed([] {
+    for (const std::string name : {"qsgd4", "onebit", "topk:density=0.1", "terngrad"}) {
+      const auto choice = find_codec(name);
+      const auto device = make_device_codec(*choice);
+      for (const std::size_t n : {1u, 33u, 1000u}) {
+        SCOPED_TRACE(name + " of " + std::to_string(n));
+        const runtime::Stream stream;
+        Floats residual(n), scratch(n);
+        Bytes wire(device->wire_bytes(n));
+        auto on_residual = on_device<float>(residual, stream);
+        runtime::DeviceBuffer<float> on_scratch(n);
+        runtime::DeviceBuffer<std::byte> on_wire(wire.size()), workspace(device->workspace_bytes(n));
+        for (std::size_t step = 0; step < 3; ++step) {
+          Floats x = gaussians(n, 1, step);
+          if (step == 1) x[n / 2] = std::numeric_limits<float>::quiet_NaN();
+          const Draw draw{.step = step};
+          compression::encode_with_feedback(*choice->codec, x, residual, scratch, wire.data(), draw);
+          const auto on = on_device<float>(x, stream);
+          encode_with_feedback(*device, on.span(), on_residual.span(), on_scratch.span(), on_wire.span(), draw,
+                               workspace.span(), stream.get());
+          EXPECT_EQ(read_back<std::byte>(on_wire.span(), stream), wire);
+          expect_equal_floats(read_back<float>(on_residual.span(), stream), residual);
+        }
       }
     }
   });

@@ -18,4 +18,15 @@ void terngrad_reduce(const Wires&, std::size_t n, double clip, const detail::Dra
                      std::byte* workspace, cudaStream_t);
 void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t);
 
+/// The parts of it for a sum of integers with one scale for all ranks, as in codecs/terngrad.hpp. `scale` [1] is in
+/// device memory, where the largest of all ranks' is put between the first two. Errors: std::invalid_argument,
+/// BackendError.
+void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace, cudaStream_t);
+void ternary_quantise(DeviceSpan<const float> x, DeviceSpan<const float> scale, DeviceSpan<std::int8_t> codes,
+                      const detail::Draws&, cudaStream_t);
+void ternary_decode(DeviceSpan<const std::int8_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t);
+void ternary_decode(DeviceSpan<const std::int32_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t);
+
 }  // namespace gradmeter::compression::cuda

@@ -34,7 +34,8 @@ inline void ternary_encode_plain(std::span<const float> x, float scale, const Dr
 }
 
 /// One code, as a number.
-inline std::int8_t ternary_code(const TernaryRule::Encoder& encoder, float x, std::uint32_t draw) {
+GRADMETER_HOST_DEVICE inline std::int8_t ternary_code(const TernaryRule::Encoder& encoder, float x,
+                                                      std::uint32_t draw) {
   const std::uint32_t code = encoder.code(x, draw);
   return static_cast<std::int8_t>(code == 3 ? -1 : static_cast<int>(code));
 }

@@ -11,7 +11,7 @@ constexpr unsigned tile = 16;
 struct SharedTable {
   const std::int16_t* doubled;
   std::uint32_t entries;
-  __device__ std::int32_t operator()(std::uint32_t d, bool opposite) const {
+  GRADMETER_HOST_DEVICE std::int32_t operator()(std::uint32_t d, bool opposite) const {
     return doubled[2 * core::lesser(d, entries) + (opposite ? 1 : 0)] / 2;
   }
 };
