@@ -21,12 +21,14 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t lengths[] = {0, 1, 3, 15, 16, 17, 31, 32, 33, 1000, 4097};
 
-/// Any bits but NaN's, which are few: all exponents, zeros, infinities.
+/// Any bits: all exponents, NaNs, infinities; zeros of both signs, and small whole numbers that are often equal.
 Bytes random_bytes(std::size_t n, Element e, std::uint64_t stream) {
   const core::Random random(7, stream);
   Bytes bytes(n * core::size_of(e));
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.bits(i));
-  for (std::size_t i = 0; i < n; i += 5) core::store(e, bytes.data() + i * core::size_of(e), 0);
+  for (std::size_t i = 0; i < n; i += 5) {
+    core::store(e, bytes.data() + i * core::size_of(e), random.below(i, 2) == 0 ? 0.0 : -0.0);
+  }
   for (std::size_t i = 1; i < n; i += 3) {
     core::store(e, bytes.data() + i * core::size_of(e), static_cast<double>(random.below(i, 8)));
   }

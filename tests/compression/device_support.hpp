@@ -1,5 +1,7 @@
 // Codecs on the device against the host's: buffers, and one call each with what it must not touch.
 #pragma once
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "compression/cuda/device_codecs.hpp"
@@ -19,20 +21,29 @@ inline constexpr std::size_t guard_bytes = 64;
 class OnDevice {
  public:
   OnDevice(const CodecChoice& choice, std::size_t n)
-      : host(*choice.codec), device(make_device_codec(choice)), n_(n), workspace_(device->reduce_workspace_bytes(n)) {}
+      : host(*choice.codec),
+        device(make_device_codec(choice)),
+        n_(n),
+        before_(n % 2),
+        workspace_(device->reduce_workspace_bytes(n)) {}
 
   Bytes encode(std::span<const float> x, const Draw& draw) {
-    const auto on = on_device<float>(x, stream);
-    return written(
-        [&](DeviceSpan<std::byte> wire) { device->encode(on.span(), wire, draw, workspace_.span(), stream.get()); });
+    const auto on = placed(x);
+    return written([&](DeviceSpan<std::byte> wire) {
+      device->encode(on.span().subspan(before_, n_), wire, draw, workspace_.span(), stream.get());
+    });
   }
   std::vector<float> decode(const Bytes& wire, std::span<const float> addend, bool in_place = false) {
     const auto on = on_device<std::byte>(wire, stream);
-    auto added = on_device<float>(addend, stream);
-    runtime::DeviceBuffer<float> own(n_);
+    auto added = placed(addend), own = placed(std::vector<float>(n_));
     auto& out = in_place ? added : own;
-    device->decode(on.span(), added.span(), out.span(), workspace_.span(), stream.get());
-    return read_back<float>(out.span(), stream);
+    const DeviceSpan<const float> none;
+    device->decode(on.span(), addend.empty() ? none : added.span().subspan(before_, n_),
+                   out.span().subspan(before_, n_), workspace_.span(), stream.get());
+    const std::vector<float> all = read_back<float>(out.span(), stream);
+    for (std::size_t i = before_ + n_; i < all.size(); ++i) EXPECT_TRUE(std::isnan(all[i])) << "behind the tensor";
+    return {all.begin() + static_cast<std::ptrdiff_t>(before_),
+            all.begin() + static_cast<std::ptrdiff_t>(before_ + n_)};
   }
   Bytes reduce(std::span<const Bytes> wires, const Draw& draw) {
     std::vector<runtime::DeviceBuffer<std::byte>> on;
@@ -47,6 +58,15 @@ class OnDevice {
   const runtime::Stream stream;
 
  private:
+  /// NaN before and behind: whoever reads it would show it, whoever writes it would remove it. An odd tensor does not
+  /// begin at a multiple of 16 bytes.
+  runtime::DeviceBuffer<float> placed(std::span<const float> x) const {
+    constexpr std::size_t behind = 64;
+    std::vector<float> all(before_ + n_ + behind, std::numeric_limits<float>::quiet_NaN());
+    std::copy(x.begin(), x.end(), all.begin() + static_cast<std::ptrdiff_t>(before_));
+    return on_device<float>(all, stream);
+  }
+
   template <class Write>
   Bytes written(Write write) {
     const std::size_t bytes = device->wire_bytes(n_);
@@ -59,7 +79,7 @@ class OnDevice {
     return after;
   }
 
-  std::size_t n_;
+  std::size_t n_, before_;
   runtime::DeviceBuffer<std::byte> workspace_;
 };
 
