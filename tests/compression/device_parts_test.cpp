@@ -1,6 +1,9 @@
 // The arithmetic of codecs that consist of collectives, on the device against the host's.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <functional>
+
 #include "compression/codecs/low_rank.hpp"
 #include "compression/codecs/randomk.hpp"
 #include "compression/codecs/terngrad.hpp"
@@ -11,6 +14,7 @@
 #include "compression/cuda/randomk.hpp"
 #include "compression/cuda/terngrad.hpp"
 #include "compression/momentum_correction.hpp"
+#include "core/error.hpp"
 #include "device_support.hpp"
 #include "support/device_seeds.hpp"
 
@@ -80,6 +84,34 @@ void expect_equal_steps(std::size_t n, const std::string& name, bool finite) {
     expect_equal_floats(read_back<float>(on_u.span(), stream), u);
     expect_equal_floats(read_back<float>(on_v.span(), stream), v);
   }
+}
+
+/// A kernel cannot throw: all elements become NaN, and nothing outside is touched.
+void expect_damage(const std::string& name, std::size_t n, const std::function<void(Bytes&)>& damage) {
+  const auto choice = find_codec(name);
+  Bytes wire = encoded(*choice->codec, gaussians(n, 1));
+  OnDevice on(*choice, n);
+  for (const float x : on.decode(wire, {})) ASSERT_FALSE(std::isnan(x));
+  damage(wire);
+  EXPECT_THROW(decoded(*choice->codec, wire, n), core::BackendError) << "the host sees no damage";
+  for (const Floats& addend : {Floats(), Floats(n, 1.0F)}) {
+    for (const float x : on.decode(wire, addend)) ASSERT_TRUE(std::isnan(x));
+  }
+}
+
+TEST(DeviceTopK, MakesNaNOfDamagedWires) {
+  const auto word = [](std::size_t at, std::uint32_t value) {
+    return [=](Bytes& wire) { std::memcpy(wire.data() + 4 * at, &value, 4); };
+  };
+  test::each_device_seed([&] {
+    expect_damage("topk:density=0.01", 5000, word(49, 5000));       // behind the tensor
+    expect_damage("topk:density=0.01", 5000, word(7, 0xffffffff));  // far behind
+    expect_damage("topk:density=0.01", 5000, word(1, 0));           // not ascending
+    expect_damage("topk:density=0.1", 5000, word(3, 0xffffffff));   // too many bits
+    expect_damage("topk:density=0.5", 5000, word(3, 0));            // too few
+    const auto behind = [](Bytes& wire) { wire[5000 / 8] |= std::byte{0x80}; };
+    expect_damage("topk:density=0.1", 5000, behind);
+  });
 }
 
 TEST(DeviceMomentumCorrection, StepsAsTheHost) {
