@@ -9,7 +9,7 @@ set(core_uses)
 set(runtime_uses core)
 set(kernels_uses core runtime)
 set(model_uses core runtime kernels)
-set(compression_uses core kernels)
+set(compression_uses core runtime kernels)
 set(allreduce_uses core runtime kernels compression)
 set(dataparallel_uses core runtime kernels model compression allreduce)
 set(predict_uses core allreduce)
@@ -25,7 +25,7 @@ set(adapters
   "gloo @ ^gloo/ @ ^runtime/"
   "hwloc @ ^hwloc(/|\\.h$) @ ^runtime/"
   "cuBLAS or cuDNN @ ^(cublas|cudnn) @ ^kernels/"
-  "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^(runtime|kernels)/"
+  "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"
   "Boost @ ^boost/ @ ^cli/"

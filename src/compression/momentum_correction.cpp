@@ -1,9 +1,9 @@
 #include "compression/momentum_correction.hpp"
 
-#include <array>
 #include <cmath>
 #include <limits>
 
+#include "compression/detail/bucketed.hpp"
 #include "compression/detail/parameters.hpp"
 #include "compression/warm_up.hpp"
 #include "core/error.hpp"
@@ -83,12 +83,6 @@ void clip_gradient(std::span<float> g, double clip, std::size_t ranks) {
   for (float& x : g) x *= factor;
 }
 
-double l2_of_gradient(std::span<const float> g) {
-  std::array<double, 8> partial{};
-  for (std::size_t i = 0; i < g.size(); ++i) partial[i % 8] += double{g[i]} * double{g[i]};
-  double sum = 0;
-  for (const double p : partial) sum += p;
-  return std::sqrt(sum);
-}
+double l2_of_gradient(std::span<const float> g) { return std::sqrt(detail::sum_of_squares(g)); }
 
 }  // namespace gradmeter::compression

@@ -10,38 +10,12 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-constexpr std::uint64_t join(std::uint32_t low, std::uint32_t high) { return std::uint64_t{high} << 32 | low; }
-constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
-constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+using detail::high_half, detail::join, detail::low_half;
 constexpr double unit_interval(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-/// Each (seed, stream, i) is one block of its own: seed, stream and i fill key and counter exactly.
-PhiloxBlock block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
-  return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
-                    {low_half(seed), high_half(seed)});
-}
 
 }  // namespace
 
-PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
-  // Plain variables: of arrays a sanitizer watches every access, and most tests under it would spend their time here.
-  std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-  for (int round = 0; round < philox_rounds; ++round) {
-    const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
-    c0 = high_half(product1) ^ c1 ^ k0;
-    c1 = low_half(product1);
-    c2 = high_half(product0) ^ c3 ^ k1;
-    c3 = low_half(product0);
-    k0 += philox_weyl0;
-    k1 += philox_weyl1;
-  }
-  return {c0, c1, c2, c3};
-}
-
-std::uint64_t Random::bits(std::uint64_t i) const {
-  const PhiloxBlock b = block(seed_, stream_, i);
-  return join(b[0], b[1]);
-}
+std::uint64_t Random::bits(std::uint64_t i) const { return random_bits(seed_, stream_, i); }
 
 double Random::uniform(std::uint64_t i) const { return unit_interval(bits(i)); }
 
@@ -49,7 +23,7 @@ double Random::gaussian(std::uint64_t i) const {
   // The upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
   double sum = 0;
   for (std::uint64_t k = 0; k < 12; ++k) {
-    const PhiloxBlock b = block(seed_, stream_, 12 * i + k);
+    const PhiloxBlock b = random_block(seed_, stream_, 12 * i + k);
     sum += unit_interval(join(b[2], b[3]));
   }
   return sum - 6;

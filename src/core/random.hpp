@@ -13,8 +13,41 @@ using PhiloxBlock = std::array<std::uint32_t, 4>;
 inline constexpr std::uint64_t philox_multiplier0 = 0xD2511F53, philox_multiplier1 = 0xCD9E8D57;
 inline constexpr std::uint32_t philox_weyl0 = 0x9E3779B9, philox_weyl1 = 0xBB67AE85;
 inline constexpr int philox_rounds = 10;
-/// Known answers are tested.
-PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key);
+
+namespace detail {
+constexpr std::uint64_t join(std::uint32_t low, std::uint32_t high) { return std::uint64_t{high} << 32 | low; }
+constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
+constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+}  // namespace detail
+
+/// Known answers are tested. Here, since a GPU's threads draw as well.
+constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
+  using detail::high_half, detail::low_half;
+  // Plain variables: of arrays a sanitizer watches every access, and most tests under it would spend their time here.
+  std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+  for (int round = 0; round < philox_rounds; ++round) {
+    const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
+    c0 = high_half(product1) ^ c1 ^ k0;
+    c1 = low_half(product1);
+    c2 = high_half(product0) ^ c3 ^ k1;
+    c3 = low_half(product0);
+    k0 += philox_weyl0;
+    k1 += philox_weyl1;
+  }
+  return {c0, c1, c2, c3};
+}
+
+/// Each (seed, stream, i) is one block of its own: seed, stream and i fill key and counter exactly.
+constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
+  using detail::high_half, detail::low_half;
+  return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
+                    {low_half(seed), high_half(seed)});
+}
+/// Random(seed, stream).bits(i).
+constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
+  const PhiloxBlock b = random_block(seed, stream, i);
+  return detail::join(b[0], b[1]);
+}
 
 /// A stream of draws named by (seed, stream): draw i is a pure function of (seed, stream, i).
 class Random {

@@ -102,6 +102,28 @@ constexpr std::uint16_t from_float(SmallFormat f, float value, Overflow overflow
   return from_double(f, static_cast<double>(value), overflow);
 }
 
+/// from_float in 32-bit integers, for a format known when compiling: what a GPU's threads run, which have few 64-bit
+/// units.
+template <SmallFormat f>
+constexpr std::uint16_t rounded_code(float value, Overflow overflow = Overflow::honest) {
+  constexpr int cut = 23 - f.mantissa_bits, lowest = 127 + 1 - f.bias();
+  const auto bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
+  const std::uint32_t sign = bits >> 31 ? f.sign() : 0u;
+  if (magnitude > 0x7f800000) return f.nan();
+  const int exponent = static_cast<int>(magnitude >> 23);
+  // Below the format's normal range the hidden one moves into the mantissa, and more of it is rounded away.
+  const bool normal = exponent >= lowest;
+  const std::uint32_t kept = normal ? magnitude - (static_cast<std::uint32_t>(lowest - 1) << 23)
+                                    : (magnitude & 0x7fffff) | (exponent > 0 ? 0x800000u : 0u);
+  const int places = normal ? cut : cut + lowest - (exponent > 0 ? exponent : 1);
+  if (places > 24) return static_cast<std::uint16_t>(sign);
+  const std::uint32_t odd = kept >> places & 1, below_half = (1u << (places - 1)) - 1;
+  const std::uint32_t code = (kept + below_half + odd) >> places;
+  if (code <= f.largest()) return static_cast<std::uint16_t>(sign | code);
+  if (overflow == Overflow::saturate) return static_cast<std::uint16_t>(sign | f.largest());
+  return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
+}
+
 /// One element of any type in memory, as a double (an int64 beyond 2^53 is rounded), and back: rounded to nearest even;
 /// an integer is truncated, and must fit. Cost: a switch; not for long loops.
 double load(Element, const std::byte* from);

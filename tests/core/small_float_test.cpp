@@ -115,6 +115,29 @@ INSTANTIATE_TEST_SUITE_P(All, SmallFloat, ::testing::ValuesIn(small_elements), [
   return name;
 });
 
+/// Bit patterns 4099 apart with their neighbours at every power of two: all exponents, all tails near a rounding.
+template <SmallFormat f>
+void expect_equal_codes() {
+  const auto compare = [](std::uint32_t bits) {
+    const auto value = std::bit_cast<float>(bits);
+    for (const Overflow overflow : {Overflow::honest, Overflow::saturate}) {
+      ASSERT_EQ(rounded_code<f>(value, overflow), from_float(f, value, overflow)) << std::hex << bits;
+    }
+  };
+  for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 4099) compare(static_cast<std::uint32_t>(bits));
+  for (unsigned code = 0; code < 2u << (f.exponent_bits + f.mantissa_bits); ++code) {
+    const auto at = std::bit_cast<std::uint32_t>(to_float(f, static_cast<std::uint16_t>(code)));
+    const std::uint32_t middle = at + (1u << (22 - f.mantissa_bits));
+    for (const std::uint32_t bits : {at - 1, at, at + 1, middle - 1, middle, middle + 1}) compare(bits);
+  }
+}
+TEST(SmallFloatCodes, ThoseIn32BitIntegersAreTheSame) {
+  expect_equal_codes<fp16_format>();
+  expect_equal_codes<bf16_format>();
+  expect_equal_codes<e4m3_format>();
+  expect_equal_codes<e5m2_format>();
+}
+
 TEST(SmallFloatCodes, KnownCodesOfTheStandards) {
   EXPECT_EQ(from_float(fp16_format, 1.0f), 0x3c00);
   EXPECT_EQ(from_float(bf16_format, 1.0f), 0x3f80);

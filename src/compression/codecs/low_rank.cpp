@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
+#include "compression/detail/tree_sum.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -13,9 +13,6 @@ namespace gradmeter::compression {
 namespace {
 
 constexpr std::size_t most_rank = 1024;
-/// Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
-constexpr double dependent = 1e-5;
-
 /// Column j of P, [rows x rank] by rows.
 struct Column {
   float* first;
@@ -24,9 +21,13 @@ struct Column {
 };
 
 double product(const Column& a, const Column& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.rows; ++i) sum += double{a[i]} * double{b[i]};
-  return sum;
+  return detail::sum_by_pieces(a.rows, [&](std::size_t first, std::size_t count) {
+    std::array<double, detail::sum_lanes> partial{};
+    for (std::size_t i = 0; i < count; ++i) {
+      partial[i % detail::sum_lanes] += double{a[first + i]} * double{b[first + i]};
+    }
+    return detail::pairwise(partial);
+  });
 }
 
 void take_away(const Column& a, double share, const Column& b) {
@@ -71,10 +72,7 @@ void orthonormalise(const Matrix& m, std::size_t rank, std::span<float> p) {
         take_away(column, product(column, earlier), earlier);
       }
     }
-    const double length = std::sqrt(product(column, column));
-    // Not so where either is NaN; and an infinite length must not leave zeros, but NaN.
-    const bool none = length <= dependent * before && std::isfinite(before);
-    const double factor = none ? 0 : std::isfinite(length) ? 1 / length : std::numeric_limits<double>::quiet_NaN();
+    const double factor = column_factor(before, std::sqrt(product(column, column)));
     for (std::size_t i = 0; i < m.rows; ++i) column[i] = static_cast<float>(double{column[i]} * factor);
   }
 }

@@ -2,11 +2,14 @@
 //   multiply; all-reduce P; orthonormalise; multiply_transposed; all-reduce Q; reconstruct
 // with Q kept for the next step, and error feedback around it. The collectives are in allreduce/compressed.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
+#include "core/host_device.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::compression {
@@ -41,9 +44,18 @@ void multiply_transposed(const Matrix&, std::size_t rank, std::span<const float>
 /// out = P·Qᵀ [count]; products added in order of the columns of P, so equal bits for equal factors, everywhere.
 void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out);
-/// The columns of P become orthonormal (Gram-Schmidt, twice over, one number at a time in doubles: equal bits for equal
-/// P). A column that is zero, or within 1e-5 of its length in the span of those before it, becomes zero; a column with
-/// numbers that are not finite becomes NaN, and so does all that is made of it. Cost: 2·rows·rank^2 multiply-adds.
+/// What a column is multiplied by whose length was `before` and is `length` without those before it.
+GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) {
+  // Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
+  constexpr double dependent = 1e-5;
+  // Not so where either is NaN; and an infinite length must not leave zeros, but NaN.
+  if (length <= dependent * before && std::isfinite(before)) return 0;
+  return std::isfinite(length) ? 1 / length : std::numeric_limits<double>::quiet_NaN();
+}
+/// The columns of P become orthonormal (Gram-Schmidt, twice over, in doubles by pieces, detail/tree_sum.hpp: equal bits
+/// for equal P). A column that is zero, or within 1e-5 of its length in the span of those before it, becomes zero; a
+/// column with numbers that are not finite becomes NaN, and so does all that is made of it. Cost: 2·rows·rank^2
+/// multiply-adds.
 void orthonormalise(const Matrix&, std::size_t rank, std::span<float> p);
 
 /// Source of all: Vogels, Karimireddy, Jaggi, NeurIPS 2019. The parameter `rank`: 1 to 1024. Errors: UsageError.

@@ -9,6 +9,7 @@
 
 #include "compression/detail/bucketed.hpp"
 #include "compression/detail/sign_loops.hpp"
+#include "compression/detail/sign_rule.hpp"
 #include "compression/registry.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -124,6 +125,7 @@ HWY_EXPORT(SpreadSigns);
 namespace {
 
 using detail::SignSums;
+using detail::SignValues;
 using detail::sum_lanes;
 
 struct SignLoops {
@@ -139,11 +141,6 @@ constexpr SignLoops fast{
       HWY_DYNAMIC_DISPATCH(SpreadSigns)
       (bits, groups, one, zero, addend, out);
     }};
-
-/// What a bucket's bits 1 and 0 decode to.
-struct Values {
-  float one = 0, zero = 0;
-};
 
 class OneBit final : public detail::Vectorised {
  public:
@@ -165,7 +162,7 @@ class OneBit final : public detail::Vectorised {
     std::memset(wire + used(n), 0, scales(n) - used(n));
     std::memset(bits + n / 8, 0, total - scales(n) - n / 8);
     for (std::size_t at = 0, b = 0; at < n; at += bucket_, ++b) {
-      const Values v = encode_bucket(x.subspan(at, std::min(bucket_, n - at)), bits + at / 8);
+      const SignValues v = encode_bucket(x.subspan(at, std::min(bucket_, n - at)), bits + at / 8);
       std::memcpy(wire + b * width(), &v, width());
     }
     return total;
@@ -180,23 +177,27 @@ class OneBit final : public detail::Vectorised {
   std::size_t used(std::size_t n) const { return width() * (n / bucket_ + (n % bucket_ != 0)); }
   std::size_t scales(std::size_t n) const { return padded(used(n)); }
 
-  Values encode_bucket(std::span<const float> x, std::byte* bits) const {
-    const std::size_t groups = x.size() / sum_lanes;
-    SignSums sums;
-    loops_.take(two_, x.data(), groups, bits, sums);
-    detail::take_rest(two_, x.subspan(groups * sum_lanes), bits + 2 * groups, sums);
-    const double up = detail::pairwise(sums.up), down = detail::pairwise(sums.down);
-    if (!std::isfinite(up) || !std::isfinite(down)) return {unfit, unfit};
-    if (!two_) return {static_cast<float>(up / static_cast<double>(x.size())), 0};
-    const std::size_t ones = detail::count_ones(bits, x.size()), zeros = x.size() - ones;
-    return {ones ? static_cast<float>(up / static_cast<double>(ones)) : 0.0f,
-            zeros ? static_cast<float>(down / static_cast<double>(zeros)) : 0.0f};
+  SignValues encode_bucket(std::span<const float> x, std::byte* bits) const {
+    detail::TreeSum up_sum, down_sum;
+    for (std::size_t at = 0; at < x.size(); at += detail::sum_piece) {
+      const auto part = x.subspan(at, std::min(detail::sum_piece, x.size() - at));
+      const std::size_t groups = part.size() / sum_lanes;
+      SignSums sums;
+      loops_.take(two_, part.data(), groups, bits + at / 8, sums);
+      detail::take_rest(two_, part.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
+      up_sum.add(detail::pairwise(sums.up));
+      down_sum.add(detail::pairwise(sums.down));
+    }
+    const double up = up_sum.total(), down = down_sum.total();
+    if (!two_) return detail::sign_means<false>(up, down, x.size(), 0, unfit);
+    const std::size_t ones = detail::count_ones(bits, x.size());
+    return detail::sign_means<true>(up, down, ones, x.size() - ones, unfit);
   }
 
   void unpack(std::span<const std::byte> wire, const float* addend, std::span<float> out) const {
     const std::byte* bits = wire.data() + scales(out.size());
     for (std::size_t at = 0, b = 0; at < out.size(); at += bucket_, ++b) {
-      Values v;
+      SignValues v;
       std::memcpy(&v, wire.data() + b * width(), width());
       if (!two_) v.zero = -v.one;
       const std::size_t n = std::min(bucket_, out.size() - at), groups = n / sum_lanes, rest = at + groups * sum_lanes;

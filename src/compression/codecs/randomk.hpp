@@ -26,6 +26,8 @@ class RandomK {
   /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
   /// Errors: UsageError beyond 2^32 elements.
   void draw_places(const Draw&, std::size_t n, std::span<std::uint32_t> places) const;
+  /// What values are multiplied by: n/k where scaling is on, else 1.
+  float factor_of(std::size_t n, std::size_t k) const;
   /// values[j] = x[places[j]], scaled where that is on.
   void gather(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> values) const;
   /// out = 0 but for out[places[j]] = values[j].

@@ -37,16 +37,18 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
 inline constexpr std::size_t piece = 2048;
 
 float TernaryScale(std::span<const float> x, double clip) {
-  alignas(64) std::array<double, 16> squares{};
+  detail::TreeSum squares;
   float most = 0;
   for (std::size_t i = 0; i < x.size(); i += piece) {
     const auto part = x.subspan(i, std::min(piece, x.size() - i));
     const float largest = max_norm(part.data(), part.size());
     if (!(largest >= 0)) return largest;
     most = std::max(most, largest);
-    if (clip > 0) add_squares(part.data(), part.size(), squares);
+    for (std::size_t k = 0; clip > 0 && k < part.size(); k += detail::sum_piece) {
+      squares.add(piece_of_squares(part.data() + k, std::min(detail::sum_piece, part.size() - k)));
+    }
   }
-  return detail::clipped_scale(most, squares, x.size(), clip);
+  return detail::clipped_scale(most, squares.total(), x.size(), clip);
 }
 
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {

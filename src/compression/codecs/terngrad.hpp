@@ -24,8 +24,8 @@ std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 
 /// The parameter `clip`.
 double ternary_clip(const core::ParsedName&);
-/// M of a span: 0 when all are zero, NaN when any is not finite. Sums of squares are in doubles, as sixteen partial
-/// sums: the order is part of the codes. Cost: reads x once.
+/// M of a span: 0 when all are zero, NaN when any is not finite. Sums of squares are in doubles, by pieces: the
+/// order (detail/tree_sum.hpp) is part of the codes. Cost: reads x once.
 float ternary_scale(std::span<const float> x, double clip);
 /// codes [x.size()] of -1, 0 or 1, drawn as `terngrad` draws. |x| beyond `scale` is as if at it; with a scale that is 0
 /// or NaN all are 0. Cost: 5 bytes of memory an element.

@@ -23,6 +23,7 @@ class TopKEncoding final : public TopK {
       : TopK(name.canonical()), density_(name), bitmap_(density_.value() > 1.0 / 32) {}
   std::size_t grain() const override { return whole_tensor; }
   std::size_t kept(std::size_t n) const override { return density_.of(n); }
+  bool sends_bitmap() const override { return bitmap_; }
   std::size_t wire_bytes(std::size_t n) const override {
     detail::require_indexable(name(), n);
     return places(n) + padded(4 * kept(n));

@@ -24,6 +24,7 @@ class TopK : public Codec {
  public:
   using Codec::Codec;
   virtual std::size_t kept(std::size_t n) const = 0;  ///< k
+  virtual bool sends_bitmap() const = 0;              ///< places as a bitmap, not as indices
   /// Sets to 0 the elements of `values` [n] that were sent; all of them when the input was not finite.
   virtual void clear_sent(std::span<const std::byte> wire, std::span<float> values) const = 0;
 };

@@ -63,7 +63,7 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
 }
 
 /// add_squares: sixteen partial sums, each in its lane.
-HWY_INLINE void add_squares(const float* x, std::size_t n, std::span<double, 16> partial) {
+HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial) {
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;
   const std::size_t lanes = hn::Lanes(d), whole = n / 16 * 16;
@@ -80,10 +80,15 @@ HWY_INLINE void add_squares(const float* x, std::size_t n, std::span<double, 16>
   detail::add_squares({x + whole, n - whole}, partial);
 }
 
-HWY_INLINE float l2_norm(const float* x, std::size_t n) {
-  std::array<double, 16> partial{};
+HWY_INLINE double piece_of_squares(const float* x, std::size_t n) {
+  alignas(64) std::array<double, detail::sum_lanes> partial{};
   add_squares(x, n, partial);
-  return detail::l2_of(partial);
+  return detail::pairwise(partial);
+}
+
+HWY_INLINE float l2_norm(const float* x, std::size_t n) {
+  return detail::l2_of(detail::sum_by_pieces(
+      n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
 }
 
 /// Codes of one element after the other, a vector of bytes at a time.

@@ -59,27 +59,24 @@ float max_norm(std::span<const float> x) {
   return most;
 }
 
-float l2_norm(std::span<const float> x) {
-  std::array<double, 16> partial{};
-  add_squares(x, partial);
-  return l2_of(partial);
+double sum_of_squares(std::span<const float> x) {
+  return sum_by_pieces(x.size(), [&](std::size_t first, std::size_t count) {
+    std::array<double, sum_lanes> partial{};
+    add_squares(x.subspan(first, count), partial);
+    return pairwise(partial);
+  });
 }
 
-void add_squares(std::span<const float> x, std::span<double, 16> partial) {
-  for (std::size_t i = 0; i < x.size(); ++i) partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-}
+float l2_norm(std::span<const float> x) { return l2_of(sum_of_squares(x)); }
 
-double sum_of(std::span<const double, 16> partial) {
-  std::array<double, 16> sum;
-  std::copy(partial.begin(), partial.end(), sum.begin());
-  for (std::size_t half = 8; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) sum[i] += sum[i + half];
+void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partial) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    partial[i % sum_lanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   }
-  return sum[0];
 }
 
-float l2_of(std::span<const double, 16> partial) {
-  const double sum = sum_of(partial), most = std::numeric_limits<float>::max();
+float l2_of(double sum) {
+  constexpr double most = std::numeric_limits<float>::max();
   // Squares of floats stay far inside the doubles: what is not finite here was not finite in x.
   if (!std::isfinite(sum)) return std::numeric_limits<float>::quiet_NaN();
   return static_cast<float>(std::min(std::sqrt(sum), most));

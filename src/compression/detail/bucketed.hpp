@@ -1,10 +1,12 @@
 // Shared by the bucketed codecs: where scales and codes are, the norm of a bucket, the loop over buckets. A codec adds
 // a rule: how one number becomes a code and back.
 #pragma once
+#include <array>
 #include <memory>
 #include <string>
 
 #include "compression/detail/draws.hpp"
+#include "compression/detail/tree_sum.hpp"
 #include "compression/detail/vectorised.hpp"
 #include "core/name.hpp"
 
@@ -66,13 +68,13 @@ Rounding rounding_of(const core::ParsedName&);  ///< the parameter `rounding`
 
 /// max |x|, NaN when any x is not finite.
 float max_norm(std::span<const float> x);
-/// Root of the sum of squares, at most the largest float; NaN when any x is not finite. Sixteen partial sums in
-/// doubles, element i in sum i mod 16, then pairwise: the order is part of the codes.
+/// In doubles, by pieces (tree_sum.hpp): the order is part of the codes.
+double sum_of_squares(std::span<const float> x);
+/// Root of the sum of squares, at most the largest float; NaN when any x is not finite.
 float l2_norm(std::span<const float> x);
-/// Its parts: the partial sums of x, which begins at a multiple of 16; their sum; its root.
-void add_squares(std::span<const float> x, std::span<double, 16> partial);
-double sum_of(std::span<const double, 16> partial);
-float l2_of(std::span<const double, 16> partial);
+/// Their parts: partial sums of one piece; the root of a sum.
+void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partial);
+float l2_of(double sum);
 
 /// A power of two by which numbers up to `norm` are multiplied first, so that neither they nor 1/norm leave the floats.
 /// Exact for every float.

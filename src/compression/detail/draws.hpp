@@ -36,15 +36,17 @@ class Draws {
  public:
   explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
   /// The number of element i.
-  std::uint64_t number(std::uint64_t i) const { return first_ + i; }
+  constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
   /// For the numbers that share the high word of element i's.
-  DrawKeys keys(std::uint64_t i) const {
+  constexpr DrawKeys keys(std::uint64_t i) const {
     const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
   /// Whether elements [i, i + n) have numbers of two high words.
-  bool crosses(std::uint64_t i, std::uint64_t n) const { return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32; }
-  std::uint32_t draw(std::uint64_t i) const { return keys(i).draw(static_cast<std::uint32_t>(number(i))); }
+  constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
+    return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32;
+  }
+  constexpr std::uint32_t draw(std::uint64_t i) const { return keys(i).draw(static_cast<std::uint32_t>(number(i))); }
 
  private:
   std::uint64_t key_, first_;

@@ -1,9 +1,9 @@
 // An 8-bit float of x·most/N, N the bucket's largest |x|.
 #pragma once
-#include <algorithm>
 #include <cmath>
 
 #include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
 #include "core/small_float.hpp"
 
 namespace gradmeter::compression::detail {
@@ -15,20 +15,20 @@ struct Fp8Rule {
   static constexpr std::size_t bits = 8;
   static constexpr bool random = false;
   using Scale = float;
-  static float scale(float norm) { return norm; }
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
   struct Encoder {
-    explicit Encoder(float norm)
+    GRADMETER_HOST_DEVICE explicit Encoder(float norm)
         : prescale(prescale_for(norm)), factor(static_cast<float>(double{most} / (double{norm} * prescale))) {}
-    std::uint32_t code(float x, std::uint32_t) const {
-      const float scaled = std::min(std::fabs(x) * prescale * factor, most);
-      return core::from_float(format, std::copysign(scaled, x));
+    GRADMETER_HOST_DEVICE std::uint32_t code(float x, std::uint32_t) const {
+      const float scaled = core::lesser(std::fabs(x) * prescale * factor, most);
+      return core::rounded_code<format>(std::copysign(scaled, x));
     }
     float prescale, factor;
   };
   struct Decoder {
-    explicit Decoder(float scale) : norm(scale) {}
-    float value(std::uint32_t code) const {
+    GRADMETER_HOST_DEVICE explicit Decoder(float scale) : norm(scale) {}
+    GRADMETER_HOST_DEVICE float value(std::uint32_t code) const {
       return core::to_float(format, static_cast<std::uint16_t>(code)) * inverse * norm;
     }
     static constexpr float inverse = 1.0f / most;

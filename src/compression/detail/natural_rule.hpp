@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::compression::detail {
 
@@ -15,7 +16,7 @@ struct NaturalRule {
   static constexpr bool random = true;
   using Scale = std::int16_t;
   static constexpr Scale unfit = std::numeric_limits<Scale>::min();  ///< the E of a bucket that is not finite
-  static Scale scale(float norm) {
+  GRADMETER_HOST_DEVICE static Scale scale(float norm) {
     if (!std::isfinite(norm)) return unfit;
     if (norm == 0) return 0;
     int exponent = 0;
@@ -23,24 +24,25 @@ struct NaturalRule {
     return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
   }
   /// 2^e; zero or infinity where a damaged wire says so.
-  static float power(int e) { return std::ldexp(1.0f, e); }
+  GRADMETER_HOST_DEVICE static float power(int e) { return std::ldexp(1.0f, e); }
   /// E reaches from -149 to 128: its half has both signs as a power.
-  static int half(int e) { return e >> 1; }
+  GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
   struct Encoder {
-    explicit Encoder(float norm) : first(power(-half(scale(norm)))), second(power(half(scale(norm)) - scale(norm))) {}
-    std::uint32_t code(float x, std::uint32_t draw) const {
+    GRADMETER_HOST_DEVICE explicit Encoder(float norm)
+        : first(power(-half(scale(norm)))), second(power(half(scale(norm)) - scale(norm))) {}
+    GRADMETER_HOST_DEVICE std::uint32_t code(float x, std::uint32_t draw) const {
       const std::uint32_t c = (std::bit_cast<std::uint32_t>(std::fabs(x) * first * second) + (draw >> 1)) >> 23;
       return c == 0 ? 0 : c | (std::signbit(x) ? 0x80u : 0u);
     }
     float first, second;
   };
   struct Decoder {
-    explicit Decoder(Scale e)
+    GRADMETER_HOST_DEVICE explicit Decoder(Scale e)
         : first(e == unfit ? 1.0f : power(half(e))),
           second(e == unfit ? std::numeric_limits<float>::quiet_NaN() : power(e - half(e))) {}
-    float value(std::uint32_t code) const {
-      const float magnitude = std::min(std::bit_cast<float>((code & 0x7f) << 23) * first, most) * second;
+    GRADMETER_HOST_DEVICE float value(std::uint32_t code) const {
+      const float magnitude = core::lesser(std::bit_cast<float>((code & 0x7f) << 23) * first, most) * second;
       return code & 0x80 ? -magnitude : magnitude;
     }
     /// 2^128 is not a float: with E = 128 the largest float stands for it, 2^-24 below.

@@ -1,6 +1,7 @@
 // One random bit: +N with probability (1 + x/N)/2, else -N.
 #pragma once
 #include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::compression::detail {
 
@@ -8,13 +9,13 @@ struct Qsgd1Rule {
   static constexpr std::size_t bits = 1;
   static constexpr bool random = true;
   using Scale = float;
-  static float scale(float norm) { return norm; }
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
   struct Encoder {
-    explicit Encoder(float norm)
+    GRADMETER_HOST_DEVICE explicit Encoder(float norm)
         : prescale(prescale_for(norm)), factor(static_cast<float>(0x1p23 / (double{norm} * prescale))) {}
     /// The probability is held as an integer of 2^-24, from 0 to 2^24 but for a rounding.
-    std::uint32_t code(float x, std::uint32_t draw) const {
+    GRADMETER_HOST_DEVICE std::uint32_t code(float x, std::uint32_t draw) const {
       const auto chance = static_cast<std::int32_t>(x * prescale * factor + 0x1p23f);
       return static_cast<std::int32_t>(draw) < chance ? 1 : 0;
     }
@@ -22,8 +23,8 @@ struct Qsgd1Rule {
   };
   /// 0 - N is +0 in a bucket of zeros, where -N is not.
   struct Decoder {
-    explicit Decoder(float scale) : positive(scale), negative(0.0f - scale) {}
-    float value(std::uint32_t code) const { return code ? positive : negative; }
+    GRADMETER_HOST_DEVICE explicit Decoder(float scale) : positive(scale), negative(0.0f - scale) {}
+    GRADMETER_HOST_DEVICE float value(std::uint32_t code) const { return code ? positive : negative; }
     float positive, negative;
   };
 };

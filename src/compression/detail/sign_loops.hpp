@@ -8,23 +8,15 @@
 #include <cstring>
 #include <span>
 
+#include "compression/detail/tree_sum.hpp"
+
 namespace gradmeter::compression::detail {
 
-/// Element i of a bucket is added to partial sum i mod 16, whatever the width of vectors: equal sums everywhere.
-inline constexpr std::size_t sum_lanes = 16;
-
-/// `up`: of |x|, or of those that are not negative where there are two means; `down`: of all others. A sum is not
-/// finite exactly where an element is not: floats cannot overflow a double.
+/// Partial sums of a piece (tree_sum.hpp). `up`: of |x|, or of those that are not negative where there are two means;
+/// `down`: of all others. A sum is not finite exactly where an element is not: floats cannot overflow a double.
 struct SignSums {
   std::array<double, sum_lanes> up{}, down{};
 };
-
-inline double pairwise(std::array<double, sum_lanes> s) {
-  for (std::size_t half = sum_lanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) s[i] += s[i + half];
-  }
-  return s[0];
-}
 
 inline void take_one(bool two, float x, std::size_t lane, SignSums& sums) {
   if (!two) sums.up[lane] += double{std::fabs(x)};

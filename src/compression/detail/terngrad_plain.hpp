@@ -1,11 +1,12 @@
 // TernGrad with no vectors: the reference.
 #pragma once
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "compression/detail/bucketed_plain.hpp"
 #include "compression/detail/qsgd_rule.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::compression::detail {
 
@@ -14,19 +15,17 @@ using TernaryRule = QsgdRule<2, Rounding::stochastic>;
 /// A span is one bucket of any length.
 inline constexpr WireLayout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
 
-/// M from the largest |x| (NaN when not all are finite) and the partial sums of squares.
-inline float clipped_scale(float most, std::span<const double, 16> squares, std::size_t n, double clip) {
+/// M from the largest |x| (NaN when not all are finite) and the sum of squares.
+GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std::size_t n, double clip) {
   if (clip == 0 || !(most > 0)) return most;
-  const double sigma = std::sqrt(sum_of(squares) / static_cast<double>(n));
+  const double sigma = std::sqrt(squares / static_cast<double>(n));
   // Of tiny numbers among zeros, sigma may vanish where they do not.
-  const double limit = std::max(clip * sigma, double{std::numeric_limits<float>::denorm_min()});
+  const double limit = core::greater(clip * sigma, double{std::numeric_limits<float>::denorm_min()});
   return limit < double{most} ? static_cast<float>(limit) : most;
 }
 
 inline float ternary_scale_plain(std::span<const float> x, double clip) {
-  std::array<double, 16> squares{};
-  add_squares(x, squares);
-  return clipped_scale(max_norm(x), squares, x.size(), clip);
+  return clipped_scale(max_norm(x), sum_of_squares(x), x.size(), clip);
 }
 
 /// `codes` is zero beforehand.
@@ -35,7 +34,8 @@ inline void ternary_encode_plain(std::span<const float> x, float scale, const Dr
 }
 
 /// One code, as a number.
-inline std::int8_t ternary_code(const TernaryRule::Encoder& encoder, float x, std::uint32_t draw) {
+GRADMETER_HOST_DEVICE inline std::int8_t ternary_code(const TernaryRule::Encoder& encoder, float x,
+                                                      std::uint32_t draw) {
   const std::uint32_t code = encoder.code(x, draw);
   return static_cast<std::int8_t>(code == 3 ? -1 : static_cast<int>(code));
 }

@@ -2,29 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <stdexcept>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
+#include "kernels/bf16_update.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t add_grain = 1 << 14;  // elements for each thread at least
-constexpr std::uint32_t low_half = 0xffff;
+using kernels::bf16_nearest;
 
-/// To nearest, ties to even, or up with the probability that `draw` [16 bits] gives. Infinities and NaNs stay.
-float bf16_with(float x, std::uint32_t added) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const bool finite = (bits & 0x7f800000) != 0x7f800000;
-  return std::bit_cast<float>(finite ? (bits + added) & ~low_half : bits);
-}
-float bf16_nearest(float x) { return bf16_with(x, 0x7fff + (std::bit_cast<std::uint32_t>(x) >> 16 & 1)); }
+constexpr std::size_t add_grain = 1 << 14;  // elements for each thread at least
 
 class Bf16Nearest : public UpdateFormat {
  public:
@@ -42,12 +35,7 @@ class Bf16Kahan final : public Bf16Nearest {
   bool has_carry() const override { return true; }
   void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
            std::uint64_t) const override {
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const float y = bf16_nearest((target[i] - w[i]) - carry[i]);
-      const float sum = bf16_nearest(w[i] + y);
-      carry[i] = bf16_nearest((sum - w[i]) - y);
-      w[i] = sum;
-    }
+    for (std::size_t i = 0; i < w.size(); ++i) kernels::bf16_kahan(w[i], target[i], carry[i]);
   }
 };
 
@@ -55,9 +43,9 @@ class Bf16Stochastic final : public Bf16Nearest {
  public:
   void add(std::span<float> w, std::span<const float> target, std::span<float>, std::size_t place,
            std::uint64_t step) const override {
-    constexpr std::size_t each = 4;  // 16-bit draws of one of 64 bits
-    constexpr std::uint64_t seed = 0x62663136;
-    const core::Random random(seed, step);
+    using Rule = kernels::Bf16Stochastic;
+    constexpr std::size_t each = Rule::each;
+    const core::Random random(Rule::seed, step);
     std::array<std::uint64_t, 256> draws;
     const std::uint64_t end = place + w.size();
     for (std::uint64_t first = place; first < end;) {
@@ -65,8 +53,7 @@ class Bf16Stochastic final : public Bf16Nearest {
       const std::uint64_t last = std::min<std::uint64_t>(end, (block + draws.size()) * each);
       random.bits(block, std::span(draws).first((last - 1) / each + 1 - block));
       for (; first < last; ++first) {
-        const std::uint64_t draw = draws[first / each - block] >> (16 * (first % each));
-        w[first - place] = bf16_with(target[first - place], static_cast<std::uint32_t>(draw) & low_half);
+        w[first - place] = Rule::rounded(target[first - place], draws[first / each - block], first);
       }
     }
   }

@@ -63,7 +63,7 @@ Lns16 Lns::encode(double x, LnsEvents* events) const {
   }
   // Beyond every code on either side, and safe to make an integer of.
   const double code = std::clamp(std::log2(std::fabs(x)) * double(1U << fraction_bits()), -0x1p20, 0x1p20);
-  return word(std::signbit(x), static_cast<std::int32_t>(std::lround(code)) + Lns16::one, events);
+  return lns_word(std::signbit(x), static_cast<std::int32_t>(std::lround(code)) + Lns16::one, events);
 }
 
 double Lns::decode(Lns16 x) const {
@@ -78,8 +78,8 @@ Lns16 Lns::divide(Lns16 x, Lns16 y, LnsEvents* events) const {
     return {};
   }
   if (x.zero()) return {};
-  if (y.zero()) return word(x.negative(), Lns16::largest + 1, events);
-  return word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
+  if (y.zero()) return lns_word(x.negative(), Lns16::largest + 1, events);
+  return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
 }
 
 void LnsKahan::add(const Lns& lns, Lns16 change, LnsEvents* events) {

@@ -9,31 +9,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/lns/arithmetic.hpp"
 #include "kernels/lns/tables.hpp"
 
 namespace gradmeter::kernels {
-
-struct Lns16 {
-  static constexpr std::uint16_t sign_bit = 0x8000, code_mask = 0x7fff;
-  static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< codes
-  std::uint16_t bits = 0;
-
-  static Lns16 from(bool negative, std::int32_t code) {
-    return {static_cast<std::uint16_t>((negative ? sign_bit : 0) | code)};
-  }
-  std::int32_t code() const { return bits & code_mask; }
-  bool negative() const { return (bits & sign_bit) != 0; }
-  bool zero() const { return code() == 0; }
-  Lns16 operator-() const { return zero() ? *this : Lns16{static_cast<std::uint16_t>(bits ^ sign_bit)}; }
-  bool operator==(const Lns16&) const = default;
-};
-
-struct LnsEvents {
-  std::uint64_t underflows = 0;  ///< not zero, became zero
-  std::uint64_t overflows = 0;   ///< became the largest number
-  std::uint64_t nans = 0;        ///< not a number, became zero
-  bool operator==(const LnsEvents&) const = default;
-};
 
 /// The arithmetic. Every operation is defined for all 65,536 words (0x8000 reads as zero) and counts into `events`
 /// where given. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
@@ -48,20 +27,12 @@ class Lns {
   Lns16 encode(double x, LnsEvents* events = nullptr) const;
   double decode(Lns16 x) const;
 
-  Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
-    if (x.zero() || y.zero()) return {};
-    return word(x.negative() != y.negative(), x.code() + y.code() - Lns16::one, events);
-  }
+  Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_multiply(x, y, events); }
   Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const;
   /// max + G±(d), d the difference of the codes. The order of x and y does not matter.
   Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
-    if (x.zero()) return y.zero() ? Lns16{} : y;
-    if (y.zero()) return x;
-    const bool opposite = x.negative() != y.negative(), y_larger = x.code() < y.code();
-    const Lns16 larger = y_larger ? y : x, smaller = y_larger ? x : y;
-    const std::int32_t d = larger.code() - smaller.code();
-    if (d == 0 && opposite) return {};
-    return word(larger.negative(), larger.code() + tables_->g(static_cast<std::uint32_t>(d), opposite), events);
+    return lns_add(
+        x, y, [this](std::uint32_t d, bool opposite) { return tables_->g(d, opposite); }, events);
   }
   Lns16 subtract(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return add(x, -y, events); }
 
@@ -69,18 +40,6 @@ class Lns {
   unsigned fraction_bits() const { return tables_->fraction_bits(); }
 
  private:
-  static Lns16 word(bool negative, std::int32_t code, LnsEvents* events) {
-    if (code > Lns16::largest) {
-      if (events) ++events->overflows;
-      return Lns16::from(negative, Lns16::largest);
-    }
-    if (code < 1) {
-      if (events) ++events->underflows;
-      return {};
-    }
-    return Lns16::from(negative, code);
-  }
-
   const LnsTables* tables_;
 };
 

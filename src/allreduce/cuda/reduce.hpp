@@ -1,0 +1,30 @@
+// What a recv_reduce does to a device's memory: the functions of allreduce/reduce.hpp on a GPU.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <span>
+
+#include "allreduce/reduce.hpp"
+#include "core/element.hpp"
+
+namespace gradmeter::allreduce::cuda {
+
+/// Sources of one call; a kernel's parameters hold their addresses.
+inline constexpr std::size_t most_sources = 256;
+
+/// As allreduce::reduce, with its bits: left to right, the same roundings, the same NaN. All addresses are of device
+/// memory, at multiples of an element; multiples of 16 bytes are read and written 16 bytes at a time. Two or more
+/// sources. Queued on the stream. Cost: (sources + 1)·n elements moved, each once. Errors: std::invalid_argument with
+/// fewer than two sources or more than most_sources; BackendError when a launch fails.
+void reduce(core::Element, core::Element accumulate, Op, std::byte* destination,
+            std::span<const std::byte* const> sources, std::size_t n, cudaStream_t);
+
+/// As allreduce::finish: an average is divided, everything else is copied where the places differ.
+void finish(core::Element, Op, std::byte* destination, const std::byte* source, std::size_t n, int ranks, cudaStream_t);
+
+/// n small floats to fp32 (exact), and back: rounded as `reduce` does.
+void widen(core::Element from, float* destination, const std::byte* source, std::size_t n, cudaStream_t);
+void narrow(core::Element to, std::byte* destination, const float* source, std::size_t n, cudaStream_t);
+
+}  // namespace gradmeter::allreduce::cuda

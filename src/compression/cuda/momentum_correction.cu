@@ -1,0 +1,65 @@
+#include "compression/cuda/momentum_correction.hpp"
+
+#include "compression/cuda/norms.cuh"
+#include "kernels/cuda/each.cuh"
+
+namespace gradmeter::compression::cuda {
+
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+
+namespace {
+
+constexpr unsigned warps = 8;
+
+__global__ void gather_momentum(const float* g, float factor, float momentum, float* u, float* v, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float now = momentum * u[i] + factor * g[i];
+  u[i] = now;
+  v[i] = v[i] + now;
+}
+
+/// A warp to each piece.
+__global__ void square_pieces(const float* g, std::size_t n, double* sums) {
+  const std::size_t p = std::size_t{blockIdx.x} * warps + threadIdx.x / 32, first = p * piece_elements;
+  if (first >= n) return;
+  const double sum = piece_squares(FromFloats{g, false}, 0, first, core::lesser(first + piece_elements, n));
+  if (threadIdx.x % 32 == 0) sums[p] = sum;
+}
+
+/// One block.
+__global__ void add_pieces(double* sums, std::size_t pieces) { add_tree(sums, pieces); }
+
+std::size_t pieces_of(std::size_t n) { return (n + piece_elements - 1) / piece_elements; }
+
+}  // namespace
+
+void accumulate(DeviceSpan<const float> g, float factor, float momentum, DeviceSpan<float> u, DeviceSpan<float> v,
+                cudaStream_t stream) {
+  check_lengths("accumulate: u", u.size(), g.size());
+  check_lengths("accumulate: v", v.size(), g.size());
+  launch_each(gather_momentum, "gather_momentum", g.size(), stream, g.device_address(), factor, momentum,
+              u.device_address(), v.device_address(), g.size());
+}
+
+std::size_t squares_workspace(std::size_t n) { return core::greater<std::size_t>(pieces_of(n), 1) * sizeof(double); }
+
+void sum_of_squares(DeviceSpan<const float> g, DeviceSpan<std::byte> workspace, cudaStream_t stream) {
+  const std::size_t pieces = pieces_of(g.size());
+  if (workspace.size() < squares_workspace(g.size())) {
+    check_lengths("sum_of_squares: workspace", workspace.size(), squares_workspace(g.size()));
+  }
+  auto* sums = reinterpret_cast<double*>(workspace.device_address());
+  if (pieces == 0) {
+    runtime::check_cuda(cudaMemsetAsync(sums, 0, sizeof(double), stream), "cudaMemsetAsync");
+    return;
+  }
+  const dim3 grid(static_cast<unsigned>((pieces + warps - 1) / warps));
+  runtime::check_cuda(
+      gpu::launch(square_pieces, {.grid = grid, .block = dim3(32 * warps)}, stream, g.device_address(), g.size(), sums),
+      "square_pieces");
+  runtime::check_cuda(gpu::launch(add_pieces, {.grid = dim3(1), .block = dim3(512)}, stream, sums, pieces),
+                      "add_pieces");
+}
+
+}  // namespace gradmeter::compression::cuda

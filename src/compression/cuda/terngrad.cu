@@ -1,0 +1,162 @@
+// One scale for a whole tensor: its maximum and, where it clips, its sum of squares come first, then the codes.
+#include "compression/cuda/terngrad.hpp"
+
+#include "compression/cuda/bucketed_launch.cuh"
+#include "compression/detail/terngrad_plain.hpp"
+#include "kernels/cuda/each.cuh"
+
+namespace gradmeter::compression::cuda {
+
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+
+namespace {
+
+using Rule = detail::TernaryRule;
+constexpr unsigned warps = 8;
+
+/// What lies between the kernels, for each piece.
+struct Partials {
+  Partials(std::byte* workspace, std::size_t n)
+      : count((n + piece_elements - 1) / piece_elements),
+        squares(reinterpret_cast<double*>(workspace)),
+        most(reinterpret_cast<std::uint32_t*>(squares + count)) {}
+  std::size_t count;
+  double* squares;
+  std::uint32_t* most;
+};
+
+/// A warp to each piece.
+template <class Source>
+__global__ void measure_pieces(Source source, std::size_t n, bool clips, Partials partials) {
+  const std::size_t p = std::size_t{blockIdx.x} * warps + threadIdx.x / 32, first = p * piece_elements;
+  if (first >= n) return;
+  const std::size_t end = core::lesser(first + piece_elements, n);
+  const Piece piece = source.piece(0, first + 4 * (threadIdx.x % 32), end);
+  const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(piece));
+  const double squares = clips ? piece_squares(source, 0, first, end) : 0;
+  if (threadIdx.x % 32 != 0) return;
+  partials.most[p] = most;
+  partials.squares[p] = squares;
+}
+
+/// One block. `to`: the scale, and as many zeros as make `count` numbers: a wire's padding.
+__global__ void find_scale(Partials partials, std::size_t n, double clip, float* to, unsigned count) {
+  std::uint32_t most = 0;
+  for (std::size_t p = threadIdx.x; p < partials.count; p += blockDim.x) most = core::greater(most, partials.most[p]);
+  most = team_max(most, blockDim.x / 32);
+  if (clip > 0) add_tree(partials.squares, partials.count);
+  if (threadIdx.x >= count) return;
+  const float scale = detail::clipped_scale(norm_of_bits(most), partials.squares[0], n, clip);
+  to[threadIdx.x] = threadIdx.x == 0 ? scale : 0.0f;
+}
+
+template <class Source>
+__global__ void encode_pieces(Source source, WireShape shape, detail::Draws draws, std::byte* wire) {
+  const Place place(shape);
+  if (place.bucket >= shape.buckets) return;
+  const float scale = load_at<float>(wire);
+  const Piece piece = source.piece(0, Place::mine(place.first), place.end);
+  write_piece<Rule>(piece, scale, place.first, place, draws, wire + 16);
+}
+
+__global__ void quantise(const float* x, std::size_t n, const float* scale, detail::Draws draws, std::int8_t* codes) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  codes[i] = *scale > 0 ? detail::ternary_code(Rule::Encoder(*scale), x[i], draws.draw(i)) : std::int8_t{0};
+}
+
+template <class Sum>
+__global__ void multiply_sums(const Sum* sums, std::size_t n, const float* scale, float* out) {
+  const std::size_t i = element_of_thread();
+  if (i < n) out[i] = static_cast<float>(sums[i]) * *scale;
+}
+
+dim3 piece_grid(std::size_t pieces) { return dim3(static_cast<unsigned>((pieces + warps - 1) / warps)); }
+
+template <class Source>
+void measure(const Source& source, std::size_t n, double clip, float* scale, unsigned count, std::byte* workspace,
+             cudaStream_t stream) {
+  const Partials partials(workspace, n);
+  runtime::check_cuda(
+      gpu::launch(measure_pieces<Source>, {.grid = piece_grid(partials.count), .block = dim3(32 * warps)}, stream,
+                  source, n, clip > 0, partials),
+      "measure_pieces");
+  runtime::check_cuda(gpu::launch(find_scale, {.grid = dim3(1), .block = dim3(32 * most_warps)}, stream, partials, n,
+                                  clip, scale, count),
+                      "find_scale");
+}
+
+template <class Source>
+void encode(const Source& source, std::size_t n, double clip, const detail::Draws& draws, std::byte* wire,
+            std::byte* workspace, cudaStream_t stream) {
+  measure(source, n, clip, reinterpret_cast<float*>(wire), 4, workspace, stream);
+  // Pieces stand for buckets: where they lie is all that is asked of the shape.
+  const WireShape pieces({.bucket = piece_elements, .bits = Rule::bits}, n);
+  runtime::check_cuda(
+      gpu::launch(encode_pieces<Source>, {.grid = piece_grid(pieces.buckets), .block = dim3(32 * warps)}, stream,
+                  source, pieces, draws, wire),
+      "encode_pieces");
+}
+
+template <class Sum>
+void decode_sums(DeviceSpan<const Sum> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                 cudaStream_t stream) {
+  check_lengths("terngrad: sums", sums.size(), out.size());
+  check_lengths("terngrad: the scale", scale.size(), 1);
+  launch_each(multiply_sums<Sum>, "multiply_sums", out.size(), stream, sums.device_address(), out.size(),
+              scale.device_address(), out.device_address());
+}
+
+/// One bucket.
+WireShape whole(std::size_t n) { return WireShape({.bucket = (n + 63) / 64 * 64, .bits = Rule::bits}, n); }
+
+}  // namespace
+
+std::size_t terngrad_workspace(std::size_t n) {
+  return (n + piece_elements - 1) / piece_elements * (sizeof(double) + sizeof(std::uint32_t));
+}
+
+void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws& draws, std::byte* wire,
+                     std::byte* workspace, cudaStream_t stream) {
+  const float* from = x.device_address();
+  encode(FromFloats{from, whole_quads(from)}, x.size(), clip, draws, wire, workspace, stream);
+}
+
+void terngrad_reduce(const Wires& wires, std::size_t n, double clip, const detail::Draws& draws, std::byte* out,
+                     std::byte* workspace, cudaStream_t stream) {
+  encode(FromWires<Rule>{wires, whole(n).scale_bytes}, n, clip, draws, out, workspace, stream);
+}
+
+void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t stream) {
+  BucketedLaunch<Rule>::decode(wire, whole(out.size()), addend, out.device_address(), stream);
+}
+
+void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace,
+                   cudaStream_t stream) {
+  check_lengths("terngrad: the scale", scale.size(), 1);
+  const float* from = x.device_address();
+  if (x.empty()) {
+    runtime::check_cuda(cudaMemsetAsync(scale.device_address(), 0, scale.bytes(), stream), "cudaMemsetAsync");
+  } else {
+    measure(FromFloats{from, whole_quads(from)}, x.size(), clip, scale.device_address(), 1, workspace, stream);
+  }
+}
+
+void ternary_quantise(DeviceSpan<const float> x, DeviceSpan<const float> scale, DeviceSpan<std::int8_t> codes,
+                      const detail::Draws& draws, cudaStream_t stream) {
+  check_lengths("terngrad: codes", codes.size(), x.size());
+  check_lengths("terngrad: the scale", scale.size(), 1);
+  launch_each(quantise, "quantise", x.size(), stream, x.device_address(), x.size(), scale.device_address(), draws,
+              codes.device_address());
+}
+
+void ternary_decode(DeviceSpan<const std::int8_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t stream) {
+  decode_sums(sums, scale, out, stream);
+}
+void ternary_decode(DeviceSpan<const std::int32_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t stream) {
+  decode_sums(sums, scale, out, stream);
+}
+
+}  // namespace gradmeter::compression::cuda

@@ -1,0 +1,57 @@
+// Sums of many numbers in one order that vectors, threads and a GPU's blocks can all follow quickly.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradmeter::compression::detail {
+
+/// Long sums run over pieces of so many elements. In a piece, element i goes to partial sum i mod 16, in order; then
+/// the sixteen are added pairwise. Sums of pieces are added by a TreeSum.
+inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
+
+/// Neighbours first, then neighbours of these: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. Where one has no neighbour it
+/// goes up alone.
+class TreeSum {
+ public:
+  constexpr void add(double sum) {
+    // Bit b of the count says that level b holds the sum of 2^b pieces.
+    std::size_t b = 0;
+    for (; count_ >> b & 1; ++b) sum = level_[b] + sum;
+    level_[b] = sum;
+    ++count_;
+  }
+  constexpr double total() const {
+    if (count_ == 0) return 0;
+    auto b = static_cast<std::size_t>(std::countr_zero(count_));
+    double sum = level_[b];
+    for (++b; count_ >> b != 0; ++b) {
+      if (count_ >> b & 1) sum = level_[b] + sum;
+    }
+    return sum;
+  }
+
+ private:
+  std::uint64_t count_ = 0;
+  std::array<double, 56> level_{};  ///< 2^55 pieces are more than memory holds
+};
+
+constexpr double pairwise(std::array<double, sum_lanes> s) {
+  for (std::size_t half = sum_lanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) s[i] += s[i + half];
+  }
+  return s[0];
+}
+
+/// `of_piece(first, count)` is the sum of one piece.
+template <class OfPiece>
+constexpr double sum_by_pieces(std::size_t n, OfPiece of_piece) {
+  TreeSum sum;
+  for (std::size_t first = 0; first < n; first += sum_piece) {
+    sum.add(of_piece(first, n - first < sum_piece ? n - first : sum_piece));
+  }
+  return sum.total();
+}
+
+}  // namespace gradmeter::compression::detail

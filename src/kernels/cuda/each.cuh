@@ -1,0 +1,34 @@
+// A thread for each element.
+#pragma once
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "runtime/cuda/launch.hpp"
+#include "runtime/cuda_handles.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+inline constexpr unsigned threads_for_each = 256;
+
+__device__ inline std::size_t element_of_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+/// Nothing for n = 0: CUDA refuses empty grids.
+template <class... P>
+void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStream_t stream,
+                 std::type_identity_t<P>... arguments) {
+  if (n == 0) return;
+  const auto blocks = static_cast<unsigned>((n + threads_for_each - 1) / threads_for_each);
+  runtime::check_cuda(
+      gpu::launch(kernel, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream, arguments...), name);
+}
+
+/// By hand: nvcc does not compile fmt's checks of formats.
+inline void check_lengths(const char* what, std::size_t given, std::size_t expected) {
+  if (given == expected) return;
+  throw std::invalid_argument(std::string(what) + ": " + std::to_string(given) + " elements given where " +
+                              std::to_string(expected) + " belong");
+}
+
+}  // namespace gradmeter::kernels::cuda

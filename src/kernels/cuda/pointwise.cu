@@ -1,0 +1,148 @@
+// Every step of the arithmetic is rounded, as on the host: this file is compiled without fused multiply-adds.
+#include "kernels/cuda/pointwise.hpp"
+
+#include "kernels/bf16_update.hpp"
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/stored.cuh"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+__global__ void mask_gradient(const float* activation, float* gradient, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n && !(activation[i] > 0)) gradient[i] = 0;
+}
+
+/// A thread to a column: rows are added in order.
+__global__ void add_rows(const float* matrix, std::size_t rows, std::size_t columns, float* out) {
+  const std::size_t c = element_of_thread();
+  if (c >= columns) return;
+  float sum = 0;
+  for (std::size_t r = 0; r < rows; ++r) sum += matrix[r * columns + c];
+  out[c] = sum;
+}
+
+__global__ void multiply(float* values, float factor, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) values[i] = values[i] * factor;
+}
+
+template <class From, class To>
+__global__ void convert(const From* from, To* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) store(load(from + i), to + i);
+}
+
+__global__ void round_each(const float* from, float* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) to[i] = core::to_float(core::bf16_format, core::rounded_code<core::bf16_format>(from[i]));
+}
+
+template <class T>
+__global__ void descend(T* w, const T* g, float step, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) store(load(w + i) - step * load(g + i), w + i);
+}
+
+template <class T>
+__global__ void descend_momentum(T* w, T* v, const T* g, MomentumParameters p, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float gradient = load(g + i), velocity = p.mu * load(v + i) + gradient;
+  const float direction = p.nesterov ? gradient + p.mu * velocity : velocity;
+  store(velocity, v + i);
+  store(load(w + i) - p.step * direction, w + i);
+}
+
+template <class T>
+__global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, float rate, float kept, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float gradient = load(g + i);
+  const float first = p.beta1 * load(m + i) + (1 - p.beta1) * gradient;
+  const float second = p.beta2 * load(v + i) + gradient * gradient * (1 - p.beta2);
+  store(first, m + i);
+  store(second, v + i);
+  T decayed;
+  store(load(w + i) * kept, &decayed);  // rounded as it would be between two passes
+  store(load(&decayed) - first / (sqrtf(second) + p.epsilon) * rate, w + i);
+}
+
+template <class T>
+void launch_sgd(DeviceSpan<T> w, DeviceSpan<const T> g, float step, cudaStream_t stream) {
+  check_lengths("sgd: g", g.size(), w.size());
+  launch_each(descend<T>, "descend", w.size(), stream, w.device_address(), g.device_address(), step, w.size());
+}
+
+template <class T>
+void launch_momentum(DeviceSpan<T> w, DeviceSpan<T> v, DeviceSpan<const T> g, MomentumParameters p,
+                     cudaStream_t stream) {
+  check_lengths("momentum: v", v.size(), w.size());
+  check_lengths("momentum: g", g.size(), w.size());
+  launch_each(descend_momentum<T>, "descend_momentum", w.size(), stream, w.device_address(), v.device_address(),
+              g.device_address(), p, w.size());
+}
+
+template <class T>
+void launch_adam(DeviceSpan<T> w, DeviceSpan<T> m, DeviceSpan<T> v, DeviceSpan<const T> g, AdamParameters p, float kept,
+                 cudaStream_t stream) {
+  check_lengths("adam: m", m.size(), w.size());
+  check_lengths("adam: v", v.size(), w.size());
+  check_lengths("adam: g", g.size(), w.size());
+  launch_each(descend_adam<T>, "descend_adam", w.size(), stream, w.device_address(), m.device_address(),
+              v.device_address(), g.device_address(), p, p.rate(), kept, w.size());
+}
+
+}  // namespace
+
+void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t stream) {
+  check_lengths("relu_backward: gradient", gradient.size(), activation.size());
+  launch_each(mask_gradient, "mask_gradient", gradient.size(), stream, activation.device_address(),
+              gradient.device_address(), gradient.size());
+}
+
+void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out, cudaStream_t stream) {
+  check_lengths("column_sums: out", out.size(), columns);
+  const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
+  check_lengths("column_sums: matrix", matrix.size(), rows * columns);
+  launch_each(add_rows, "add_rows", columns, stream, matrix.device_address(), rows, columns, out.device_address());
+}
+
+void scale(DeviceSpan<float> values, float factor, cudaStream_t stream) {
+  launch_each(multiply, "multiply", values.size(), stream, values.device_address(), factor, values.size());
+}
+
+void to_floats(DeviceSpan<const Bf16> from, DeviceSpan<float> to, cudaStream_t stream) {
+  check_lengths("to_floats: to", to.size(), from.size());
+  launch_each(convert<Bf16, float>, "convert", to.size(), stream, from.device_address(), to.device_address(),
+              to.size());
+}
+void to_bf16(DeviceSpan<const float> from, DeviceSpan<Bf16> to, cudaStream_t stream) {
+  check_lengths("to_bf16: to", to.size(), from.size());
+  launch_each(convert<float, Bf16>, "convert", to.size(), stream, from.device_address(), to.device_address(),
+              to.size());
+}
+void round_to_bf16(DeviceSpan<const float> from, DeviceSpan<float> to, cudaStream_t stream) {
+  check_lengths("round_to_bf16: to", to.size(), from.size());
+  launch_each(round_each, "round_each", to.size(), stream, from.device_address(), to.device_address(), to.size());
+}
+
+void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, cudaStream_t s) { launch_sgd(w, g, step, s); }
+void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, cudaStream_t s) { launch_sgd(w, g, step, s); }
+void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, MomentumParameters p,
+              cudaStream_t s) {
+  launch_momentum(w, v, g, p, s);
+}
+void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters p, cudaStream_t s) {
+  launch_momentum(w, v, g, p, s);
+}
+void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters p,
+          float kept, cudaStream_t s) {
+  launch_adam(w, m, v, g, p, kept, s);
+}
+void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters p,
+          float kept, cudaStream_t s) {
+  launch_adam(w, m, v, g, p, kept, s);
+}
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,158 @@
+// Loops of recurrent and transformer layers on the device against the host's and the float64 references.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/random.hpp"
+#include "kernels/cuda/transformer.hpp"
+#include "kernels/transformer.hpp"
+#include "support/device_seeds.hpp"
+#include "support/on_device.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+using test::on_device;
+using test::read_back;
+using Floats = std::vector<float>;
+
+constexpr float close = 0x1p-20F;
+
+Floats gaussians(std::size_t n, std::uint64_t stream, float size = 2) {
+  const core::Random random(8, stream);
+  Floats x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = size * static_cast<float>(random.gaussian(i));
+  return x;
+}
+
+void expect_near(const Floats& got, const Floats& right, const Floats& tolerance) {
+  ASSERT_EQ(got.size(), right.size());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], right[i], tolerance[i]) << i << " of " << got.size();
+}
+
+TEST(DeviceLstmCell, IsTheReferences) {
+  test::each_device_seed([] {
+    for (const std::size_t n : {0u, 1u, 33u, 1000u}) {
+      const Floats input = gaussians(n, 0), forget = gaussians(n, 1, 40), candidate = gaussians(n, 2),
+                   output = gaussians(n, 3);
+      Floats c = gaussians(n, 4), h(n), tolerance(n);
+      const runtime::Stream stream;
+      const auto i = on_device<float>(input, stream), f = on_device<float>(forget, stream),
+                 g = on_device<float>(candidate, stream), o = on_device<float>(output, stream);
+      auto on_c = on_device<float>(c, stream);
+      runtime::DeviceBuffer<float> on_h(n);
+      lstm_cell_reference({input, forget, candidate, output}, c, h);
+      cuda::lstm_cell({i.span(), f.span(), g.span(), o.span()}, on_c.span(), on_h.span(), stream.get());
+      for (std::size_t k = 0; k < n; ++k) tolerance[k] = close * (1 + std::fabs(c[k]));
+      expect_near(read_back<float>(on_c.span(), stream), c, tolerance);
+      expect_near(read_back<float>(on_h.span(), stream), h, tolerance);
+    }
+  });
+}
+
+/// In bf16 a result on the border between two numbers may go either way.
+TEST(DeviceLstmCell, InBf16IsWithinOneRoundingOfTheHosts) {
+  const std::size_t n = 1000;
+  const auto drawn = [](std::uint64_t stream) {
+    std::vector<Bf16> x(n);
+    to_bf16(gaussians(n, stream), x);
+    return x;
+  };
+  const auto input = drawn(0), forget = drawn(1), candidate = drawn(2), output = drawn(3);
+  auto c = drawn(4);
+  std::vector<Bf16> h(n);
+  const runtime::Stream stream;
+  const auto i = on_device<Bf16>(input, stream), f = on_device<Bf16>(forget, stream),
+             g = on_device<Bf16>(candidate, stream), o = on_device<Bf16>(output, stream);
+  auto on_c = on_device<Bf16>(c, stream);
+  runtime::DeviceBuffer<Bf16> on_h(n);
+  lstm_cell({input, forget, candidate, output}, c, h);
+  cuda::lstm_cell({i.span(), f.span(), g.span(), o.span()}, on_c.span(), on_h.span(), stream.get());
+  for (const auto& [got, right] :
+       {std::pair{read_back<Bf16>(on_c.span(), stream), c}, std::pair{read_back<Bf16>(on_h.span(), stream), h}}) {
+    Floats a(n), b(n), tolerance(n);
+    to_floats(got, a);
+    to_floats(right, b);
+    for (std::size_t k = 0; k < n; ++k) tolerance[k] = 0x1p-7F * std::fabs(b[k]);
+    expect_near(a, b, tolerance);
+  }
+}
+
+TEST(DeviceGelu, IsTheReferences) {
+  test::each_device_seed([] {
+    for (const std::size_t n : {0u, 1u, 257u, 1000u}) {
+      const Floats x = gaussians(n, 0, 4), delta = gaussians(n, 1);
+      Floats y(n), to(n), value_tolerance(n), gradient_tolerance(n);
+      gelu_reference(x, y);
+      gelu_backward_reference(x, delta, to);
+      const runtime::Stream stream;
+      const auto on_x = on_device<float>(x, stream), on_delta = on_device<float>(delta, stream);
+      runtime::DeviceBuffer<float> on_y(n), on_to(n);
+      cuda::gelu(on_x.span(), on_y.span(), stream.get());
+      cuda::gelu_backward(on_x.span(), on_delta.span(), on_to.span(), stream.get());
+      for (std::size_t i = 0; i < n; ++i) {
+        value_tolerance[i] = close * (1 + std::fabs(x[i]));
+        gradient_tolerance[i] = 2 * close * (1 + std::fabs(x[i])) * std::fabs(delta[i]);
+      }
+      expect_near(read_back<float>(on_y.span(), stream), y, value_tolerance);
+      expect_near(read_back<float>(on_to.span(), stream), to, gradient_tolerance);
+    }
+  });
+}
+
+Floats tolerance_of(const Floats& right, float share) {
+  Floats tolerance(right.size());
+  for (std::size_t i = 0; i < right.size(); ++i) tolerance[i] = share * (1 + std::fabs(right[i]));
+  return tolerance;
+}
+
+TEST(DeviceLayerNorm, IsTheHosts) {
+  test::each_device_seed([] {
+    for (const std::size_t width : {1u, 31u, 64u, 300u}) {
+      const std::size_t rows = 9, n = rows * width;
+      const Floats x = gaussians(n, 0), gain = gaussians(width, 1), bias = gaussians(width, 2), delta = gaussians(n, 3);
+      Floats y(n), to(n), by_gain(width), by_bias(width);
+      layer_norm(x, gain, bias, y);
+      layer_norm_backward(x, gain, delta, to);
+      layer_norm_backward_parameters(x, delta, by_gain, by_bias);
+      const runtime::Stream stream;
+      const auto on_x = on_device<float>(x, stream), on_gain = on_device<float>(gain, stream),
+                 on_bias = on_device<float>(bias, stream), on_delta = on_device<float>(delta, stream);
+      runtime::DeviceBuffer<float> on_y(n), on_to(n), on_by_gain(width), on_by_bias(width), moments(2 * rows);
+      cuda::layer_norm(on_x.span(), on_gain.span(), on_bias.span(), on_y.span(), stream.get());
+      cuda::layer_norm_backward(on_x.span(), on_gain.span(), on_delta.span(), on_to.span(), stream.get());
+      cuda::layer_norm_backward_parameters(on_x.span(), on_delta.span(), on_by_gain.span(), on_by_bias.span(),
+                                           moments.span(), stream.get());
+      expect_near(read_back<float>(on_y.span(), stream), y, tolerance_of(y, close));
+      // One element has no variance: the deviation is 1/316, which enlarges what its gradient is off.
+      expect_near(read_back<float>(on_to.span(), stream), to, tolerance_of(to, width == 1 ? 0x1p-12F : close));
+      expect_near(read_back<float>(on_by_gain.span(), stream), by_gain, tolerance_of(by_gain, close));
+      test::expect_equal_floats(read_back<float>(on_by_bias.span(), stream), by_bias);
+    }
+  });
+}
+
+TEST(DeviceCausalSoftmax, IsTheReferences) {
+  test::each_device_seed([] {
+    for (const std::size_t steps : {1u, 5u, 33u}) {
+      const std::size_t n = 3 * steps * steps;
+      const Floats scores = gaussians(n, 0, 8);
+      Floats right = scores, gradient = gaussians(n, 1);
+      causal_softmax_reference(right, steps, 0.3F);
+      const runtime::Stream stream;
+      auto on = on_device<float>(scores, stream), on_gradient = on_device<float>(gradient, stream);
+      cuda::causal_softmax(on.span(), steps, 0.3F, stream.get());
+      const Floats got = read_back<float>(on.span(), stream);
+      Floats tolerance = right;
+      for (float& t : tolerance) t *= t > 0 ? close * (1 + std::fabs(std::log(t))) : 0;
+      expect_near(got, right, tolerance);
+      cuda::causal_softmax_backward(on.span(), on_gradient.span(), steps, 0.3F, stream.get());
+      causal_softmax_backward(got, gradient, steps, 0.3F);
+      expect_near(read_back<float>(on_gradient.span(), stream), gradient, tolerance_of(gradient, close));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gradmeter::kernels

@@ -1,0 +1,31 @@
+// Runs a test's body under several orders of a device's work.
+#pragma once
+#include <gtest/gtest.h>
+
+#ifdef GRADMETER_CUDA_EMULATED
+#include "support/cuda_emulator/emul.hpp"
+#endif
+
+namespace gradmeter::test {
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// Seed 0 runs work as late as dependencies allow, others in a random order. What the emulator found fails the test:
+/// hangs, barriers that not all threads reach, warp operations with wrong masks.
+template <class Body>
+void each_device_seed(Body body) {
+  for (const unsigned seed : {0u, 1u, 2u}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    emul::set_seed(seed);
+    body();
+    for (const std::string& finding : emul::take_findings()) ADD_FAILURE() << finding;
+  }
+}
+#else
+/// A real device has its own order.
+template <class Body>
+void each_device_seed(Body body) {
+  body();
+}
+#endif
+
+}  // namespace gradmeter::test
