@@ -1,11 +1,12 @@
 # gradmeter_module(NAME [SOURCES ...] [USES modules and libraries whose headers its own headers need]
 #                  [PRIVATELY libraries its headers do not show])
 #                  [ALONE sources that never share a unity build's unit]
+#                  [CUDA sources that need CUDA: kernels (.cu) and what hands them work]
 # One folder, one target, one namespace: src/NAME is the library gradmeter::NAME.
 # Under the sanitizers the modules without loops over data are not optimised: they compile in two thirds of the time.
 set(gradmeter_modules_without_loops bench report)
 function(gradmeter_module NAME)
-  cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE" ${ARGN})
+  cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE;CUDA" ${ARGN})
   add_library(gradmeter_${NAME} STATIC ${MODULE_SOURCES})
   add_library(gradmeter::${NAME} ALIAS gradmeter_${NAME})
   gradmeter_exclude_from_unity("${MODULE_SOURCES}" "${MODULE_ALONE}")
@@ -13,6 +14,30 @@ function(gradmeter_module NAME)
     target_compile_options(gradmeter_${NAME} PRIVATE -O0)
   endif()
   target_link_libraries(gradmeter_${NAME} PUBLIC gradmeter_options ${MODULE_USES} PRIVATE ${MODULE_PRIVATELY})
+  if(MODULE_CUDA AND TARGET gradmeter_cuda_runtime)
+    gradmeter_cuda_library(${NAME} "${MODULE_CUDA}")
+  endif()
+endfunction()
+
+# gradmeter_NAME_cuda: kernels by nvcc, or by the host's compiler for the emulated runtime.
+# Products and sums stay two roundings, so that kernels have the host's bits. 128 registers a thread: blocks of 512.
+function(gradmeter_cuda_library NAME SOURCES)
+  set(library gradmeter_${NAME}_cuda)
+  add_library(${library} STATIC ${SOURCES})
+  add_library(gradmeter::${NAME}_cuda ALIAS ${library})
+  set_target_properties(${library} PROPERTIES UNITY_BUILD OFF)
+  list(FILTER SOURCES INCLUDE REGEX "\\.cu$")
+  if(GRADMETER_CUDA_EMULATED)
+    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+    target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime)
+    return()
+  endif()
+  set(nvcc --fmad=false --expt-relaxed-constexpr --maxrregcount=128 -Xcompiler=-Wall,-Wextra)
+  if(GRADMETER_WARNINGS_AS_ERRORS)
+    list(APPEND nvcc -Werror=all-warnings)
+  endif()
+  target_compile_options(${library} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc}>")
+  target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime)
 endfunction()
 
 # A unity build (all presets but dev and alone) compiles several sources as one unit, so names in unnamed namespaces must

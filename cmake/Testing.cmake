@@ -37,6 +37,8 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # What the sanitizers run is all that their presets build: programs for real ranks would double the time.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
+# Those of CUDA code: all that the preset cuda-emulated builds.
+add_custom_target(device_tests)
 
 function(gradmeter_test MODULE)
   cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE" ${ARGN})
@@ -53,6 +55,9 @@ function(gradmeter_test MODULE)
   add_dependencies(unit_tests ${T_PROGRAM})
   if("threads" IN_LIST T_LABELS)
     add_dependencies(thread_tests ${T_PROGRAM})
+  endif()
+  if("device" IN_LIST T_LABELS)
+    add_dependencies(device_tests ${T_PROGRAM})
   endif()
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")

@@ -13,7 +13,7 @@ gradmeter_packages_build=(
 gradmeter_packages_test=(
   libgtest-dev libgmock-dev libgloo-dev
   python3 python3-jsonschema iproute2 util-linux procps
-  clang-format-14 clang-tidy-16 libomp-16-dev
+  libboost-context-dev clang-format-14 clang-tidy-16 libomp-16-dev
 )
 
 # Prints the packages of the named groups, one a line.

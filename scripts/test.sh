@@ -73,8 +73,8 @@ check_format() {
 configure() { # PRESET
   cmake --preset "$1" -DGRADMETER_TESTS=ON
 }
-build() { # PRESET
-  "${wrapper[@]}" cmake --build --preset "$1" --parallel "$jobs"
+build() { # PRESET [CMAKE ARGUMENTS...]
+  "${wrapper[@]}" cmake --build --preset "$1" --parallel "$jobs" "${@:2}"
 }
 # Tests on real ranks are registered to run alone, the others run side by side.
 run_tests() { # PRESET [CTEST ARGUMENTS...]
@@ -118,6 +118,15 @@ else
   recent=()
   [ "${CI:-}" != true ] || recent=(--recent 15)
   stage "configure alone" configure alone && stage "compile alone" scripts/compile-alone.py "${recent[@]}"
+fi
+# CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run.
+if $quick; then
+  :
+elif [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
+  prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
+  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests
+else
+  echo "CUDA code is not checked: no nvcc"
 fi
 if $sanitizers; then
   prepare asan && stage "test asan" run_tests asan

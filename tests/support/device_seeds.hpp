@@ -2,28 +2,33 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "runtime/cuda_handles.hpp"
 #ifdef GRADMETER_CUDA_EMULATED
-#include "support/cuda_emulator/emul.hpp"
+#include "support/cuda_emulator/emulator.hpp"
 #endif
 
 namespace gradmeter::test {
 
 #ifdef GRADMETER_CUDA_EMULATED
-/// Seed 0 runs work as late as dependencies allow, others in a random order. What the emulator found fails the test:
+/// Seed 0 runs work as late as dependencies allow, others in a random order. What the emulator reports fails the test:
 /// hangs, barriers that not all threads reach, warp operations with wrong masks.
 template <class Body>
 void each_device_seed(Body body) {
   for (const unsigned seed : {0u, 1u, 2u}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    emul::set_seed(seed);
+    cuda_emulator::set_seed(seed);
     body();
-    for (const std::string& finding : emul::take_findings()) ADD_FAILURE() << finding;
+    for (const std::string& report : cuda_emulator::take_reports()) ADD_FAILURE() << report;
   }
 }
 #else
-/// A real device has its own order.
+/// A real device has its own order. Skipped where there is none.
 template <class Body>
 void each_device_seed(Body body) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
   body();
 }
 #endif

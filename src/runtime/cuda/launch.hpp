@@ -1,0 +1,65 @@
+// What a .cu file includes: one source for nvcc and, in the tests' emulated build, for g++.
+//
+// A kernel is a __global__ function with plain parameters. It takes shared memory by GPU_SHARED or `dynamic_shared`,
+// pauses in every loop that waits for another block, and is launched by `gpu::launch`, never by <<<...>>>.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <type_traits>
+
+#ifdef GRADMETER_CUDA_EMULATED
+#include "support/cuda_emulator/device.hpp"
+#define GPU_SHARED(type, name, extent)       \
+  static const char name##_key = 0;          \
+  auto& name = *static_cast<type(*) extent>( \
+      cuda_emulator::shared_memory(&name##_key, sizeof(type extent)))  // extent: [n], or nothing
+#else
+#include <cooperative_groups.h>
+#define GPU_SHARED(type, name, extent) __shared__ type name extent
+#endif
+
+namespace gradmeter::gpu {
+
+#ifdef GRADMETER_CUDA_EMULATED
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(cuda_emulator::dynamic_shared_memory());
+}
+inline void grid_barrier(cuda_emulator::Site site = cuda_emulator::Site::current()) {
+  cuda_emulator::grid_barrier(site);
+}
+inline void spin_pause() { cuda_emulator::yield(); }
+#else
+/// The bytes that the launch asked for. Aligned to 16.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char gpu_dynamic_shared_bytes[];
+  return reinterpret_cast<T*>(gpu_dynamic_shared_bytes);
+}
+/// All blocks of a cooperative launch.
+__device__ inline void grid_barrier() { cooperative_groups::this_grid().sync(); }
+/// In every loop that waits for another block or another GPU.
+__device__ inline void spin_pause() { __nanosleep(20); }
+#endif
+
+struct Shape {
+  dim3 grid, block;
+  unsigned shared_bytes = 0;
+  bool cooperative = false;  ///< all blocks run at once
+};
+
+/// kernel<<<...>>> as a call with a result that both compilers take. Arguments convert as in a call.
+template <class... P>
+[[nodiscard]] cudaError_t launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream,
+                                 std::type_identity_t<P>... arguments) {
+  static_assert(((std::is_trivially_copyable_v<P> && !std::is_reference_v<P>)&&...), "kernels take plain values");
+  const auto* const function = reinterpret_cast<const void*>(kernel);
+#ifdef GRADMETER_CUDA_EMULATED
+  cuda_emulator::know_kernel(function, &cuda_emulator::bind<P...>);
+#endif
+  void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
+  const auto call = shape.cooperative ? &cudaLaunchCooperativeKernel : &cudaLaunchKernel;
+  return call(function, shape.grid, shape.block, addresses, shape.shared_bytes, stream);
+}
+
+}  // namespace gradmeter::gpu

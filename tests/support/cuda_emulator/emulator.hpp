@@ -1,0 +1,22 @@
+// An adversarial CUDA runtime on the host, for tests: what they ask of it. See README.md.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cuda_emulator {
+
+/// 0: work runs in the order of its submission, as late as its dependencies allow. Others: in a random order that they
+/// allow, some of it at once. Waits for all work first.
+void set_seed(std::uint64_t);
+/// What no CUDA call reports. Taking it clears it, and the error that all calls return after a kernel's failure.
+std::vector<std::string> take_reports();
+
+/// Since the program began.
+struct Counts {
+  std::uint64_t kernels = 0, threads = 0, copies = 0;
+  std::uint64_t pageable_copies = 0;  ///< asynchronous ones that were not, since the host's memory is not pinned
+};
+Counts counts();
+
+}  // namespace cuda_emulator

@@ -1,0 +1,19 @@
+// Runs the threads of a kernel.
+#pragma once
+#include "support/cuda_emulator/device.hpp"
+
+namespace cuda_emulator {
+
+struct GridShape {
+  dim3 grid, block;
+  unsigned shared_bytes = 0;
+  bool cooperative = false;  ///< all blocks at once; otherwise one or two
+};
+
+/// `call` once a thread, on fibers of this thread. Under the runtime's mutex.
+void run_grid(const Call& call, const GridShape&);
+/// Does a kernel run now? For the handler of faults too.
+bool in_kernel();
+std::uint64_t threads_run();
+
+}  // namespace cuda_emulator

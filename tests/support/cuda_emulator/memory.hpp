@@ -1,0 +1,35 @@
+// Device memory that the host cannot touch, and pinned memory of the host. Under the runtime's mutex.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+namespace cuda_emulator {
+
+/// Full of noise, at addresses that were never used before; its end is the end of a page, but for up to 255 bytes that
+/// align its beginning. Null: none left.
+void* allocate_device(std::size_t bytes);
+/// False: nothing was allocated there.
+bool free_device(void*);
+/// Do these bytes lie in one allocation?
+bool is_device_memory(const void*, std::size_t bytes);
+
+void* allocate_pinned(std::size_t bytes);
+bool free_pinned(void*);
+
+enum class Where { device, pinned, pageable, bad };  ///< bad: an address of devices', but no allocation
+Where where_is(const void*, std::size_t bytes);
+
+/// While one lives device memory can be touched by this process.
+class DeviceOpen {
+ public:
+  DeviceOpen();
+  ~DeviceOpen();
+  DeviceOpen(const DeviceOpen&) = delete;
+  DeviceOpen& operator=(const DeviceOpen&) = delete;
+};
+
+/// Reserves addresses and catches faults: a side that touches the other's memory ends the process with exit code 86
+/// and a line that says which.
+void begin_memory();
+
+}  // namespace cuda_emulator
