@@ -57,6 +57,7 @@ function(gradmeter_test MODULE)
     add_dependencies(thread_tests ${T_PROGRAM})
   endif()
   if("device" IN_LIST T_LABELS)
+    target_sources(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/device_environment.cpp)
     add_dependencies(device_tests ${T_PROGRAM})
   endif()
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"

@@ -16,12 +16,14 @@ endif()
 
 add_library(gradmeter_options INTERFACE)
 target_include_directories(gradmeter_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(gradmeter_options INTERFACE -Wall -Wextra -Wpedantic -Wnon-virtual-dtor)
+# Not for nvcc, which has options of its own (Module.cmake).
+set(warnings -Wall -Wextra -Wpedantic -Wnon-virtual-dtor)
 # Of files that are compiled together each sees the others' constants, and may have a variable of that name.
-target_compile_options(gradmeter_options INTERFACE $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wshadow=local,-Wshadow>)
+list(APPEND warnings $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wshadow=local,-Wshadow>)
 if(GRADMETER_WARNINGS_AS_ERRORS)
-  target_compile_options(gradmeter_options INTERFACE -Werror)
+  list(APPEND warnings -Werror)
 endif()
+target_compile_options(gradmeter_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>")
 # Loops are compiled for each instruction set: one number at a time, SSE4, AVX2, AVX-512. Under the sanitizers for the two
 # that every tester's machine runs: the loops are written for any width.
 set(disabled_targets HWY_SSSE3)

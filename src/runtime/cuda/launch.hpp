@@ -58,8 +58,9 @@ template <class... P>
   cuda_emulator::know_kernel(function, &cuda_emulator::bind<P...>);
 #endif
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
-  const auto call = shape.cooperative ? &cudaLaunchCooperativeKernel : &cudaLaunchKernel;
-  return call(function, shape.grid, shape.block, addresses, shape.shared_bytes, stream);
+  const auto& [grid, block, shared, cooperative] = shape;
+  return cooperative ? cudaLaunchCooperativeKernel(function, grid, block, addresses, shared, stream)
+                     : cudaLaunchKernel(function, grid, block, addresses, shared, stream);
 }
 
 }  // namespace gradmeter::gpu
