@@ -28,6 +28,8 @@ def command_for(entry, extra, output):
         words.pop(0)  # a compiler launcher
     at = words.index("-o")
     del words[at : at + 2]
+    if "-ptx" in extra:  # nothing is assembled
+        words = [w for w in words if w != "-c" and not w.startswith("--maxrregcount")]
     return words + extra + ["-o", output]
 
 
