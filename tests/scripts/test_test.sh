@@ -3,7 +3,7 @@
 . "$(dirname "$0")/support.sh"
 
 # scripts/test.sh in a repository of its own, where cmake and ctest only say what they were asked.
-mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan,tidy,alone}
+mkdir -p "$work/repo/src/core" "$work/repo/tests" "$work/repo/build"/{ci,dev,asan,tsan,tidy,alone,cuda,cuda-emulated}
 cp -r "$root/scripts" "$work/repo/"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 echo "\"file\": \"$work/repo/src/core/one.cpp\"" >"$work/repo/build/tidy/compile_commands.json"
@@ -13,6 +13,7 @@ stand_in dpkg-query <<<'echo -n installed'
 stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
 stand_in git <<<'exit 128'
+stand_in nvcc <<<'exit 0'
 stand_in cmake <<'END'
 echo "cmake $*"
 [ "$*" != "--build --preset ${BROKEN_BUILD:-} --parallel $(nproc)" ]
@@ -28,11 +29,13 @@ last() { tail -n 1 <<<"$output"; }
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 9 stages passed" "$(last)"
+expect_equal "the last line says so" "all 14 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
 expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
 expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
+expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
+expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
 
 BROKEN_TEST=ci run
@@ -64,6 +67,7 @@ expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
 run --quick --preset dev
 expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"
+expect_lacks "quick: no CUDA" cuda "$output"
 expect_equal "quick: passes" 0 "$code"
 run --fast
 expect_equal "an unknown argument is refused" 2 "$code"

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #ifdef GRADMETER_CUDA_EMULATED
-#include "support/cuda_emulator/device.hpp"
+#include <cuda_emulator/device.hpp>
 #define GPU_SHARED(type, name, extent)       \
   static const char name##_key = 0;          \
   auto& name = *static_cast<type(*) extent>( \
