@@ -124,6 +124,21 @@ TEST(ChunkWeights, MessagesLeaveFromTheServersMemory) {
   });
 }
 
+TEST(ChunkWeights, AnAnswerByMessageLeavesTheWorkersMemoryToIt) {
+  with_context([](Fabric& f) {
+    Chunk c;
+    c.push(0);
+    c.step();
+    (void)c.weights.withdraw(0);
+    c.push(0);  // no step: the weights of before still lie there
+    EXPECT_TRUE(c.weights.withdraw(0).empty());
+    EXPECT_EQ(c.weights.values().data(), c.of_worker[0].data());
+    c.weights.forget(f, 0);
+    EXPECT_NE(c.weights.values().data(), c.of_worker[0].data());
+    EXPECT_TRUE(c.are(11));
+  });
+}
+
 TEST(ChunkWeights, AWorkerThatEndsTakesNothingWithIt) {
   with_context([](Fabric& f) {
     Chunk c;

@@ -36,7 +36,7 @@ class ChunkWeights {
   void join_step(int worker) { place(worker).joins = true; }
   /// The worker is answered: its memory, if it holds the newest weights; else empty.
   std::span<float> withdraw(int worker);
-  /// The worker ends, and does with its memory what it likes.
+  /// The worker may write to its memory from now on: it ends, or is answered by a message.
   void forget(ExecutionContext&, int worker);
 
   /// A step reads `from`, and writes `to` and the copies. `from` and `to` are the same, or do not overlap.

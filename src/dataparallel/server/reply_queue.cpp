@@ -33,13 +33,15 @@ void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
 void ReplyQueue::answer(ExecutionContext& f, const Answer& a, ChunkWeights& weights) {
   WorkerConnection& l = connection(a.worker);
   const Version* base = a.for_evaluation ? nullptr : l.has[a.chunk].get();
-  if (!base && l.replies.empty()) {
-    if (!a.for_evaluation && post_written(a, weights.withdraw(a.worker))) return;
-    if (weights.lends()) {
-      const auto bytes = std::as_bytes(weights.to_lend(f));
-      Ticket t = port_.post_from(a.worker, header_of(a, bytes.size()), bytes, "weights");
-      if (t) return weights.lend(std::move(t));
-    }
+  const bool goes_at_once = !base && l.replies.empty();
+  if (!a.for_evaluation) {
+    if (goes_at_once && post_written(a, weights.withdraw(a.worker))) return;
+    weights.forget(f, a.worker);  // it will write what it gets to its memory
+  }
+  if (goes_at_once && weights.lends()) {
+    const auto bytes = std::as_bytes(weights.to_lend(f));
+    Ticket t = port_.post_from(a.worker, header_of(a, bytes.size()), bytes, "weights");
+    if (t) return weights.lend(std::move(t));
   }
   l.replies.push_back({a, snapshot(f, a, weights.values(), base)});
   if (base) l.has[a.chunk] = l.replies.back().weights;
