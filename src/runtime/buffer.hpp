@@ -2,9 +2,11 @@
 // without looking inside.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 
 #include "core/element.hpp"
@@ -12,12 +14,35 @@
 
 namespace gradmeter::runtime {
 
-/// Where host code may reach the memory of a device: only while work of one of its queues runs, on that thread.
+/// A moment of a device's own clock, known once its queue got there.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  /// Seconds from this mark to a later one of the same device. Both are reached.
+  virtual double until(const Mark& later) const = 0;
+};
+using MarkPtr = std::shared_ptr<const Mark>;
+
+/// What work of a queue may do with its device, only while it runs, on that thread. What is not overridden is right for
+/// a device whose work runs on the host.
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
-  /// Errors: std::logic_error for an address that is not the device's.
-  virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes) const = 0;
+  /// `written`: the caller may write there. Errors: std::logic_error for an address that is not the device's.
+  virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
+  /// Has it kernels of its own? Then work launches those that there are, and touches memory only for the rest.
+  virtual std::string_view kernels() const { return "host"; }
+  /// Copies, of device or host memory, as the queue's next work. False: the caller does.
+  virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    return (void)to, (void)from, (void)bytes, false;
+  }
+  /// Copies device memory to where transports reach it, and back. Nothing where both are one.
+  virtual void to_transport(const std::byte* device_address, std::size_t bytes) const {
+    (void)device_address, (void)bytes;
+  }
+  virtual void from_transport(std::byte* device_address, std::size_t bytes) const { (void)device_address, (void)bytes; }
+  /// Null: work is done when it returns, by the host's clock.
+  virtual MarkPtr mark() const { return nullptr; }
 };
 /// Of this thread. Null: nothing of any device can be reached.
 inline thread_local const DeviceAccess* device_access = nullptr;
@@ -57,11 +82,13 @@ class BasicBuffer {
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
   bool on_device() const { return on_device_; }
+  /// For `DeviceAccess::copy` and comparisons, wherever it is: nobody else can follow a device's.
+  Byte* address() const { return address_; }
 
   Byte* host() const {
     if (!on_device_) return address_;
     if (device_access == nullptr) throw std::logic_error("device memory was given where host memory is needed");
-    return device_access->host_address(address_, bytes());
+    return device_access->host_address(address_, bytes(), !std::is_const_v<Byte>);
   }
   /// Host memory as what it holds.
   template <class T>

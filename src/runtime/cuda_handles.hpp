@@ -41,7 +41,7 @@ struct DeviceAllocationTraits {
   static void free(type address) noexcept { cudaFree(address); }
 };
 
-class Event;
+class CudaEvent;
 
 /// A queue of work on the device that is current when it is made. Does not wait for the default stream.
 class Stream {
@@ -50,16 +50,16 @@ class Stream {
   cudaStream_t get() const { return handle_.get(); }
   void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
   /// Work queued after this starts when the event has happened.
-  void wait(const Event& event) const;
+  void wait(const CudaEvent& event) const;
 
  private:
   Handle<StreamTraits> handle_;
 };
 
 /// A mark in a stream, with its time. An event that was never recorded counts as done.
-class Event {
+class CudaEvent {
  public:
-  Event() { check_cuda(cudaEventCreateWithFlags(handle_.receive(), cudaEventDefault), "cudaEventCreate"); }
+  CudaEvent() { check_cuda(cudaEventCreateWithFlags(handle_.receive(), cudaEventDefault), "cudaEventCreate"); }
   cudaEvent_t get() const { return handle_.get(); }
   void record(const Stream& stream) const { check_cuda(cudaEventRecord(get(), stream.get()), "cudaEventRecord"); }
   void synchronize() const { check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
@@ -70,7 +70,7 @@ class Event {
     return true;
   }
   /// Time on the device between two events that have happened; its resolution is about half a microsecond.
-  core::Seconds since(const Event& start) const {
+  core::Seconds since(const CudaEvent& start) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, start.get(), get()), "cudaEventElapsedTime");
     return {1e-3 * static_cast<double>(milliseconds)};
@@ -80,7 +80,7 @@ class Event {
   Handle<EventTraits> handle_;
 };
 
-inline void Stream::wait(const Event& event) const {
+inline void Stream::wait(const CudaEvent& event) const {
   check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 

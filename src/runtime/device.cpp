@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/queue.hpp"
+
 namespace gradmeter::runtime {
 namespace {
 
@@ -15,11 +17,12 @@ class HostDevice final : public Device {
     const std::size_t bytes = count * core::size_of(element);
     std::shared_ptr<void> memory(::operator new(bytes, cache_line), [](void* p) { ::operator delete(p, cache_line); });
     std::memset(memory.get(), 0, bytes);
-    return {map(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
+    return {Buffer(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
   }
-  Buffer map(core::Element element, std::span<std::byte> memory) override { return {element, memory}; }
+  OwnedBuffer map(core::Element element, std::span<std::byte> memory) override { return {Buffer(element, memory)}; }
   std::byte* transport_address(const Buffer& b) const override { return b.host(); }
   const std::byte* transport_address(const ConstBuffer& b) const override { return b.host(); }
+  std::unique_ptr<Queue> make_queue() override { return std::make_unique<HostQueue>(); }
 };
 
 }  // namespace

@@ -85,11 +85,25 @@ class Queue {
     submit("host", {}, work);
     synchronise();
   }
+  /// Brings what work has computed to where transports reach it, and what they have brought to where work computes.
+  /// Nothing where the two are one.
+  void to_transport(const ConstBuffer& b) {
+    if (!b.on_device() || b.bytes() == 0) return;
+    submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
+           [b] { device_access->to_transport(b.address(), b.bytes()); });
+  }
+  void from_transport(const Buffer& b) {
+    if (!b.on_device() || b.bytes() == 0) return;
+    submit("from transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
+           [b] { device_access->from_transport(b.address(), b.bytes()); });
+  }
   /// Errors: std::logic_error when lengths differ. Memory must not overlap.
   void copy(std::string_view label, ConstBuffer from, Buffer to) {
     if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");
-    submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(to.bytes())},
-           [from, to] { std::memcpy(to.host(), from.host(), to.bytes()); });
+    submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(to.bytes())}, [from, to] {
+      if (device_access && device_access->copy(to.address(), from.address(), to.bytes())) return;
+      std::memcpy(to.host(), from.host(), to.bytes());
+    });
   }
 };
 

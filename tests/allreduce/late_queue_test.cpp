@@ -188,8 +188,8 @@ class Rank {
                      .owner_residual = owner_.data()};
     for (std::size_t i = 0; i < given.size(); ++i) given[i] = value_at(rank_, number, i);
     if (course_.late) {
-      call.in = device_.map(core::Element::f32, std::as_writable_bytes(std::span(given)));
-      call.out = device_.map(core::Element::f32, std::as_writable_bytes(std::span(out_)));
+      call.in = device_.map(core::Element::f32, std::as_writable_bytes(std::span(given))).buffer;
+      call.out = device_.map(core::Element::f32, std::as_writable_bytes(std::span(out_))).buffer;
     }
     executor_.start(call);
     under_way_ = true;

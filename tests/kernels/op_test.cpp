@@ -159,7 +159,10 @@ class OtherDevice final : public runtime::Device {
  public:
   std::string_view name() const override { return "abacus"; }
   runtime::OwnedBuffer allocate(core::Element, std::size_t) override { throw std::bad_alloc(); }
-  runtime::Buffer map(core::Element e, std::span<std::byte> m) override { return runtime::host_device().map(e, m); }
+  runtime::OwnedBuffer map(core::Element e, std::span<std::byte> m) override {
+    return runtime::host_device().map(e, m);
+  }
+  std::unique_ptr<runtime::Queue> make_queue() override { return runtime::host_device().make_queue(); }
   std::byte* transport_address(const runtime::Buffer& b) const override { return b.host(); }
   const std::byte* transport_address(const runtime::ConstBuffer& b) const override { return b.host(); }
 };

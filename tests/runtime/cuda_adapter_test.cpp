@@ -44,7 +44,7 @@ TEST(CudaHandles, WithoutAGpuTheErrorNamesTheCallAndTheReason) {
 TEST(CudaHandles, BytesGoToTheDeviceAndComeBack) {
   if (read_cuda().gpus.empty()) GTEST_SKIP() << read_cuda().problem;
   const Stream stream, other;
-  const Event start, copied;
+  const CudaEvent start, copied;
   std::array<int, 1000> there{}, back{};
   for (std::size_t i = 0; i < there.size(); ++i) there[i] = static_cast<int>(i * i);
   DeviceBuffer<int> first(there.size()), second(there.size());

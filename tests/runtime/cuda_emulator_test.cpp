@@ -66,7 +66,7 @@ gpu::Shape one_block(unsigned n) { return {.grid = dim3(1), .block = dim3(n)}; }
 /// Values that a second stream writes and a third reads. The mistake: no event between them.
 std::vector<float> over_two_streams(bool waits) {
   const Stream writer, reader;
-  const Event written;
+  const CudaEvent written;
   constexpr unsigned n = 200;
   auto values = on_device<float>(std::vector<float>(n, 1.0f), writer);
   check_cuda(

@@ -48,7 +48,7 @@ TEST(Buffer, OfATypeKnownAtRunTimeHasWholeElements) {
 // A second place for the bytes of a device, 64 behind the first.
 class Shifted final : public DeviceAccess {
  public:
-  std::byte* host_address(const std::byte* device_address, std::size_t) const override {
+  std::byte* host_address(const std::byte* device_address, std::size_t, bool) const override {
     return const_cast<std::byte*>(device_address) + 64;
   }
 };

@@ -38,7 +38,7 @@ DeferredDevice::~DeferredDevice() {
   while (!ranges_.empty()) unmap(ranges_.begin()->first);
 }
 
-runtime::Buffer DeferredDevice::map(core::Element element, std::span<std::byte> memory) {
+runtime::OwnedBuffer DeferredDevice::map(core::Element element, std::span<std::byte> memory) {
   // A page more than is needed, so that what runs over the end of one range is in no other.
   const std::size_t mapped = (memory.size() / page + 2) * page;
   void* at = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,7 +46,9 @@ runtime::Buffer DeferredDevice::map(core::Element element, std::span<std::byte> 
   auto* const address = static_cast<std::byte*>(at);
   const std::lock_guard lock(mutex_);
   ranges_[address] = {memory.data(), memory.size(), mapped};
-  return {element, runtime::DeviceSpan<std::byte>(address, memory.size())};
+  const auto free = [this](void* a) { unmap(static_cast<std::byte*>(a)); };
+  return {runtime::Buffer(element, runtime::DeviceSpan<std::byte>(address, memory.size())),
+          std::shared_ptr<void>(address, free)};
 }
 
 void DeferredDevice::unmap(const std::byte* device_address) {
@@ -58,12 +60,12 @@ void DeferredDevice::unmap(const std::byte* device_address) {
 
 runtime::OwnedBuffer DeferredDevice::allocate(core::Element element, std::size_t count) {
   const runtime::OwnedBuffer memory = runtime::host_device().allocate(element, count);
-  const runtime::Buffer buffer = map(element, {memory.buffer.host(), memory.buffer.bytes()});
-  const auto free = [this, memory](void* address) { unmap(static_cast<std::byte*>(address)); };
-  return {buffer, std::shared_ptr<void>(buffer.device().device_address(), free)};
+  const runtime::OwnedBuffer mapped = map(element, {memory.buffer.host(), memory.buffer.bytes()});
+  return {mapped.buffer,
+          std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(memory.memory, mapped.memory)};
 }
 
-std::byte* DeferredDevice::host_address(const std::byte* device_address, std::size_t bytes) const {
+std::byte* DeferredDevice::host_address(const std::byte* device_address, std::size_t bytes, bool) const {
   const std::lock_guard lock(mutex_);
   auto it = ranges_.upper_bound(device_address);
   if (it != ranges_.begin()) {
@@ -75,11 +77,11 @@ std::byte* DeferredDevice::host_address(const std::byte* device_address, std::si
 }
 
 std::byte* DeferredDevice::transport_address(const runtime::Buffer& b) const {
-  return b.on_device() ? host_address(b.device().device_address(), b.bytes()) : b.host();
+  return b.on_device() ? host_address(b.device().device_address(), b.bytes(), false) : b.host();
 }
 
 const std::byte* DeferredDevice::transport_address(const runtime::ConstBuffer& b) const {
-  return b.on_device() ? host_address(b.device().device_address(), b.bytes()) : b.host();
+  return b.on_device() ? host_address(b.device().device_address(), b.bytes(), false) : b.host();
 }
 
 /// A poll demands the work, once it has been asked as often as it draws.
@@ -100,6 +102,10 @@ class DeferredQueue::Reached final : public runtime::Event {
   const std::uint64_t number_;
   mutable int patience_;
 };
+
+std::unique_ptr<runtime::Queue> DeferredDevice::make_queue() {
+  return std::make_unique<DeferredQueue>(*this, DeferredPolicy{});
+}
 
 DeferredQueue::DeferredQueue(DeferredDevice& device, DeferredPolicy policy)
     : device_(device), policy_(policy), random_(policy.seed, 0) {

@@ -24,10 +24,12 @@ class DeferredDevice final : public runtime::Device, public runtime::DeviceAcces
   ~DeferredDevice() override;
   std::string_view name() const override { return "deferred"; }
   runtime::OwnedBuffer allocate(core::Element, std::size_t count) override;
-  runtime::Buffer map(core::Element, std::span<std::byte> memory) override;
+  runtime::OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
   std::byte* transport_address(const runtime::Buffer&) const override;
   const std::byte* transport_address(const runtime::ConstBuffer&) const override;
-  std::byte* host_address(const std::byte* device_address, std::size_t bytes) const override;
+  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
+  /// As late as can be.
+  std::unique_ptr<runtime::Queue> make_queue() override;
 
  private:
   struct Range {

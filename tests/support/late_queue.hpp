@@ -18,18 +18,19 @@ class LateDevice final : public runtime::Device, public runtime::DeviceAccess {
   std::string_view name() const override { return "late"; }
   runtime::OwnedBuffer allocate(core::Element element, std::size_t count) override {
     const runtime::OwnedBuffer m = runtime::host_device().allocate(element, count);
-    return {map(element, {m.buffer.host(), m.buffer.bytes()}), m.memory};
+    return {map(element, {m.buffer.host(), m.buffer.bytes()}).buffer, m.memory};
   }
-  runtime::Buffer map(core::Element element, std::span<std::byte> memory) override {
-    return {element, runtime::DeviceSpan<std::byte>(flipped(memory.data()), memory.size())};
+  runtime::OwnedBuffer map(core::Element element, std::span<std::byte> memory) override {
+    return {runtime::Buffer(element, runtime::DeviceSpan<std::byte>(flipped(memory.data()), memory.size()))};
   }
+  std::unique_ptr<runtime::Queue> make_queue() override;
   std::byte* transport_address(const runtime::Buffer& b) const override {
     return b.on_device() ? flipped(b.device().device_address()) : b.host();
   }
   const std::byte* transport_address(const runtime::ConstBuffer& b) const override {
     return b.on_device() ? flipped(b.device().device_address()) : b.host();
   }
-  std::byte* host_address(const std::byte* at, std::size_t) const override { return flipped(at); }
+  std::byte* host_address(const std::byte* at, std::size_t, bool) const override { return flipped(at); }
 
  private:
   static std::byte* flipped(const std::byte* p) {
@@ -94,5 +95,7 @@ class LateQueue final : public runtime::Queue {
   std::uint64_t done_ = 0, draws_ = 0;
   std::size_t events_ = 0;
 };
+
+inline std::unique_ptr<runtime::Queue> LateDevice::make_queue() { return std::make_unique<LateQueue>(*this, 0); }
 
 }  // namespace gradmeter::test

@@ -71,6 +71,10 @@ RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& 
       network_(c, {.transport = o.transport, .memory_bytes = o.memory_bytes + scratch_bytes(o, c)}),
       activity_(activity),
       queue_(o.queue ? o.queue : &host_queue_) {
+  if (device().is_staged()) {
+    pinned_ = device().pin(network_.arena().memory());
+    copies_ = device().make_queue();
+  }
   comm_groups_.push_back(make_comm_group(c.duplicate()));
   engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
 }
@@ -116,7 +120,7 @@ int RankFabric::size(Group g) const { return comm_group(g).communicator.size(); 
 std::size_t RankFabric::message_bytes(Group g) const { return comm_group(g).collectives->message_bytes(); }
 runtime::Arena& RankFabric::arena() { return network_.arena(); }
 Buffer RankFabric::memory(std::size_t floats) {
-  return device().map(core::Element::f32, network_.arena().take(floats * sizeof(float)));
+  return mapped_.emplace_back(device().map(core::Element::f32, network_.arena().take(floats * sizeof(float)))).buffer;
 }
 
 Group RankFabric::split(int color, int key) {
@@ -130,8 +134,16 @@ void RankFabric::forget() {
   }
 }
 
-Ticket RankFabric::start(const FabricCall& call) {
+Ticket RankFabric::start(const FabricCall& given) {
+  FabricCall call = given;
+  if (copies_) {
+    // Behind what the last call brought back, whose place `out` may share.
+    copies_->begin_after(call.ready);
+    copies_->to_transport(call.in);
+    call.ready = copies_->record();
+  }
   EngineTicket ticket = operation(call);
+  if (copies_ && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
   engine_->submit(ticket);
   return ticket;
 }
@@ -186,7 +198,14 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
   return start_background_task(*this, *engine_, options_.background_threads, std::move(program));
 }
 
-void RankFabric::wait(const Ticket& t) { engine_->wait(static_cast<EngineOperation&>(*t)); }
+void RankFabric::wait(const Ticket& t) {
+  engine_->wait(static_cast<EngineOperation&>(*t));
+  const auto arrived = arriving_.find(t.get());
+  if (arrived == arriving_.end()) return;
+  copies_->from_transport(arrived->second);
+  queue_->begin_after(copies_->record());
+  arriving_.erase(arrived);
+}
 
 void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
   if (queue_ == &host_queue_) return run(label, work, false);
@@ -198,11 +217,37 @@ void RankFabric::exchange(std::string_view label, const runtime::Work& work) { r
 void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges) {
   std::optional<runtime::Computing> note;
   if (!exchanges) note.emplace(activity_, label.data());
+  if (runtime::device_access) {
+    if (runtime::MarkPtr begin = runtime::device_access->mark()) return run_marked(label, work, std::move(begin));
+  }
   const double begin = runtime::host_clock();
   work();
   const Interval when{begin, runtime::host_clock()};
   const auto lock = log_lock();
   if (log_) log_->push_back({label, when, exchanges});
+}
+
+void RankFabric::run_marked(std::string_view label, const runtime::Work& work, runtime::MarkPtr begin) {
+  work();
+  if (log_) marked_.push_back({label, std::move(begin), runtime::device_access->mark()});
+}
+
+void RankFabric::synchronise() {
+  queue_->synchronise();
+  if (copies_) copies_->synchronise();
+  log_marked();
+}
+
+void RankFabric::log_marked() {
+  if (marked_.empty()) return;
+  runtime::MarkPtr here;
+  queue_->submit("clock", {}, [&here] { here = runtime::device_access->mark(); });
+  queue_->synchronise();
+  const double now = runtime::host_clock();
+  const auto time_of = [&](const runtime::MarkPtr& m) { return now - m->until(*here); };
+  if (log_)
+    for (const Marked& m : marked_) log_->push_back({m.label, {time_of(m.begin), time_of(m.end)}, false});
+  marked_.clear();
 }
 
 void RankFabric::log_to(ComputeLog* log) {

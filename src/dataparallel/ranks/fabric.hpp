@@ -1,5 +1,6 @@
 // The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -53,7 +54,7 @@ class RankFabric final : public Fabric {
   runtime::Device& device() override { return queue_->device(); }
   runtime::EventPtr record() override { return queue_->record(); }
   void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }
-  void synchronise() override { queue_->synchronise(); }
+  void synchronise() override;
   void log_to(ComputeLog* log) override;
   double now() const override { return runtime::host_clock(); }
 
@@ -76,6 +77,9 @@ class RankFabric final : public Fabric {
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
   void run(std::string_view label, const runtime::Work& work, bool exchanges);
+  void run_marked(std::string_view label, const runtime::Work& work, runtime::MarkPtr begin);
+  /// Of the marked work: what it took goes to the log. All of it is done.
+  void log_marked();
   /// Work of a device's queue and exchanges are on two threads; of the host's, on one, which needs no lock.
   std::unique_lock<std::mutex> log_lock();
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
@@ -87,6 +91,17 @@ class RankFabric final : public Fabric {
   runtime::Queue* queue_;
   std::mutex log_mutex_;
   ComputeLog* log_ = nullptr;
+  /// Work that a device has timed by its own clock, since the last `synchronise`.
+  struct Marked {
+    std::string_view label;
+    runtime::MarkPtr begin, end;
+  };
+  std::vector<Marked> marked_;
+  std::shared_ptr<void> pinned_;              ///< the network's memory
+  std::vector<runtime::OwnedBuffer> mapped_;  ///< of the network's memory
+  /// A staged device's: its copies to and from the network's memory. Null: there are none.
+  std::unique_ptr<runtime::Queue> copies_;
+  std::map<const Operation*, Buffer> arriving_;          ///< results of calls under way, not yet copied to the device
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
   std::unique_ptr<Engine> engine_;                       ///< last: its thread ends before what it uses
 };

@@ -64,7 +64,9 @@ class SimFabric final : public SimCompute<Fabric> {
     return dataparallel::launch(g_, s_.messenger, s_.background_computations, worker_, std::move(program));
   }
   Buffer memory(std::size_t floats) override {
-    return device().map(core::Element::f32, std::as_writable_bytes(std::span(memory_.emplace_back(floats))));
+    return mapped_
+        .emplace_back(device().map(core::Element::f32, std::as_writable_bytes(std::span(memory_.emplace_back(floats)))))
+        .buffer;
   }
 
  private:
@@ -72,6 +74,7 @@ class SimFabric final : public SimCompute<Fabric> {
   runtime::HostQueue host_queue_;
   runtime::Queue& queue_;
   std::deque<std::vector<float>> memory_;
+  std::deque<runtime::OwnedBuffer> mapped_;
 };
 
 }  // namespace

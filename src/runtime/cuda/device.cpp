@@ -1,0 +1,105 @@
+#include "runtime/cuda/device.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+#include "core/format.hpp"
+#include "runtime/cuda/queue.hpp"
+
+namespace gradmeter::runtime {
+
+CudaDevice::CudaDevice(int number) : number_(number) {
+  int devices = 0;
+  check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  if (number < 0 || number >= devices)
+    throw core::BackendError("CUDA", "cudaSetDevice",
+                             fmt::format("there is no GPU {}: this process sees {}", number, devices));
+  select();
+}
+
+void CudaDevice::select() const {
+  static thread_local int current = -1;  // what this thread has chosen, whichever device asks
+  if (current == number_) return;
+  check_cuda(cudaSetDevice(number_), "cudaSetDevice");
+  current = number_;
+}
+
+std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin) {
+  select();
+  void* address = nullptr;
+  // An empty buffer has an address too: CUDA gives none for nothing.
+  if (const cudaError_t error = cudaMalloc(&address, std::max<std::size_t>(bytes, 1)); error != cudaSuccess) {
+    cudaGetLastError();
+    throw core::BackendError("CUDA", "cudaMalloc",
+                             fmt::format("{} of memory on GPU {}: {}", core::to_text(core::Bytes{bytes}), number_,
+                                         cudaGetErrorString(error)));
+  }
+  auto* const begin = static_cast<std::byte*>(address);
+  const auto free = [this](void* a) {
+    {
+      const std::lock_guard lock(mutex_);
+      ranges_.erase(static_cast<std::byte*>(a));
+    }
+    cudaFree(a);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    ranges_[begin] = {begin, bytes, twin};
+  }
+  std::shared_ptr<void> memory(address, free);
+  const Stream stream;
+  check_cuda(cudaMemsetAsync(address, 0, bytes, stream.get()), "cudaMemsetAsync");
+  stream.synchronize();
+  return memory;
+}
+
+OwnedBuffer CudaDevice::allocate(core::Element element, std::size_t count) {
+  const std::size_t bytes = count * core::size_of(element);
+  std::shared_ptr<void> memory = add(bytes, nullptr);
+  const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), bytes);
+  return {Buffer(element, span), std::move(memory)};
+}
+
+OwnedBuffer CudaDevice::map(core::Element element, std::span<std::byte> host) {
+  std::shared_ptr<void> memory = add(host.size(), host.data());
+  const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), host.size());
+  return {Buffer(element, span), std::move(memory)};
+}
+
+std::shared_ptr<void> CudaDevice::pin(std::span<std::byte> memory) {
+  if (memory.empty()) return nullptr;
+  select();
+  check_cuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable), "cudaHostRegister");
+  return {memory.data(), [](void* address) { cudaHostUnregister(address); }};
+}
+
+CudaDevice::Range CudaDevice::range_of(const std::byte* address, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto after = ranges_.upper_bound(address);
+  if (after != ranges_.begin()) {
+    const Range& range = std::prev(after)->second;
+    if (static_cast<std::size_t>(address - range.begin) + bytes <= range.bytes) return range;
+  }
+  throw std::logic_error(
+      fmt::format("{} bytes at {} are not memory of GPU {}", bytes, static_cast<const void*>(address), number_));
+}
+
+std::byte* CudaDevice::twin_of(const std::byte* address, std::size_t bytes) const {
+  const Range range = range_of(address, bytes);
+  if (!range.twin) throw std::logic_error("memory of a GPU that transports do not reach was given to one");
+  return range.twin + (address - range.begin);
+}
+
+const std::byte* CudaDevice::transport_address(const ConstBuffer& b) const {
+  if (!b.on_device()) return b.host();
+  return twin_of(b.address(), b.bytes());
+}
+std::byte* CudaDevice::transport_address(const Buffer& b) const {
+  return const_cast<std::byte*>(transport_address(ConstBuffer(b)));
+}
+
+std::unique_ptr<Queue> CudaDevice::make_queue() { return std::make_unique<CudaQueue>(*this); }
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,53 @@
+// A GPU as a Device: memory of its own, and queues that are streams.
+//
+// Work is run when it is submitted, on the submitter's thread. What has a kernel launches it in `gpu::stream()`, and is
+// done when the stream got there. What has none is host code: it asks buffers for their memory, and gets a copy in
+// pinned memory that goes back when it is done (`HostView`). So everything works on a GPU, and what has no kernel pays
+// two copies and a wait for it.
+#pragma once
+#include <map>
+#include <mutex>
+
+#include "runtime/cuda_handles.hpp"
+#include "runtime/queue.hpp"
+
+namespace gradmeter::runtime {
+
+/// Of a node's GPUs, as the process sees them. It outlives its buffers and queues. All members: any thread.
+class CudaDevice final : public Device {
+ public:
+  /// Errors: BackendError when there is no GPU of this number, or no driver.
+  explicit CudaDevice(int number);
+  std::string_view name() const override { return "cuda"; }
+  OwnedBuffer allocate(core::Element, std::size_t count) override;
+  /// Memory of the GPU beside the given one, which is where transports reach it: see Queue::to_transport.
+  OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
+  bool is_staged() const override { return true; }
+  std::shared_ptr<void> pin(std::span<std::byte> memory) override;
+  std::byte* transport_address(const Buffer&) const override;
+  const std::byte* transport_address(const ConstBuffer&) const override;
+  std::unique_ptr<Queue> make_queue() override;
+
+  int number() const { return number_; }
+  /// Makes it the calling thread's current one. Errors: BackendError.
+  void select() const;
+
+  /// An allocation of this device. Errors: std::logic_error when none has all these bytes.
+  struct Range {
+    std::byte* begin;
+    std::size_t bytes;
+    std::byte* twin;  ///< where transports reach it; null: they do not
+  };
+  Range range_of(const std::byte* address, std::size_t bytes) const;
+  /// Errors: std::logic_error also when transports do not reach it.
+  std::byte* twin_of(const std::byte* address, std::size_t bytes) const;
+
+ private:
+  std::shared_ptr<void> add(std::size_t bytes, std::byte* twin);
+
+  const int number_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;  ///< by first address
+};
+
+}  // namespace gradmeter::runtime

@@ -1,0 +1,166 @@
+// A GPU behind Device and Queue: kernels and host code in one order, copies, events between queues, transports' memory.
+#include "runtime/cuda/device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "runtime/cuda/launch.hpp"
+#include "runtime/cuda/stream.hpp"
+#include "support/device_seeds.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+constexpr std::size_t n = 300;
+
+__global__ void double_values(float* values, unsigned count) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) values[i] *= 2;
+}
+
+void launch_doubling(const Buffer& b) {
+  check_cuda(gpu::launch(double_values, {.grid = dim3(3), .block = dim3(128)}, gpu::stream(),
+                         reinterpret_cast<float*>(b.device().device_address()), static_cast<unsigned>(b.count())),
+             "double_values");
+}
+
+void submit_doubling(Queue& queue, const Buffer& b) {
+  queue.submit("double", {}, [b] { launch_doubling(b); });
+}
+void submit_counting(Queue& queue, const Buffer& b) {
+  queue.submit("count", {}, [b] { std::iota(b.values<float>().begin(), b.values<float>().end(), 0.0f); });
+}
+
+std::vector<float> read(Queue& queue, const ConstBuffer& b) {
+  std::vector<float> out;
+  queue.at_once([&] { out.assign(b.values<float>().begin(), b.values<float>().end()); });
+  return out;
+}
+
+std::vector<float> counted(float factor) {
+  std::vector<float> out(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = factor * static_cast<float>(i);
+  return out;
+}
+
+TEST(CudaDevice, NewMemoryIsZeroAndTheHostsOnlyWithinWork) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    EXPECT_THROW(b.buffer.host(), std::logic_error);
+    EXPECT_EQ(read(*queue, b.buffer), std::vector<float>(n));
+    EXPECT_THROW(device.range_of(b.buffer.device().device_address() + 1, n * sizeof(float)), std::logic_error);
+  });
+}
+
+TEST(CudaDevice, KernelsAndHostCodeRunInTheOrderOfTheirSubmission) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    submit_counting(*queue, b.buffer);
+    submit_doubling(*queue, b.buffer);
+    queue->submit("host", {}, [b = b.buffer] {
+      for (float& x : b.part(10, n - 10).values<float>()) x += 1;
+    });
+    submit_doubling(*queue, b.buffer);
+    auto expected = counted(4);
+    for (std::size_t i = 10; i < n; ++i) expected[i] += 2;
+    EXPECT_EQ(read(*queue, b.buffer), expected);
+  });
+}
+
+TEST(CudaDevice, HostCodeAndKernelsMixInOnePieceOfWork) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    queue->submit("both", {}, [b = b.buffer] {
+      std::iota(b.values<float>().begin(), b.values<float>().end(), 0.0f);
+      launch_doubling(b);
+      for (float& x : b.values<float>()) x += 3;  // of what the kernel has made
+      launch_doubling(b);
+    });
+    auto expected = counted(4);
+    for (float& x : expected) x += 6;
+    EXPECT_EQ(read(*queue, b.buffer), expected);
+  });
+}
+
+/// One queue writes, another reads a copy; the mistake: no event between.
+std::vector<float> over_two_queues(bool waits) {
+  CudaDevice device(0);
+  const auto writer = device.make_queue(), reader = device.make_queue();
+  const OwnedBuffer a = device.allocate(core::Element::f32, n), b = device.allocate(core::Element::f32, n);
+  submit_counting(*writer, a.buffer);
+  submit_doubling(*writer, a.buffer);
+  const EventPtr written = writer->record();
+  if (waits) reader->begin_after(written);
+  reader->copy("copy", a.buffer, b.buffer);
+  return read(*reader, b.buffer);
+}
+
+TEST(CudaDevice, EventsOrderTwoQueues) {
+  test::each_device_seed([] { EXPECT_EQ(over_two_queues(true), counted(2)); });
+}
+
+#ifdef GRADMETER_CUDA_EMULATED
+TEST(CudaDevice, WithoutTheEventTheCopyIsTooEarly) {
+  cuda_emulator::set_seed(0);
+  EXPECT_NE(over_two_queues(false), counted(2));
+}
+#endif
+
+TEST(CudaDevice, TransportsReachMemoryThatWasMapped) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    std::vector<float> host(n, -1);
+    const std::shared_ptr<void> pinned = device.pin(std::as_writable_bytes(std::span(host)));
+    const OwnedBuffer b = device.map(core::Element::f32, std::as_writable_bytes(std::span(host)));
+    submit_counting(*queue, b.buffer);
+    submit_doubling(*queue, b.buffer);
+    const Buffer middle = b.buffer.part(100, 50);
+    EXPECT_EQ(device.transport_address(middle), reinterpret_cast<std::byte*>(&host[100]));
+    queue->to_transport(middle);
+    const EventPtr there = queue->record();
+    while (!there->reached()) {
+    }
+    for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(host[i], i >= 100 && i < 150 ? 2.0f * static_cast<float>(i) : -1);
+    host[120] = 7;
+    queue->from_transport(middle);
+    auto expected = counted(2);
+    expected[120] = 7;
+    EXPECT_EQ(read(*queue, b.buffer), expected);
+    const OwnedBuffer private_memory = device.allocate(core::Element::f32, n);
+    EXPECT_THROW(device.transport_address(private_memory.buffer), std::logic_error);
+  });
+}
+
+TEST(CudaDevice, MemoryOfAnotherSizeAtTheSamePlaceIsSeenAsItIs) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    for (const std::size_t count : {n, n / 3, 2 * n, n}) {
+      const OwnedBuffer b = device.allocate(core::Element::f32, count);
+      submit_counting(*queue, b.buffer);
+      const auto values = read(*queue, b.buffer);
+      EXPECT_EQ(values.back(), static_cast<float>(count - 1));
+    }
+  });
+}
+
+TEST(CudaDevice, OneThatIsNotThereIsRefused) {
+  try {
+    CudaDevice device(1000);
+    ADD_FAILURE() << "no error";
+  } catch (const core::BackendError& e) {
+    EXPECT_NE(std::string(e.what()).find("no GPU 1000"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::runtime
