@@ -1,5 +1,6 @@
 // An adversarial CUDA runtime on the host, for tests: what they ask of it. See README.md.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@ namespace cuda_emulator {
 void set_seed(std::uint64_t);
 /// What no CUDA call reports. Taking it clears it, and the error that all calls return after a kernel's failure.
 std::vector<std::string> take_reports();
+
+/// What the device has from now on: at first 16 GiB. Allocations beyond it fail as on a device that is full.
+void set_device_memory(std::size_t bytes);
 
 /// Since the program began.
 struct Counts {

@@ -8,15 +8,20 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
+#include <mutex>
 
+#include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/grid.hpp"
+#include "support/cuda_emulator/limits.hpp"
 #include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/streams.hpp"
 
 namespace cuda_emulator {
 namespace {
 
-constexpr std::size_t page = 4096, window_bytes = std::size_t{64} << 30, alignment = 256;
+constexpr std::size_t page = 4096, window_bytes = std::size_t{256} << 30, alignment = 256;
 constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 struct Allocation {
@@ -27,7 +32,12 @@ struct Allocation {
 std::byte* window = nullptr;
 std::size_t used = 0;
 std::map<std::byte*, Allocation> allocations;  ///< by address
-std::map<std::byte*, std::size_t> pinned;
+std::size_t live_bytes = 0, memory_bytes = limits::memory_bytes;
+struct Pinned {
+  std::size_t bytes = 0;
+  bool registered = false;  ///< it is the program's own
+};
+std::map<std::byte*, Pinned> pinned;
 bool is_open = false;
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -80,7 +90,7 @@ void begin_memory() {
 
 void* allocate_device(std::size_t bytes) {
   const std::size_t aligned = rounded_up(std::max<std::size_t>(bytes, 1), alignment), span = rounded_up(aligned, page);
-  if (span > window_bytes - used - page) return nullptr;
+  if (span > window_bytes - used - page || live_bytes + bytes > memory_bytes) return nullptr;
   const Allocation a{.pages = window + used, .bytes = bytes, .span = span};
   used += span + page;  // a page that is nobody's
   protect(a, PROT_READ | PROT_WRITE);
@@ -88,6 +98,7 @@ void* allocate_device(std::size_t bytes) {
   fill_with_noise(at, bytes);
   if (!is_open) protect(a, PROT_NONE);
   allocations.emplace(at, a);
+  live_bytes += bytes;
   return at;
 }
 
@@ -96,8 +107,17 @@ bool free_device(void* p) {
   if (it == allocations.end()) return false;
   // As it was before: pages go back, and the kernel keeps one mapping for all that is free.
   if (mmap(it->second.pages, it->second.span, PROT_NONE, reserved | MAP_FIXED, -1, 0) == MAP_FAILED) std::abort();
+  live_bytes -= it->second.bytes;
   allocations.erase(it);
   return true;
+}
+
+void* device_allocation_of(const void* at) {
+  auto* const p = static_cast<std::byte*>(const_cast<void*>(at));
+  auto it = allocations.upper_bound(p);
+  if (it == allocations.begin()) return nullptr;
+  --it;
+  return p < it->first + it->second.bytes ? it->first : nullptr;
 }
 
 bool is_device_memory(const void* at, std::size_t bytes) {
@@ -108,15 +128,42 @@ bool is_device_memory(const void* at, std::size_t bytes) {
   return p + bytes <= it->first + it->second.bytes;
 }
 
+DeviceMemory device_memory() { return {.total = memory_bytes, .used = live_bytes}; }
+
+void set_device_memory(std::size_t bytes) {
+  const std::lock_guard lock(runtime_mutex());
+  memory_bytes = bytes;
+}
+
 void* allocate_pinned(std::size_t bytes) {
   void* const p = std::malloc(std::max<std::size_t>(bytes, 1));
-  if (p) pinned.emplace(static_cast<std::byte*>(p), bytes);
+  if (p) pinned[static_cast<std::byte*>(p)] = {.bytes = bytes};
   return p;
 }
 
 bool free_pinned(void* p) {
-  if (pinned.erase(static_cast<std::byte*>(p)) == 0) return false;
+  const auto it = pinned.find(static_cast<std::byte*>(p));
+  if (it == pinned.end() || it->second.registered) return false;
+  pinned.erase(it);
   std::free(p);
+  return true;
+}
+
+bool register_pinned(void* p, std::size_t bytes) {
+  auto* const at = static_cast<std::byte*>(p);
+  const auto after = pinned.lower_bound(at + bytes);
+  if (after != pinned.begin()) {
+    const auto& [other, o] = *std::prev(after);
+    if (other + o.bytes > at) return false;
+  }
+  pinned[at] = {.bytes = bytes, .registered = true};
+  return true;
+}
+
+bool unregister_pinned(void* p) {
+  const auto it = pinned.find(static_cast<std::byte*>(p));
+  if (it == pinned.end() || !it->second.registered) return false;
+  pinned.erase(it);
   return true;
 }
 
@@ -124,7 +171,7 @@ Where where_is(const void* at, std::size_t bytes) {
   if (in_window(at)) return is_device_memory(at, bytes) ? Where::device : Where::bad;
   auto* const p = static_cast<std::byte*>(const_cast<void*>(at));
   auto it = pinned.upper_bound(p);
-  if (it != pinned.begin() && (--it, p + bytes <= it->first + it->second)) return Where::pinned;
+  if (it != pinned.begin() && (--it, p + bytes <= it->first + it->second.bytes)) return Where::pinned;
   return Where::pageable;
 }
 

@@ -13,8 +13,22 @@ bool free_device(void*);
 /// Do these bytes lie in one allocation?
 bool is_device_memory(const void*, std::size_t bytes);
 
+/// What the device has, and what lives there now.
+struct DeviceMemory {
+  std::size_t total = 0, used = 0;
+};
+DeviceMemory device_memory();
+
+/// Where the allocation begins that this address is in; null: in none.
+void* device_allocation_of(const void*);
+
 void* allocate_pinned(std::size_t bytes);
+/// False: nothing was allocated there.
 bool free_pinned(void*);
+/// Memory of the host's that becomes pinned. False: some of it is.
+bool register_pinned(void*, std::size_t bytes);
+/// False: it was not registered.
+bool unregister_pinned(void*);
 
 enum class Where { device, pinned, pageable, bad };  ///< bad: an address of devices', but no allocation
 Where where_is(const void*, std::size_t bytes);

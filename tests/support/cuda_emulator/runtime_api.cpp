@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -12,6 +11,7 @@
 
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/grid.hpp"
+#include "support/cuda_emulator/limits.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/streams.hpp"
@@ -69,6 +69,44 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   return is_asynchronous && target != Where::pageable ? result(cudaSuccess) : wait_for(done);
 }
 
+struct Rows {
+  std::size_t pitch = 0, width = 0, count = 0;
+  std::size_t extent() const { return (count - 1) * pitch + width; }
+};
+
+/// Rows of host memory that is not pinned are copied before the call returns.
+cudaError_t copy_rows(void* to, const Rows& t, const void* from, const Rows& f, cudaMemcpyKind kind, Stream* s) {
+  if (!s) return result(cudaErrorInvalidResourceHandle);
+  if (t.width == 0 || t.count == 0) return result(cudaSuccess);
+  const Where target = where_is(to, t.extent()), source = where_is(from, f.extent());
+  if (t.width > t.pitch || f.width > f.pitch || !fits(target, source, kind)) {
+    report("a copy of %zu rows: memory and direction do not fit, or it leaves its allocation", t.count);
+    return result(cudaErrorInvalidValue);
+  }
+  ++tally.copies;
+  const bool is_pageable = target == Where::pageable || source == Where::pageable;
+  if (is_pageable) ++tally.pageable_copies;
+  const auto run = [=] {
+    for (std::size_t i = 0; i < t.count; ++i) {
+      std::memcpy(static_cast<std::byte*>(to) + i * t.pitch, static_cast<const std::byte*>(from) + i * f.pitch,
+                  t.width);
+    }
+  };
+  const MarkPtr done = push(*s, {.run = run, .what = "a copy of rows", .seconds = copy_seconds(t.width * t.count)});
+  return is_pageable ? wait_for(done) : result(cudaSuccess);
+}
+
+cudaError_t fill(void* at, int value, std::size_t bytes, Stream* s) {
+  if (!s) return result(cudaErrorInvalidResourceHandle);
+  if (bytes == 0) return result(cudaSuccess);
+  if (where_is(at, bytes) != Where::device) {
+    report("a memset of %zu bytes that are not of one allocation", bytes);
+    return result(cudaErrorInvalidValue);
+  }
+  push(*s, {.run = [=] { std::memset(at, value, bytes); }, .what = "a memset", .seconds = 5e-6});
+  return result(cudaSuccess);
+}
+
 cudaError_t launch(const void* function, const GridShape& shape, void** arguments, cudaStream_t stream) {
   const Lock lock(runtime_mutex());
   const auto kernel = kernels.find(function);
@@ -78,7 +116,8 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
   const auto& [grid, block] = std::pair(shape.grid, shape.block);
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
-  constexpr std::uint64_t most_threads = 1024, most_shared = 48 << 10, most_resident = 8192;
+  constexpr std::uint64_t most_threads = limits::threads_of_block, most_shared = limits::shared_bytes_of_block,
+                          most_resident = limits::multiprocessors * limits::threads_of_multiprocessor;
   if (threads == 0 || threads > most_threads || blocks == 0 || grid.y > 65535 || grid.z > 65535 ||
       shape.shared_bytes > most_shared) {
     return result(cudaErrorInvalidConfiguration);
@@ -110,69 +149,6 @@ using namespace cuda_emulator;
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : result(cudaErrorInvalidDevice); }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
-  *p = {};
-  std::snprintf(p->name, sizeof p->name, "emulated: times mean nothing");
-  p->totalGlobalMem = std::size_t{1} << 34;
-  p->major = 9;
-  p->warpSize = 32;
-  p->multiProcessorCount = 4;
-  p->maxThreadsPerBlock = 1024;
-  p->sharedMemPerBlock = 48 << 10;
-  p->cooperativeLaunch = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-const char* cudaGetErrorString(cudaError_t e) {
-  switch (e) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorInvalidDeviceFunction:
-      return "invalid device function";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorLaunchTimeout:
-      return "the launch timed out and was terminated";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-    case cudaErrorCooperativeLaunchTooLarge:
-      return "too many blocks in cooperative launch";
-    default:
-      return "an error that the emulator does not name";
-  }
-}
-cudaError_t cudaGetLastError() {
-  const Lock lock(runtime_mutex());
-  return take_last_error();
-}
-
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   const Lock lock(runtime_mutex());
   (void)find_stream(nullptr);
@@ -187,10 +163,53 @@ cudaError_t cudaFree(void* p) {
   report("cudaFree of %p, which is no allocation", p);
   return result(cudaErrorInvalidValue);
 }
+cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
+  const Lock lock(runtime_mutex());
+  if (!find_stream(stream)) return result(cudaErrorInvalidResourceHandle);
+  return cudaMalloc(p, bytes);
+}
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+  const Lock lock(runtime_mutex());
+  Stream* const s = find_stream(stream);
+  if (!s) return result(cudaErrorInvalidResourceHandle);
+  if (!p) return result(cudaSuccess);
+  if (device_allocation_of(p) != p) return result(cudaErrorInvalidValue);
+  push(*s, {.run = [p] { (void)free_device(p); }, .what = "cudaFreeAsync"});
+  return result(cudaSuccess);
+}
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
   const Lock lock(runtime_mutex());
   *p = allocate_pinned(bytes);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
+  const Lock lock(runtime_mutex());
+  if (!p || bytes == 0 || where_is(p, bytes) == Where::device) return result(cudaErrorInvalidValue);
+  return result(register_pinned(p, bytes) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
+}
+cudaError_t cudaHostUnregister(void* p) {
+  const Lock lock(runtime_mutex());
+  if (run_one(nullptr)) report("cudaHostUnregister while a stream has work: wait for it first");
+  return result(unregister_pinned(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
+}
+/// The same address: kernels touch the host's memory where it is.
+cudaError_t cudaHostGetDevicePointer(void** device, void* p, unsigned) {
+  const Lock lock(runtime_mutex());
+  if (where_is(p, 1) != Where::pinned) return result(cudaErrorInvalidValue);
+  *device = p;
+  return result(cudaSuccess);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
+  const Lock lock(runtime_mutex());
+  const Where where = where_is(p, 1);
+  auto* const at = const_cast<void*>(p);
+  const bool on_device = where == Where::device, pinned = where == Where::pinned;
+  *a = {};
+  a->type = on_device ? cudaMemoryTypeDevice : pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  a->device = on_device || pinned ? 0 : cudaInvalidDeviceId;
+  a->devicePointer = on_device || pinned ? at : nullptr;
+  a->hostPointer = on_device ? nullptr : at;
+  return result(where == Where::bad ? cudaErrorInvalidValue : cudaSuccess);
 }
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
 cudaError_t cudaFreeHost(void* p) {
@@ -206,23 +225,29 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t n, cudaMemcpyKind
   const Lock lock(runtime_mutex());
   return copy(to, from, n, kind, find_stream(nullptr), false);
 }
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Lock lock(runtime_mutex());
+  return copy_rows(to, {to_pitch, width, height}, from, {from_pitch, width, height}, kind, find_stream(stream));
+}
 cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t stream) {
   const Lock lock(runtime_mutex());
-  Stream* const s = find_stream(stream);
-  if (!s) return result(cudaErrorInvalidResourceHandle);
-  if (bytes == 0) return result(cudaSuccess);
-  if (where_is(at, bytes) != Where::device) {
-    report("cudaMemsetAsync of %zu bytes that are not of one allocation", bytes);
-    return result(cudaErrorInvalidValue);
-  }
-  push(*s, {.run = [=] { std::memset(at, value, bytes); }, .what = "cudaMemsetAsync", .seconds = 5e-6});
-  return result(cudaSuccess);
+  return fill(at, value, bytes, find_stream(stream));
+}
+/// Returns before it is done, as on a device.
+cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
+  const Lock lock(runtime_mutex());
+  return fill(at, value, bytes, find_stream(nullptr));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
   const Lock lock(runtime_mutex());
   *s = reinterpret_cast<cudaStream_t>(make_stream((flags & cudaStreamNonBlocking) == 0));
   return result(cudaSuccess);
+}
+/// Priorities are hints: the order does not heed them.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(s, flags);
 }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -249,6 +274,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
   const Lock lock(runtime_mutex());
   return wait_for_all();
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  const Lock lock(runtime_mutex());
+  Stream* const s = find_stream(stream);
+  if (!s) return result(cudaErrorInvalidResourceHandle);
+  push(*s, {.run = [=] { function(data); }, .what = "a host function", .seconds = 5e-6, .is_host = true});
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned flags) {

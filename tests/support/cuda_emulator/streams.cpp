@@ -74,6 +74,19 @@ std::vector<Stream*> candidates(const Stream* needed_by) {
   return out;
 }
 
+thread_local bool in_host_function = false;
+
+void run_now(const StreamWork& work) {
+  if (work.is_host) {
+    in_host_function = true;
+    work.run();
+    in_host_function = false;
+  } else {
+    const DeviceOpen open;
+    work.run();
+  }
+}
+
 /// With a random order streams keep their priority for a while, so that some run far ahead.
 Stream& chosen(const std::vector<Stream*>& can) {
   if (!order.is_random()) return *can.front();
@@ -96,10 +109,7 @@ bool run_one(const Stream* needed_by) {
   Stream& s = chosen(can);
   const Queued q = std::move(s.queue.front());
   s.queue.pop_front();
-  {
-    const DeviceOpen open;
-    q.work.run();
-  }
+  run_now(q.work);
   double begin = s.seconds;
   for (const MarkPtr& m : q.after) begin = std::max(begin, m->seconds);
   s.seconds = q.mark->seconds = begin + q.work.seconds;
@@ -163,12 +173,17 @@ cudaError_t wait_for_all() {
 void fail(cudaError_t e) { sticky = e; }
 
 cudaError_t result(cudaError_t e) {
+  if (in_host_function) {
+    report("a host function of a stream calls CUDA, which it may not");
+    e = cudaErrorNotPermitted;
+  }
   if (sticky != cudaSuccess) e = sticky;
   if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
   return e;
 }
 
 cudaError_t take_last_error() { return std::exchange(last_error, sticky); }
+cudaError_t last_error_now() { return last_error; }
 
 void report(const char* format, ...) {
   char text[240];

@@ -28,6 +28,7 @@ struct StreamWork {
   std::function<void()> run;
   const char* what = "";
   double seconds = 0;
+  bool is_host = false;  ///< a function of the host's: calls of CUDA fail in it, device memory is closed to it
 };
 
 Stream* make_stream(bool waits_for_default);
@@ -50,5 +51,6 @@ void fail(cudaError_t);
 /// The first argument, or the error of before.
 cudaError_t result(cudaError_t);
 cudaError_t take_last_error();
+cudaError_t last_error_now();
 
 }  // namespace cuda_emulator
