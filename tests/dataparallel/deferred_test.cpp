@@ -13,14 +13,12 @@
 #include <vector>
 
 #include "core/format.hpp"
-#include "dataparallel/decorators/verifier.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
-#include "model/language.hpp"
-#include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
 #include "support/training.hpp"
+#include "support/training_runs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -29,102 +27,8 @@ using test::DeferredDevice;
 using test::DeferredPolicy;
 using test::DeferredQueue;
 using test::seeds;
-
-struct Case {
-  std::string strategy = "sync", optimizer = "momentum", mesh = "data";
-  int ranks = 2;  ///< of a mesh that does not say how many
-  std::string algorithm = "ring", codec = "none";
-  ProgressMode progress = ProgressMode::on_wait;
-  bool verified = false;  ///< all calls, in one verified step
-  std::string model = "mlp:784-32-24-16-10";
-  std::string loss_scale = "none";
-
-  MeshShape shape() const {
-    const MeshShape given = parse_mesh(mesh);
-    return given.replica_ranks() == 1 ? given.complete(ranks)
-                                      : given.complete(std::max(1, given.data) * given.replica_ranks());
-  }
-  std::string text() const {
-    return fmt::format("{} {} {} {} on {} ranks, {} {}", model, strategy, optimizer, mesh, shape().ranks(), algorithm,
-                       codec);
-  }
-};
-
-/// What one rank ends with.
-struct End {
-  std::vector<float> weights, gradients, evaluation_weights;
-  std::vector<double> losses;
-  std::uint64_t bytes_sent = 0;
-  bool operator==(const End&) const = default;
-};
-
-constexpr int steps = 3;
-constexpr std::size_t batch_per_replica = 8;
-
-const model::Dataset& data_of(const Case& c) {
-  static const std::shared_ptr<const model::Dataset> digits = test::training_digits(),
-                                                     language =
-                                                         model::make_language("language:steps=6", {.samples = 480});
-  return c.model.find("-lm") == std::string::npos ? *digits : *language;
-}
-
-std::vector<model::Batch> batches_of(Fabric& f, const Mesh& mesh, const model::Dataset& data,
-                                     std::deque<test::Samples>& memory) {
-  std::vector<model::Batch> batches;
-  for (int i = 0; i < steps; ++i) {
-    const auto replicas = static_cast<std::size_t>(mesh.shape().data);
-    batches.push_back(
-        memory.emplace_back(f, data, batch_per_replica * replicas, mesh.place().data, mesh.shape().data).batch(i));
-  }
-  return batches;
-}
-
-bool serves(const Case& c) { return uses_ports(find_strategy(c.strategy)->info().communication); }
-
-End train(Fabric& fabric, const Case& c) {
-  const model::Dataset& data = data_of(c);
-  Assembly assembly(fabric, {.mesh = c.shape(),
-                             .model =
-                                 [&](const Mesh& mesh, model::Peers& peers) {
-                                   return model::make_model(c.model, {.features = data.features(),
-                                                                      .classes = data.classes(),
-                                                                      .labels = data.labels(),
-                                                                      .part = mesh.shape().part(
-                                                                          mesh.place(), 2, batch_per_replica, &peers)});
-                                 },
-                             .optimizer = c.optimizer,
-                             .strategy = find_strategy(c.strategy),
-                             .strategy_options = {.bucket_bytes = std::size_t{16} << 10,
-                                                  .optimizer = c.optimizer,
-                                                  .seed = 7,
-                                                  .loss_scale = parse_loss_scaling(c.loss_scale)}});
-  Worker& worker = assembly.worker();
-  Strategy& strategy = assembly.strategy();
-  std::deque<test::Samples> memory;
-  const auto batches = batches_of(fabric, assembly.mesh(), data, memory);
-  const Buffer word = fabric.memory(1), evaluated = fabric.memory(worker.parameters().count());
-  strategy.begin(worker);
-  assembly.probe().begin_step();
-  std::vector<model::PendingOutcome> outcomes;
-  for (int i = 0; i < steps; ++i) {
-    const auto number = static_cast<std::uint64_t>(i) + 1;
-    outcomes.push_back(strategy.step(worker, batches[static_cast<std::size_t>(i)], {.size = 0.02f, .number = number}));
-  }
-  strategy.settle(worker);
-  End end;
-  const std::uint64_t sent = decompose(assembly.probe().end_step(), {}).bytes_sent;
-  if (!serves(c)) end.bytes_sent = sent;  // when a message has left is not the same every time
-  fabric.wait(fabric.all_reduce(everybody, word, allreduce::Op::sum));  // evaluation needs all ranks settled
-  strategy.evaluation_weights(worker, evaluated);
-  for (const model::Batch& b : batches)
-    outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::no_floats}, b));
-  strategy.end(worker);
-  for (const auto& o : outcomes) end.losses.push_back(o.get().loss_sum);
-  end.weights = test::values_of(fabric, worker.parameters());
-  end.gradients = test::values_of(fabric, worker.gradients());
-  end.evaluation_weights = test::values_of(fabric, evaluated);
-  return end;
-}
+using Case = test::RunCase;
+using End = test::RunEnd;
 
 /// Of a rank's computations, and of its collectives' copies and sums.
 struct RankPolicy {
@@ -143,6 +47,23 @@ Policies all_ranks(const Case& c, std::uint64_t seed) {
   return p;
 }
 
+class LateQueues final : public test::RankQueues {
+ public:
+  LateQueues(const RankPolicy& p, std::uint64_t& events)
+      : queue_(device_, p.computation), exchange_queue_(device_, p.exchange), events_(events) {
+    computation = &queue_;
+    exchange = &exchange_queue_;
+  }
+  ~LateQueues() override { events_ = queue_.events(); }
+  LateQueues(const LateQueues&) = delete;
+  LateQueues& operator=(const LateQueues&) = delete;
+
+ private:
+  DeferredDevice device_;
+  DeferredQueue queue_, exchange_queue_;
+  std::uint64_t& events_;
+};
+
 /// By rank.
 struct Run {
   std::vector<End> ends;
@@ -150,41 +71,12 @@ struct Run {
 };
 
 Run train(const Case& c, const Policies& policies) {
-  const int ranks = c.shape().ranks();
-  Run all{std::vector<End>(static_cast<std::size_t>(ranks)),
-          std::vector<std::uint64_t>(static_cast<std::size_t>(ranks))};
-  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
-    kernels::set_compute_threads(1);
-    const auto rank = static_cast<std::size_t>(world.rank());
-    runtime::Activity activity;
-    DeferredDevice device;
-    std::optional<DeferredQueue> queue, exchange_queue;
-    if (!policies.empty()) {
-      queue.emplace(device, policies[rank].computation);
-      exchange_queue.emplace(device, policies[rank].exchange);
-    }
-    RankFabric fabric(world,
-                      {.algorithm = allreduce::find_algorithm(c.algorithm),
-                       .codec = compression::find_codec(c.codec),
-                       .progress = c.progress,
-                       .spin_policy = {20, 0},
-                       .memory_bytes = std::size_t{4} << 20,
-                       .scatters = true,
-                       .max_call_bytes = std::size_t{1} << 20,
-                       .groups = 1 + Mesh::groups(c.shape()),
-                       .queue = queue ? &*queue : nullptr,
-                       .exchange_queue = exchange_queue ? &*exchange_queue : nullptr},
-                      activity);
-    Verifier verifier(fabric, world, c.codec != "none");
-    if (c.verified) verifier.arm();
-    verifier.begin_step(1);
-    all.ends[rank] = train(verifier, c);
-    verifier.end_step();
-    EXPECT_EQ(verifier.verified_last_step(), c.verified) << c.text();
-    EXPECT_EQ(c.verified ? verifier.verdict() : "", "") << c.text();
-    if (queue) all.events[rank] = queue->events();
-    world.barrier();  // nobody reads this rank's memory any more
-  });
+  Run all{{}, std::vector<std::uint64_t>(static_cast<std::size_t>(c.shape().ranks()))};
+  const test::QueuesOf late = [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::make_shared<LateQueues>(policies[r], all.events[r]);
+  };
+  all.ends = test::run(c, policies.empty() ? nullptr : late);
   return all;
 }
 
@@ -200,7 +92,7 @@ class DeferredStrategy : public ::testing::TestWithParam<std::string> {};
 TEST_P(DeferredStrategy, HasTheHostsBits) {
   for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
     const Case c{.strategy = GetParam(), .ranks = 3, .progress = progress};
-    if (!serves(c) || progress == ProgressMode::thread) expect_host_bits(c);
+    if (!c.serves() || progress == ProgressMode::thread) expect_host_bits(c);
   }
 }
 
@@ -217,12 +109,7 @@ TEST(Deferred, ScaledLossesHaveTheHostsBits) {
     expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:grow=1,start=1024"});
 }
 
-std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) {
-  std::string n = info.param;
-  std::ranges::replace_if(
-      n, [](char ch) { return !std::isalnum(static_cast<unsigned char>(ch)); }, '_');
-  return n;
-}
+std::string name_of_text(const ::testing::TestParamInfo<std::string>& info) { return test::name_of_text(info.param); }
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
                          ::testing::Values("sync", "sharded", "independent", "model-averaging:every=2", "bmuf:every=2",
@@ -249,7 +136,7 @@ std::vector<End> simulate(const Case& c, const Policies& policies) {
   std::vector<End> ends(static_cast<std::size_t>(c.ranks));
   SimWorld(c.ranks, {}, given).run([&](Fabric& f) {
     kernels::set_compute_threads(1);
-    ends[static_cast<std::size_t>(f.rank())] = train(f, c);
+    ends[static_cast<std::size_t>(f.rank())] = test::run(f, c);
   });
   return ends;
 }

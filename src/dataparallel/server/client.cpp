@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -123,10 +124,18 @@ void ServerClient::fetch(Buffer to) {
   target_ = to;
   receive();
   target_ = runtime::no_floats;
-  for (ServerConnection& connection : connections_) {
-    for (ChunkVersions& v : connection.versions) v.base = v.incoming, v.reached = v.incoming_reached;
-  }
+  for (ServerConnection& connection : connections_) take_over(connection, to);
   attend(false);
+}
+
+/// From now on the worker computes with what has come.
+void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
+  for (std::size_t i = 0; i < connection.chunks; ++i) {
+    ChunkVersions& v = connection.versions[i];
+    v.base = v.incoming, v.reached = v.incoming_reached;
+    const Range chunk = sharding_.chunk(connection.server, i);
+    if (std::exchange(v.is_written, false)) fabric_.from_transport(to.part(chunk.first, chunk.count));
+  }
 }
 
 /// Copies a chunk from `weights_`.
@@ -218,6 +227,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   ChunkVersions& v = connection.versions.at(i);
   v.incoming = h.version, v.incoming_reached = h.clock;
   v.waits = !written && !direct;
+  v.is_written = written;
   if (v.waits && target_.count() > 0) put(connection, i, target_);
 }
 
@@ -260,6 +270,7 @@ void ServerClient::send_request(ServerConnection& connection) {
 
 /// Where the numbers of a change lie, for the fabric, once they are computed.
 std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
+  fabric_.to_transport(change);
   fabric_.synchronise();
   return {fabric_.device().transport_address(change), change.bytes()};
 }

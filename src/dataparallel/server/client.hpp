@@ -58,7 +58,8 @@ class ServerClient {
   struct ChunkVersions {
     std::uint64_t base = 0, reached = 0;
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;  ///< those have come, and lie in `weights_`
+    bool waits = false;       ///< those have come, and lie in `weights_`
+    bool is_written = false;  ///< those have come, where transports reach the target
   };
   /// To one server.
   struct ServerConnection {
@@ -86,6 +87,7 @@ class ServerClient {
   static bool is_posted(const ServerConnection& l) { return l.next == l.chunks; }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
   std::uint64_t answer_place(std::size_t first, std::size_t count);
+  void take_over(ServerConnection&, const Buffer& to);
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void tell(Opcode, const char* why, bool acknowledged = false);

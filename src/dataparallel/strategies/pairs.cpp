@@ -70,10 +70,12 @@ ActiveSide::ActiveSide(Fabric& fabric, std::unique_ptr<Port> port, const PairPla
     : fabric_(fabric),
       port_(std::move(port)),
       plan_(plan),
+      theirs_(theirs),
       theirs_at_(fabric.device().transport_address(theirs)),
       gone_(static_cast<std::size_t>(plan.ranks())) {}
 
 void ActiveSide::begin(int passive, std::uint64_t clock, const ConstBuffer& weights) {
+  fabric_.to_transport(weights);
   fabric_.synchronise();  // they are computed, and the last answer is averaged
   passive_ = passive;
   clock_ = clock;
@@ -98,6 +100,7 @@ bool ActiveSide::finish() {
       send();
     }
   });
+  fabric_.from_transport(theirs_);
   return !gone(passive_);
 }
 
@@ -141,8 +144,8 @@ void ActiveSide::disconnect() {
 PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worker& w, const Buffer& memory)
     : plan_(plan),
       port_(std::move(port)),
-      weights_(memory.part(0, plan.elements())),
       memory_(reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()),
+      weights_(memory_.first(plan.elements())),
       gone_(static_cast<std::size_t>(plan.ranks())),
       connected_(active_ranks(plan.ranks())),
       answers_(static_cast<std::size_t>(plan.ranks())) {

@@ -73,6 +73,7 @@ class ActiveSide {
   Fabric& fabric_;
   std::unique_ptr<Port> port_;
   const PairPlan plan_;
+  const Buffer theirs_;
   std::byte* const theirs_at_;
   std::vector<bool> gone_;  ///< by rank: it has died
   int passive_ = 0;
@@ -115,8 +116,8 @@ class PassiveSide {
 
   const PairPlan plan_;
   std::unique_ptr<Port> port_;
-  const Buffer weights_;                     ///< for the worker's queue
-  const std::span<float> memory_;            ///< for the background task: the weights, then answers
+  const std::span<float> memory_;            ///< of the host: the weights, then answers
+  const Buffer weights_;                     ///< those, for the worker's queue
   std::vector<bool> gone_;                   ///< by rank, of active ones
   int connected_;                            ///< active ranks that are not gone
   std::vector<std::deque<Answer>> answers_;  ///< by active rank, for which there has been no room yet

@@ -1,0 +1,93 @@
+// Training with a GPU's memory and streams against the host, to the bit: the host's own operations compute, on copies
+// of the memory that they ask for, so only what is copied too early or too late makes a difference.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/op.hpp"
+#include "runtime/cuda/device.hpp"
+#include "support/device_seeds.hpp"
+#include "support/training_runs.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+using test::RunCase;
+
+[[maybe_unused]] const bool has_operations = [] {
+  const auto rows = kernels::op_backends();
+  const std::vector<kernels::OpBackend> all(rows.begin(), rows.end());
+  for (kernels::OpBackend row : all) {
+    row.device = "cuda";
+    kernels::add_op_backend(row);
+  }
+  return true;
+}();
+
+class GpuQueues final : public test::RankQueues {
+ public:
+  GpuQueues() : device_(0), queue_(device_.make_queue()) { computation = queue_.get(); }
+
+ private:
+  runtime::CudaDevice device_;
+  std::unique_ptr<runtime::Queue> queue_;
+};
+
+void expect_host_bits(const RunCase& c) {
+  const auto host = test::run(c, nullptr);
+  test::each_device_seed(
+      [&] { EXPECT_EQ(test::run(c, [](int) { return std::make_shared<GpuQueues>(); }), host) << c.text(); });
+}
+
+class DeviceStrategy : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceStrategy, HasTheHostsBits) {
+  for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+    const RunCase c{.strategy = GetParam(), .ranks = 3, .progress = progress};
+    if (!c.serves() || progress == ProgressMode::thread) expect_host_bits(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Synchronous, DeviceStrategy,
+                         ::testing::Values("sync", "sharded", "independent", "model-averaging:every=2", "bmuf:every=2",
+                                           "diloco:every=2", "diloco:every=2,fragments=2,overlap=1",
+                                           "slowmo:buffers=average,every=2", "adacomm:every=2,interval=2", "gossip",
+                                           "gossip:graph=ring,overlap=1", "gossip:graph=random", "d-psgd",
+                                           "d-psgd:graph=hypercube", "es:pairs=3", "population:size=6,survivors=2",
+                                           "ps-sync"),
+                         [](const auto& strategy) { return test::name_of_text(strategy.param); });
+
+/// Nothing is the same every time where several workers meet, so these have one.
+TEST(DeviceAsynchronous, HasTheHostsBitsWithOneWorker) {
+  for (const char* strategy : {"ps-async", "ps-async:push=2", "ps-async:prefetch=1", "ps-ssp", "easgd:every=1"})
+    expect_host_bits({.strategy = strategy, .ranks = 1, .progress = ProgressMode::thread});
+}
+
+TEST(DeviceTraining, OfNetworksOfLayersHasTheHostsBits) {
+  for (const char* model :
+       {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2",
+        "lstm-lm:hidden=10,tied=1", "transformer-lm:ff=20,heads=3,hidden=12"})
+    expect_host_bits({.strategy = "sync", .ranks = 2, .model = model});
+}
+
+TEST(DeviceTraining, OfScaledLossesHasTheHostsBits) {
+  for (const char* strategy : {"sync", "sharded", "independent"})
+    expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:grow=1,start=1024"});
+}
+
+TEST(DeviceTraining, WithEveryCodecHasTheHostsBits) {
+  for (const auto& row : compression::codecs()) {
+    const bool sparse = row.parameters.find("density") != std::string_view::npos;
+    const std::string codec = std::string(row.name) + ":min=100" + (sparse ? ",density=0.05" : "");
+    expect_host_bits({.optimizer = "sgd", .ranks = 3, .codec = codec});
+  }
+}
+
+TEST(DeviceTraining, OfMeshesHasTheHostsBits) {
+  for (const char* mesh : {"tensor=2", "pipeline=2", "pipeline=3,schedule=gpipe", "tensor=2,pipeline=2"})
+    expect_host_bits({.mesh = mesh, .verified = true});
+}
+
+}  // namespace
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,57 @@
+// Short training runs of every kind over thread ranks, whose ends are compared bit for bit: on the host, and on devices
+// whose work comes later. Nothing but the strategy waits: batches are uploaded before the first step and outcomes read
+// after the last.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataparallel/mesh.hpp"
+#include "dataparallel/ranks/fabric.hpp"
+#include "runtime/queue.hpp"
+
+namespace gradmeter::test {
+
+struct RunCase {
+  std::string strategy = "sync", optimizer = "momentum", mesh = "data";
+  int ranks = 2;  ///< of a mesh that does not say how many
+  std::string algorithm = "ring", codec = "none";
+  dataparallel::ProgressMode progress = dataparallel::ProgressMode::on_wait;
+  bool verified = false;  ///< all calls, in one verified step
+  std::string model = "mlp:784-32-24-16-10";
+  std::string loss_scale = "none";
+
+  dataparallel::MeshShape shape() const;
+  /// Does it use parameter servers, or other messages that come when they come?
+  bool serves() const;
+  std::string text() const;
+};
+
+/// What one rank ends with.
+struct RunEnd {
+  std::vector<float> weights, gradients, evaluation_weights;
+  std::vector<double> losses;
+  std::uint64_t bytes_sent = 0;
+  bool operator==(const RunEnd&) const = default;
+};
+/// On any fabric. Collective over its ranks.
+RunEnd run(dataparallel::Fabric&, const RunCase&);
+
+/// What one rank computes with.
+class RankQueues {
+ public:
+  virtual ~RankQueues() = default;
+  runtime::Queue* computation = nullptr;  ///< null: the host's
+  runtime::Queue* exchange = nullptr;     ///< of collectives' copies and sums; null: the host's
+};
+/// Of a rank, made on its thread and gone when all ranks have ended.
+using QueuesOf = std::function<std::shared_ptr<RankQueues>(int rank)>;
+
+/// By rank. Null: all is done on the host.
+std::vector<RunEnd> run(const RunCase&, const QueuesOf&);
+
+/// "ps-sync:push=2" as a test's name.
+std::string name_of_text(std::string text);
+
+}  // namespace gradmeter::test
