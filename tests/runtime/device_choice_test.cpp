@@ -46,15 +46,14 @@ TEST(DeviceChoice, ARankWithoutDevicesGetsNone) {
 }
 
 TEST(DeviceChoice, SharedDevicesAreSaidWithTheirNumber) {
-  using Places = std::vector<DevicePlace>;
+  using Devices = std::vector<std::string>;
   EXPECT_EQ(shared_devices_note({}), "");
-  const Places own{{"n0", "a"}, {"n0", "b"}, {"n1", "a"}};
-  EXPECT_EQ(most_ranks_on_a_device(own), 1);
-  EXPECT_EQ(shared_devices_note(own), "");
-  const Places one{{"n0", "a"}, {"n0", "a"}};
-  EXPECT_EQ(shared_devices_note(one),
+  EXPECT_EQ(most_ranks_on_a_device({}), 0);
+  EXPECT_EQ(most_ranks_on_a_device(Devices{"a", "b", "c"}), 1);
+  EXPECT_EQ(shared_devices_note(Devices{"a", "b", "c"}), "");
+  EXPECT_EQ(shared_devices_note(Devices{"a", "a"}),
             "2 ranks share 1 GPU, up to 2 a GPU: they take turns, so times and efficiencies say nothing of scaling");
-  const Places some{{"n0", "a"}, {"n0", "b"}, {"n0", "a"}, {"n0", "a"}};
+  const Devices some{"a", "b", "a", "a"};
   EXPECT_EQ(most_ranks_on_a_device(some), 3);
   EXPECT_TRUE(shared_devices_note(some).starts_with("4 ranks share 2 GPUs, up to 3 a GPU"))
       << shared_devices_note(some);

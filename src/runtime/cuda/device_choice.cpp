@@ -12,9 +12,9 @@
 namespace gradmeter::runtime {
 namespace {
 
-std::map<std::string, int> ranks_by_device(std::span<const DevicePlace> ranks) {
+std::map<std::string, int> ranks_by_device(std::span<const std::string> devices) {
   std::map<std::string, int> count;
-  for (const DevicePlace& p : ranks) ++count[p.host + " " + p.bus_id];
+  for (const std::string& id : devices) ++count[id];
   return count;
 }
 
@@ -36,18 +36,19 @@ std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> r
   return chosen;
 }
 
-int most_ranks_on_a_device(std::span<const DevicePlace> ranks) {
+int most_ranks_on_a_device(std::span<const std::string> devices) {
   int most = 0;
-  for (const auto& [device, count] : ranks_by_device(ranks)) most = std::max(most, count);
+  for (const auto& [device, count] : ranks_by_device(devices)) most = std::max(most, count);
   return most;
 }
 
-std::string shared_devices_note(std::span<const DevicePlace> ranks) {
-  if (most_ranks_on_a_device(ranks) <= 1) return {};
+std::string shared_devices_note(std::span<const std::string> devices) {
+  const int most = most_ranks_on_a_device(devices);
+  if (most <= 1) return {};
+  const std::size_t count = ranks_by_device(devices).size();
   return fmt::format(
       "{} ranks share {} GPU{}, up to {} a GPU: they take turns, so times and efficiencies say nothing of scaling",
-      ranks.size(), ranks_by_device(ranks).size(), ranks_by_device(ranks).size() == 1 ? "" : "s",
-      most_ranks_on_a_device(ranks));
+      devices.size(), count, count == 1 ? "" : "s", most);
 }
 
 std::string no_device_reason(const ReadVariable& variable) {
