@@ -6,6 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "runtime/host/cuda_adapter.hpp"
+
+#ifdef GRADMETER_HAS_CUDA
+#include "runtime/cuda/device.hpp"
+#endif
+
 namespace gradmeter::runtime {
 namespace {
 
@@ -60,6 +66,16 @@ TEST(NvtxRange, AProfilerSeesTheLabelsNestedInTheProgramsDomain) {
     const NvtxRange inner("forward.bias");
   }
   EXPECT_THAT(seen(), ::testing::ElementsAre("push forward.gemm", "push forward.bias", "pop", "pop"));
+}
+
+TEST(NvtxRange, AQueuesWorkHasItsLabel) {
+  if (read_cuda().gpus.empty()) GTEST_SKIP() << read_cuda().problem;
+  CudaDevice device(0);
+  const auto queue = device.make_queue();
+  queue->submit("warm up", {}, [] {});
+  seen().clear();
+  queue->submit("backward.gemm", {}, [] { seen().push_back("work"); });
+  EXPECT_THAT(seen(), ::testing::ElementsAre("push backward.gemm", "work", "pop"));
 }
 #endif
 
