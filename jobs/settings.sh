@@ -1,6 +1,20 @@
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
-# The one header to edit, for jobs/weak-scaling.sbatch (Slurm) and its twin jobs/weak-scaling.sh (mpirun alone).
+# The one header to edit, for jobs/weak-scaling.sbatch (Slurm) and its twin jobs/weak-scaling.sh (mpirun alone), and for
+# the same two with a GPU for each rank, jobs/weak-scaling-gpu.sbatch and jobs/weak-scaling-gpu.sh.
 # A variable of the same name in the environment wins:   NODES=8 bash jobs/weak-scaling.sbatch
+
+# --- GPUs: what the two GPU scripts have in place of the values further down
+if [ "${DEVICE:=cpu}" = cuda ]; then
+  RANKS_PER_NODE=${RANKS_PER_NODE:-4}    # GPUs of a node: each rank drives one
+  CORES_PER_RANK=${CORES_PER_RANK:-8}    # Slurm: cores of a node over its GPUs
+  GPU_BIND=${GPU_BIND:-none}             # Slurm's --gpu-bind. none: ranks see all GPUs of the job's node, each takes its own,
+                                         # and they can read each other's memory; per_task:1 hides the others'
+  NUMA=${NUMA:-gpu}                      # gpu: each rank on the cores nearest to its GPU (jobs/near-gpu.sh); launcher: as it binds
+  GRADMETER=${GRADMETER:-build/cuda/gradmeter}
+  ALGORITHM=${ALGORITHM-nccl,ring,recursive-doubling}
+  OUT=${OUT:-results/weak-scaling-gpu.jsonl}
+  export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}   # numbers of GPUs as nvidia-smi has them
+fi
 
 # --- the machine
 NODES=${NODES:-1}

@@ -1,11 +1,15 @@
 // gradmeter doctor: what is wrong or slow with this machine.
 
+#include <algorithm>
+#include <cstddef>
+
 #include "bench/engine/checkup.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
 #include "core/format.hpp"
 #include "core/table.hpp"
 #include "runtime/host/cuda_adapter.hpp"
+#include "runtime/host/gpu_libraries.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::cli {
@@ -13,10 +17,16 @@ namespace {
 
 std::string bytes(std::size_t n) { return n ? core::to_text(core::Bytes{n}) : "unknown"; }
 
+void print_gpus(const runtime::CudaFacts& cuda) {
+  if (cuda.built && !cuda.problem.empty()) fmt::print("GPU         {}\n", cuda.problem);
+  for (std::size_t n = 0; n < cuda.gpus.size(); ++n) {
+    fmt::print("{:11} {}\n", fmt::format("GPU {}", n), runtime::describe(cuda.gpus[n]));
+  }
+}
+
 void print_machine(const bench::Session& s) {
   const auto& h = s.host();
   const auto& i = s.run_info();
-  const auto cuda = runtime::read_cuda();
   fmt::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
   fmt::print("processor   {}\n", h.cpu_model);
   fmt::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
@@ -26,10 +36,13 @@ void print_machine(const bench::Session& s) {
              bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
   fmt::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
   if (i.mpi == "none") fmt::print("            {}\n", runtime::mpi_refusal());
-  for (const auto& [name, version] : i.libraries) fmt::print("{:11} {}\n", name, version);
-  fmt::print("CUDA        {}\n", !cuda.built            ? "not built in"
-                                 : cuda.problem.empty() ? runtime::accelerator_names(cuda)
-                                                        : cuda.problem);
+  const auto gpu_libraries = runtime::gpu_libraries();
+  for (const auto& [name, version] : i.libraries) {
+    if (std::ranges::find(gpu_libraries, name, &runtime::GpuLibrary::name) != gpu_libraries.end()) continue;
+    fmt::print("{:11} {}\n", name, version);
+  }
+  for (const auto& library : gpu_libraries) fmt::print("{:11} {}\n", library.name, runtime::availability(library));
+  print_gpus(runtime::read_cuda());
   fmt::print("fingerprint {}\n\n", i.fingerprint);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <regex>
 #include <span>
 
 #include "runtime/cuda_handles.hpp"
@@ -14,6 +15,9 @@ TEST(CudaAdapter, SaysEitherWhatThereIsOrWhyNot) {
   const CudaFacts cuda = read_cuda();
   EXPECT_TRUE(!cuda.gpus.empty() || !cuda.problem.empty());
   EXPECT_EQ(cuda.built, !cuda.version.empty());
+  if (!cuda.gpus.empty()) {
+    EXPECT_FALSE(cuda.driver.empty());
+  }
   EXPECT_EQ(cuda.problem.find('\n'), std::string::npos);
   if (cuda.gpus.empty()) {
     EXPECT_NE(cuda.problem.find("--device cpu"), std::string::npos) << cuda.problem;
@@ -25,6 +29,16 @@ TEST(CudaAdapter, CountsGpusOfAKind) {
   EXPECT_EQ(accelerator_names(cuda), "");
   cuda.gpus = {{.name = "B"}, {.name = "A"}, {.name = "B"}};
   EXPECT_EQ(accelerator_names(cuda), "1 x A, 2 x B");
+}
+
+TEST(CudaAdapter, DescribesAGpu) {
+  EXPECT_EQ(
+      describe({.name = "A", .memory_bytes = std::size_t{16} << 30, .compute_major = 9, .bus_id = "0000:65:00.0"}),
+      "A, sm_90, 16 GiB, PCI 0000:65:00.0");
+  for (const GpuFacts& gpu : read_cuda().gpus) {
+    EXPECT_EQ(gpu.uuid.size(), 32u);
+    EXPECT_TRUE(std::regex_match(gpu.bus_id, std::regex("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.0"))) << gpu.bus_id;
+  }
 }
 
 #ifdef GRADMETER_HAS_CUDA

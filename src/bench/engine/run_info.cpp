@@ -12,6 +12,7 @@
 #include "runtime/communicator.hpp"
 #include "runtime/host/cuda_adapter.hpp"
 #include "runtime/host/environment.hpp"
+#include "runtime/host/gpu_libraries.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
@@ -52,6 +53,7 @@ core::RunInfo describe_process(const runtime::HostFacts& host, std::string comma
   i.memory_bytes_per_node = static_cast<std::int64_t>(host.memory_bytes);
   i.libraries = runtime::library_versions();
   i.libraries.merge(kernels::library_versions());
+  i.libraries.merge(runtime::gpu_library_versions());
   i.environment = runtime::named_environment();
   for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
   i.fingerprint = runtime::machine_fingerprint(host, i.mpi, runtime::accelerator_names(cuda));

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runtime/cuda/nvtx.hpp"
 #include "runtime/cuda/stream.hpp"
 
 namespace gradmeter::runtime {
@@ -47,7 +48,8 @@ CudaQueue::CudaQueue(CudaDevice& device) : device_((device.select(), device)), v
 // What is still under way uses memory that the queue's owner frees next.
 CudaQueue::~CudaQueue() { cudaStreamSynchronize(stream_.get()); }
 
-void CudaQueue::submit(std::string_view, Cost, const Work& work) {
+void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
+  const NvtxRange range(label);
   device_.select();
   const Running here(view_);
   work();

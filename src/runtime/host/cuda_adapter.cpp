@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/format.hpp"
+#include "core/units.hpp"
 
 #ifdef GRADMETER_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -20,13 +21,32 @@ std::string error_text(const char* call, cudaError_t error) {
 }
 
 /// The driver's own version tells a missing driver from one that is too old.
-std::string no_devices_text(cudaError_t error, const std::string& runtime_version) {
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+std::string no_devices_text(cudaError_t error, const CudaFacts& facts) {
   const std::string reason = error_text("cudaGetDeviceCount", error);
-  if (driver == 0) return fmt::format("no CUDA driver on this machine ({}): use --device cpu", reason);
+  if (facts.driver.empty()) return fmt::format("no CUDA driver on this machine ({}): use --device cpu", reason);
   return fmt::format("the CUDA driver is for {} and the program for {} ({}): update the driver or use --device cpu",
-                     version_text(driver), runtime_version, reason);
+                     facts.driver, facts.version, reason);
+}
+
+/// Empty where there is none: a missing driver has version 0.
+std::string driver_version() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess && version > 0 ? version_text(version) : std::string();
+}
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+GpuFacts gpu_facts(const cudaDeviceProp& p) {
+  return {.name = p.name,
+          .memory_bytes = p.totalGlobalMem,
+          .compute_major = p.major,
+          .compute_minor = p.minor,
+          .uuid = uuid_text(p.uuid),
+          .bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", p.pciDomainID, p.pciBusID, p.pciDeviceID)};
 }
 }  // namespace
 
@@ -35,10 +55,11 @@ CudaFacts read_cuda() {
   facts.built = true;
   int version = 0;
   if (cudaRuntimeGetVersion(&version) == cudaSuccess) facts.version = version_text(version);
+  facts.driver = driver_version();
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
     facts.problem = error == cudaErrorInsufficientDriver
-                        ? no_devices_text(error, facts.version)
+                        ? no_devices_text(error, facts)
                         : error_text("cudaGetDeviceCount", error) + ": use --device cpu";
     return facts;
   }
@@ -48,7 +69,7 @@ CudaFacts read_cuda() {
       facts.problem = fmt::format("GPU {}: {}", device, error_text("cudaGetDeviceProperties", error));
       continue;
     }
-    facts.gpus.push_back({properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+    facts.gpus.push_back(gpu_facts(properties));
   }
   if (facts.gpus.empty() && facts.problem.empty()) facts.problem = "CUDA shows no GPU: use --device cpu";
   return facts;
@@ -60,6 +81,11 @@ CudaFacts read_cuda() {
   return facts;
 }
 #endif
+
+std::string describe(const GpuFacts& gpu) {
+  return fmt::format("{}, sm_{}{}, {}, PCI {}", gpu.name, gpu.compute_major, gpu.compute_minor,
+                     core::to_text(core::Bytes{gpu.memory_bytes}), gpu.bus_id);
+}
 
 std::string accelerator_names(const CudaFacts& cuda) {
   std::vector<std::string> names;

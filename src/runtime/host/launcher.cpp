@@ -29,13 +29,14 @@ std::optional<Launcher> launcher_of(const ReadVariable& variable, std::string_vi
   return Launcher{.name = std::string(name), .rank = *rank, .size = *size};
 }
 
-/// A batch script has SLURM_PROCID too, but is no task of a step: its step has a number beyond the normal ones or none.
+}  // namespace
+
 bool in_slurm_step(const ReadVariable& variable) {
+  // A batch script has SLURM_PROCID too, but its step has a number beyond the normal ones or none.
   constexpr std::uint32_t first_special_step = 0xfffffff0;  // Source: slurm.h, SLURM_MAX_NORMAL_STEP_ID
   const auto step = leading_number<std::uint32_t>(text_of(variable, "SLURM_STEP_ID"));
   return step && *step < first_special_step;
 }
-}  // namespace
 
 Launcher read_launcher(const ReadVariable& variable) {
   if (auto found = launcher_of(variable, open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return *found;

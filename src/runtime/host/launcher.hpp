@@ -21,6 +21,9 @@ using ReadVariable = std::function<const char*(const char*)>;
 Launcher read_launcher(const ReadVariable& variable);
 Launcher read_launcher();  ///< of this process
 
+/// Is this a task of srun? A batch script has most of a task's variables too, and is none.
+bool in_slurm_step(const ReadVariable& variable);
+
 /// The trap that costs users a night: N processes, each a world of one rank. Says so in one line with what to do, or
 /// nothing when the world is as the launcher made it.
 std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size);

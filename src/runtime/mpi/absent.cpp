@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "core/error.hpp"
+#include "runtime/mpi/cuda_aware.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {
@@ -18,5 +19,6 @@ int MpiSession::world_size() { return 1; }
 void MpiSession::abort(int code) { std::_Exit(code); }
 bool MpiSession::running() { return false; }
 std::string MpiSession::library_version() { return "none"; }
+CudaAwareMpi cuda_aware_mpi() { return CudaAwareMpi::no_mpi; }
 
 }  // namespace gradmeter::runtime

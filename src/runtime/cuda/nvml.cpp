@@ -1,0 +1,190 @@
+#include "runtime/cuda/nvml.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <utility>
+
+#include "core/format.hpp"
+
+namespace gradmeter::runtime {
+
+// The part of nvml.h that is used here: the library's symbols and layouts have been stable since NVML 11.
+// Source: NVML API Reference Guide.
+namespace nvml {
+using Result = int;
+using Device = void*;
+constexpr Result success = 0;
+constexpr int sm_clock = 1;          // NVML_CLOCK_SM
+constexpr int gpu_temperature = 0;   // NVML_TEMPERATURE_GPU
+constexpr unsigned text_bytes = 96;  // NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE and _DRIVER_ are 80
+
+struct Temperature {  // nvmlTemperature_v1_t
+  unsigned version;
+  int sensor;
+  int celsius;
+};
+constexpr unsigned temperature_version = sizeof(Temperature) | 1u << 24;  // NVML_STRUCT_VERSION(Temperature, 1)
+
+struct Event {
+  std::uint64_t bit;
+  const char* name;
+  bool slows;
+};
+constexpr std::array events{Event{0x1, "idle", false},
+                            Event{0x2, "applications clock", false},
+                            Event{0x4, "power cap", true},
+                            Event{0x8, "hardware slowdown", true},
+                            Event{0x10, "sync boost", false},
+                            Event{0x20, "software thermal", true},
+                            Event{0x40, "hardware thermal", true},
+                            Event{0x80, "power brake", true},
+                            Event{0x100, "display clock", false}};
+}  // namespace nvml
+
+struct NvmlFunctions {
+  nvml::Result (*init)();
+  nvml::Result (*shut_down)();
+  const char* (*error)(nvml::Result);
+  nvml::Result (*device)(const char*, nvml::Device*);
+  nvml::Result (*clock)(nvml::Device, int, unsigned*);
+  nvml::Result (*power)(nvml::Device, unsigned*);
+  nvml::Result (*temperature)(nvml::Device, nvml::Temperature*);  // null before NVML 12.9
+  nvml::Result (*old_temperature)(nvml::Device, int, unsigned*);  // deprecated since, may go
+  nvml::Result (*events)(nvml::Device, unsigned long long*);      // by its name before NVML 12.2 where that is all
+  nvml::Result (*version)(char*, unsigned);
+  nvml::Result (*driver)(char*, unsigned);
+};
+
+namespace {
+
+template <class Function>
+bool load(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+/// The name of a function that is missing; empty: all are there.
+std::string missing_function(void* library, NvmlFunctions& f) {
+  if (!load(library, f.init, "nvmlInit_v2")) return "nvmlInit_v2";
+  if (!load(library, f.shut_down, "nvmlShutdown")) return "nvmlShutdown";
+  if (!load(library, f.error, "nvmlErrorString")) return "nvmlErrorString";
+  if (!load(library, f.device, "nvmlDeviceGetHandleByPciBusId_v2")) return "nvmlDeviceGetHandleByPciBusId_v2";
+  if (!load(library, f.clock, "nvmlDeviceGetClockInfo")) return "nvmlDeviceGetClockInfo";
+  if (!load(library, f.power, "nvmlDeviceGetPowerUsage")) return "nvmlDeviceGetPowerUsage";
+  if (!load(library, f.version, "nvmlSystemGetNVMLVersion")) return "nvmlSystemGetNVMLVersion";
+  if (!load(library, f.driver, "nvmlSystemGetDriverVersion")) return "nvmlSystemGetDriverVersion";
+  const bool temperature = load(library, f.temperature, "nvmlDeviceGetTemperatureV");
+  if (!load(library, f.old_temperature, "nvmlDeviceGetTemperature") && !temperature) return "nvmlDeviceGetTemperature";
+  if (!load(library, f.events, "nvmlDeviceGetCurrentClocksEventReasons") &&
+      !load(library, f.events, "nvmlDeviceGetCurrentClocksThrottleReasons")) {
+    return "nvmlDeviceGetCurrentClocksEventReasons";
+  }
+  return {};
+}
+
+std::string system_text(nvml::Result (*read)(char*, unsigned)) {
+  std::array<char, nvml::text_bytes> text{};
+  return read(text.data(), nvml::text_bytes) == nvml::success ? text.data() : "unknown";
+}
+
+/// Reads one value after the other, and remembers the first that could not be read.
+class DeviceReader {
+ public:
+  DeviceReader(const NvmlFunctions& f, nvml::Device device) : f_(f), device_(device) {}
+
+  GpuState all() {
+    GpuState s;
+    unsigned mhz = 0, milliwatts = 0;
+    unsigned long long events = 0;
+    if (ok(f_.clock(device_, nvml::sm_clock, &mhz), "nvmlDeviceGetClockInfo")) s.sm_clock_hz = 1e6 * mhz;
+    if (ok(f_.power(device_, &milliwatts), "nvmlDeviceGetPowerUsage")) s.power_watts = 1e-3 * milliwatts;
+    s.temperature_celsius = temperature();
+    if (ok(f_.events(device_, &events), "nvmlDeviceGetCurrentClocksEventReasons")) s.clock_events = events;
+    s.problem = std::move(problem_);
+    return s;
+  }
+
+ private:
+  bool ok(nvml::Result result, const char* call) {
+    if (result == nvml::success) return true;
+    if (problem_.empty()) problem_ = fmt::format("{}: {}", call, f_.error(result));
+    return false;
+  }
+  std::optional<double> temperature() {
+    // An older driver has the symbol but not this version of the structure.
+    nvml::Temperature t{.version = nvml::temperature_version, .sensor = nvml::gpu_temperature, .celsius = 0};
+    if (f_.temperature && f_.temperature(device_, &t) == nvml::success) return t.celsius;
+    unsigned celsius = 0;
+    if (!f_.old_temperature) return std::nullopt;
+    if (!ok(f_.old_temperature(device_, nvml::gpu_temperature, &celsius), "nvmlDeviceGetTemperature"))
+      return std::nullopt;
+    return celsius;
+  }
+
+  const NvmlFunctions& f_;
+  nvml::Device device_;
+  std::string problem_;
+};
+
+}  // namespace
+
+std::vector<std::string> clock_event_names(std::uint64_t bits) {
+  std::vector<std::string> names;
+  for (const auto& [bit, name, slows] : nvml::events) {
+    if (bits & bit) names.emplace_back(name);
+    bits &= ~bit;
+  }
+  if (bits) names.push_back(fmt::format("0x{:x}", bits));
+  return names;
+}
+
+bool slowed_down(std::uint64_t clock_events) {
+  for (const auto& [bit, name, slows] : nvml::events) {
+    if (slows && (clock_events & bit)) return true;
+  }
+  return false;
+}
+
+void LibraryTraits::free(type library) noexcept { dlclose(library); }
+
+Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
+  if (!library_) {
+    const char* reason = dlerror();
+    problem_ = fmt::format("NVML cannot be loaded ({})", reason ? reason : library);
+    return;
+  }
+  auto functions = std::make_unique<NvmlFunctions>();
+  if (const auto missing = missing_function(library_.get(), *functions); !missing.empty()) {
+    problem_ = fmt::format("{} has no {}: update the driver", library, missing);
+    return;
+  }
+  if (const auto result = functions->init(); result != nvml::success) {
+    problem_ = fmt::format("nvmlInit_v2: {}", functions->error(result));
+    return;
+  }
+  functions_ = std::move(functions);
+}
+
+Nvml::~Nvml() {
+  if (functions_) functions_->shut_down();
+}
+
+std::string Nvml::version() const {
+  if (!functions_) return {};
+  return fmt::format("NVML {}, driver {}", system_text(functions_->version), system_text(functions_->driver));
+}
+
+GpuState Nvml::read(const std::string& pci_bus_id) const {
+  GpuState none;
+  none.problem = problem_;
+  if (!functions_) return none;
+  nvml::Device device = nullptr;
+  if (const auto result = functions_->device(pci_bus_id.c_str(), &device); result != nvml::success) {
+    none.problem = fmt::format("nvmlDeviceGetHandleByPciBusId_v2 for {}: {}", pci_bus_id, functions_->error(result));
+    return none;
+  }
+  return DeviceReader(*functions_, device).all();
+}
+
+}  // namespace gradmeter::runtime

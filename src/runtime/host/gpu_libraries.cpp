@@ -1,0 +1,113 @@
+#include "runtime/host/gpu_libraries.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "core/format.hpp"
+#include "runtime/cuda/nvml.hpp"
+#include "runtime/host/cuda_adapter.hpp"
+#include "runtime/mpi/cuda_aware.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+constexpr const char* configure = "install its headers and library, and configure with -DGRADMETER_CUDA=ON";
+
+/// A function of a library that is linked with this program; null: none is. Plug-ins of MPI keep theirs to themselves.
+template <class Function>
+Function* linked(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// 90101 is 9.1.1. Source: cublas_api.h, cudnn_version.h and nccl.h of CUDA 12 and 13.
+std::string dotted(std::size_t version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string nccl_version() {
+  const auto get = linked<int(int*)>("ncclGetVersion");
+  int version = 0;
+  return get && get(&version) == 0 ? dotted(static_cast<std::size_t>(version)) : std::string();
+}
+
+std::string counted_version(const char* function) {
+  const auto get = linked<std::size_t()>(function);
+  return get ? dotted(get()) : std::string();
+}
+
+std::string cusparse_version() {
+  const auto get = linked<int(int, int*)>("cusparseGetProperty");
+  std::array<int, 3> parts{};
+  for (int i = 0; i < 3; ++i) {  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL of library_types.h
+    if (!get || get(i, &parts[static_cast<std::size_t>(i)]) != 0) return {};
+  }
+  return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
+}
+
+GpuLibrary cuda_runtime() {
+  const CudaFacts facts = read_cuda();
+  GpuLibrary library{.name = "CUDA",
+                     .version = facts.version,
+                     .needed_for = "--device cuda",
+                     .remedy = "install the toolkit and configure with -DGRADMETER_CUDA=ON"};
+  if (!facts.driver.empty()) library.version += ", driver for " + facts.driver;
+  return library;
+}
+
+GpuLibrary device_mpi() {
+  GpuLibrary library{.name = "MPI on GPUs", .needed_for = "MPI's own messages and reductions of device memory"};
+  switch (cuda_aware_mpi()) {
+    case CudaAwareMpi::yes:
+      library.version = "CUDA-aware";
+      break;
+    case CudaAwareMpi::no:
+      library.remedy = "without, they pass through host memory; build Open MPI --with-cuda, or over a UCX with CUDA";
+      break;
+    case CudaAwareMpi::unknown:
+      library.remedy = "this MPI does not say whether it takes device memory, so it goes through host memory";
+      break;
+    case CudaAwareMpi::no_mpi:
+      library.remedy = "install MPI and configure again";
+      break;
+  }
+  return library;
+}
+
+GpuLibrary driver_nvml() {
+  const Nvml loaded;
+  return {.name = "NVML",
+          .version = loaded.version(),
+          .needed_for = "the clock, power and slowdowns of each measured block",
+          .remedy = fmt::format("it comes with the driver ({})", loaded.problem())};
+}
+
+}  // namespace
+
+std::vector<GpuLibrary> gpu_libraries() {
+  return {
+      cuda_runtime(),
+      {"NCCL", nccl_version(), "the all-reduce nccl and messages between GPUs of several nodes", configure},
+      {"cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs", configure},
+      {"cuDNN", counted_version("cudnnGetVersion"), "a library's convolutions and recurrent layers on GPUs", configure},
+      {"cuSPARSE", cusparse_version(), "a library's sparse products on GPUs", configure},
+      device_mpi(),
+      driver_nvml()};
+}
+
+std::string availability(const GpuLibrary& library) {
+  if (!library.version.empty()) return library.version;
+  return fmt::format("not there: needed for {}; {}", library.needed_for, library.remedy);
+}
+
+std::map<std::string, std::string> gpu_library_versions() {
+  std::map<std::string, std::string> versions;
+  for (const GpuLibrary& library : gpu_libraries()) {
+    if (!library.version.empty()) versions.emplace(library.name, library.version);
+  }
+  return versions;
+}
+
+}  // namespace gradmeter::runtime
