@@ -9,6 +9,7 @@
 #include "cli/bucket_table.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/flags.hpp"
 #include "cli/flags/training_flags.hpp"
 #include "cli/output.hpp"
@@ -103,6 +104,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
   dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
   o.factors.common.optimizer = f.text("optimizer");
+  o.factors.common.device = f.text("device");
   o.factors.common.injection = read_injection(f, world);
   o.data_directory = data_directory(f);
   if (f.has("learn")) {
@@ -228,6 +230,10 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"), world);
+  session.compute_on(device.device);
+  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
                                     session.cores_per_node());
@@ -248,8 +254,9 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const std::size_t total = bench::plan_scale(options.factors).size();
   runtime::Progress progress("points", total, root);
   try {
-    const std::size_t wrong =
-        bench::run_scale(session, options, finished, listen(got, writer.get(), progress, f.on("per-bucket")));
+    bench::ScaleListener listener = listen(got, writer.get(), progress, f.on("per-bucket"));
+    listener.rows = checking(std::move(listener.rows), session.device());
+    const std::size_t wrong = bench::run_scale(session, options, finished, listener);
     progress.finish();
     if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
     if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);

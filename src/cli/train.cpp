@@ -8,6 +8,7 @@
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/flags.hpp"
 #include "cli/flags/training_flags.hpp"
 #include "cli/output.hpp"
@@ -82,6 +83,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   const bench::ScaleFactors lists = read_training_flags(f, data, at.threads);
   c = lists.common;
   c.threads = at.threads = only_one("--threads", lists.threads);
+  c.device = f.text("device");
   c.model = only_one("--model", lists.models);
   require_learning("train", lists.models, data);
   c.batch_per_rank = only_one("--batch", lists.batches);
@@ -238,6 +240,10 @@ int run_training(const Flags& f, const Invocation& invocation) {
                       .cores_per_node = session.cores_per_node(),
                       .ranks = world.size()};
   at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"), world);
+  session.compute_on(device.device);
+  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const DataShape data = agree_on_data(world, data_directory(f));
   auto options = read_options(f, world.size(), at, data);
   bench::check_noise_scale(options, world.size());

@@ -28,6 +28,8 @@ class Device {
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
   /// Memory of this process from and to which this device copies fastest while the result lives. Null: all is alike.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
+  /// A stand-in for tests: what it computes is right, its times mean nothing.
+  virtual bool is_emulated() const { return false; }
   /// Is what transports reach a copy, kept up by `Queue::to_transport` and `from_transport`?
   virtual bool is_staged() const { return false; }
   /// Where transports, and the sums on the way, reach a buffer of this device or of the host.

@@ -4,12 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/engine/node_map.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/process/activity.hpp"
 #include "runtime/process/signals.hpp"
@@ -35,6 +37,9 @@ class Session {
 
   const runtime::Communicator& world() const { return world_; }
   runtime::Activity& activity() { return activity_; }
+  /// What this rank computes on: the host, unless it was told otherwise before its first computation.
+  runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
+  void compute_on(std::shared_ptr<runtime::Device> device) { device_ = std::move(device); }
   const runtime::HostFacts& host() const { return host_; }
   /// What heads this run in the result file. The same on every rank but for the host.
   const core::RunInfo& run_info() const { return run_info_; }
@@ -64,6 +69,7 @@ class Session {
   void describe(std::string command, const runtime::Communicator& node);
 
   const ProcessWatch process_;
+  std::shared_ptr<runtime::Device> device_;  ///< null: the host
   runtime::Communicator world_;
   runtime::Activity activity_;
   runtime::HostFacts host_;

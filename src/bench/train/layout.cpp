@@ -193,7 +193,7 @@ void fill_training(const TrainingConfig& c, const Applies& applies, core::Factor
   if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
   if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
   f[Factor::strategy] = c.strategy->name;
-  f[Factor::device] = std::string("cpu");
+  f[Factor::device] = c.device;
   if (c.injection.any()) f[Factor::inject] = c.injection.text();
   if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
   if (applies.algorithm) f[Factor::op] = std::string("avg");

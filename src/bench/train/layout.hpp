@@ -40,6 +40,7 @@ struct TrainingConfig {
   std::size_t accumulate = 1;       ///< micro-batches of a step
   kernels::Precision precision = kernels::Precision::fp32;  ///< of the model's operations
   int threads = 1;
+  std::string device = "cpu";  ///< that operations and updates run on
   dataparallel::MeshShape mesh = {};
   dataparallel::StrategyPtr strategy = {};
   allreduce::AlgorithmPtr algorithm = {};  ///< null where no all-reduce is used

@@ -226,7 +226,9 @@ class Run {
   }
 
   double labels(std::size_t samples) const { return static_cast<double>(samples * data_.train->labels()); }
-  bool is_emulated() const { return kernels::info(options_.config.precision).emulated; }
+  bool is_emulated() const {
+    return kernels::info(options_.config.precision).emulated || session_.device().is_emulated();
+  }
 
   void fill_times(Point& p) const {
     p.raw_times_s = of_epoch_.times;

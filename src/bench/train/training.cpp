@@ -41,8 +41,9 @@ Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicato
 }
 
 dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
-                                           const Layout& l, DataFacts d) {
+                                           const Layout& l, DataFacts d, runtime::Queue& queue) {
   auto o = fabric_options(c, l, d);
+  if (&queue.device() != &runtime::host_device()) o.queue = &queue;
   o.spin_policy = spin_policy(s, comm, c, l);
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
@@ -89,7 +90,8 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       layout_(accepted(config_, facts_of(data), comm, nodes_)),
       chosen_bucket_(chosen(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
-      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data)), session.activity()),
+      queue_(session.device().make_queue()),
+      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data), *queue_), session.activity()),
       injecting_(injecting(fabric_, session, config_.injection)),
       verifier_(under_test(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
       assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),
@@ -97,8 +99,8 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       word_(fabric_.memory(1)),
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
-      inputs_(config_.batch_per_rank * data.train->features()),
-      labels_(config_.batch_per_rank * data.train->labels()) {
+      inputs_(session.device(), config_.batch_per_rank * data.train->features()),
+      labels_(session.device(), config_.batch_per_rank * data.train->labels()) {
   kernels::set_compute_threads(config_.threads);
   if (config_.loss_scale.adapts()) verifier_.allow_overflow();
   verifier_.arm();
@@ -128,7 +130,9 @@ int Training::helper_threads() const { return bench::helper_threads(config_, lay
 void Training::prepare(std::size_t step) {
   if (!layout_.trains() || loaded_ == step) return;
   sampler_.indices(step, static_cast<std::size_t>(layout_.place.data), indices_);
-  model::gather(*data_.train, indices_, inputs_, labels_);
+  model::gather(*data_.train, indices_, inputs_.host(), labels_.host());
+  inputs_.upload(*queue_);
+  labels_.upload(*queue_);
   loaded_ = step;
 }
 
@@ -156,16 +160,25 @@ model::Outcome Training::step(std::size_t step, float step_size) {
 
 std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
-  runtime::HostQueue queue;
   model::Batch scaled = batch();
   const auto* const scaler = assembly_.scaler();
   if (scaler) scaled.loss_scale = scaler->place();
-  assembly_.model().pass(queue, assembly_.buffers(), scaled, [](std::size_t) {});
-  const std::span<float> gradient = assembly_.buffers().gradients.values<float>();
-  if (scaler) scaler->unscale(gradient);
-  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
-    format->round(gradient);
-  return gradient;
+  const runtime::Buffer gradients = assembly_.buffers().gradients;
+  assembly_.model().pass(*queue_, assembly_.buffers(), scaled, [](std::size_t) {});
+  queue_->at_once([&] {
+    if (scaler) scaler->unscale(gradients.values<float>());
+    if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
+      format->round(gradients.values<float>());
+  });
+  return on_host(gradients, gradient_copy_);
+}
+
+std::span<const float> Training::on_host(const runtime::ConstBuffer& b, std::vector<float>& copy) {
+  if (!b.on_device()) return b.values<float>();
+  copy.resize(b.count());
+  queue_->copy("download", b, copy);
+  queue_->synchronise();
+  return copy;
 }
 
 void Training::quiesce() {
@@ -196,18 +209,19 @@ Validation Training::validate() {
                     last = layout_.trains() ? set.size() * (worker + 1) / workers : first;
   const std::size_t piece = std::max(config_.batch_per_rank, validation_piece);
   std::vector<std::uint64_t> indices;
-  std::vector<float> inputs(piece * set.features());
-  std::vector<std::int32_t> labels(piece * set.labels());
-  runtime::HostQueue queue;
+  Uploaded<float> inputs(session_.device(), piece * set.features());
+  Uploaded<std::int32_t> labels(session_.device(), piece * set.labels());
   double correct = 0, loss = 0;
   for (std::size_t i = first; i < last; i += piece) {
     const std::size_t n = std::min(piece, last - i);
     indices.resize(n);
     for (std::size_t k = 0; k < n; ++k) indices[k] = i + k;
-    const auto x = std::span(inputs).first(n * set.features());
-    const auto y = std::span(labels).first(n * set.labels());
-    model::gather(set, indices, x, y);
-    const auto outcome = assembly_.model().forward(queue, weights, {x, y, set.labels()}).get();
+    const std::size_t features = n * set.features(), of_labels = n * set.labels();
+    model::gather(set, indices, inputs.host().first(features), labels.host().first(of_labels));
+    inputs.upload(*queue_);
+    labels.upload(*queue_);
+    const model::Batch batch{inputs.device().part(0, features), labels.device().part(0, of_labels), set.labels()};
+    const auto outcome = assembly_.model().forward(*queue_, weights, batch).get();
     correct += static_cast<double>(outcome.correct);
     loss += outcome.loss_sum;
     session_.activity().beat();
@@ -220,7 +234,7 @@ Validation Training::validate() {
 bool Training::weights_agree() {
   if (!config_.strategy->info().keeps_equal) return true;
   quiesce();
-  const auto mine = hash_bits(assembly_.buffers().parameters.values<float>());
+  const auto mine = hash_bits(weights());
   bool equal = true;
   for (int part = 0; part < layout_.mesh.replica_ranks(); ++part) {
     const auto place = layout_.mesh.place(part);

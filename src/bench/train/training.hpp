@@ -47,6 +47,24 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
+/// Numbers that the host writes and a device reads: one memory where that is the host.
+template <class T>
+class Uploaded {
+ public:
+  Uploaded(runtime::Device& device, std::size_t count)
+      : memory_(device.allocate(core::element_of<T>, count)), host_(memory_.buffer.on_device() ? count : 0) {}
+  std::span<T> host() { return memory_.buffer.on_device() ? std::span<T>(host_) : memory_.buffer.values<T>(); }
+  runtime::Buffer device() const { return memory_.buffer; }
+  /// After the host has written. It must not write again before the queue has been waited for.
+  void upload(runtime::Queue& queue) const {
+    if (memory_.buffer.on_device()) queue.copy("upload", host_, memory_.buffer);
+  }
+
+ private:
+  runtime::OwnedBuffer memory_;
+  std::vector<T> host_;
+};
+
 /// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic
 /// bucket size is measured before anything of this training exists, so that the search leaves no state in it.
 class Training {
@@ -70,7 +88,7 @@ class Training {
   /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
   /// What this rank trains, as it stands between two steps; places as in `model().tensors()`.
-  std::span<const float> weights() { return assembly_.buffers().parameters.values<float>(); }
+  std::span<const float> weights() { return on_host(assembly_.buffers().parameters, weights_copy_); }
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
   /// The number of steps after which exchanges repeat.
   std::size_t period() const { return assembly_.strategy().period(); }
@@ -127,7 +145,9 @@ class Training {
   dataparallel::Probe& probe() { return assembly_.probe(); }
 
  private:
-  model::Batch batch() const { return {inputs_, labels_, data_.train->labels()}; }
+  model::Batch batch() const { return {inputs_.device(), labels_.device(), data_.train->labels()}; }
+  /// The memory itself, or what is there on the device.
+  std::span<const float> on_host(const runtime::ConstBuffer&, std::vector<float>& copy);
   void await_departures();
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
   bool sums_are_exact();
@@ -146,6 +166,7 @@ class Training {
   Layout layout_;
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
+  std::unique_ptr<runtime::Queue> queue_;  ///< of a device; null: the host's, which the fabric has
   dataparallel::RankFabric fabric_;
   std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
   dataparallel::Verifier verifier_;
@@ -153,8 +174,9 @@ class Training {
   dataparallel::Buffer evaluation_weights_, word_;
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
-  std::vector<float> inputs_;
-  std::vector<std::int32_t> labels_;
+  Uploaded<float> inputs_;
+  Uploaded<std::int32_t> labels_;
+  std::vector<float> weights_copy_, gradient_copy_;
   std::optional<std::size_t> loaded_;
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< within them

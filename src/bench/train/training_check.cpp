@@ -59,7 +59,7 @@ ExchangeCheck Training::check_sums() {
   } else if (!sums_are_exact()) {
     found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
   }
-  std::ranges::fill(assembly_.buffers().gradients.values<float>(), 0.0f);
+  queue_->at_once([&] { std::ranges::fill(assembly_.buffers().gradients.values<float>(), 0.0f); });
   return found;
 }
 
@@ -77,9 +77,13 @@ void Training::exchange_gradients() {
 
 bool Training::sums_are_exact() {
   const KnownSums known(assembly_.worker().ranks());
-  const auto g = assembly_.buffers().gradients.values<float>();
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = KnownSums::value(assembly_.worker().rank(), i);
+  const runtime::Buffer gradients = assembly_.buffers().gradients;
+  queue_->at_once([&] {
+    const auto given = gradients.values<float>();
+    for (std::size_t i = 0; i < given.size(); ++i) given[i] = KnownSums::value(assembly_.worker().rank(), i);
+  });
   exchange_gradients();
+  const auto g = on_host(gradients, gradient_copy_);
   bool right = true;
   for (std::size_t i = 0; i < g.size(); ++i) {
     // The sum is exact; to divide it, or to multiply by a rounded 1/P, rounds.
@@ -99,14 +103,14 @@ ExchangeCheck Training::check_coded_exchange() {
 
 /// Without state before or after: what error feedback keeps of one check would be in the next sum.
 ExchangeCheck Training::try_coded_exchange(CodedData data) {
-  const auto g = assembly_.buffers().gradients.values<float>();
+  const runtime::Buffer gradients = assembly_.buffers().gradients;
   const auto axis =
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
   // The first step's density. Only the whole gradient can be clipped, so all-reduces do not clip.
   const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
   const allreduce::CodedRequest request{
       .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
-  const auto each_tensor = [&](const auto& visit) {
+  const auto each_tensor = [&](auto g, const auto& visit) {
     for (const auto& b : dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(),
                                                     config_.bucket_bytes)) {
       for (const auto& part : b.parts) {
@@ -120,13 +124,16 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
       }
     }
   };
-  std::ranges::fill(g, 0.0f);  // as between tensors in training
-  each_tensor([&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
+  queue_->at_once([&] {
+    const auto given = gradients.values<float>();
+    std::ranges::fill(given, 0.0f);  // as between tensors in training
+    each_tensor(given, [&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
+  });
   exchange_gradients();
   fabric_.forget();
   double lost = 0, exact = 0;
   ExchangeCheck found;
-  each_tensor([&](const CodedTensor& t, std::span<const float> result) {
+  each_tensor(on_host(gradients, gradient_copy_), [&](const CodedTensor& t, std::span<const float> result) {
     const CodedSum sum = check_coded_sum(axis, t, result);
     lost += sum.lost;
     exact += sum.exact;

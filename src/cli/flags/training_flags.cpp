@@ -215,7 +215,7 @@ constexpr std::array training_flags{
                  &parse_loss_scales},
     TrainingFlag{"codec", "none", "none",
                  "what gradients travel as: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
-    TrainingFlag{"device", "cpu", "cpu", "cpu"},
+    TrainingFlag{"device", "cpu", "cpu", "cpu, cuda"},
     TrainingFlag{
         "data", "", "",
         "directory of MNIST's IDX files; language or FILE[:steps=35] for language models; default the built-in digits"},
@@ -245,7 +245,6 @@ void add_training_flags(options::options_description& d, Values values) {
 }
 
 bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
-  check_only("--device", f.text("device"), {"cpu"});
   bench::ScaleFactors out;
   out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data);
   check_precisions(f.text("precision"), out.models, data);

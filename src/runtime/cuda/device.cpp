@@ -19,6 +19,14 @@ CudaDevice::CudaDevice(int number) : number_(number) {
   select();
 }
 
+bool CudaDevice::is_emulated() const {
+#ifdef GRADMETER_CUDA_EMULATED
+  return true;
+#else
+  return false;
+#endif
+}
+
 void CudaDevice::select() const {
   static thread_local int current = -1;  // what this thread has chosen, whichever device asks
   if (current == number_) return;

@@ -1,0 +1,68 @@
+#include "cli/devices.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/host/cuda_adapter.hpp"
+#ifdef GRADMETER_HAS_CUDA
+#include "runtime/cuda/device.hpp"
+#include "runtime/cuda/device_choice.hpp"
+#endif
+
+namespace gradmeter::cli {
+namespace {
+
+#ifdef GRADMETER_HAS_CUDA
+/// What each rank of the node sees.
+std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& node, const runtime::CudaFacts& cuda) {
+  std::vector<std::string> uuids;
+  for (const runtime::GpuFacts& gpu : cuda.gpus) uuids.push_back(gpu.uuid);
+  std::vector<runtime::VisibleDevices> seen;
+  for (const std::string& text : node.all_gather_text(fmt::format("{}", fmt::join(uuids, "\n")))) {
+    runtime::VisibleDevices& devices = seen.emplace_back();
+    for (std::size_t at = 0; !text.empty() && at <= text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      devices.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  return seen;
+}
+#endif
+
+}  // namespace
+
+bench::RowListener checking(bench::RowListener listener, const runtime::Device& device) {
+  if (!device.is_emulated()) return listener;
+  listener.measured = [inner = std::move(listener.measured)](core::Point row) {
+    if (row.status == core::Status::ok)
+      bench::refuse(row, core::Status::mistrusted, "an emulated device: its times measure nothing");
+    inner(row);
+  };
+  return listener;
+}
+
+#ifdef GRADMETER_HAS_CUDA
+OpenedDevice open_device(const std::string& name, const runtime::Communicator& world) {
+  if (name == "cpu") return {};
+  const runtime::CudaFacts cuda = runtime::read_cuda();
+  const runtime::Communicator node = world.split_by_node();
+  const auto seen = seen_on_node(node, cuda);
+  const auto chosen = runtime::choose_devices(seen);
+  const auto mine = chosen[static_cast<std::size_t>(node.rank())];
+  if (!mine) throw core::BackendError("CUDA", "--device cuda", cuda.problem);
+  std::vector<std::string> devices;
+  for (std::size_t r = 0; r < chosen.size(); ++r)
+    if (chosen[r]) devices.push_back(seen[r][static_cast<std::size_t>(*chosen[r])]);
+  return {std::make_shared<runtime::CudaDevice>(*mine), runtime::shared_devices_note(devices)};
+}
+#else
+OpenedDevice open_device(const std::string& name, const runtime::Communicator&) {
+  if (name == "cpu") return {};
+  throw core::BackendError("CUDA", "--device cuda", runtime::read_cuda().problem);
+}
+#endif
+
+}  // namespace gradmeter::cli

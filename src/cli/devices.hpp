@@ -1,0 +1,26 @@
+// --device: what ranks compute on.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/engine/sweep.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::cli {
+
+/// The values that the flag may have.
+inline const std::vector<std::string> device_names{"cpu", "cuda"};
+
+struct OpenedDevice {
+  std::shared_ptr<runtime::Device> device;  ///< null: the host
+  std::string note;                         ///< what a reader of the results must know of it; empty: nothing
+};
+/// Collective over the world: each rank's device among those of its node that it sees. Errors: BackendError in one line
+/// when there is none, or the program was built without CUDA.
+OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
+/// The same, but rows that an emulated device has timed are mistrusted.
+bench::RowListener checking(bench::RowListener, const runtime::Device&);
+
+}  // namespace gradmeter::cli
