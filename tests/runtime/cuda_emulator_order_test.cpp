@@ -17,6 +17,7 @@
 #include "runtime/cuda_handles.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/on_device.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -141,6 +142,7 @@ TEST(CudaEmulatorOrder, PipelinesNeedTheirEventsAlsoAsGraphs) {
   const Wrong right = wrong_of_20_seeds({});
   EXPECT_EQ(right.plain, 0);
   EXPECT_EQ(right.as_graph, 0);
+  if (test::finds_races) return;  // it would find the following
   const Wrong early = wrong_of_20_seeds({.filled = false});
   EXPECT_GT(early.plain, 5);
   EXPECT_GT(early.as_graph, 5);
