@@ -11,6 +11,7 @@
 #include "runtime/cuda/launch.hpp"
 #include "runtime/cuda_handles.hpp"
 #include "support/on_device.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -80,6 +81,7 @@ std::vector<float> over_two_streams(bool waits) {
 }
 
 TEST(CudaEmulator, AMissingEventGivesWrongData) {
+  if (test::finds_races) GTEST_SKIP() << "the thread sanitizer would find it: see CudaEmulatorRacesDeathTest";
   int wrong = 0;
   for (unsigned seed = 0; seed < 40; ++seed) {
     set_seed(seed);
@@ -101,6 +103,7 @@ std::vector<int> reversed(bool waits) {
 }
 
 TEST(CudaEmulator, AMissingBarrierGivesWrongData) {
+  if (test::finds_races) GTEST_SKIP() << "the thread sanitizer would find it: see CudaEmulatorRacesDeathTest";
   std::vector<int> right(threads);
   std::iota(right.rbegin(), right.rend(), 0);
   for (unsigned seed = 0; seed < 10; ++seed) {
@@ -151,6 +154,7 @@ TEST(CudaEmulator, WarpsAndGridsMeet) {
 }
 
 TEST(CudaEmulator, PinnedMemoryIsReadWhenTheCopyRuns) {
+  if (test::finds_races) GTEST_SKIP() << "the thread sanitizer would find it: see CudaEmulatorRacesDeathTest";
   for (const bool waits : {true, false}) {
     set_seed(0);
     const Stream stream;

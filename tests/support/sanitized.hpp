@@ -15,6 +15,13 @@ inline constexpr bool sanitized = true;
 inline constexpr bool sanitized = false;
 #endif
 
+/// With it a test must not make a race on purpose.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool finds_races = true;
+#else
+inline constexpr bool finds_races = false;
+#endif
+
 /// Equal bits have equal hashes. By the standard library, where no sanitizer watches each byte.
 inline std::uint64_t hash_of(std::span<const std::byte> bytes) {
   return std::hash<std::string_view>{}({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

@@ -42,6 +42,8 @@ struct Barrier {
   std::size_t arrived = 0;
   unsigned line = 0;
   std::vector<Thread*> waiting = {};
+  std::size_t round = 0;
+  std::array<std::uint64_t, 2> passed = {};  ///< the thread sanitizer's, of this round and the last
 };
 
 struct Block {
@@ -49,7 +51,8 @@ struct Block {
   std::vector<Warp> warps = {};
   Barrier barrier = {};
   std::size_t left = 0;
-  std::map<const void*, std::vector<std::byte>> shared = {};  ///< by key
+  std::size_t color = 0;                                            ///< of its threads' fibers
+  std::map<const void*, std::unique_ptr<std::byte[]>> shared = {};  ///< by key
 };
 
 /// With its threads at their places; index: in the grid.

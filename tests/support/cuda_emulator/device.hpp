@@ -31,6 +31,8 @@ void block_barrier(Site);
 void grid_barrier(Site);
 /// Lets other threads run.
 void yield();
+/// One thread runs at a time, so all see the same memory in the same order; only the thread sanitizer learns of it.
+void fence();
 /// Of the block, by key; full of noise at first.
 void* shared_memory(const void* key, std::size_t bytes);
 void* dynamic_shared_memory();
@@ -38,7 +40,8 @@ void* dynamic_shared_memory();
 void report(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Deposits `value` and waits until all lanes of the mask have; their deposits, by lane, until the thread's next call.
-const std::uint64_t* exchange(unsigned mask, std::uint64_t value, const char* operation, Site);
+/// `orders`: what the lanes wrote before is there after.
+const std::uint64_t* exchange(unsigned mask, std::uint64_t value, const char* operation, Site, bool orders = false);
 
 using Call = std::function<void()>;
 /// Takes a launch's arguments, which are values of the kernel's parameters, and gives what runs as one thread of it.
@@ -114,12 +117,11 @@ constexpr int warpSize = 32;
 
 inline void __syncthreads(cuda_emulator::Site s = cuda_emulator::Site::current()) { cuda_emulator::block_barrier(s); }
 inline void __syncwarp(unsigned mask = ~0u, cuda_emulator::Site s = cuda_emulator::Site::current()) {
-  cuda_emulator::exchange(mask, 0, "__syncwarp", s);
+  cuda_emulator::exchange(mask, 0, "__syncwarp", s, true);
 }
-// One thread runs at a time, so all see the same memory in the same order: fences are proven by nothing here.
-inline void __threadfence_block() {}
-inline void __threadfence() {}
-inline void __threadfence_system() {}
+inline void __threadfence_block() { cuda_emulator::fence(); }
+inline void __threadfence() { cuda_emulator::fence(); }
+inline void __threadfence_system() { cuda_emulator::fence(); }
 inline void __nanosleep(unsigned) { cuda_emulator::yield(); }
 
 template <class T>

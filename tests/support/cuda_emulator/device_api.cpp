@@ -4,20 +4,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/limits.hpp"
+#include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/streams.hpp"
 
 using namespace cuda_emulator;
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 namespace {
 
 cudaError_t checked(cudaError_t e) {
-  const Lock lock(runtime_mutex());
+  const Lock lock;
   return result(e);
 }
 
@@ -102,6 +101,16 @@ const char* text_of(cudaError_t e) {
       return "part or all of the requested memory range is already mapped";
     case cudaErrorHostMemoryNotRegistered:
       return "pointer does not correspond to a registered memory region";
+    case cudaErrorMapBufferObjectFailed:
+      return "mapping of buffer object failed";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureUnjoined:
+      return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
     default:
       return "an error that the emulator does not name";
   }
@@ -161,7 +170,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return checked(cudaSuccess);
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  const Lock lock(runtime_mutex());
+  const Lock lock;
   const DeviceMemory memory = device_memory();
   *free = memory.total - std::min(memory.used, memory.total);
   *total = memory.total;
@@ -191,11 +200,11 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 const char* cudaGetErrorString(cudaError_t e) { return text_of(e); }
 const char* cudaGetErrorName(cudaError_t e) { return e == cudaSuccess ? "cudaSuccess" : "cudaError"; }
 cudaError_t cudaGetLastError() {
-  const Lock lock(runtime_mutex());
+  const Lock lock;
   return take_last_error();
 }
 cudaError_t cudaPeekAtLastError() {
-  const Lock lock(runtime_mutex());
+  const Lock lock;
   return last_error_now();
 }
 

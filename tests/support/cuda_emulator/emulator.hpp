@@ -13,6 +13,8 @@ void set_seed(std::uint64_t);
 /// What no CUDA call reports. Taking it clears it, and the error that all calls return after a kernel's failure.
 std::vector<std::string> take_reports();
 
+/// How long a wait may last while nothing ends, before it is reported as a hang. At first 20 s.
+void set_patience(double seconds);
 /// What the device has from now on: at first 16 GiB. Allocations beyond it fail as on a device that is full.
 void set_device_memory(std::size_t bytes);
 

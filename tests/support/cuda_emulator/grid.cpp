@@ -1,12 +1,17 @@
 #include "support/cuda_emulator/grid.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "support/cuda_emulator/block.hpp"
+#include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/sanitizers.hpp"
+#include "support/cuda_emulator/schedule.hpp"
 
 namespace cuda_emulator {
 
@@ -19,15 +24,18 @@ struct Grid {
   const GridShape& shape;
   std::vector<std::unique_ptr<Block>> blocks = {};  ///< that run at once
   std::deque<Thread*> runnable = {};
-  std::vector<std::unique_ptr<Fiber>> fibers = {};
-  std::vector<Fiber*> idle = {};
+  FiberPool& fibers;
   std::size_t resident = 0, left = 0;  ///< threads
+  std::size_t pauses = 0;              ///< that threads made since the grid paused
   Barrier barrier = {};
+  std::uint64_t began = 0, ended = 0;  ///< the thread sanitizer's
 };
 
 Grid* grid = nullptr;
 Thread* current = nullptr;
 std::uint64_t all_threads = 0;
+std::uint64_t all_fences = 0;                           ///< the thread sanitizer's
+auto& hung = *new std::vector<std::unique_ptr<Block>>;  ///< what hangs has its block and its stacks for ever
 
 void wait(const char* what, Site site) {
   Thread* const me = current;
@@ -41,6 +49,7 @@ void wake(Thread* t) { grid->runnable.push_back(t); }
 
 void open(Barrier& b) {
   b.arrived = 0;
+  ++b.round;
   for (Thread* t : b.waiting) wake(t);
   b.waiting.clear();
 }
@@ -51,9 +60,15 @@ void arrive(Barrier& b, std::size_t expected, std::size_t left, const char* what
     report("threads of one block are at barriers of lines %u and %u", b.line, site.line());
   }
   b.line = site.line();
-  if (++b.arrived >= expected) return open(b);
-  b.waiting.push_back(current);
-  wait(what, site);
+  std::uint64_t* const passed = &b.passed[b.round % 2];
+  release(passed);
+  if (++b.arrived >= expected) {
+    open(b);
+  } else {
+    b.waiting.push_back(current);
+    wait(what, site);
+  }
+  acquire(passed);
 }
 
 void open(const Warp& w, LaneMeeting& m) {
@@ -87,16 +102,33 @@ LaneMeeting& meeting_of(Warp& w, unsigned mask) {
   return found != w.meetings.end() ? *found : w.meetings.emplace_back(LaneMeeting{.mask = mask});
 }
 
+void run_thread(Thread& t) {
+  acquire(&grid->began);
+  {
+    const Watched watched;
+    grid->call();
+  }
+  release(&grid->ended);
+  leave(t);
+}
+
 Fiber& fiber_for(Thread& t) {
   if (t.fiber) return *t.fiber;
-  if (grid->idle.empty()) grid->idle.push_back(grid->fibers.emplace_back(std::make_unique<Fiber>()).get());
-  t.fiber = grid->idle.back();
-  grid->idle.pop_back();
-  t.fiber->begin([&t] {
-    grid->call();
-    leave(t);
-  });
+  t.fiber = grid->fibers.take(t.block->color);
+  t.fiber->begin([&t] { run_thread(t); });
   return *t.fiber;
+}
+
+/// To the thread sanitizer a fiber is one thread until its block is over.
+void give_back(Thread& t) { grid->fibers.give(std::exchange(t.fiber, nullptr), t.block->color); }
+
+/// For others: what the threads wait for may be theirs.
+void pause_grid() {
+  Grid* const g = std::exchange(grid, nullptr);
+  g->pauses = 0;
+  place = nullptr;
+  pause_work();
+  grid = g;
 }
 
 void report_hang() {
@@ -109,11 +141,22 @@ void report_hang() {
   }
 }
 
+template <class F>
+void for_each_thread(Grid& g, F f) {
+  for (const auto& b : g.blocks) std::ranges::for_each(b->threads, f);
+}
+
+/// To the thread sanitizer blocks of one colour have the same threads, so that it finds no races between them; more
+/// colours than these cost a millisecond a thread.
+std::size_t colors_of(const GridShape& shape) {
+  constexpr std::size_t most_fibers = 512;
+  if (!finds_races()) return 1;
+  return std::max<std::size_t>(2, most_fibers / (std::size_t{shape.block.x} * shape.block.y * shape.block.z));
+}
+
 /// Until all threads of the blocks have left, or none of them can go on.
 void run_resident() {
-  for (const auto& b : grid->blocks) {
-    for (Thread& t : b->threads) grid->runnable.push_back(&t);
-  }
+  for_each_thread(*grid, [](Thread& t) { grid->runnable.push_back(&t); });
   grid->resident = grid->runnable.size();
   grid->left = 0;
   while (!grid->runnable.empty()) {
@@ -121,8 +164,8 @@ void run_resident() {
     current = grid->runnable.front();
     grid->runnable.pop_front();
     place = &current->place;
-    Fiber& f = fiber_for(*current);
-    if (f.resume()) grid->idle.push_back(&f);
+    if (fiber_for(*current).resume() && !finds_races()) give_back(*current);
+    if (grid->pauses > 2 * grid->resident + 16) pause_grid();
   }
   if (grid->left < grid->resident) report_hang();
   all_threads += grid->resident;
@@ -157,29 +200,44 @@ std::unique_ptr<Block> make_block(dim3 grid_size, dim3 size, unsigned index) {
 }
 
 void block_barrier(Site site) {
+  const Unwatched unwatched;
   Block& b = *current->block;
   arrive(b.barrier, b.threads.size() - b.left, b.left, "__syncthreads", site);
 }
 
-void grid_barrier(Site site) { arrive(grid->barrier, grid->resident, 0, "grid barrier", site); }
+void grid_barrier(Site site) {
+  const Unwatched unwatched;
+  arrive(grid->barrier, grid->resident, 0, "grid barrier", site);
+}
+
+/// A total order of all of them: more than the device promises.
+void fence() {
+  acquire(&all_fences);
+  release(&all_fences);
+}
 
 void yield() {
+  const Unwatched unwatched;
+  ++grid->pauses;
   wake(current);
   wait("spin_pause", Site::current());
 }
 
+/// An allocation of its own, so that the address sanitizer sees its ends.
 void* shared_memory(const void* key, std::size_t bytes) {
+  const Unwatched unwatched;
   auto& memory = current->block->shared[key];
-  if (memory.empty()) {
-    memory.resize(bytes + 1);  // one more: of no bytes there is none either
-    for (std::byte& b : memory) b = order.is_random() ? static_cast<std::byte>(order.bits() | 1) : std::byte{0xff};
+  if (!memory) {
+    memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    fill_with_noise(memory.get(), bytes);
   }
-  return memory.data();
+  return memory.get();
 }
 
 void* dynamic_shared_memory() { return shared_memory(nullptr, grid->shape.shared_bytes); }
 
-const std::uint64_t* exchange(unsigned mask, std::uint64_t value, const char* operation, Site site) {
+const std::uint64_t* exchange(unsigned mask, std::uint64_t value, const char* operation, Site site, bool orders) {
+  const Unwatched unwatched;
   const unsigned lane = current->place.lane;
   Warp& w = *current->warp;
   if ((mask >> lane & 1) == 0) {
@@ -198,12 +256,14 @@ const std::uint64_t* exchange(unsigned mask, std::uint64_t value, const char* op
   m.line = site.line();
   auto& deposits = m.deposits[m.round % 2];
   deposits[lane] = value;
+  if (orders) release(&deposits);
   m.arrived |= 1u << lane;
   if (m.arrived == (mask & ~w.gone)) {
     open(w, m);
   } else {
     wait(operation, site);
   }
+  if (orders) acquire(&deposits);
   return deposits.data();
 }
 
@@ -212,20 +272,28 @@ void run_grid(const Call& call, const GridShape& shape) {
   std::vector<unsigned> indices(count);
   std::iota(indices.begin(), indices.end(), 0u);
   for (std::size_t i = count; i > 1 && order.is_random(); --i) std::swap(indices[i - 1], indices[order.below(i)]);
-  Grid g{.call = call, .shape = shape};
-  grid = &g;
+  const auto g = std::make_unique<Grid>(Grid{.call = call, .shape = shape, .fibers = kernel_fibers()});
+  grid = g.get();
+  release(&g->began);
+  const std::size_t colors = colors_of(shape);
   for (std::size_t done = 0; done < count;) {
     const std::size_t most = shape.cooperative ? count : 1 + order.choose(2), now = std::min(count - done, most);
-    g.blocks.clear();
-    for (std::size_t i = 0; i < now; ++i) g.blocks.push_back(make_block(shape.grid, shape.block, indices[done + i]));
+    g->blocks.clear();
+    for (std::size_t i = 0; i < now; ++i) {
+      g->blocks.push_back(make_block(shape.grid, shape.block, indices[done + i]));
+      g->blocks.back()->color = (done + i) % colors;
+    }
     run_resident();
     done += now;
-    if (g.left < g.resident) {
-      for (auto& f : g.fibers) (void)f.release();  // NOLINT: what hangs has its stack for ever
-      for (auto& b : g.blocks) (void)b.release();  // NOLINT: and its block
+    if (g->left < g->resident) {
+      std::ranges::move(g->blocks, std::back_inserter(hung));
       break;
     }
+    for_each_thread(*g, [](Thread& t) {
+      if (t.fiber) give_back(t);
+    });
   }
+  acquire(&g->ended);  // only here: blocks of a grid are not ordered
   grid = nullptr;
   current = nullptr;
   place = nullptr;

@@ -10,7 +10,7 @@ struct GridShape {
   bool cooperative = false;  ///< all blocks at once; otherwise one or two
 };
 
-/// `call` once a thread, on fibers of this thread. Under the runtime's mutex.
+/// `call` once a thread. The work of a stream: it pauses when all of its threads wait in a loop.
 void run_grid(const Call& call, const GridShape&);
 /// Does a kernel run now? For the handler of faults too.
 bool in_kernel();

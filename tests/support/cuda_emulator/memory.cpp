@@ -1,5 +1,6 @@
 #include "support/cuda_emulator/memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,13 +11,15 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
-#include <mutex>
+#include <string>
 
+#include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/grid.hpp"
 #include "support/cuda_emulator/limits.hpp"
+#include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/order.hpp"
-#include "support/cuda_emulator/streams.hpp"
+#include "support/cuda_emulator/sanitizers.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -24,9 +27,12 @@ namespace {
 constexpr std::size_t page = 4096, window_bytes = std::size_t{256} << 30, alignment = 256;
 constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
+constexpr std::byte beside{0xA5};  ///< what is in an allocation's pages beside it
+
 struct Allocation {
   std::byte* pages = nullptr;
   std::size_t bytes = 0, span = 0;  ///< asked for; of all its pages
+  bool is_peers = false;
 };
 
 std::byte* window = nullptr;
@@ -39,6 +45,7 @@ struct Pinned {
 };
 std::map<std::byte*, Pinned> pinned;
 bool is_open = false;
+int arena = -1;  ///< the file whose pages own allocations are, at the offset of their address in the window
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -68,19 +75,66 @@ void on_fault(int signal, siginfo_t* info, void*) {
   std::signal(signal, SIG_DFL);
 }
 
+/// Of the pages, where the allocation is not.
+bool is_beside_untouched(const std::byte* at, const Allocation& a) {
+  const auto all = [](const std::byte* from, const std::byte* to) {
+    return std::all_of(from, to, [](std::byte b) { return b == beside; });
+  };
+  return all(a.pages, at) && all(at + a.bytes, a.pages + a.span);
+}
+
+void check_beside(const std::byte* at, const Allocation& a) {
+  if (a.is_peers || is_beside_untouched(at, a)) return;
+  report("bytes before or after an allocation of %zu bytes of device memory were written", a.bytes);
+}
+
+/// The address sanitizer sees accesses beside it.
+void fence_off(std::byte* at, const Allocation& a) {
+  if (!a.is_peers) {
+    std::fill(a.pages, at, beside);
+    std::fill(at + a.bytes, a.pages + a.span, beside);
+  }
+  if (!finds_overruns()) return;
+  __asan_poison_memory_region(a.pages, a.span);
+  __asan_unpoison_memory_region(at, a.bytes);
+}
+
+/// Takes the next pages of the window. Null: none are left.
+std::byte* take_pages(std::size_t span) {
+  if (span > window_bytes - used - page) return nullptr;
+  std::byte* const pages = window + used;
+  used += span + page;  // a page that is nobody's
+  return pages;
+}
+
+bool map_pages(std::byte* pages, std::size_t span, int file, std::size_t offset) {
+  return mmap(pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset)) !=
+         MAP_FAILED;
+}
+
+/// As before they were taken: the kernel keeps one mapping for all that is free.
+void give_pages_back(std::byte* at, const Allocation& a) {
+  if (mmap(a.pages, a.span, PROT_NONE, reserved | MAP_FIXED, -1, 0) == MAP_FAILED) std::abort();
+  if (finds_overruns()) __asan_poison_memory_region(at, a.bytes);
+  if (a.is_peers) return;
+  (void)fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, a.pages - window, static_cast<off_t>(a.span));
+}
+
+}  // namespace
+
 void fill_with_noise(std::byte* at, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
     at[i] = order.is_random() ? static_cast<std::byte>(order.bits() | 1) : std::byte{0xff};
   }
 }
 
-}  // namespace
-
 void begin_memory() {
   if (window) return;
   void* const at = mmap(nullptr, window_bytes, PROT_NONE, reserved, -1, 0);
   if (at == MAP_FAILED) std::abort();
   window = static_cast<std::byte*>(at);
+  arena = memfd_create("device", MFD_CLOEXEC);
+  if (arena < 0 || ftruncate(arena, static_cast<off_t>(window_bytes)) != 0) std::abort();
   struct sigaction action = {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;
@@ -90,12 +144,13 @@ void begin_memory() {
 
 void* allocate_device(std::size_t bytes) {
   const std::size_t aligned = rounded_up(std::max<std::size_t>(bytes, 1), alignment), span = rounded_up(aligned, page);
-  if (span > window_bytes - used - page || live_bytes + bytes > memory_bytes) return nullptr;
-  const Allocation a{.pages = window + used, .bytes = bytes, .span = span};
-  used += span + page;  // a page that is nobody's
-  protect(a, PROT_READ | PROT_WRITE);
-  std::byte* const at = a.pages + span - aligned;
+  if (live_bytes + bytes > memory_bytes) return nullptr;
+  std::byte* const pages = take_pages(span);
+  if (!pages || !map_pages(pages, span, arena, static_cast<std::size_t>(pages - window))) return nullptr;
+  const Allocation a{.pages = pages, .bytes = bytes, .span = span};
+  std::byte* const at = pages + span - aligned;
   fill_with_noise(at, bytes);
+  fence_off(at, a);
   if (!is_open) protect(a, PROT_NONE);
   allocations.emplace(at, a);
   live_bytes += bytes;
@@ -104,10 +159,52 @@ void* allocate_device(std::size_t bytes) {
 
 bool free_device(void* p) {
   const auto it = allocations.find(static_cast<std::byte*>(p));
-  if (it == allocations.end()) return false;
-  // As it was before: pages go back, and the kernel keeps one mapping for all that is free.
-  if (mmap(it->second.pages, it->second.span, PROT_NONE, reserved | MAP_FIXED, -1, 0) == MAP_FAILED) std::abort();
+  if (it == allocations.end() || it->second.is_peers) return false;
+  protect(it->second, PROT_READ);
+  check_beside(it->first, it->second);
+  give_pages_back(it->first, it->second);
   live_bytes -= it->second.bytes;
+  allocations.erase(it);
+  return true;
+}
+
+void report_overruns() {
+  const DeviceOpen open;
+  for (const auto& [at, a] : allocations) check_beside(at, a);
+}
+
+bool share_device_memory(const void* p, SharedPages& out) {
+  const auto it = allocations.find(static_cast<std::byte*>(const_cast<void*>(p)));
+  if (it == allocations.end() || it->second.is_peers) return false;
+  const auto& [at, a] = *it;
+  out = {.process = getpid(),
+         .file = arena,
+         .offset = static_cast<std::size_t>(a.pages - window),
+         .span = a.span,
+         .head = static_cast<std::size_t>(at - a.pages),
+         .bytes = a.bytes};
+  return true;
+}
+
+void* open_device_memory(const SharedPages& pages) {
+  const std::string path = "/proc/" + std::to_string(pages.process) + "/fd/" + std::to_string(pages.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return nullptr;
+  const Allocation a{.pages = take_pages(pages.span), .bytes = pages.bytes, .span = pages.span, .is_peers = true};
+  const bool mapped = a.pages && map_pages(a.pages, a.span, file, pages.offset);
+  close(file);
+  if (!mapped) return nullptr;
+  std::byte* const at = a.pages + pages.head;
+  fence_off(at, a);
+  if (!is_open) protect(a, PROT_NONE);
+  allocations.emplace(at, a);
+  return at;
+}
+
+bool close_device_memory(void* p) {
+  const auto it = allocations.find(static_cast<std::byte*>(p));
+  if (it == allocations.end() || !it->second.is_peers) return false;
+  give_pages_back(it->first, it->second);
   allocations.erase(it);
   return true;
 }
@@ -131,7 +228,7 @@ bool is_device_memory(const void* at, std::size_t bytes) {
 DeviceMemory device_memory() { return {.total = memory_bytes, .used = live_bytes}; }
 
 void set_device_memory(std::size_t bytes) {
-  const std::lock_guard lock(runtime_mutex());
+  const Lock lock;
   memory_bytes = bytes;
 }
 

@@ -1,4 +1,4 @@
-// Device memory that the host cannot touch, and pinned memory of the host. Under the runtime's mutex.
+// Device memory that the host cannot touch, and pinned memory of the host. Under a lock.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -41,6 +41,22 @@ class DeviceOpen {
   DeviceOpen(const DeviceOpen&) = delete;
   DeviceOpen& operator=(const DeviceOpen&) = delete;
 };
+
+/// Of the order's: 0xff with seed 0.
+void fill_with_noise(std::byte* at, std::size_t bytes);
+/// Bytes beside allocations that are not what they were.
+void report_overruns();
+
+/// Memory of this process that others open: an own allocation's file and place there. False: it is no such beginning.
+struct SharedPages {
+  int process = 0, file = -1;
+  std::size_t offset = 0, span = 0, head = 0, bytes = 0;
+};
+bool share_device_memory(const void*, SharedPages&);
+/// Null: it cannot be opened.
+void* open_device_memory(const SharedPages&);
+/// False: nothing was opened there.
+bool close_device_memory(void*);
 
 /// Reserves addresses and catches faults: a side that touches the other's memory ends the process with exit code 86
 /// and a line that says which.

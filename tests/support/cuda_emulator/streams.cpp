@@ -1,135 +1,68 @@
 #include "support/cuda_emulator/streams.hpp"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
-#include <set>
 #include <utility>
 
-#include "support/cuda_emulator/emulator.hpp"
-#include "support/cuda_emulator/grid.hpp"
+#include "support/cuda_emulator/device.hpp"
+#include "support/cuda_emulator/graphs.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/schedule.hpp"
 
 namespace cuda_emulator {
 
-Order order;
-
 namespace {
 
-struct Queued {
-  StreamWork work;
-  std::vector<MarkPtr> after;
-  MarkPtr mark;
-};
+/// Of streams that are gone. Their work was before a new stream's in nearly all programs: that saves a millisecond for
+/// each of a kernel's threads.
+auto& spare_threads = *new std::vector<std::unique_ptr<FiberPool>>;
+
+bool wait_for_each_other(const Stream& a, const Stream& b) {
+  const bool one_is_default = &a == all_streams().front().get() || &b == all_streams().front().get();
+  return &a != &b && one_is_default && a.waits_for_default && b.waits_for_default;
+}
 
 }  // namespace
 
-struct Stream {
-  bool waits_for_default = true;
-  std::deque<Queued> queue = {};
-  MarkPtr last = {};
-  double seconds = 0;
-  std::uint64_t priority = 0;  ///< among those that can run, with a random order
-  bool is_destroyed = false;
-};
-
-namespace {
-
-std::vector<std::unique_ptr<Stream>> streams;  ///< never erased: marks refer to them. The first is the default stream
-std::vector<std::string> reports;
-cudaError_t sticky = cudaSuccess, last_error = cudaSuccess;
+std::vector<std::unique_ptr<Stream>>& all_streams() {
+  static auto& streams = *new std::vector<std::unique_ptr<Stream>>;  // never destroyed: the driver's thread uses them
+  return streams;
+}
 
 Stream& default_stream() {
+  auto& streams = all_streams();
   if (streams.empty()) {
     begin_memory();
+    begin_order();
     streams.push_back(std::make_unique<Stream>());
+    begin_driver();
   }
   return *streams.front();
 }
 
-bool is_runnable(const Stream& s) {
-  return !s.queue.empty() && std::ranges::all_of(s.queue.front().after, [](const MarkPtr& m) { return m->done; });
-}
-
-/// Streams whose work must run before this one's goes on, and can.
-void collect_needed(Stream& s, std::set<Stream*>& seen, std::vector<Stream*>& out) {
-  if (s.queue.empty() || !seen.insert(&s).second) return;
-  if (is_runnable(s)) return out.push_back(&s);
-  for (const MarkPtr& m : s.queue.front().after) {
-    if (!m->done) collect_needed(*m->stream, seen, out);
-  }
-}
-
-std::vector<Stream*> candidates(const Stream* needed_by) {
-  std::vector<Stream*> out;
-  if (needed_by && !order.is_eager()) {
-    std::set<Stream*> seen;
-    collect_needed(const_cast<Stream&>(*needed_by), seen, out);
-  } else {
-    for (const auto& s : streams) {
-      if (is_runnable(*s)) out.push_back(s.get());
-    }
-  }
-  return out;
-}
-
-thread_local bool in_host_function = false;
-
-void run_now(const StreamWork& work) {
-  if (work.is_host) {
-    in_host_function = true;
-    work.run();
-    in_host_function = false;
-  } else {
-    const DeviceOpen open;
-    work.run();
-  }
-}
-
-/// With a random order streams keep their priority for a while, so that some run far ahead.
-Stream& chosen(const std::vector<Stream*>& can) {
-  if (!order.is_random()) return *can.front();
-  if (order.below(8) == 0) {
-    for (Stream* s : can) s->priority = order.bits();
-  }
-  return **std::ranges::max_element(can, {}, [](const Stream* s) { return s->priority; });
-}
-
-}  // namespace
-
-std::recursive_mutex& runtime_mutex() {
-  static std::recursive_mutex mutex;
-  return mutex;
-}
-
-bool run_one(const Stream* needed_by) {
-  const std::vector<Stream*> can = candidates(needed_by);
-  if (can.empty()) return false;
-  Stream& s = chosen(can);
-  const Queued q = std::move(s.queue.front());
-  s.queue.pop_front();
-  run_now(q.work);
-  double begin = s.seconds;
-  for (const MarkPtr& m : q.after) begin = std::max(begin, m->seconds);
-  s.seconds = q.mark->seconds = begin + q.work.seconds;
-  q.mark->done = true;
-  return true;
-}
-
 Stream* make_stream(bool waits_for_default) {
   (void)default_stream();
-  Stream& s = *streams.emplace_back(std::make_unique<Stream>());
+  Stream& s = *all_streams().emplace_back(std::make_unique<Stream>());
   s.waits_for_default = waits_for_default;
   s.priority = order.bits();
+  if (!spare_threads.empty()) {
+    s.threads = std::move(spare_threads.back());
+    spare_threads.pop_back();
+  }
   return &s;
 }
 
-void destroy_stream(Stream* s) { s->is_destroyed = true; }  // its work goes on
+/// Its work goes on.
+void destroy_stream(Stream* s) {
+  s->is_destroyed = true;
+  if (!s->queue.empty()) return;
+  s->fiber = nullptr;
+  if (s->threads) spare_threads.push_back(std::move(s->threads));
+}
 
 Stream* find_stream(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) return &default_stream();
-  for (const auto& s : streams) {
+  for (const auto& s : all_streams()) {
     if (reinterpret_cast<cudaStream_t>(s.get()) == handle && !s->is_destroyed) return s.get();
   }
   report("a stream that was destroyed, or never made, is used");
@@ -137,84 +70,22 @@ Stream* find_stream(cudaStream_t handle) {
 }
 
 MarkPtr push(Stream& s, StreamWork work, std::vector<MarkPtr> after) {
-  // The legacy default stream and those that do not opt out wait for each other.
-  for (const auto& other : streams) {
-    const bool is_default = other == streams.front() || &s == streams.front().get();
-    if (other.get() == &s || !is_default || !s.waits_for_default || !other->waits_for_default) continue;
-    if (other->last && !other->last->done) after.push_back(other->last);
+  if (s.capture.graph) {
+    add_node(s.capture, std::move(work));
+    return nullptr;
   }
-  auto mark = std::make_shared<Mark>(Mark{.stream = &s});
+  // The legacy default stream and those that do not opt out wait for each other.
+  for (const auto& other : all_streams()) {
+    if (wait_for_each_other(s, *other) && other->last && !other->last->done) after.push_back(other->last);
+  }
+  auto mark = std::make_shared<Mark>();
+  mark->stream = &s;
+  release(&mark->submitted);
   s.last = mark;
   s.queue.push_back({.work = std::move(work), .after = std::move(after), .mark = mark});
-  while (order.is_eager() && run_one(nullptr)) {
+  while (order.is_eager() && run_one(nullptr) == Step::ran) {
   }
   return mark;
-}
-
-MarkPtr last_of(const Stream& s) { return s.last; }
-
-cudaError_t wait_for(const MarkPtr& mark) {
-  while (mark && !mark->done) {
-    if (sticky != cudaSuccess) return result(sticky);
-    if (run_one(mark->stream)) continue;
-    report("hang: %s waits for work that waits for it", mark->stream->queue.front().work.what);
-    fail(cudaErrorLaunchTimeout);
-  }
-  return result(cudaSuccess);
-}
-
-cudaError_t wait_for_all() {
-  for (const auto& s : streams) {
-    if (const cudaError_t e = wait_for(s->last); e != cudaSuccess) return e;
-  }
-  return result(cudaSuccess);
-}
-
-void fail(cudaError_t e) { sticky = e; }
-
-cudaError_t result(cudaError_t e) {
-  if (in_host_function) {
-    report("a host function of a stream calls CUDA, which it may not");
-    e = cudaErrorNotPermitted;
-  }
-  if (sticky != cudaSuccess) e = sticky;
-  if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
-  return e;
-}
-
-cudaError_t take_last_error() { return std::exchange(last_error, sticky); }
-cudaError_t last_error_now() { return last_error; }
-
-void report(const char* format, ...) {
-  char text[240];
-  va_list list;
-  va_start(list, format);
-  std::vsnprintf(text, sizeof text, format, list);
-  va_end(list);
-  const std::lock_guard lock(runtime_mutex());
-  constexpr std::size_t most = 100;
-  if (reports.size() < most && std::ranges::find(reports, text) == reports.end()) reports.emplace_back(text);
-  if (in_kernel()) fail(cudaErrorLaunchFailure);
-}
-
-void set_seed(std::uint64_t seed) {
-  const std::lock_guard lock(runtime_mutex());
-  (void)default_stream();
-  if (sticky == cudaSuccess) (void)wait_for_all();
-  order.set_seed(seed);
-}
-
-/// After a failure work that is left never runs.
-std::vector<std::string> take_reports() {
-  const std::lock_guard lock(runtime_mutex());
-  if (sticky != cudaSuccess) {
-    for (const auto& s : streams) {
-      for (Queued& q : s->queue) q.mark->done = true;
-      s->queue.clear();
-    }
-  }
-  sticky = last_error = cudaSuccess;
-  return std::exchange(reports, {});
 }
 
 }  // namespace cuda_emulator

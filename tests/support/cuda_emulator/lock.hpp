@@ -1,0 +1,39 @@
+// The mutex that all state of the emulator is under.
+#pragma once
+#include <cstdint>
+#include <mutex>
+
+#include "support/cuda_emulator/sanitizers.hpp"
+
+namespace cuda_emulator {
+
+/// Each call of CUDA holds one. They nest. Nothing that it covers is watched for races.
+class Lock {
+ public:
+  Lock();
+  ~Lock();
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Unwatched unwatched_;
+};
+
+/// Other threads' calls may go on while one lives; inside any number of locks.
+class Unlocked {
+ public:
+  Unlocked();
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  unsigned depth_;
+};
+
+/// Does another thread wait for the lock?
+bool others_wait();
+/// Changes with every call of CUDA.
+std::uint64_t calls_so_far();
+
+}  // namespace cuda_emulator

@@ -1,0 +1,9 @@
+// What is counted. Under a lock.
+#pragma once
+#include "support/cuda_emulator/emulator.hpp"
+
+namespace cuda_emulator {
+
+Counts& tally();
+
+}  // namespace cuda_emulator
