@@ -22,7 +22,8 @@ TEST(GpuLibraries, EachHasAVersionOrSaysWhatItIsNeededFor) {
 
 TEST(GpuLibraries, AMissingOneSaysWhatToDo) {
   EXPECT_EQ(availability({.name = "A", .version = "1.2", .needed_for = "b", .remedy = "c"}), "1.2");
-  EXPECT_EQ(availability({.name = "A", .version = "", .needed_for = "b", .remedy = "c"}), "not there: needed for b; c");
+  EXPECT_EQ(availability({.name = "A", .version = "", .needed_for = "b", .remedy = "c"}),
+            "not built in: needed for b; c");
 }
 
 TEST(GpuLibraries, ARunRecordsThoseThatAreThere) {
