@@ -227,7 +227,7 @@ else
   gradmeter_install gpu >>"$log" 2>&1  # CMake names what is still missing
 fi
 if must configure 60 cmake --preset "$preset" -B "$build" "${configuration[@]}"; then
-  must build 360 cmake --build "$build" --parallel "$(nproc)" --target gradmeter device_tests &&
+  must build $((36 * minutes)) cmake --build "$build" --parallel "$(nproc)" --target gradmeter device_tests &&
     must tests 150 ctest --test-dir "$build" --label-regex device --parallel 4 --timeout 100 --output-on-failure
   [ ! -x "$gradmeter" ] || if $emulated; then measure_emulated; else measure_all; fi
 fi
