@@ -85,8 +85,8 @@ GpuLibrary driver_nvml() {
   return {.name = "NVML",
           .version = loaded.version(),
           .needed_for = "the clock, power and slowdowns of each measured block",
-          .remedy = "it comes with the driver",
-          .absence = loaded.problem()};
+          .remedy = fmt::format("it comes with the driver ({})", loaded.problem()),
+          .absence = "not there"};
 }
 
 }  // namespace
