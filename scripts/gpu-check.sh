@@ -46,8 +46,17 @@ build=build/gpu-check-$preset
 gradmeter=$build/gradmeter
 configuration=(-DGRADMETER_MPI=OFF -DGRADMETER_ONEDNN=OFF -DGRADMETER_GLOO=OFF -DGRADMETER_BENCHMARKS=OFF
   -DGRADMETER_TEST_SHARDS=ON -DGRADMETER_WARNINGS_AS_ERRORS=OFF -DGRADMETER_PYTHON="$(command -v python3 || echo python3)")
+running=       # the process of the step that runs
+# timeout's commands are a process group of their own, which a Ctrl-C at the terminal does not reach.
+trap 'stop 130' INT
+trap 'stop 143' TERM
 rows=()        # of the report: what | outcome | seconds | note
 failed=false
+
+stop() { # CODE
+  [ -z "$running" ] || kill "$running" 2>/dev/null
+  exit "$1"
+}
 
 # The packages, and what they themselves need of this kind; a machine with a compiler has the rest.
 fetch_debs() { # FOLDER
@@ -110,8 +119,11 @@ run_for() { # LIMIT COMMAND...
     return 125
   fi
   printf '\n==> %s\n' "$*" >>"$log"
-  timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" >"$step_log" 2>&1
-  local code=$?
+  timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" >"$step_log" 2>&1 &
+  running=$!
+  local code=0
+  wait "$running" || code=$?
+  running=
   cat "$step_log" >>"$log"
   return "$code"
 }

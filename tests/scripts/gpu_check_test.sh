@@ -104,6 +104,29 @@ run
 expect_equal "too slow a build is one" 1 "$code"
 expect_contains "it is reported" "| configure | stopped |" "$(cat "$report")"
 
+# --- stopped: what it runs is stopped too
+stand_in cmake <<END
+touch "$work/started"
+trap "touch '$work/told'; exit 1" TERM
+for ((i = 0; i < 100; i++)); do sleep .1; done
+END
+bash "$work/repo/scripts/gpu-check.sh" >/dev/null 2>&1 &
+job=$!
+appears() { # FILE
+  local i
+  for ((i = 0; i < 100; i++)); do
+    [ ! -e "$1" ] || return 0
+    sleep .1
+  done
+  return 1
+}
+appears "$work/started"
+kill -TERM "$job"
+code=0
+wait "$job" || code=$?
+expect_equal "stopped by SIGTERM" 143 "$code"
+appears "$work/told" || expect_equal "and what it ran is told" told "not told"
+
 # --- on the emulated runtime: no toolkit and no GPU
 stand_in cmake <<END
 echo "cmake \$*"
