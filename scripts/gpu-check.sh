@@ -196,13 +196,20 @@ gpu_state() {
     echo "not known: no nvidia-smi"
 }
 
+commit() {
+  local id
+  id=$(git rev-parse --short HEAD 2>/dev/null) || id=unknown
+  [ "$id" = unknown ] || git diff --quiet HEAD || id="$id, changed"
+  echo "$id"
+}
+
 write_report() {
   local nothing="**On the tests' emulated CUDA runtime: no time and no rate here is a measurement.**"
   $emulated || nothing="GPU before: $state_before; after: $(gpu_state | paste -sd';')"
   cat >"$out/report.md" <<REPORT
 # GPU check
 
-$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD 2>/dev/null || echo ", changed"), preset $preset.
+$(date -u +%Y-%m-%dT%H:%MZ), commit $(commit), preset $preset.
 $nothing
 
 | step | outcome | seconds | note |
