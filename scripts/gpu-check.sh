@@ -46,8 +46,17 @@ build=build/gpu-check-$preset
 gradmeter=$build/gradmeter
 configuration=(-DGRADMETER_MPI=OFF -DGRADMETER_ONEDNN=OFF -DGRADMETER_GLOO=OFF -DGRADMETER_BENCHMARKS=OFF
   -DGRADMETER_TEST_SHARDS=ON -DGRADMETER_WARNINGS_AS_ERRORS=OFF -DGRADMETER_PYTHON="$(command -v python3 || echo python3)")
+running=       # the process of the step that runs
+# timeout's commands are a process group of their own, which a Ctrl-C at the terminal does not reach.
+trap 'stop 130' INT
+trap 'stop 143' TERM
 rows=()        # of the report: what | outcome | seconds | note
 failed=false
+
+stop() { # CODE
+  [ -z "$running" ] || kill "$running" 2>/dev/null
+  exit "$1"
+}
 
 # The packages, and what they themselves need of this kind; a machine with a compiler has the rest.
 fetch_debs() { # FOLDER
@@ -55,17 +64,17 @@ fetch_debs() { # FOLDER
   mkdir -p "$1" && cd "$1" || return
   mapfile -t wanted < <(gradmeter_packages gpu | xargs apt-cache depends --recurse --no-recommends --no-suggests \
     --no-conflicts --no-breaks --no-replaces --no-enhances 2>/dev/null |
-    grep -E '^(lib(boost|fmt|hwy|hwloc|gtest|gmock|xnvctrl|ltdl)[^:]*|googletest|nlohmann-json3-dev|zlib1g-dev)$' |
+    grep -E '^(lib(boost|fmt|hwy|hwloc|gtest|gmock|ltdl|udev1|pkgconf)[^:]*|pkg-config|pkgconf.*|googletest|nlohmann-json3-dev|zlib1g-dev)$' |
     sort -u)
   apt-get -q download "${wanted[@]}" && echo "${#wanted[@]} packages, $(du -sh . | cut -f1), are in $1"
 }
 
 unpack_debs() {
-  local deb prefix=$PWD/$build/debs
+  local deb libraries prefix=$PWD/$build/debs
   mkdir -p "$prefix"
   for deb in "$debs"/*.deb; do dpkg -x "$deb" "$prefix" || return; done
-  local libraries=$prefix/usr/lib/$(uname -m)-linux-gnu
-  export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/share/pkgconfig
+  libraries=$prefix/usr/lib/$(uname -m)-linux-gnu
+  export PATH=$PATH:$prefix/usr/bin CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_LIBDIR=$libraries/pkgconfig:$prefix/usr/share/pkgconfig
   export PKG_CONFIG_SYSROOT_DIR=$prefix LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 
@@ -110,8 +119,11 @@ run_for() { # LIMIT COMMAND...
     return 125
   fi
   printf '\n==> %s\n' "$*" >>"$log"
-  timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" >"$step_log" 2>&1
-  local code=$?
+  timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" >"$step_log" 2>&1 &
+  running=$!
+  local code=0
+  wait "$running" || code=$?
+  running=
   cat "$step_log" >>"$log"
   return "$code"
 }
@@ -151,34 +163,44 @@ measure() { # WHAT LIMIT ARGUMENTS...
 
 # Commands that leave rows put them into one file.
 measure_rows() { # WHAT LIMIT ARGUMENTS...
-  measure "$@" --thread-ranks "${thread_ranks:-1}" --out "$out/rows.jsonl" --append
+  measure "$@" --out "$out/rows.jsonl" --append
 }
 
 measure_all() {
+  local one=(--device cuda --thread-ranks 1) two=(--device cuda --thread-ranks 2)
   measure doctor 60 doctor --thread-ranks 1
-  measure_rows "products" 60 kernels --device cuda --op gemm --shape 8192x8192x8192 --precision fp32,fp16,bf16,fp8,int8 --time-budget 40s
-  measure_rows "kernels" 60 kernels --device cuda --time-budget 40s
-  measure_rows "codecs" 60 codecs --device cuda --size 64M --time-budget 40s
-  measure_rows "training of mlp" 40 train --device cuda --model mlp --batch 1024 --steps 500
-  measure_rows "training of cnn" 40 train --device cuda --model cnn --batch 256 --steps 200
-  measure_rows "training of lstm" 40 train --device cuda --model lstm --batch 256 --steps 100
-  measure_rows "training in bf16" 40 train --device cuda --model mlp --batch 1024 --steps 500 --precision bf16
-  thread_ranks=2 measure_rows "two ranks of threads" 40 train --device cuda --model mlp --batch 256 --steps 200 --strategy sync --algorithm ring
-  thread_ranks=2 measure_rows "their all-reduce" 40 allreduce --device cuda --time-budget 25s
+  measure_rows products 60 kernels "${one[@]}" --shape gemm:m=8192,n=8192,k=8192 --precision fp32,tf32,fp16,bf16,fp8,int8 \
+    --time-budget 40s
+  measure_rows kernels 60 kernels "${one[@]}" --time-budget 40s
+  measure_rows codecs 60 codecs --device cuda --size 64M --time-budget 40s
+  measure_rows "training of mlp" 40 train "${one[@]}" --model mlp --batch 1024 --steps 500
+  measure_rows "training of cnn" 40 train "${one[@]}" --model cnn --batch 256 --steps 200
+  measure_rows "training of lstm" 40 train "${one[@]}" --model lstm --batch 256 --steps 100
+  measure_rows "training in bf16" 40 train "${one[@]}" --model mlp --batch 1024 --steps 500 --precision bf16
+  measure_rows "two ranks of threads" 40 train "${two[@]}" --model mlp --batch 256 --steps 200 --strategy sync --algorithm ring
+  measure_rows "their all-reduce" 40 allreduce "${two[@]}" --time-budget 25s
 }
 
 # The emulated device runs a few million threads a second.
 measure_emulated() {
+  local small=(--model mlp --batch 16 --steps 5 --train-samples 1000 --validation-samples 100)
   measure doctor 60 doctor --thread-ranks 1
-  measure_rows "products" 60 kernels --device cuda --op gemm --shape 64x64x64 --time-budget 5s
-  measure_rows "codecs" 60 codecs --device cuda --size 4K --codec bf16,qsgd4,topk --time-budget 5s
-  measure_rows "training of mlp" 60 train --device cuda --model mlp --batch 16 --steps 5 --train-samples 1000 --validation-samples 100
-  thread_ranks=2 measure_rows "two ranks of threads" 60 train --device cuda --model mlp --batch 16 --steps 5 --train-samples 1000 --validation-samples 100 --strategy sync --algorithm ring
+  measure_rows products 60 kernels --device cuda --thread-ranks 1 --shape gemm:m=64,n=64,k=64 --time-budget 5s
+  measure_rows codecs 60 codecs --device cuda --size 4K --codec bf16,qsgd4,topk --time-budget 5s
+  measure_rows "training of mlp" 60 train --device cuda --thread-ranks 1 "${small[@]}"
+  measure_rows "two ranks of threads" 60 train --device cuda --thread-ranks 2 "${small[@]}" --strategy sync --algorithm ring
 }
 
 gpu_state() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,power.draw,temperature.gpu --format=csv,noheader 2>/dev/null ||
     echo "not known: no nvidia-smi"
+}
+
+commit() {
+  local id
+  id=$(git rev-parse --short HEAD 2>/dev/null) || id=unknown
+  [ "$id" = unknown ] || git diff --quiet HEAD || id="$id, changed"
+  echo "$id"
 }
 
 write_report() {
@@ -187,7 +209,7 @@ write_report() {
   cat >"$out/report.md" <<REPORT
 # GPU check
 
-$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD 2>/dev/null || echo ", changed"), preset $preset.
+$(date -u +%Y-%m-%dT%H:%MZ), commit $(commit), preset $preset.
 $nothing
 
 | step | outcome | seconds | note |
@@ -218,9 +240,13 @@ rm -f "$out/rows.jsonl"
 $emulated || find_gpu
 $emulated || state_before=$(gpu_state | paste -sd';')
 
-if [ -n "$debs" ]; then unpack_debs; else gradmeter_install gpu >>"$log" 2>&1; fi  # CMake names what is still missing
+if [ -n "$debs" ]; then
+  unpack_debs >>"$log" 2>&1 || refuse 1 "the packages in $debs cannot be unpacked: $(tail -n 1 "$log")"
+else
+  gradmeter_install gpu >>"$log" 2>&1  # CMake names what is still missing
+fi
 if must configure 60 cmake --preset "$preset" -B "$build" "${configuration[@]}"; then
-  must build 360 cmake --build "$build" --parallel "$(nproc)" --target gradmeter device_tests &&
+  must build $((36 * minutes)) cmake --build "$build" --parallel "$(nproc)" --target gradmeter device_tests &&
     must tests 150 ctest --test-dir "$build" --label-regex device --parallel 4 --timeout 100 --output-on-failure
   [ ! -x "$gradmeter" ] || if $emulated; then measure_emulated; else measure_all; fi
 fi

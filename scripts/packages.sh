@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The one list of Debian and Ubuntu packages (Debian 12, Ubuntu 24.04), and their installation.
-# Run it:     scripts/packages.sh [build|test ...]          installs what is missing of these groups (default: both)
-#             scripts/packages.sh --list [build|test ...]   prints the names, one a line
+# Run it:     scripts/packages.sh [build|test|gpu ...]          installs what is missing of these groups (default: build test)
+#             scripts/packages.sh --list [build|test|gpu ...]   prints the names, one a line
 # Source it:  defines gradmeter_packages GROUP... and gradmeter_install GROUP...
 
 gradmeter_packages_build=(
@@ -15,6 +15,11 @@ gradmeter_packages_test=(
   python3 python3-jsonschema iproute2 util-linux procps
   libboost-context-dev clang-format-14 clang-tidy-16 libomp-16-dev
 )
+# For scripts/gpu-check.sh: without MPI and oneDNN, and no tools of development.
+gradmeter_packages_gpu=(
+  g++ cmake ninja-build pkg-config
+  libboost-program-options-dev libhwy-dev libhwloc-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libgtest-dev libgmock-dev
+)
 
 # Prints the packages of the named groups, one a line.
 gradmeter_packages() {
@@ -23,8 +28,9 @@ gradmeter_packages() {
     case "$group" in
       build) printf '%s\n' "${gradmeter_packages_build[@]}" ;;
       test) printf '%s\n' "${gradmeter_packages_test[@]}" ;;
+      gpu) printf '%s\n' "${gradmeter_packages_gpu[@]}" ;;
       *)
-        echo "packages: no group '$group'; the groups are build and test" >&2
+        echo "packages: no group '$group'; the groups are build, test and gpu" >&2
         return 2
         ;;
     esac

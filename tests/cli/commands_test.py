@@ -36,6 +36,9 @@ MEMBERS = {
     "updates": ["fp32", "bf16-kahan", "lns16"],
 }
 
+# Lines of doctor, whatever was built in.
+GPU_LIBRARIES = ["CUDA", "NCCL", "cuBLASLt", "cuDNN", "cuSPARSE", "MPI on GPUs", "NVML"]
+
 
 def bare(test, *arguments):
     """With no environment at all: no PATH, no HOME, no launcher."""
@@ -146,6 +149,10 @@ def doctor(test):
                    f"{label} says what oversubscription does to the numbers, measured", done)
         test.check(all(word in done.out for word in ("processor", "cores", "memory", "MPI", "fingerprint", "CUDA")),
                    f"{label} tells the machine", done)
+        for name in GPU_LIBRARIES:
+            line = re.search(rf"^{re.escape(name):11} (.+)$", done.out, re.M)
+            test.check(line and ("needed for" in line[1]) != bool(re.match(r"\d|CUDA-aware|NVML \d", line[1])),
+                       f"{label} says the version of {name}, or what it is needed for", done)
         count = f"{ranks or 1} rank(s)"
         test.check(count in done.out and done.out.count("fingerprint") == 1, f"{label} sees {count}, and speaks once",
                    done)

@@ -1,9 +1,14 @@
 #include "runtime/host/gpu_libraries.hpp"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "runtime/host/cuda_adapter.hpp"
 
@@ -22,7 +27,8 @@ TEST(GpuLibraries, EachHasAVersionOrSaysWhatItIsNeededFor) {
 
 TEST(GpuLibraries, AMissingOneSaysWhatToDo) {
   EXPECT_EQ(availability({.name = "A", .version = "1.2", .needed_for = "b", .remedy = "c"}), "1.2");
-  EXPECT_EQ(availability({.name = "A", .version = "", .needed_for = "b", .remedy = "c"}), "not there: needed for b; c");
+  EXPECT_EQ(availability({.name = "A", .version = "", .needed_for = "b", .remedy = "c"}),
+            "not built in: needed for b; c");
 }
 
 TEST(GpuLibraries, ARunRecordsThoseThatAreThere) {
@@ -31,6 +37,21 @@ TEST(GpuLibraries, ARunRecordsThoseThatAreThere) {
   for (const auto& [name, version] : versions) EXPECT_FALSE(version.empty()) << name;
   if (versions.contains("CUDA")) {
     EXPECT_TRUE(std::regex_search(versions.at("CUDA"), std::regex("^[0-9]+\\.[0-9]"))) << versions.at("CUDA");
+  }
+}
+
+TEST(GpuLibraries, TheVersionIsThatOfTheLinkedLibrary) {
+  const auto before = gpu_library_versions();
+  const auto close = [](void* library) { dlclose(library); };
+  const std::unique_ptr<void, decltype(close)> linked(dlopen(GRADMETER_GPU_LIBRARIES, RTLD_NOW | RTLD_GLOBAL), close);
+  ASSERT_TRUE(linked) << dlerror();
+  const auto after = gpu_library_versions();
+  const std::map<std::string, std::string> versions{
+      {"NCCL", "2.28.9"}, {"cuBLASLt", "13.1.0"}, {"cuDNN", "9.19.0"}, {"cuSPARSE", "12.6.3"}};
+  for (const auto& [name, version] : versions) {
+    if (before.contains(name)) continue;  // the real one is linked, and comes first
+    ASSERT_TRUE(after.contains(name)) << name;
+    EXPECT_EQ(after.at(name), version) << name;
   }
 }
 

@@ -62,7 +62,7 @@ TEST(Nvml, AnUnknownDeviceHasNoValues) {
 
 TEST(Nvml, WithoutLibraryOrDriverThereIsAReason) {
   const Nvml absent("libno-such-library.so.1");
-  EXPECT_THAT(absent.problem(), StartsWith("NVML cannot be loaded (libno-such-library.so.1"));
+  EXPECT_THAT(absent.problem(), StartsWith("NVML cannot be loaded: libno-such-library.so.1"));
   EXPECT_EQ(absent.version(), "");
   EXPECT_EQ(absent.read(gpu).problem, absent.problem());
   const Refusing refusing("nvmlInit_v2");

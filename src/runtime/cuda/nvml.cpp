@@ -151,7 +151,7 @@ void LibraryTraits::free(type library) noexcept { dlclose(library); }
 Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
   if (!library_) {
     const char* reason = dlerror();
-    problem_ = fmt::format("NVML cannot be loaded ({})", reason ? reason : library);
+    problem_ = fmt::format("NVML cannot be loaded: {}", reason ? reason : library);
     return;
   }
   auto functions = std::make_unique<NvmlFunctions>();

@@ -58,18 +58,22 @@ GpuLibrary cuda_runtime() {
 }
 
 GpuLibrary device_mpi() {
-  GpuLibrary library{.name = "MPI on GPUs", .needed_for = "MPI's own messages and reductions of device memory"};
+  GpuLibrary library{
+      .name = "MPI on GPUs",
+      .needed_for = "MPI's own messages and reductions of device memory",
+      .remedy = "without, they pass through host memory; build Open MPI --with-cuda, or over a UCX with CUDA",
+      .absence = "not CUDA-aware"};
   switch (cuda_aware_mpi()) {
     case CudaAwareMpi::yes:
       library.version = "CUDA-aware";
       break;
     case CudaAwareMpi::no:
-      library.remedy = "without, they pass through host memory; build Open MPI --with-cuda, or over a UCX with CUDA";
       break;
     case CudaAwareMpi::unknown:
-      library.remedy = "this MPI does not say whether it takes device memory, so it goes through host memory";
+      library.absence = "it does not say whether it is CUDA-aware";
       break;
     case CudaAwareMpi::no_mpi:
+      library.absence = "built without MPI";
       library.remedy = "install MPI and configure again";
       break;
   }
@@ -81,7 +85,8 @@ GpuLibrary driver_nvml() {
   return {.name = "NVML",
           .version = loaded.version(),
           .needed_for = "the clock, power and slowdowns of each measured block",
-          .remedy = fmt::format("it comes with the driver ({})", loaded.problem())};
+          .remedy = fmt::format("it comes with the driver ({})", loaded.problem()),
+          .absence = "not there"};
 }
 
 }  // namespace
@@ -99,7 +104,7 @@ std::vector<GpuLibrary> gpu_libraries() {
 
 std::string availability(const GpuLibrary& library) {
   if (!library.version.empty()) return library.version;
-  return fmt::format("not there: needed for {}; {}", library.needed_for, library.remedy);
+  return fmt::format("{}: needed for {}; {}", library.absence, library.needed_for, library.remedy);
 }
 
 std::map<std::string, std::string> gpu_library_versions() {

@@ -8,9 +8,10 @@ namespace gradmeter::runtime {
 
 struct GpuLibrary {
   std::string name;
-  std::string version{};   ///< of the library that this program runs with, not of its header; empty: it is not there
-  std::string needed_for;  ///< as it goes on "needed for ..."
-  std::string remedy{};    ///< what to do where it is not there
+  std::string version{};     ///< of the library that this program runs with, not of its header; empty: it is not there
+  std::string needed_for{};  ///< as it goes on "needed for ..."
+  std::string remedy{};      ///< what to do where it is not there
+  std::string absence = "not built in";
 };
 
 /// CUDA's runtime and driver, NCCL, cuBLASLt, cuDNN, cuSPARSE, MPI's own way with device memory, and NVML. Whether a
