@@ -16,8 +16,8 @@ struct MatrixForm {
   std::size_t count = 1, rows = 0, columns = 0, stored_rows = 0, stored_columns = 0;
   bool transposed = false;
 
-  std::size_t plain_elements() const { return count * rows * columns; }
-  std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
+  constexpr std::size_t plain_elements() const { return count * rows * columns; }
+  constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
 /// Behind the numbers of an operand in fp8: what they are multiplied by, as cuBLASLt reads it, and what it is made of.
