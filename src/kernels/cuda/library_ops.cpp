@@ -1,11 +1,28 @@
 #include "kernels/cuda/library_ops.hpp"
 
+#include <set>
+#include <utility>
+
+#include "kernels/cuda/host_fallback.hpp"
 #include "kernels/op.hpp"
 #ifdef GRADMETER_HAS_CUBLASLT
 #include "kernels/cuda/cublaslt.hpp"
 #endif
 
 namespace gradmeter::kernels {
+namespace {
+
+/// After all others, for each operation and precision that the host has.
+void add_host_fallbacks() {
+  std::set<std::pair<KernelKind, Precision>> of_the_host;
+  for (const OpBackend& row : op_backends())
+    if (row.device == "host") of_the_host.emplace(row.operation, row.precision);
+  for (const auto& [operation, precision] : of_the_host)
+    add_op_backend({"host", "the host's operation on copies of the operands", operation, precision, "cuda",
+                    cuda::host_fallback_refusal, cuda::make_host_fallback, true});
+}
+
+}  // namespace
 
 void add_cuda_library_ops() {
 #ifdef GRADMETER_HAS_CUBLASLT
@@ -14,6 +31,7 @@ void add_cuda_library_ops() {
     add_op_backend({"cublaslt", "cuBLASLt matmul, docs.nvidia.com/cuda/cublas", KernelKind::gemm, p, "cuda",
                     cuda::cublaslt_refusal, cuda::make_cublaslt_op});
 #endif
+  add_host_fallbacks();
 }
 
 }  // namespace gradmeter::kernels
