@@ -15,12 +15,15 @@
 #include "kernels/threads.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
+#include "support/op_runner.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 using core::Element;
-using Floats = std::vector<float>;
+using test::distance;
+using test::Floats;
+using Runner = test::OpRunner;
 
 Floats gaussians(std::size_t n, std::uint64_t stream) {
   const core::Random random(11, stream);
@@ -34,81 +37,6 @@ Floats whole_numbers(std::size_t n, std::uint64_t stream) {
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<int>(random.bits(i) % 255) - 127);
   return x;
 }
-
-bool has_floats(const Operand& o) { return !o.packed && *o.format == number_format(Element::f32); }
-
-/// ‖found − expected‖ / ‖expected‖.
-double distance(const Floats& found, const Floats& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double apart = 0, size = 0;
-  for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    const double e = expected[i], f = found[i];
-    apart += (f - e) * (f - e), size += e * e;
-  }
-  return std::sqrt(apart / std::max(size, 1e-30));
-}
-
-/// Operations on plain fp32, as models use them.
-class Runner {
- public:
-  explicit Runner(runtime::Device& device) : device_(device), own_(device.make_queue()), queue_(own_ ? *own_ : host_) {}
-
-  runtime::Queue& queue() { return queue_; }
-  runtime::OwnedBuffer upload(const Floats& x, std::size_t offset = 0) {
-    auto b = device_.allocate(Element::f32, x.size() + offset);
-    b.buffer = b.buffer.part(offset, x.size());
-    queue_.at_once([&] { std::ranges::copy(x, b.buffer.values<float>().begin()); });
-    return b;
-  }
-  Floats read(const runtime::ConstBuffer& b) {
-    Floats x;
-    queue_.at_once([&] { x.assign(b.values<float>().begin(), b.values<float>().end()); });
-    return x;
-  }
-  /// An input's stored form. Offset: elements before it, so that it is less aligned.
-  runtime::OwnedBuffer stored(const Op& op, std::size_t input, const Floats& x, std::size_t offset = 0) {
-    const Operand& o = op.inputs()[input];
-    if (has_floats(o)) return upload(x, offset);
-    const std::size_t before = offset * o.format->bytes;
-    auto b = device_.allocate(Element::i8, o.stored_bytes + before);
-    b.buffer = b.buffer.part(before, o.stored_bytes);
-    const auto plain = upload(x);
-    op.packing_floats(input)->run(queue_, "pack", {plain.buffer}, {b.buffer});
-    queue_.synchronise();
-    return b;
-  }
-  Floats plain(const Op& op, const runtime::OwnedBuffer& stored) {
-    const Operand& o = op.outputs()[0];
-    auto floats = device_.allocate(Element::f32, o.elements);
-    if (has_floats(o)) {
-      queue_.copy("copy", stored.buffer, floats.buffer);
-    } else {
-      op.unpacking_floats(0)->run(queue_, "unpack", {stored.buffer}, {floats.buffer});
-    }
-    return read(floats.buffer);
-  }
-  /// Into zeros, `calls` times.
-  Floats run(Op& op, const std::vector<Floats>& inputs, int calls = 1, std::size_t offset = 0) {
-    std::vector<runtime::OwnedBuffer> memory;
-    std::vector<runtime::ConstBuffer> read;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      memory.push_back(stored(op, i, inputs[i], offset));
-      read.emplace_back(memory.back().buffer);
-    }
-    const auto c = device_.allocate(Element::i8, op.outputs()[0].stored_bytes);
-    for (int i = 0; i < calls; ++i) op.run(queue_, "gemm", read, {c.buffer});
-    return plain(op, c);
-  }
-  Floats run(const Problem& p, const std::vector<Floats>& inputs, int calls = 1, const OpOptions& o = {}) {
-    return run(*prepare(p, o, device_), inputs, calls);
-  }
-
- private:
-  runtime::Device& device_;
-  runtime::HostQueue host_;
-  std::unique_ptr<runtime::Queue> own_;
-  runtime::Queue& queue_;
-};
 
 /// How far an operation of the device may be from the host's. Both round operands alike. bf16 and fp16: results are
 /// rounded too, of sums in another order, and a bias. e5m2: the host has both operands in it, the device one.
