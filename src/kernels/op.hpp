@@ -1,6 +1,7 @@
 // An operation prepared for a device: what models, kernel cases and benchmarks run, so that what is timed alone is what
 // trains.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -92,6 +93,9 @@ class Op {
 /// Where the operand of this name is. Errors: std::logic_error when there is none.
 std::size_t index_of(std::span<const Operand>, std::string_view name);
 
+/// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
+enum class AlgorithmChoice : std::uint8_t { estimated, exhaustive };
+
 struct OpOptions {
   /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
   /// inputs and outputs (rnn: `kept`); backward takes images as its forward has them, not in the layouts that are best
@@ -101,6 +105,7 @@ struct OpOptions {
   /// int8: how packing_floats makes whole numbers, and unpacking_floats makes their sums real numbers again. Empty:
   /// numbers are what they are; of an rnn by rnn_quantum, rnn_zero_point and rnn_weights_scale.
   std::optional<Quantization> quantization = {};
+  AlgorithmChoice algorithm = AlgorithmChoice::estimated;
 };
 
 /// One row of the table. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.

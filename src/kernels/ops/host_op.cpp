@@ -3,23 +3,10 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
+#include "kernels/ops/operand_lengths.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
-namespace {
-
-template <class AnyBuffer>
-void require_lengths(std::span<const Operand> operands, std::span<const AnyBuffer> buffers) {
-  if (buffers.size() != operands.size())
-    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (buffers[i].bytes() != operands[i].stored_bytes)
-      throw std::invalid_argument(
-          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
-}
-
-}  // namespace
-
 HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
     : inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),

@@ -1,0 +1,279 @@
+#include "kernels/cuda/cudnn_rnn.hpp"
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cudnn_library.hpp"
+#include "kernels/cuda/half_op.hpp"
+#include "kernels/cuda/rnn_weights.hpp"
+#include "kernels/reference/rnn.hpp"
+#include "runtime/cuda/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+using CudnnRnn = runtime::Handle<CudnnTraits<cudnnRNNDescriptor_t, cudnnDestroyRNNDescriptor>>;
+using CudnnRnnData = runtime::Handle<CudnnTraits<cudnnRNNDataDescriptor_t, cudnnDestroyRNNDataDescriptor>>;
+using CudnnDropout = runtime::Handle<CudnnTraits<cudnnDropoutDescriptor_t, cudnnDestroyDropoutDescriptor>>;
+
+/// Where the library has the matrix or bias of a gate, from the beginning of all weights.
+struct GatePlace {
+  std::size_t offset;
+  GateMatrix matrix;
+};
+
+/// The layer as the library sees it.
+class RnnDescriptors {
+ public:
+  RnnDescriptors(const RnnShape& s, Precision p, cudnnForwardMode_t mode, cudnnHandle_t h)
+      : s_(s), gates_(gates_of(s.cell)) {
+    describe_layer(p, h);
+    describe_steps(x, p, s.input_width());
+    describe_steps(y, p, s.hidden);
+    describe_state(p);
+    check_cudnn(cudnnGetRNNTempSpaceSizes(h, rnn.get(), mode, x.get(), &work_bytes, &reserve_bytes),
+                "cudnnGetRNNTempSpaceSizes");
+    check_cudnn(cudnnGetRNNWeightSpaceSize(h, rnn.get(), &weight_bytes), "cudnnGetRNNWeightSpaceSize");
+  }
+
+  /// Of products with the input, of those with the state, and the bias, gate by gate. `weights` is device memory.
+  void find_gates(cudnnHandle_t h, const std::byte* weights) {
+    for (std::size_t gate = 0; gate < gates_; ++gate) {
+      const auto [of_input, bias] = place(h, weights, gate);
+      const auto [of_state, none] = place(h, weights, gates_ + gate);
+      places[0].push_back({of_input, {s_.input_width(), gates_, s_.hidden, gate}});
+      places[1].push_back({of_state, {s_.hidden, gates_, s_.hidden, gate}});
+      places[2].push_back({bias, {1, gates_, s_.hidden, gate}});
+    }
+  }
+
+  CudnnRnn rnn;
+  CudnnRnnData x, y;
+  CudnnTensor state;
+  std::size_t work_bytes = 0, reserve_bytes = 0, weight_bytes = 0;
+  std::array<std::vector<GatePlace>, 3> places;  ///< of weights, recurrent, bias
+
+ private:
+  void describe_layer(Precision p, cudnnHandle_t h) {
+    check_cudnn(cudnnCreateDropoutDescriptor(dropout_.receive()), "cudnnCreateDropoutDescriptor");
+    check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), h, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+    check_cudnn(cudnnCreateRNNDescriptor(rnn.receive()), "cudnnCreateRNNDescriptor");
+    const int hidden = cudnn_int(s_.hidden);
+    check_cudnn(cudnnSetRNNDescriptor_v8(rnn.get(), CUDNN_RNN_ALGO_STANDARD,
+                                         s_.cell == Cell::lstm ? CUDNN_LSTM : CUDNN_RNN_RELU, CUDNN_RNN_SINGLE_INP_BIAS,
+                                         CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, cudnn_type(p), CUDNN_DATA_FLOAT,
+                                         cudnn_math(p), cudnn_int(s_.input_width()), hidden, hidden, 1, dropout_.get(),
+                                         CUDNN_RNN_PADDED_IO_DISABLED),
+                "cudnnSetRNNDescriptor_v8");
+  }
+  /// Sequences of equal length, a step's rows one after another.
+  void describe_steps(CudnnRnnData& data, Precision p, std::size_t width) const {
+    const std::vector<int> lengths(s_.batch, cudnn_int(s_.steps));
+    check_cudnn(cudnnCreateRNNDataDescriptor(data.receive()), "cudnnCreateRNNDataDescriptor");
+    check_cudnn(
+        cudnnSetRNNDataDescriptor(data.get(), cudnn_type(p), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
+                                  cudnn_int(s_.steps), cudnn_int(s_.batch), cudnn_int(width), lengths.data(), nullptr),
+        "cudnnSetRNNDataDescriptor");
+  }
+  void describe_state(Precision p) {
+    const int batch = cudnn_int(s_.batch), hidden = cudnn_int(s_.hidden);
+    const std::array<int, 3> extents{1, batch, hidden}, strides{cudnn_int(s_.batch * s_.hidden), hidden, 1};
+    check_cudnn(cudnnCreateTensorDescriptor(state.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnSetTensorNdDescriptor(state.get(), cudnn_type(p), 3, extents.data(), strides.data()),
+                "cudnnSetTensorNdDescriptor");
+  }
+  /// Of a matrix and its bias; a product with the state has no bias.
+  std::pair<std::size_t, std::size_t> place(cudnnHandle_t h, const std::byte* weights, std::size_t product) const {
+    CudnnTensor matrix, bias;
+    check_cudnn(cudnnCreateTensorDescriptor(matrix.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(bias.receive()), "cudnnCreateTensorDescriptor");
+    void *matrix_at = nullptr, *bias_at = nullptr;
+    check_cudnn(cudnnGetRNNWeightParams(h, rnn.get(), 0, weight_bytes, weights, static_cast<std::int32_t>(product),
+                                        matrix.get(), &matrix_at, bias.get(), &bias_at),
+                "cudnnGetRNNWeightParams");
+    const auto offset = [&](const void* at) {
+      return at ? static_cast<std::size_t>(static_cast<const std::byte*>(at) - weights) : 0;
+    };
+    return {offset(matrix_at), offset(bias_at)};
+  }
+
+  RnnShape s_;
+  std::size_t gates_;
+  CudnnDropout dropout_;
+};
+
+RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions& o) {
+  const bool is_inference = p.pass == Pass::forward && !o.training;
+  std::optional<RnnDescriptors> made;
+  library.in(nullptr, [&](cudnnHandle_t h) {
+    made.emplace(std::get<RnnShape>(p.shape), p.precision,
+                 is_inference ? CUDNN_FWD_MODE_INFERENCE : CUDNN_FWD_MODE_TRAINING, h);
+  });
+  return std::move(*made);
+}
+
+/// In the order of Op's description.
+struct RnnOperands {
+  std::vector<Operand> inputs, outputs;
+};
+RnnOperands rnn_operands(const Problem& p, bool training, std::size_t reserve_bytes) {
+  const auto& s = std::get<RnnShape>(p.shape);
+  const core::Element e = cudnn_element(p.precision);
+  const std::size_t rows = s.steps * s.batch, state = s.batch * s.hidden, columns = gates_of(s.cell) * s.hidden;
+  const bool is_lstm = s.cell == Cell::lstm;
+  const Operand kept{.name = "kept", .format = nullptr, .stored_bytes = reserve_bytes};
+  const Operand output = plain_operand("output", e, rows * s.hidden);
+  RnnOperands all;
+  all.inputs = {plain_operand("input", e, rows * s.input_width()), plain_operand("state", e, state)};
+  if (is_lstm) all.inputs.push_back(plain_operand("memory", e, state));
+  all.inputs.insert(all.inputs.end(),
+                    {plain_operand("weights", e, s.input_width() * columns),
+                     plain_operand("recurrent", e, s.hidden * columns), plain_operand("bias", e, columns)});
+  if (p.pass == Pass::forward) {
+    all.outputs = {output};
+    if (training) all.outputs.push_back(kept);
+    return all;
+  }
+  all.inputs.insert(all.inputs.end(), {output, kept, plain_operand("output gradient", e, rows * s.hidden)});
+  all.outputs = {plain_operand("input gradient", e, rows * s.input_width()), plain_operand("state gradient", e, state)};
+  if (is_lstm) all.outputs.push_back(plain_operand("memory gradient", e, state));
+  constexpr core::Element f32 = core::Element::f32;
+  all.outputs.insert(all.outputs.end(), {plain_operand("weights gradient", f32, s.input_width() * columns, true),
+                                         plain_operand("recurrent gradient", f32, s.hidden * columns, true),
+                                         plain_operand("bias gradient", f32, columns, true)});
+  return all;
+}
+
+double moved_bytes(const RnnOperands& all) {
+  double sum = 0;
+  for (const Operand& o : all.inputs) sum += static_cast<double>(o.stored_bytes);
+  for (const Operand& o : all.outputs) sum += static_cast<double>(o.stored_bytes) * (o.added_to ? 2 : 1);
+  return sum;
+}
+
+/// What both passes have.
+class CudnnRnnOp : public HalfOp {
+ public:
+  CudnnRnnOp(const Problem& p, RnnDescriptors d, const RnnOperands& operands, std::shared_ptr<CudnnLibrary> library,
+             runtime::Device& device)
+      : HalfOp(operands.inputs, operands.outputs, {.flops = run_flops(p), .bytes = moved_bytes(operands)}),
+        library_(std::move(library)),
+        d_(std::move(d)),
+        element_(cudnn_element(p.precision)),
+        is_lstm_(std::get<RnnShape>(p.shape).cell == Cell::lstm),
+        weights_(device.allocate(core::Element::i8, d_.weight_bytes)),
+        work_(device.allocate(core::Element::i8, d_.work_bytes)) {
+    library_->in(nullptr, [&](cudnnHandle_t h) { d_.find_gates(h, address(weights_)); });
+  }
+  std::size_t scratch_bytes() const override { return d_.weight_bytes + d_.work_bytes; }
+  std::string implementation() const override { return "cudnn rnn standard"; }
+
+ protected:
+  static std::byte* address(const runtime::OwnedBuffer& b) { return b.buffer.device().device_address(); }
+  const std::byte* memory(Reads in) const { return is_lstm_ ? in[2] : nullptr; }
+  std::size_t first_weights() const { return is_lstm_ ? 3 : 2; }
+  void take_weights(Reads in, cudaStream_t stream) const {
+    for (std::size_t i = 0; i < d_.places.size(); ++i)
+      for (const GatePlace& g : d_.places[i])
+        take_gate(in[first_weights() + i], address(weights_) + g.offset, element_, g.matrix, stream);
+  }
+
+  std::shared_ptr<CudnnLibrary> library_;
+  RnnDescriptors d_;
+  core::Element element_;
+  bool is_lstm_;
+  runtime::OwnedBuffer weights_, work_;
+};
+
+class RnnForwardOp final : public CudnnRnnOp {
+ public:
+  using CudnnRnnOp::CudnnRnnOp;
+
+ protected:
+  void launch(Reads in, Writes out, cudaStream_t stream) override {
+    take_weights(in, stream);
+    const bool training = out.size() > 1;
+    library_->in(stream, [&](cudnnHandle_t h) {
+      check_cudnn(
+          cudnnRNNForward(h, d_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
+                          d_.x.get(), in[0], d_.y.get(), out[0], d_.state.get(), in[1], nullptr, d_.state.get(),
+                          memory(in), nullptr, d_.weight_bytes, address(weights_), d_.work_bytes, address(work_),
+                          training ? d_.reserve_bytes : 0, training ? out[1] : nullptr),
+          "cudnnRNNForward");
+    });
+  }
+};
+
+/// The library writes its reserve space in the backward pass too, so that it gets a copy: `kept` may be read again.
+class RnnBackwardOp final : public CudnnRnnOp {
+ public:
+  RnnBackwardOp(const Problem& p, RnnDescriptors d, const RnnOperands& operands, std::shared_ptr<CudnnLibrary> library,
+                runtime::Device& device)
+      : CudnnRnnOp(p, std::move(d), operands, std::move(library), device),
+        reserve_(device.allocate(core::Element::i8, d_.reserve_bytes)),
+        gradients_(device.allocate(core::Element::i8, d_.weight_bytes)) {}
+  std::size_t scratch_bytes() const override {
+    return CudnnRnnOp::scratch_bytes() + d_.reserve_bytes + d_.weight_bytes;
+  }
+
+ protected:
+  void launch(Reads in, Writes out, cudaStream_t stream) override {
+    take_weights(in, stream);
+    const std::size_t output = first_weights() + 3;
+    runtime::check_cuda(
+        cudaMemcpyAsync(address(reserve_), in[output + 1], d_.reserve_bytes, cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpyAsync");
+    runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, d_.weight_bytes, stream), "cudaMemsetAsync");
+    library_->in(stream, [&](cudnnHandle_t h) {
+      gradients_of_data(h, in, output, out);
+      gradients_of_weights(h, in, in[output]);
+    });
+    // Before the gradients of weights are those of input, state and memory, as these are before the weights.
+    for (std::size_t i = 0; i < d_.places.size(); ++i)
+      for (const GatePlace& g : d_.places[i])
+        add_gate(address(gradients_) + g.offset, reinterpret_cast<float*>(out[first_weights() + i]), element_, g.matrix,
+                 stream);
+  }
+
+ private:
+  void gradients_of_data(cudnnHandle_t h, Reads in, std::size_t output, Writes out) const {
+    check_cudnn(cudnnRNNBackwardData_v8(h, d_.rnn.get(), nullptr, d_.y.get(), in[output], in[output + 2], d_.x.get(),
+                                        out[0], d_.state.get(), in[1], nullptr, out[1], d_.state.get(), memory(in),
+                                        nullptr, is_lstm_ ? out[2] : nullptr, d_.weight_bytes, address(weights_),
+                                        d_.work_bytes, address(work_), d_.reserve_bytes, address(reserve_)),
+                "cudnnRNNBackwardData_v8");
+  }
+  /// Adds to what is there: the library has no other mode.
+  void gradients_of_weights(cudnnHandle_t h, Reads in, const std::byte* output) const {
+    check_cudnn(
+        cudnnRNNBackwardWeights_v8(h, d_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, d_.x.get(), in[0], d_.state.get(),
+                                   in[1], d_.y.get(), output, d_.weight_bytes, address(gradients_), d_.work_bytes,
+                                   address(work_), d_.reserve_bytes, address(reserve_)),
+        "cudnnRNNBackwardWeights_v8");
+  }
+
+  runtime::OwnedBuffer reserve_, gradients_;
+};
+
+}  // namespace
+
+std::string cudnn_rnn_refusal(const Problem& p) {
+  if (auto why = rnn_shape_refusal(p); !why.empty()) return why;
+  return std::get<RnnShape>(p.shape).cell == Cell::gru
+             ? "cuDNN's gru resets the state after its product, gradmeter's before it"
+             : "";
+}
+
+std::unique_ptr<Op> make_cudnn_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+  static_cast<runtime::CudaDevice&>(device).select();
+  auto library = CudnnLibrary::of_device();
+  RnnDescriptors d = describe(*library, p, o);
+  const RnnOperands operands = rnn_operands(p, o.training, d.reserve_bytes);
+  if (p.pass == Pass::forward)
+    return std::make_unique<RnnForwardOp>(p, std::move(d), operands, std::move(library), device);
+  return std::make_unique<RnnBackwardOp>(p, std::move(d), operands, std::move(library), device);
+}
+
+}  // namespace gradmeter::kernels::cuda
