@@ -32,6 +32,10 @@ std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& n
 }
 #endif
 
+[[noreturn]] void refuse(const runtime::CudaFacts& cuda) {
+  throw core::BackendError("CUDA", "--device cuda", cuda.problem);
+}
+
 }  // namespace
 
 bench::RowListener checking(bench::RowListener listener, const runtime::Device& device) {
@@ -52,16 +56,27 @@ OpenedDevice open_device(const std::string& name, const runtime::Communicator& w
   const auto seen = seen_on_node(node, cuda);
   const auto chosen = runtime::choose_devices(seen);
   const auto mine = chosen[static_cast<std::size_t>(node.rank())];
-  if (!mine) throw core::BackendError("CUDA", "--device cuda", cuda.problem);
+  if (!mine) refuse(cuda);
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < chosen.size(); ++r)
     if (chosen[r]) devices.push_back(seen[r][static_cast<std::size_t>(*chosen[r])]);
   return {std::make_shared<runtime::CudaDevice>(*mine), runtime::shared_devices_note(devices)};
 }
+
+OpenedDevice open_device(const std::string& name) {
+  if (name == "cpu") return {};
+  const runtime::CudaFacts cuda = runtime::read_cuda();
+  if (cuda.gpus.empty()) refuse(cuda);
+  return {std::make_shared<runtime::CudaDevice>(0), {}};
+}
 #else
 OpenedDevice open_device(const std::string& name, const runtime::Communicator&) {
   if (name == "cpu") return {};
-  throw core::BackendError("CUDA", "--device cuda", runtime::read_cuda().problem);
+  refuse(runtime::read_cuda());
+}
+OpenedDevice open_device(const std::string& name) {
+  if (name == "cpu") return {};
+  refuse(runtime::read_cuda());
 }
 #endif
 
