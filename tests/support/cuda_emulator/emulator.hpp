@@ -15,6 +15,10 @@ std::vector<std::string> take_reports();
 
 /// What the device has from now on: at first 16 GiB. Allocations beyond it fail as on a device that is full.
 void set_device_memory(std::size_t bytes);
+/// So long may work wait for a peer before that is reported as a hang [s]. At first 10.
+void set_patience(double seconds);
+/// NCCL's communicators of this rank have an asynchronous error from now on; -1: of none.
+void fail_nccl(int rank);
 
 /// Since the program began.
 struct Counts {

@@ -158,7 +158,7 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
 cudaError_t cudaFree(void* p) {
   const Lock lock(runtime_mutex());
   if (!p) return result(cudaSuccess);
-  if (run_one(nullptr)) report("cudaFree while a stream has work: wait for it first");
+  if (has_work_of_this_thread() && run_one(nullptr)) report("cudaFree while a stream has work: wait for it first");
   if (free_device(p)) return result(cudaSuccess);
   report("cudaFree of %p, which is no allocation", p);
   return result(cudaErrorInvalidValue);
@@ -268,7 +268,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Stream* const s = find_stream(stream);
   if (!s) return result(cudaErrorInvalidResourceHandle);
   const MarkPtr last = last_of(*s);
-  if (last && !last->done) (void)run_one(s);
+  if (last && !last->done) (void)run_needed(*s);
   return result(!last || last->done ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -320,7 +320,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   const Lock lock(runtime_mutex());
   const Event* const event = find_event(e);
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  if (event->mark && !event->mark->done) (void)run_one(event->mark->stream);
+  if (event->mark && !event->mark->done) (void)run_needed(*event->mark->stream);
   return result(!event->mark || event->mark->done ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {

@@ -1,9 +1,11 @@
 #include "support/cuda_emulator/streams.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "support/cuda_emulator/emulator.hpp"
@@ -32,13 +34,19 @@ struct Stream {
   double seconds = 0;
   std::uint64_t priority = 0;  ///< among those that can run, with a random order
   bool is_destroyed = false;
+  std::thread::id maker = std::this_thread::get_id();
 };
 
 namespace {
 
 std::vector<std::unique_ptr<Stream>> streams;  ///< never erased: marks refer to them. The first is the default stream
 std::vector<std::string> reports;
-cudaError_t sticky = cudaSuccess, last_error = cudaSuccess;
+cudaError_t sticky = cudaSuccess;
+thread_local cudaError_t last_error = cudaSuccess;
+
+using Clock = std::chrono::steady_clock;
+Clock::time_point last_progress = Clock::now();
+double patience_s = 10;
 
 Stream& default_stream() {
   if (streams.empty()) {
@@ -103,18 +111,74 @@ std::recursive_mutex& runtime_mutex() {
   return mutex;
 }
 
-bool run_one(const Stream* needed_by) {
-  const std::vector<Stream*> can = candidates(needed_by);
-  if (can.empty()) return false;
-  Stream& s = chosen(can);
-  const Queued q = std::move(s.queue.front());
-  s.queue.pop_front();
-  run_now(q.work);
+namespace {
+
+void finish(Stream& s, const Queued& q) {
   double begin = s.seconds;
   for (const MarkPtr& m : q.after) begin = std::max(begin, m->seconds);
   s.seconds = q.mark->seconds = begin + q.work.seconds;
   q.mark->done = true;
+}
+
+/// False: the stream's first work waits for a peer.
+bool moves_on(Stream& s) {
+  if (const auto& advance = s.queue.front().work.advance) {
+    const Progress p = advance();
+    if (p != Progress::done) return p == Progress::some;
+  }
+  const Queued q = std::move(s.queue.front());
+  s.queue.pop_front();
+  if (q.work.run) run_now(q.work);
+  finish(s, q);
   return true;
+}
+
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+/// Can nothing go on, except that a peer comes?
+bool waits_for_peer(const Stream& stream) {
+  std::set<Stream*> seen;
+  std::vector<Stream*> can;
+  collect_needed(const_cast<Stream&>(stream), seen, can);
+  return !can.empty();
+}
+
+}  // namespace
+
+bool run_one(const Stream* needed_by) {
+  std::vector<Stream*> can = candidates(needed_by);
+  while (!can.empty()) {
+    Stream& s = chosen(can);
+    if (moves_on(s)) {
+      last_progress = Clock::now();
+      return true;
+    }
+    std::erase(can, &s);
+  }
+  return false;
+}
+
+bool run_needed(const Stream& stream) {
+  constexpr double idle_s = 5e-3;
+  return run_one(&stream) || (seconds_since(last_progress) > idle_s && run_one(nullptr));
+}
+
+bool has_work_of_this_thread() {
+  return std::ranges::any_of(streams, [](const auto& s) {
+    return !s->queue.empty() && (s == streams.front() || s->maker == std::this_thread::get_id());
+  });
+}
+
+void pause() {
+  runtime_mutex().unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  runtime_mutex().lock();
+}
+
+double patience() { return patience_s; }
+void set_patience(double seconds) {
+  const std::lock_guard lock(runtime_mutex());
+  patience_s = seconds;
 }
 
 Stream* make_stream(bool waits_for_default) {
@@ -153,19 +217,28 @@ MarkPtr push(Stream& s, StreamWork work, std::vector<MarkPtr> after) {
 
 MarkPtr last_of(const Stream& s) { return s.last; }
 
-cudaError_t wait_for(const MarkPtr& mark) {
+cudaError_t wait_for(MarkPtr mark) {
+  auto begin = Clock::now();
   while (mark && !mark->done) {
     if (sticky != cudaSuccess) return result(sticky);
-    if (run_one(mark->stream)) continue;
-    report("hang: %s waits for work that waits for it", mark->stream->queue.front().work.what);
-    fail(cudaErrorLaunchTimeout);
+    if (run_needed(*mark->stream)) {
+      begin = Clock::now();
+    } else if (waits_for_peer(*mark->stream) && seconds_since(begin) < patience_s) {
+      pause();
+    } else if (!mark->done && sticky == cudaSuccess) {
+      const char* const what = mark->stream->queue.front().work.what;
+      report(waits_for_peer(*mark->stream) ? "hang: %s waits for a peer that does not come"
+                                           : "hang: %s waits for work that waits for it",
+             what);
+      fail(cudaErrorLaunchTimeout);
+    }
   }
   return result(cudaSuccess);
 }
 
 cudaError_t wait_for_all() {
-  for (const auto& s : streams) {
-    if (const cudaError_t e = wait_for(s->last); e != cudaSuccess) return e;
+  for (std::size_t i = 0; i < streams.size(); ++i) {  // others may be made meanwhile
+    if (const cudaError_t e = wait_for(streams[i]->last); e != cudaSuccess) return e;
   }
   return result(cudaSuccess);
 }

@@ -1,0 +1,153 @@
+#include "support/cuda_emulator/nccl_parts.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/cuda_emulator/device.hpp"
+#include "support/cuda_emulator/nccl_sum.hpp"
+
+namespace cuda_emulator {
+
+const char* name(NcclCall c) {
+  constexpr const char* names[] = {"ncclSend",          "ncclRecv",      "ncclAllReduce", "ncclReduce",
+                                   "ncclReduceScatter", "ncclAllGather", "ncclBroadcast"};
+  return names[static_cast<int>(c)];
+}
+
+Comm::~Comm() {
+  if (shared) munmap(shared, sizeof *shared);
+}
+
+bool Comm::has_ended() const { return is_aborted || error != ncclSuccess || shared->is_broken != 0; }
+
+void Comm::fail(ncclResult_t e, std::string why) {
+  error = e;
+  last_error = std::move(why);
+}
+
+std::size_t NcclPart::bytes_each() const { return description_.count * size_of(description_.type); }
+
+Progress NcclPart::advance() {
+  if (is_done_ || comm_->has_ended()) return Progress::done;
+  const Progress p = description_.call == NcclCall::send      ? send()
+                     : description_.call == NcclCall::receive ? receive()
+                                                              : collective();
+  is_done_ = p == Progress::done;
+  return p;
+}
+
+bool NcclPart::agrees(const Description& other) {
+  bool same = description_.count == other.count && description_.type == other.type;
+  if (is_collective(description_.call)) same = description_ == other;
+  if (same) return true;
+  report(
+      "rank %d: %s of %zu elements of type %d, operation %d, root %d meets %s of %zu of type %d, operation %d, root %d",
+      comm_->rank, name(description_.call), description_.count, description_.type, description_.op, description_.root,
+      name(other.call), other.count, other.type, other.op, other.root);
+  comm_->fail(ncclInvalidUsage, "ranks' calls differ");
+  comm_->shared->is_broken = 1;
+  return false;
+}
+
+/// A piece is on its way until it was taken: a send ends only when its receive does.
+Progress NcclPart::send() {
+  Box& box = comm_->shared->message[comm_->rank][peer_];
+  unsigned& n = comm_->sent[static_cast<std::size_t>(peer_)];
+  if (is_posted_) {
+    if (box.taken[0].load() != n) return Progress::none;
+    is_posted_ = false;
+    at_ += box.bytes;
+    if (at_ >= bytes_each()) return Progress::done;
+  }
+  box.description = description_;
+  box.bytes = std::min(piece_bytes, bytes_each() - at_);
+  std::memcpy(box.data, from_ + at_, box.bytes);
+  box.posted.store(++n);
+  is_posted_ = true;
+  return Progress::some;
+}
+
+Progress NcclPart::receive() {
+  Box& box = comm_->shared->message[peer_][comm_->rank];
+  unsigned& n = comm_->received[static_cast<std::size_t>(peer_)];
+  if (box.posted.load() != n + 1) return Progress::none;
+  if (!agrees(box.description)) return Progress::done;
+  std::memcpy(to_ + at_, box.data, box.bytes);
+  at_ += box.bytes;
+  box.taken[0].store(++n);
+  return at_ >= bytes_each() ? Progress::done : Progress::some;
+}
+
+/// Every rank shows piece after piece, and takes what it needs of the others'.
+Progress NcclPart::collective() {
+  SharedRanks& s = *comm_->shared;
+  Box& own = s.all[comm_->rank];
+  const auto ranks = static_cast<std::size_t>(comm_->ranks);
+  if (!is_posted_) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (own.taken[r].load() != comm_->round) return Progress::none;
+    }
+    post();
+    return Progress::some;
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (s.all[r].posted.load() != comm_->round) return Progress::none;
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (!agrees(s.all[r].description)) return Progress::done;
+  }
+  take(own);
+  at_ += own.bytes;
+  is_posted_ = false;
+  for (std::size_t r = 0; r < ranks; ++r) s.all[r].taken[comm_->rank].store(comm_->round);
+  const std::size_t parts = description_.call == NcclCall::reduce_scatter ? ranks : 1;
+  return at_ >= parts * bytes_each() ? Progress::done : Progress::some;
+}
+
+void NcclPart::post() {
+  Box& own = comm_->shared->all[comm_->rank];
+  const bool scatters = description_.call == NcclCall::reduce_scatter;
+  const std::size_t total = bytes_each() * (scatters ? static_cast<std::size_t>(comm_->ranks) : 1);
+  own.description = description_;
+  own.bytes = std::min(piece_bytes, total - at_);
+  if (description_.call != NcclCall::broadcast || comm_->rank == description_.root) {
+    std::memcpy(own.data, from_ + at_, own.bytes);
+  }
+  own.posted.store(++comm_->round);
+  is_posted_ = true;
+}
+
+void NcclPart::take(const Box& own) {
+  const SharedRanks& s = *comm_->shared;
+  if (description_.call == NcclCall::broadcast) {
+    std::memcpy(to_ + at_, s.all[description_.root].data, own.bytes);
+  } else if (description_.call == NcclCall::all_gather) {
+    for (int r = 0; r < comm_->ranks; ++r) {
+      std::memcpy(to_ + static_cast<std::size_t>(r) * bytes_each() + at_, s.all[r].data, own.bytes);
+    }
+  } else if (description_.call != NcclCall::reduce || comm_->rank == description_.root) {
+    reduce_into(own.bytes);
+  }
+}
+
+/// The first summand is another rank's in every piece, as in a ring; the order is the same on all ranks.
+void NcclPart::reduce_into(std::size_t bytes) {
+  const SharedRanks& s = *comm_->shared;
+  const auto [call, type, op, count, root] = description_;
+  const int first = static_cast<int>(at_ / piece_bytes % static_cast<std::size_t>(comm_->ranks));
+  alignas(16) char sum[piece_bytes], summand[piece_bytes];
+  for (int i = 0; i < comm_->ranks; ++i) {
+    char* const to = i == 0 ? sum : summand;
+    std::memcpy(to, s.all[(first + i) % comm_->ranks].data, bytes);
+    prepare(to, bytes, type, op, comm_->ranks);
+    if (i > 0) fold(sum, summand, bytes, type, op);
+  }
+  complete(sum, bytes, type, op, comm_->ranks);
+  const std::size_t low = call == NcclCall::reduce_scatter ? bytes_each() * static_cast<std::size_t>(comm_->rank) : 0;
+  const std::size_t begin = std::max(at_, low), end = std::min(at_ + bytes, low + bytes_each());
+  if (begin < end) std::memcpy(to_ + (begin - low), sum + (begin - at_), end - begin);
+}
+
+}  // namespace cuda_emulator
