@@ -189,7 +189,7 @@ cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaHostUnregister(void* p) {
   const Lock lock(runtime_mutex());
-  if (run_one(nullptr)) report("cudaHostUnregister while a stream has work: wait for it first");
+  if (has_work_of_this_thread() && run_one(nullptr)) report("cudaHostUnregister while a stream has work: wait for it first");
   return result(unregister_pinned(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 /// The same address: kernels touch the host's memory where it is.
