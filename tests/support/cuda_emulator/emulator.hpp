@@ -19,6 +19,8 @@ void set_device_memory(std::size_t bytes);
 void set_patience(double seconds);
 /// NCCL's communicators of this rank have an asynchronous error from now on; -1: of none.
 void fail_nccl(int rank);
+/// NCCL_ALGO and NCCL_PROTO when this rank last made a communicator: "ring ll".
+std::string nccl_environment(int rank);
 
 /// Since the program began.
 struct Counts {

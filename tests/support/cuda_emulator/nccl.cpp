@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -48,6 +50,7 @@ struct Deferred {
 std::map<ncclComm_t, CommPtr> comms;
 std::map<Comm*, Deferred> deferred;
 int failing_rank = -1;
+std::array<std::string, most_ranks> environments;
 std::string last_error_of_none;
 thread_local int group_depth = 0;
 thread_local Calls group;
@@ -247,6 +250,8 @@ ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, 
     return ncclInvalidArgument;
   }
   const auto comm = std::make_shared<Comm>();
+  const auto variable = [](const char* v) { return std::string(std::getenv(v) ? std::getenv(v) : ""); };
+  environments[static_cast<std::size_t>(rank)] = variable("NCCL_ALGO") + " " + variable("NCCL_PROTO");
   comm->shared = shared;
   comm->rank = rank;
   comm->ranks = ranks;
@@ -286,6 +291,11 @@ void forget(ncclComm_t handle) {
 void fail_nccl(int rank) {
   const Lock lock(runtime_mutex());
   failing_rank = rank;
+}
+
+std::string nccl_environment(int rank) {
+  const Lock lock(runtime_mutex());
+  return environments.at(static_cast<std::size_t>(rank));
 }
 
 }  // namespace cuda_emulator
