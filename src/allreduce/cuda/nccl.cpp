@@ -105,6 +105,16 @@ NcclCollective::NcclCollective(std::string name, const runtime::Communicator& c,
   reserve_landing(landing_bytes);
 }
 
+NcclCollective::~NcclCollective() {
+  if (!running_) return;
+  nccl_.abort();
+  try {
+    queue_.synchronise();
+  } catch (const core::BackendError&) {
+    // The error that gave up the call is the one to tell.
+  }
+}
+
 /// An allocation may wait for all that the GPU does, and a peer's kernel for this rank's: not while calls are under
 /// way.
 void NcclCollective::reserve_landing(std::size_t bytes) {

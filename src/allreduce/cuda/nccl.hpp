@@ -20,6 +20,8 @@ class NcclCollective final : public Collective {
   /// Collective. The queue outlives it. `landing_bytes`: scratch that is taken now, not at the first call.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
                  std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
+  /// Aborts a call that is given up, and waits for the queue: buffers may go then.
+  ~NcclCollective() override;
   const std::string& name() const override { return name_; }
   bool takes_device_memory() const override { return true; }
   void start(const Call&) override;

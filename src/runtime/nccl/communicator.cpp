@@ -330,6 +330,7 @@ void NcclCommunicator::completed() {
   (void)state_->state();
   state_->is_under_way = false;
 }
+void NcclCommunicator::abort() noexcept { state_->abort(); }
 int NcclCommunicator::rank() const { return state_->rank; }
 int NcclCommunicator::size() const { return state_->size; }
 
@@ -358,6 +359,7 @@ void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void
 bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::completed() {}
+void NcclCommunicator::abort() noexcept {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }
 int NcclCommunicator::late_peer() const { return -1; }

@@ -73,6 +73,8 @@ class NcclCommunicator {
   void check();
   /// The stream is past the calls. Errors: NCCL's asynchronous error.
   void completed();
+  /// Ends what is under way on this rank, so that its stream goes on. Nothing more can be issued.
+  void abort() noexcept;
   /// The first rank of this node that has made fewer calls; -1: none, as far as can be seen.
   int late_peer() const;
 

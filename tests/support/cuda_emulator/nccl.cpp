@@ -69,23 +69,32 @@ struct StreamCalls {
   std::vector<NcclPart> parts;
 
   /// Collectives one after another; messages side by side, but one at a time to, and from, each peer.
-  Progress advance_parts() {
-    Progress all = Progress::done;
-    bool has_moved = false, is_collective_open = false;
-    bool is_open[2][most_ranks] = {};
-    const DeviceOpen open;
+  template <class Visit>
+  void each_open(Visit visit) {
+    bool is_collective_open = false, is_open[2][most_ranks] = {};
     for (NcclPart& p : parts) {
-      bool& is_taken = is_collective(p.description().call) ? is_collective_open
-                                                           : is_open[p.description().call == NcclCall::send][p.peer()];
+      const NcclCall c = p.description().call;
+      bool& is_taken = is_collective(c) ? is_collective_open : is_open[c == NcclCall::send][p.peer()];
       if (p.is_done() || is_taken) continue;
+      is_taken = !visit(p);
+    }
+  }
+
+  Progress advance_parts() {
+    bool can = false, has_moved = false;
+    each_open([&](const NcclPart& p) {
+      can = can || p.can_advance();
+      return false;
+    });
+    if (!can) return Progress::none;
+    const DeviceOpen open;
+    each_open([&](NcclPart& p) {
       const Progress progress = p.advance();
       has_moved = has_moved || progress != Progress::none;
-      is_taken = progress != Progress::done;
-    }
-    for (const NcclPart& p : parts) {
-      if (!p.is_done() && !comm->has_ended()) all = has_moved ? Progress::some : Progress::none;
-    }
-    return all;
+      return progress == Progress::done;
+    });
+    if (comm->has_ended() || std::ranges::all_of(parts, &NcclPart::is_done)) return Progress::done;
+    return has_moved ? Progress::some : Progress::none;
   }
 
   Progress advance() {

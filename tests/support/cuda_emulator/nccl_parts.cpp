@@ -29,8 +29,28 @@ void Comm::fail(ncclResult_t e, std::string why) {
 
 std::size_t NcclPart::bytes_each() const { return description_.count * size_of(description_.type); }
 
+bool NcclPart::can_advance() const {
+  if (is_done_ || comm_->has_ended()) return true;
+  const SharedRanks& s = *comm_->shared;
+  const auto to = static_cast<std::size_t>(peer_);
+  switch (description_.call) {
+    case NcclCall::send:
+      return !is_posted_ || s.message[comm_->rank][peer_].taken[0].load() == comm_->sent[to];
+    case NcclCall::receive:
+      return s.message[peer_][comm_->rank].posted.load() == comm_->received[to] + 1;
+    default:
+      break;
+  }
+  for (std::size_t r = 0; r < static_cast<std::size_t>(comm_->ranks); ++r) {
+    const auto& counter = is_posted_ ? s.all[r].posted : s.all[comm_->rank].taken[r];
+    if (counter.load() != comm_->round) return false;
+  }
+  return true;
+}
+
 Progress NcclPart::advance() {
   if (is_done_ || comm_->has_ended()) return Progress::done;
+  if (!can_advance()) return Progress::none;
   const Progress p = description_.call == NcclCall::send      ? send()
                      : description_.call == NcclCall::receive ? receive()
                                                               : collective();
@@ -56,7 +76,6 @@ Progress NcclPart::send() {
   Box& box = comm_->shared->message[comm_->rank][peer_];
   unsigned& n = comm_->sent[static_cast<std::size_t>(peer_)];
   if (is_posted_) {
-    if (box.taken[0].load() != n) return Progress::none;
     is_posted_ = false;
     at_ += box.bytes;
     if (at_ >= bytes_each()) return Progress::done;
@@ -72,7 +91,6 @@ Progress NcclPart::send() {
 Progress NcclPart::receive() {
   Box& box = comm_->shared->message[peer_][comm_->rank];
   unsigned& n = comm_->received[static_cast<std::size_t>(peer_)];
-  if (box.posted.load() != n + 1) return Progress::none;
   if (!agrees(box.description)) return Progress::done;
   std::memcpy(to_ + at_, box.data, box.bytes);
   at_ += box.bytes;
@@ -86,14 +104,8 @@ Progress NcclPart::collective() {
   Box& own = s.all[comm_->rank];
   const auto ranks = static_cast<std::size_t>(comm_->ranks);
   if (!is_posted_) {
-    for (std::size_t r = 0; r < ranks; ++r) {
-      if (own.taken[r].load() != comm_->round) return Progress::none;
-    }
     post();
     return Progress::some;
-  }
-  for (std::size_t r = 0; r < ranks; ++r) {
-    if (s.all[r].posted.load() != comm_->round) return Progress::none;
   }
   for (std::size_t r = 0; r < ranks; ++r) {
     if (!agrees(s.all[r].description)) return Progress::done;

@@ -73,6 +73,8 @@ class NcclPart {
         peer_(peer) {}
   /// As far as it goes without waiting. Device memory is open.
   Progress advance();
+  /// Would `advance` go on?
+  bool can_advance() const;
   bool is_done() const { return is_done_; }
   const Description& description() const { return description_; }
   int peer() const { return peer_; }
