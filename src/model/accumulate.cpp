@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -26,12 +27,8 @@ void GradientSum::take(Queue& queue, std::size_t i, const Buffer& gradients, std
   const double elements = static_cast<double>(count);
   queue.submit("backward.accumulate", {.flops = (last ? 2 : 1) * elements, .bytes = 12 * elements},
                [last, factor, to = gradients.part(offset, count), from = sum_.buffer.part(offset, count)] {
-                 const std::span<float> g = to.values<float>(), s = from.values<float>();
-                 if (last) {
-                   for (std::size_t k = 0; k < g.size(); ++k) g[k] = (s[k] + g[k]) * factor;
-                 } else {
-                   for (std::size_t k = 0; k < g.size(); ++k) s[k] += g[k];
-                 }
+                 if (last) return kernels::loops().add_and_scale(from, to, factor, to);
+                 kernels::loops().add(from, to, from);
                });
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/vector_ops.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 
@@ -55,7 +55,7 @@ void LentWeight::clear(Queue& queue, const Buffer& gradients) const {
   if (!lends()) return;
   const Buffer to = of(gradients);
   queue.submit("backward.clear", {.flops = 0, .bytes = static_cast<double>(to.bytes())},
-               [to] { std::ranges::fill(to.values<float>(), 0.0F); });
+               [to] { kernels::loops().clear(to); });
 }
 
 void LentWeight::expect_gradient() {
@@ -67,9 +67,8 @@ void LentWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gr
   expected_->wait();
   expected_.reset();
   const double n = static_cast<double>(floats());
-  queue.submit("backward.lent", {.flops = n, .bytes = 12 * n}, [to = of(gradients), from = gradient_] {
-    kernels::vector_op(kernels::Binary::add, to.values<float>(), from.values<float>(), to.values<float>());
-  });
+  queue.submit("backward.lent", {.flops = n, .bytes = 12 * n},
+               [to = of(gradients), from = gradient_] { kernels::loops().add(to, from, to); });
 }
 
 }  // namespace gradmeter::model

@@ -1,7 +1,7 @@
 #include "model/passes.hpp"
 
 #include "kernels/lns/softmax.hpp"
-#include "kernels/pointwise.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 
@@ -9,25 +9,25 @@ void submit_loss(Queue& queue, const ConstBuffer& logits, const Batch& batch, co
                  const OutcomePlace& outcome, kernels::Precision precision) {
   const double elements = static_cast<double>(logits.count());
   queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, [=] {
-    const auto x = logits.values<float>();
-    const auto y = batch.labels.values<std::int32_t>();
-    const float scale = (batch.loss_scale ? *batch.loss_scale : 1.0F) / static_cast<float>(y.size());
-    const std::size_t classes = x.size() / y.size();
+    const std::size_t labels = batch.labels.count();
+    const float scale = (batch.loss_scale ? *batch.loss_scale : 1.0F) / static_cast<float>(labels);
+    const auto take = [outcome, labels](const kernels::CrossEntropy& loss) {
+      if (!outcome) return;
+      outcome->loss_sum += loss.loss_sum;
+      outcome->correct += loss.correct;
+      outcome->samples += labels;
+    };
     const kernels::PrecisionInfo& p = kernels::info(precision);
-    const kernels::CrossEntropy loss =
-        p.logarithmic_sums ? kernels::lns_softmax_cross_entropy(kernels::Lns(p.logarithm_bits), x, y, classes, scale,
-                                                                delta.values<float>())
-                           : kernels::softmax_cross_entropy(x, y, classes, scale, delta.values<float>());
-    if (!outcome) return;
-    outcome->loss_sum += loss.loss_sum;
-    outcome->correct += loss.correct;
-    outcome->samples += y.size();
+    if (!p.logarithmic_sums) return kernels::loops().cross_entropy(logits, batch.labels, scale, delta, take);
+    take(kernels::lns_softmax_cross_entropy(kernels::Lns(p.logarithm_bits), logits.values<float>(),
+                                            batch.labels.values<std::int32_t>(), logits.count() / labels, scale,
+                                            delta.values<float>()));
   });
 }
 
 void submit_relu_backward(Queue& queue, const ConstBuffer& output, const Buffer& delta) {
   queue.submit("backward.relu", {.flops = 0, .bytes = 12.0 * static_cast<double>(delta.count())},
-               [=] { kernels::relu_backward(output.values<float>(), delta.values<float>()); });
+               [=] { kernels::loops().relu_backward(output, delta); });
 }
 
 }  // namespace gradmeter::model

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "kernels/aligned.hpp"
+#include "kernels/loops.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::model {
@@ -15,7 +16,7 @@ void zero_gap(Queue& queue, const Buffer& gradients, std::size_t offset, std::si
   if (padded == count) return;
   const Buffer gap = gradients.part(offset + count, padded - count);
   queue.submit("backward.gap", {.flops = 0, .bytes = static_cast<double>(gap.bytes())},
-               [gap] { std::ranges::fill(gap.values<float>(), 0.0F); });
+               [gap] { kernels::loops().clear(gap); });
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/pointwise.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -13,16 +13,12 @@ class Adam final : public Optimizer {
       : Optimizer(std::move(name)), parameters_(p), decay_(decay), mean_(scope.state()), square_(scope.state()) {}
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    const auto weights = w.values<float>();
-    if (decay_ > 0) kernels::scale(weights, 1 - step.size * decay_);
     kernels::AdamParameters p = parameters_;
     p.step = step.size;
     p.update = step.number;
     p.epsilon *= static_cast<float>(std::sqrt(1 - std::pow(double{p.beta2}, static_cast<double>(step.number))));
-    const auto of = [&](const runtime::OwnedBuffer& state) {
-      return state.buffer.part(offset, w.count()).values<float>();
-    };
-    kernels::adam(weights, of(mean_), of(square_), g.values<float>(), p);
+    const auto of = [&](const runtime::OwnedBuffer& state) { return state.buffer.part(offset, w.count()); };
+    kernels::loops().adam(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1);
   }
 
   std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }

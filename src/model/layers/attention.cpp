@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/transformer.hpp"
+#include "kernels/loops.hpp"
 #include "model/layers/plain_op.hpp"
 
 namespace gradmeter::model {
@@ -44,18 +44,7 @@ enum class HeadOrder : std::uint8_t { to_heads, to_tokens };
 void reorder(runtime::Queue& queue, std::string_view label, const AttentionSizes& s, HeadOrder order,
              const ConstBuffer& from, const Buffer& to) {
   queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())}, [=] {
-    const float* const in = from.values<float>().data();
-    float* const out = to.values<float>().data();
-    const std::size_t parts = from.count() / s.tokens();
-    std::size_t token = 0;
-    for (std::size_t n = 0; n < s.samples; ++n)
-      for (std::size_t t = 0; t < s.steps; ++t)
-        for (std::size_t p = 0; p < parts; ++p)
-          for (std::size_t h = 0; h < s.heads; ++h, token += s.head_width) {
-            const std::size_t head = (((p * s.samples + n) * s.heads + h) * s.steps + t) * s.head_width;
-            if (order == HeadOrder::to_heads) std::memcpy(out + head, in + token, s.head_width * sizeof(float));
-            if (order == HeadOrder::to_tokens) std::memcpy(out + token, in + head, s.head_width * sizeof(float));
-          }
+    kernels::loops().reorder_heads(from, {s.samples, s.steps, s.heads, s.head_width, order == HeadOrder::to_heads}, to);
   });
 }
 
@@ -81,7 +70,7 @@ class PreparedAttention final : public PreparedLayer {
     scores_.run(f.queue, "forward.gemm", "forward.pack", {part(parts_, query), part(parts_, key)}, {p});
     const double n = static_cast<double>(p.count());
     f.queue.submit("forward.attention_softmax", {.flops = 6 * n, .bytes = 8 * n},
-                   [p, s = s_, scale = scale_] { kernels::causal_softmax(p.values<float>(), s.steps, scale); });
+                   [p, s = s_, scale = scale_] { kernels::loops().causal_softmax(p, s.steps, scale); });
     context_.run(f.queue, "forward.gemm", "forward.pack", {p, part(parts_, value)}, {contexts_.buffer});
     reorder(f.queue, "forward.heads", s_, HeadOrder::to_tokens, contexts_.buffer, f.output);
   }
@@ -93,9 +82,8 @@ class PreparedAttention final : public PreparedLayer {
     product(b, of_values_, p, delta, part(part_gradients_, value));
     product(b, of_probabilities_, delta, part(parts_, value), g);
     const double n = static_cast<double>(g.count());
-    b.queue.submit("backward.attention_softmax", {.flops = 5 * n, .bytes = 12 * n}, [p, g, s = s_, scale = scale_] {
-      kernels::causal_softmax_backward(p.values<float>(), g.values<float>(), s.steps, scale);
-    });
+    b.queue.submit("backward.attention_softmax", {.flops = 5 * n, .bytes = 12 * n},
+                   [p, g, s = s_, scale = scale_] { kernels::loops().causal_softmax_backward(p, g, s.steps, scale); });
     product(b, of_queries_, g, part(parts_, key), part(part_gradients_, query));
     product(b, of_keys_, g, part(parts_, query), part(part_gradients_, key));
     reorder(b.queue, "backward.heads", s_, HeadOrder::to_tokens, part_gradients_.buffer, b.input_gradient);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/format.hpp"
+#include "kernels/loops.hpp"
 #include "model/layers/inference_product.hpp"
 #include "model/layers/plain_op.hpp"
 #include "model/passes.hpp"
@@ -16,24 +17,6 @@ namespace {
 using kernels::ConvShape;
 using kernels::Pass;
 using kernels::Precision;
-
-/// In place on [samples × channels × pixels].
-void add_bias_and_relu(std::span<float> values, std::span<const float> bias, std::size_t pixels) {
-  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
-    const float b = bias[plane % bias.size()];
-    for (float& x : values.subspan(first, pixels)) x = std::max(x + b, 0.0F);
-  }
-}
-
-/// Of [samples × channels × pixels], in the order of memory.
-void channel_sums(std::span<const float> values, std::size_t pixels, std::span<float> sums) {
-  std::ranges::fill(sums, 0.0F);
-  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
-    float sum = 0;
-    for (const float x : values.subspan(first, pixels)) sum += x;
-    sums[plane % sums.size()] += sum;
-  }
-}
 
 class PreparedConvolution final : public PreparedLayer {
  public:
@@ -50,7 +33,7 @@ class PreparedConvolution final : public PreparedLayer {
     const double elements = static_cast<double>(f.output.count());
     f.queue.submit("forward.bias", {.flops = elements, .bytes = 8 * elements},
                    [output = f.output, bias = f.parameters[1], pixels = pixels_] {
-                     add_bias_and_relu(output.values<float>(), bias.values<float>(), pixels);
+                     kernels::loops().add_channels_and_relu(bias, pixels, output);
                    });
   }
 
@@ -61,7 +44,7 @@ class PreparedConvolution final : public PreparedLayer {
     b.ready(0);
     b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
                    [delta = b.output_gradient, to = b.gradients[1], pixels = pixels_] {
-                     channel_sums(delta.values<float>(), pixels, to.values<float>());
+                     kernels::loops().channel_sums(delta, pixels, to);
                    });
     b.ready(1);
     if (input_)

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/format.hpp"
-#include "kernels/pointwise.hpp"
+#include "kernels/loops.hpp"
 #include "model/layers/inference_product.hpp"
 #include "model/layers/plain_op.hpp"
 #include "model/passes.hpp"
@@ -26,13 +26,7 @@ void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activatio
   const double elements = static_cast<double>(output.count());
   queue.submit("forward.bias", {.flops = elements, .bytes = 8 * elements},
                [is_relu = activation == Activation::relu, bias, output] {
-                 const std::span<const float> b = bias.values<float>();
-                 const std::span<float> rows = output.values<float>();
-                 for (std::size_t row = 0; row < rows.size(); row += b.size()) {
-                   float* const y = rows.data() + row;
-                   for (std::size_t o = 0; o < b.size(); ++o)
-                     y[o] = is_relu ? std::max(y[o] + b[o], 0.0F) : y[o] + b[o];
-                 }
+                 kernels::loops().add_row(output, bias, is_relu, output);
                });
 }
 
@@ -82,13 +76,12 @@ class PreparedDense final : public PreparedLayer {
   void sum_bias(runtime::Queue& queue, const runtime::Buffer& delta, const runtime::Buffer& to) {
     const double elements = static_cast<double>(delta.count());
     if (!bias_) {
-      queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements}, [delta, width = width_, to] {
-        kernels::column_sums(delta.values<float>(), width, to.values<float>());
-      });
+      queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
+                   [delta, to] { kernels::loops().column_sums(delta, to); });
       return;
     }
     queue.submit("backward.bias", {.flops = 0, .bytes = static_cast<double>(ones_.buffer.bytes())},
-                 [ones = ones_.buffer] { std::ranges::fill(ones.values<float>(), 1.0F); });
+                 [ones = ones_.buffer] { kernels::loops().fill(ones, 1.0F); });
     bias_->run(queue, "backward.bias", "backward.pack", {ones_.buffer, delta}, {to});
   }
 

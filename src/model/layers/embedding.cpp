@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -14,11 +15,6 @@ struct EmbeddingSizes {
   Weight weight;
 };
 
-std::size_t row_of(float word, const EmbeddingSizes& s) {
-  if (word >= 0 && word < static_cast<float>(s.words)) return static_cast<std::size_t>(word) * s.width;
-  throw std::out_of_range(fmt::format("embedding: {} is no number of {} words", word, s.words));
-}
-
 class PreparedEmbedding final : public PreparedLayer {
  public:
   explicit PreparedEmbedding(const EmbeddingSizes& s) : s_(s) {}
@@ -27,10 +23,7 @@ class PreparedEmbedding final : public PreparedLayer {
     const double bytes = 2.0 * static_cast<double>(f.output.bytes());
     f.queue.submit("forward.embedding", {.flops = 0, .bytes = bytes},
                    [s = s_, words = f.input, table = f.parameters[0], output = f.output] {
-                     const auto rows = table.values<float>();
-                     auto to = output.values<float>().begin();
-                     for (const float word : words.values<float>())
-                       to = std::ranges::copy(rows.subspan(row_of(word, s), s.width), to).out;
+                     kernels::loops().embed(words, table, s.width, output);
                    });
   }
 
@@ -38,11 +31,7 @@ class PreparedEmbedding final : public PreparedLayer {
     const double bytes = static_cast<double>(b.gradients[0].bytes() + 3 * b.output_gradient.bytes());
     b.queue.submit("backward.embedding", {.flops = static_cast<double>(b.output_gradient.count()), .bytes = bytes},
                    [s = s_, words = b.input, delta = b.output_gradient, gradient = b.gradients[0]] {
-                     const auto rows = gradient.values<float>();
-                     if (s.weight == Weight::own) std::ranges::fill(rows, 0.0F);
-                     const float* from = delta.values<float>().data();
-                     for (const float word : words.values<float>())
-                       for (float& sum : rows.subspan(row_of(word, s), s.width)) sum += *from++;
+                     kernels::loops().embed_backward(words, delta, s.width, s.weight == Weight::own, gradient);
                    });
     b.ready(0);
   }

@@ -1,6 +1,6 @@
 #include "model/layers/gelu.hpp"
 
-#include "kernels/transformer.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -10,14 +10,14 @@ class PreparedGelu final : public PreparedLayer {
   void forward(const LayerForward& f) override {
     const double n = static_cast<double>(f.input.count());
     f.queue.submit("forward.gelu", {.flops = 10 * n, .bytes = 8 * n},
-                   [x = f.input, y = f.output] { kernels::gelu(x.values<float>(), y.values<float>()); });
+                   [x = f.input, y = f.output] { kernels::loops().gelu(x, y); });
   }
   void backward(const LayerBackward& b) override {
     if (b.input_gradient.count() == 0) return;
     const double n = static_cast<double>(b.input.count());
     b.queue.submit("backward.gelu", {.flops = 18 * n, .bytes = 12 * n},
                    [x = b.input, delta = b.output_gradient, to = b.input_gradient] {
-                     kernels::gelu_backward(x.values<float>(), delta.values<float>(), to.values<float>());
+                     kernels::loops().gelu_backward(x, delta, to);
                    });
   }
 };

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/transformer.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -13,8 +13,7 @@ class PreparedLayerNorm final : public PreparedLayer {
     const double n = static_cast<double>(f.input.count());
     f.queue.submit("forward.norm", {.flops = 8 * n, .bytes = 12 * n},
                    [x = f.input, gain = f.parameters[0], bias = f.parameters[1], y = f.output] {
-                     kernels::layer_norm(x.values<float>(), gain.values<float>(), bias.values<float>(),
-                                         y.values<float>());
+                     kernels::loops().layer_norm(x, gain, bias, y);
                    });
   }
 
@@ -22,16 +21,14 @@ class PreparedLayerNorm final : public PreparedLayer {
     const double n = static_cast<double>(b.input.count());
     b.queue.submit("backward.norm", {.flops = 8 * n, .bytes = 12 * n},
                    [x = b.input, delta = b.output_gradient, gain = b.gradients[0], bias = b.gradients[1]] {
-                     kernels::layer_norm_backward_parameters(x.values<float>(), delta.values<float>(),
-                                                             gain.values<float>(), bias.values<float>());
+                     kernels::loops().layer_norm_backward_parameters(x, delta, gain, bias);
                    });
     b.ready(0);
     b.ready(1);
     if (b.input_gradient.count() == 0) return;
     b.queue.submit("backward.norm", {.flops = 16 * n, .bytes = 16 * n},
                    [x = b.input, gain = b.parameters[0], delta = b.output_gradient, to = b.input_gradient] {
-                     kernels::layer_norm_backward(x.values<float>(), gain.values<float>(), delta.values<float>(),
-                                                  to.values<float>());
+                     kernels::loops().layer_norm_backward(x, gain, delta, to);
                    });
   }
 };

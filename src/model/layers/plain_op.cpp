@@ -2,12 +2,13 @@
 
 #include <cstring>
 
+#include "kernels/loops.hpp"
+
 namespace gradmeter::model {
 namespace {
 
 void zero(runtime::Queue& queue, std::string_view label, const runtime::Buffer& b) {
-  queue.submit(label, {.flops = 0, .bytes = static_cast<double>(b.bytes())},
-               [b] { std::memset(b.host(), 0, b.bytes()); });
+  queue.submit(label, {.flops = 0, .bytes = static_cast<double>(b.bytes())}, [b] { kernels::loops().clear(b); });
 }
 
 bool is_plain_floats(const kernels::Operand& o) {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/pointwise.hpp"
+#include "kernels/loops.hpp"
 #include "kernels/vector_ops.hpp"
 
 namespace gradmeter::model {
@@ -12,19 +12,14 @@ class PreparedPositions final : public PreparedLayer {
  public:
   void forward(const LayerForward& f) override {
     const double n = static_cast<double>(f.input.count());
-    f.queue.submit("forward.positions", {.flops = n, .bytes = 8 * n},
-                   [x = f.input, rows = f.parameters[0], y = f.output] {
-                     for (std::size_t at = 0; at < x.count(); at += rows.count())
-                       kernels::vector_op(kernels::Binary::add, x.values<float>().subspan(at, rows.count()),
-                                          rows.values<float>(), y.values<float>().subspan(at, rows.count()));
-                   });
+    f.queue.submit(
+        "forward.positions", {.flops = n, .bytes = 8 * n},
+        [x = f.input, rows = f.parameters[0], y = f.output] { kernels::loops().add_row(x, rows, false, y); });
   }
   void backward(const LayerBackward& b) override {
     const double n = static_cast<double>(b.output_gradient.count());
     b.queue.submit("backward.positions", {.flops = n, .bytes = 4 * n},
-                   [delta = b.output_gradient, to = b.gradients[0]] {
-                     kernels::column_sums(delta.values<float>(), to.count(), to.values<float>());
-                   });
+                   [delta = b.output_gradient, to = b.gradients[0]] { kernels::loops().column_sums(delta, to); });
     b.ready(0);
     if (b.input_gradient.count() > 0) b.queue.copy("backward.copy", b.output_gradient, b.input_gradient);
   }

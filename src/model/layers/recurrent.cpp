@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/format.hpp"
+#include "kernels/loops.hpp"
 #include "kernels/quantization.hpp"
 #include "kernels/reference/rnn.hpp"
 #include "model/layers/plain_op.hpp"
@@ -23,13 +24,8 @@ using runtime::OwnedBuffer;
 /// [rows × columns × width] to [columns × rows × width].
 void transpose(runtime::Queue& queue, std::string_view label, const ConstBuffer& from, const Buffer& to,
                std::size_t rows, std::size_t columns, std::size_t width) {
-  queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())}, [=] {
-    const float* const in = from.values<float>().data();
-    float* const out = to.values<float>().data();
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < columns; ++c)
-        std::memcpy(out + (c * rows + r) * width, in + (r * columns + c) * width, width * sizeof(float));
-  });
+  queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())},
+               [=] { kernels::loops().swap_rows_and_columns(from, rows, columns, width, to); });
 }
 
 struct RecurrentOptions {

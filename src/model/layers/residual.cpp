@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "kernels/vector_ops.hpp"
+#include "kernels/loops.hpp"
 #include "model/layers/cut.hpp"
 
 namespace gradmeter::model {
@@ -22,9 +22,7 @@ struct TensorRange {
 
 void add(runtime::Queue& queue, std::string_view label, const ConstBuffer& a, const ConstBuffer& b, const Buffer& to) {
   const double n = static_cast<double>(to.count());
-  queue.submit(label, {.flops = n, .bytes = 12 * n}, [=] {
-    kernels::vector_op(kernels::Binary::add, a.values<float>(), b.values<float>(), to.values<float>());
-  });
+  queue.submit(label, {.flops = n, .bytes = 12 * n}, [=] { kernels::loops().add(a, b, to); });
 }
 
 /// Which of the buffers that peers see a layer's output and the gradient by it are, where tensor ranks add them.

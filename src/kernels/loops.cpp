@@ -1,0 +1,171 @@
+#include "kernels/loops.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "core/format.hpp"
+#include "kernels/transformer.hpp"
+#include "kernels/vector_ops.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+std::span<float> floats(const Buffer& b) { return b.values<float>(); }
+std::span<const float> floats(const ConstBuffer& b) { return b.values<float>(); }
+
+std::map<std::string, const Loops*, std::less<>>& registered_loops() {
+  static std::map<std::string, const Loops*, std::less<>> all;
+  return all;
+}
+
+}  // namespace
+
+void Loops::clear(Buffer b) const { std::memset(b.host(), 0, b.bytes()); }
+void Loops::fill(Buffer b, float value) const { std::ranges::fill(floats(b), value); }
+void Loops::scale(Buffer b, float factor) const { kernels::scale(floats(b), factor); }
+
+void Loops::add(ConstBuffer a, ConstBuffer b, Buffer to) const {
+  vector_op(Binary::add, floats(a), floats(b), floats(to));
+}
+
+void Loops::add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const {
+  const auto x = floats(a), y = floats(b);
+  const auto out = floats(to);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = (x[i] + y[i]) * factor;
+}
+
+void Loops::add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const {
+  const auto in = floats(x), added = floats(row);
+  const auto out = floats(to);
+  for (std::size_t first = 0; first < out.size(); first += added.size()) {
+    const float* const from = in.data() + first;
+    float* const y = out.data() + first;
+    for (std::size_t i = 0; i < added.size(); ++i)
+      y[i] = is_relu ? std::max(from[i] + added[i], 0.0F) : from[i] + added[i];
+  }
+}
+
+void Loops::column_sums(ConstBuffer matrix, Buffer sums) const {
+  kernels::column_sums(floats(matrix), sums.count(), floats(sums));
+}
+
+void Loops::add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const {
+  const auto added = floats(bias);
+  const auto values = floats(images);
+  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
+    const float b = added[plane % added.size()];
+    for (float& x : values.subspan(first, pixels)) x = std::max(x + b, 0.0F);
+  }
+}
+
+void Loops::channel_sums(ConstBuffer images, std::size_t pixels, Buffer to) const {
+  const auto values = floats(images);
+  const auto sums = floats(to);
+  std::ranges::fill(sums, 0.0F);
+  for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
+    float sum = 0;
+    for (const float x : values.subspan(first, pixels)) sum += x;
+    sums[plane % sums.size()] += sum;
+  }
+}
+
+void Loops::relu_backward(ConstBuffer activation, Buffer gradient) const {
+  kernels::relu_backward(floats(activation), floats(gradient));
+}
+
+void Loops::gelu(ConstBuffer x, Buffer y) const { kernels::gelu(floats(x), floats(y)); }
+void Loops::gelu_backward(ConstBuffer x, ConstBuffer delta, Buffer to) const {
+  kernels::gelu_backward(floats(x), floats(delta), floats(to));
+}
+void Loops::layer_norm(ConstBuffer x, ConstBuffer gain, ConstBuffer bias, Buffer y) const {
+  kernels::layer_norm(floats(x), floats(gain), floats(bias), floats(y));
+}
+void Loops::layer_norm_backward(ConstBuffer x, ConstBuffer gain, ConstBuffer delta, Buffer to) const {
+  kernels::layer_norm_backward(floats(x), floats(gain), floats(delta), floats(to));
+}
+void Loops::layer_norm_backward_parameters(ConstBuffer x, ConstBuffer delta, Buffer gain, Buffer bias) const {
+  kernels::layer_norm_backward_parameters(floats(x), floats(delta), floats(gain), floats(bias));
+}
+void Loops::causal_softmax(Buffer scores, std::size_t steps, float scale) const {
+  kernels::causal_softmax(floats(scores), steps, scale);
+}
+void Loops::causal_softmax_backward(ConstBuffer probabilities, Buffer gradient, std::size_t steps, float scale) const {
+  kernels::causal_softmax_backward(floats(probabilities), floats(gradient), steps, scale);
+}
+
+namespace {
+
+std::size_t row_of(float word, std::size_t words) {
+  if (word >= 0 && word < static_cast<float>(words)) return static_cast<std::size_t>(word);
+  throw std::out_of_range(fmt::format("embedding: {} is no number of {} words", word, words));
+}
+
+}  // namespace
+
+void Loops::embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffer to) const {
+  const auto rows = floats(table);
+  auto out = floats(to).begin();
+  for (const float word : floats(words))
+    out = std::ranges::copy(rows.subspan(row_of(word, rows.size() / width) * width, width), out).out;
+}
+
+void Loops::embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t width, bool clears, Buffer table) const {
+  const auto rows = floats(table);
+  if (clears) std::ranges::fill(rows, 0.0F);
+  const float* from = floats(delta).data();
+  for (const float word : floats(words))
+    for (float& sum : rows.subspan(row_of(word, rows.size() / width) * width, width)) sum += *from++;
+}
+
+void Loops::swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_t columns, std::size_t width,
+                                  Buffer to) const {
+  const float* const in = floats(from).data();
+  float* const out = floats(to).data();
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      std::memcpy(out + (c * rows + r) * width, in + (r * columns + c) * width, width * sizeof(float));
+}
+
+void Loops::reorder_heads(ConstBuffer from, const HeadLayout& s, Buffer to) const {
+  const float* const in = floats(from).data();
+  float* const out = floats(to).data();
+  const std::size_t parts = from.count() / (s.samples * s.steps * s.heads * s.width);
+  std::size_t token = 0;
+  for (std::size_t n = 0; n < s.samples; ++n)
+    for (std::size_t t = 0; t < s.steps; ++t)
+      for (std::size_t p = 0; p < parts; ++p)
+        for (std::size_t h = 0; h < s.heads; ++h, token += s.width) {
+          const std::size_t head = (((p * s.samples + n) * s.heads + h) * s.steps + t) * s.width;
+          const std::size_t source = s.to_heads ? token : head, target = s.to_heads ? head : token;
+          std::memcpy(out + target, in + source, s.width * sizeof(float));
+        }
+}
+
+void Loops::sgd(Buffer w, ConstBuffer g, float step) const { kernels::sgd(floats(w), floats(g), step); }
+void Loops::momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p) const {
+  kernels::momentum(floats(w), floats(v), floats(g), p);
+}
+void Loops::adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const {
+  if (kept != 1) kernels::scale(floats(w), kept);
+  kernels::adam(floats(w), floats(m), floats(v), floats(g), p);
+}
+
+void Loops::cross_entropy(ConstBuffer logits, ConstBuffer labels, float scale, Buffer gradient,
+                          const TakeLoss& take) const {
+  const auto y = labels.values<std::int32_t>();
+  take(softmax_cross_entropy(floats(logits), y, logits.count() / y.size(), scale, floats(gradient)));
+}
+
+const Loops& loops() {
+  static const Loops host;
+  if (!runtime::device_access) return host;
+  const auto found = registered_loops().find(runtime::device_access->kernels());
+  return found == registered_loops().end() ? host : *found->second;
+}
+
+void add_loops(std::string_view kernels, const Loops& l) { registered_loops()[std::string(kernels)] = &l; }
+
+}  // namespace gradmeter::kernels
