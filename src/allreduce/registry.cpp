@@ -5,6 +5,7 @@
 
 #include "allreduce/chooser.hpp"
 #include "allreduce/chosen.hpp"
+#include "allreduce/cuda/nccl.hpp"
 #include "allreduce/known_data.hpp"
 #include "allreduce/native/gloo.hpp"
 #include "allreduce/native/mpi.hpp"
@@ -112,6 +113,13 @@ constexpr std::array table{
                   .backend = Backend::vendor,
                   .refusal = mpi_vector_refusal,
                   .bind = bind_mpi_vector},
+    AlgorithmInfo{.name = "nccl",
+                  .parameters = "algorithm=any,protocol=any",
+                  .cost_text = "the library's own choice, or as named; between GPUs",
+                  .source = "NCCL 2.18 or later",
+                  .backend = Backend::vendor,
+                  .refusal = nccl_row_refusal,
+                  .bind = bind_nccl},
     AlgorithmInfo{.name = "neighbour",
                   .parameters = "",
                   .cost_text = "1 round, n sent",

@@ -26,7 +26,7 @@ class StreamMark final : public Mark {
 HostView::Copy& HostView::copy_of(const CudaDevice::Range& range) const {
   // Addresses of freed memory are given out again, for other lengths too.
   const std::uintptr_t begin = number_of(range.begin);
-  copies_.erase(copies_.upper_bound(begin), copies_.lower_bound(begin + range.bytes));
+  if (range.bytes > 0) copies_.erase(copies_.upper_bound(begin), copies_.lower_bound(begin + range.bytes));
   Copy& copy = copies_[begin];
   if (copy.bytes == range.bytes) return copy;
   check_cuda(cudaHostAlloc(copy.memory.receive(), range.bytes, cudaHostAllocDefault), "cudaHostAlloc");

@@ -17,6 +17,10 @@ std::vector<std::string> take_reports();
 void set_patience(double seconds);
 /// What the device has from now on: at first 16 GiB. Allocations beyond it fail as on a device that is full.
 void set_device_memory(std::size_t bytes);
+/// NCCL's communicators of this rank have an asynchronous error from now on; -1: of none.
+void fail_nccl(int rank);
+/// NCCL_ALGO and NCCL_PROTO when this rank last made a communicator: "ring ll".
+std::string nccl_environment(int rank);
 
 /// Since the program began.
 struct Counts {

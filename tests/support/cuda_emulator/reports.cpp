@@ -22,7 +22,8 @@ namespace {
 
 auto& reports = *new std::vector<std::string>;
 auto& hung = *new std::vector<std::unique_ptr<Fiber>>;  ///< what they own stays theirs
-cudaError_t sticky = cudaSuccess, last_error = cudaSuccess;
+cudaError_t sticky = cudaSuccess;
+thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool in_host_function = false;
 
 /// Work that is left after a failure never runs. But for a function of the host's that runs now.

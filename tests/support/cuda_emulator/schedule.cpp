@@ -20,10 +20,12 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto idle_time = 300ms;  // then work runs that nobody waits for
+constexpr auto peers_time = 5ms;   // and this, where peers are waited for
 Clock::duration patience = 20s;
 
 Stream* running = nullptr;
-std::uint64_t ended = 0;  ///< pieces of work
+std::uint64_t moves = 0;  ///< ends of pieces of work, and progress of others
+auto last_move = Clock::now();
 auto& for_host = *new std::deque<Stream*>;
 
 bool is_runnable(const Stream& s) {
@@ -31,20 +33,30 @@ bool is_runnable(const Stream& s) {
          std::ranges::all_of(s.queue.front().after, [](const MarkPtr& m) { return m->done; });
 }
 
-/// Streams whose work must run before this one's goes on, and can.
-void collect_needed(Stream& s, std::set<Stream*>& seen, std::vector<Stream*>& out) {
-  if (s.queue.empty() || !seen.insert(&s).second) return;
-  if (is_runnable(s)) return out.push_back(&s);
-  for (const MarkPtr& m : s.queue.front().after) {
-    if (!m->done) collect_needed(*m->stream, seen, out);
+/// Whose work must run before a stream's goes on.
+struct Needed {
+  std::vector<Stream*> can = {};  ///< run now
+  bool by_peers_only = false;     ///< what has begun waits for peers, and for nothing else of this process
+  std::set<const Stream*> seen = {};
+};
+
+void collect_needed(Stream& s, Needed& needed) {
+  if (s.queue.empty() || !needed.seen.insert(&s).second) return;
+  const QueuedWork& q = s.queue.front();
+  if (is_runnable(s)) needed.can.push_back(&s);
+  if (s.is_begun && q.work.peers) {
+    needed.by_peers_only = true;
+    for (Stream* peer : q.work.peers()) collect_needed(*peer, needed);
+  }
+  for (const MarkPtr& m : q.after) {
+    if (!m->done) collect_needed(*m->stream, needed);
   }
 }
 
-std::vector<Stream*> needed_streams(const Stream* needed_by) {
-  std::vector<Stream*> out;
-  std::set<Stream*> seen;
-  if (needed_by && !order.is_eager()) collect_needed(const_cast<Stream&>(*needed_by), seen, out);
-  return out;
+Needed needed_streams(const Stream* needed_by) {
+  Needed needed;
+  if (needed_by && !order.is_eager()) collect_needed(const_cast<Stream&>(*needed_by), needed);
+  return needed;
 }
 
 std::vector<Stream*> runnable_streams() {
@@ -80,8 +92,7 @@ void end_first(Stream& s) {
   for (const MarkPtr& m : q.after) begin = std::max(begin, m->seconds);
   s.seconds = q.mark->seconds = begin + q.work.seconds;
   q.mark->done = true;
-  ++ended;
-  for (const auto& other : all_streams()) other->is_paused = false;
+  note_progress();
   if (s.is_destroyed) destroy_stream(&s);
 }
 
@@ -121,20 +132,22 @@ void run_host_function(Stream& s) {
       const Unlocked unlocked;
       std::this_thread::sleep_for(1ms);
     }
-    if (calls_so_far() == seen && ended == last) {
+    if (calls_so_far() == seen && moves == last) {
       while (for_host.empty() && run_one(nullptr) == Step::ran) {
       }
     }
     seen = calls_so_far();
-    last = ended;
+    last = moves;
   }
 }
 
 }  // namespace
 
 Step run_one(const Stream* needed_by) {
-  std::vector<Stream*> can = needed_streams(needed_by);
-  if (can.empty()) can = runnable_streams();
+  auto [can, by_peers_only, seen] = needed_streams(needed_by);
+  // A device does not wait for those who ask, and a peer may wait for work that nobody asks for: but late.
+  const bool is_late = Clock::now() - last_move > peers_time;
+  if (can.empty() && (!by_peers_only || is_late)) can = runnable_streams();
   if (can.empty()) {
     bool waited = false;
     for (const auto& s : all_streams()) waited |= std::exchange(s->is_paused, false) || s->is_at_host;
@@ -162,28 +175,35 @@ Step run_one(const Stream* needed_by) {
   return Step::ran;
 }
 
-cudaError_t wait_for(const MarkPtr& mark) {
-  if (is_host_function()) return result(cudaErrorNotPermitted);  // it would wait for itself
-  auto pause = 20us;
+bool run_until(const std::function<bool()>& holds, const Stream* needed_by) {
+  constexpr auto shortest = 20us;
+  auto pause = shortest;
   auto since = Clock::now();
-  for (std::uint64_t seen = ended; mark && !mark->done;) {
-    if (has_failed()) return result(cudaSuccess);
-    const Step step = run_one(mark->stream);
-    if (step == Step::waited) let_others_run(pause);
+  for (std::uint64_t seen = moves; !holds() && !has_failed();) {
+    const Step step = run_one(needed_by);
+    if (step == Step::none && needed_by) return false;
+    if (step != Step::ran) let_others_run(pause);
     if (others_wait()) {
       const Unlocked unlocked;
       std::this_thread::yield();
     }
-    if (std::exchange(seen, ended) != ended) {
+    if (std::exchange(seen, moves) != moves) {
       since = Clock::now();
-      pause = 20us;
+      pause = shortest;
     }
-    if (step == Step::none || Clock::now() - since > patience) {
-      report("hang: %s never ends", mark->stream->queue.front().work.what);
-      fail(cudaErrorLaunchTimeout);
-    }
+    if (Clock::now() - since > patience) return false;
   }
-  if (mark) acquire(&mark->finished);
+  return true;
+}
+
+cudaError_t wait_for(MarkPtr mark) {
+  if (is_host_function()) return result(cudaErrorNotPermitted);  // it would wait for itself
+  if (!mark) return result(cudaSuccess);
+  if (!run_until([&] { return mark->done; }, mark->stream)) {
+    report("hang: %s never ends", mark->stream->queue.front().work.what);
+    fail(cudaErrorLaunchTimeout);
+  }
+  acquire(&mark->finished);
   return result(cudaSuccess);
 }
 
@@ -208,6 +228,12 @@ cudaError_t query(const MarkPtr& mark) {
 void pause_work() {
   Stream* const s = running;
   s->fiber->leave();
+}
+
+void note_progress() {
+  ++moves;
+  last_move = Clock::now();
+  for (const auto& other : all_streams()) other->is_paused = false;
 }
 
 FiberPool& kernel_fibers() {

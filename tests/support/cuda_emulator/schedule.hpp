@@ -13,9 +13,12 @@ enum class Step {
 /// Runs one piece of work until it ends or pauses: one that this stream needs, if there is. Null: any.
 Step run_one(const Stream* needed_by);
 
-/// Runs work until the mark is done; null: nothing to wait for. Other threads' calls go on meanwhile.
-/// Errors: what a kernel left, or a hang, which is reported.
-cudaError_t wait_for(const MarkPtr&);
+/// Runs work until the condition holds, or an error has come that stays. What this stream needs is run first; null:
+/// what is waited for may come from other threads and processes. Other threads' calls go on meanwhile. False: it will
+/// never hold, or nothing has moved for as long as patience lasts.
+bool run_until(const std::function<bool()>& holds, const Stream* needed_by = nullptr);
+/// Until the mark is done; null: nothing to wait for. Errors: what a kernel left, or a hang, which is reported.
+cudaError_t wait_for(MarkPtr);
 /// For all that was submitted before.
 cudaError_t wait_for_all();
 /// For who asks without waiting: a step, so that who asks again and again gets on.
@@ -23,6 +26,8 @@ cudaError_t query(const MarkPtr&);
 
 /// Inside a piece of work: lets other streams, threads and processes do something; for loops that wait for them.
 void pause_work();
+/// Inside work that goes on after a pause: what other work waits for may be there now.
+void note_progress();
 /// Fibers for the threads of a kernel that is the work which runs now.
 FiberPool& kernel_fibers();
 

@@ -185,7 +185,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const Lock lock;
   const Event* const event = find_event(e);
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  return event->captured.graph ? result(cudaErrorCapturedEvent) : wait_for(MarkPtr(event->mark));
+  return event->captured.graph ? result(cudaErrorCapturedEvent) : wait_for(event->mark);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   const Lock lock;

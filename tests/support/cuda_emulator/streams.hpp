@@ -31,6 +31,9 @@ struct StreamWork {
   const char* what = "";
   double seconds = 0;
   bool is_host = false;  ///< a function of the host's: calls of CUDA fail in it, device memory is closed to it
+  /// Of work that pauses while peers have not come: the streams in which their part of it is. Null: whatever runs may
+  /// be what it waits for.
+  std::function<std::vector<Stream*>()> peers = {};
 };
 
 struct QueuedWork {

@@ -1,0 +1,370 @@
+#include "runtime/nccl/communicator.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/threads/thread_group.hpp"
+#include "runtime/time/clock.hpp"
+
+#ifdef GRADMETER_HAS_NCCL
+#include <nccl.h>
+
+#include "runtime/cuda_handles.hpp"
+#endif
+
+namespace gradmeter::runtime {
+
+#ifdef GRADMETER_HAS_NCCL
+namespace {
+
+/// NCCL's own text has more than one line where several things went wrong: the first says what.
+std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
+  std::string detail = ncclGetLastError(comm);
+  detail = detail.substr(0, detail.find('\n'));
+  const std::string text = ncclGetErrorString(result);
+  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
+}
+
+/// A communicator that does not block answers ncclInProgress where others would wait.
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
+                std::source_location where = std::source_location::current()) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
+}
+
+ncclDataType_t nccl_type(core::Element e) {
+  switch (e) {
+    case core::Element::f64:
+      return ncclFloat64;
+    case core::Element::f32:
+      return ncclFloat32;
+    case core::Element::i64:
+      return ncclInt64;
+    case core::Element::i32:
+      return ncclInt32;
+    case core::Element::f16:
+      return ncclFloat16;
+    case core::Element::bf16:
+      return ncclBfloat16;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+    case core::Element::e4m3:
+      return ncclFloat8e4m3;
+    case core::Element::e5m2:
+      return ncclFloat8e5m2;
+#else
+    case core::Element::e4m3:
+    case core::Element::e5m2:
+      return ncclUint8;  // to be moved only: nccl_sum_refusal
+#endif
+    case core::Element::i8:
+      break;
+  }
+  return ncclInt8;
+}
+
+ncclRedOp_t nccl_operation(Combine c) {
+  switch (c) {
+    case Combine::min:
+      return ncclMin;
+    case Combine::max:
+      return ncclMax;
+    case Combine::product:
+      return ncclProd;
+    case Combine::sum:
+      break;
+  }
+  return ncclSum;
+}
+
+class GroupCalls final : public NcclCalls {
+ public:
+  GroupCalls(ncclComm_t comm, cudaStream_t stream) : comm_(comm), stream_(stream) {}
+  void all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
+    check_nccl(ncclAllReduce(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclAllReduce", comm_);
+  }
+  void reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c, int root) const override {
+    check_nccl(ncclReduce(in, out, n, nccl_type(e), nccl_operation(c), root, comm_, stream_), "ncclReduce", comm_);
+  }
+  void reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
+    check_nccl(ncclReduceScatter(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclReduceScatter",
+               comm_);
+  }
+  void all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element e) const override {
+    check_nccl(ncclAllGather(in, out, n, nccl_type(e), comm_, stream_), "ncclAllGather", comm_);
+  }
+  void broadcast(const std::byte* in, std::byte* out, std::size_t n, core::Element e, int root) const override {
+    check_nccl(ncclBroadcast(in, out, n, nccl_type(e), root, comm_, stream_), "ncclBroadcast", comm_);
+  }
+  void send(const std::byte* from, std::size_t n, core::Element e, int peer) const override {
+    check_nccl(ncclSend(from, n, nccl_type(e), peer, comm_, stream_), "ncclSend", comm_);
+  }
+  void receive(std::byte* to, std::size_t n, core::Element e, int peer) const override {
+    check_nccl(ncclRecv(to, n, nccl_type(e), peer, comm_, stream_), "ncclRecv", comm_);
+  }
+
+ private:
+  ncclComm_t comm_;
+  cudaStream_t stream_;
+};
+
+/// An environment variable with another value until the end of the scope.
+class OverriddenVariable {
+ public:
+  OverriddenVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~OverriddenVariable() {
+    if (before_) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  OverriddenVariable(const OverriddenVariable&) = delete;
+  OverriddenVariable& operator=(const OverriddenVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+constexpr double destruction_patience_s = 10;
+
+}  // namespace
+
+/// How many calls each rank of this node has made.
+class NcclCallCounts {
+ public:
+  explicit NcclCallCounts(const Communicator& c)
+      : node_(c.split_by_node()),
+        ranks_(node_.all_gather_value(c.rank())),
+        memory_(node_.member().share(page_bytes)),
+        mine_(static_cast<std::size_t>(node_.rank())) {
+    new (memory_.parts[mine_].data()) Count(0);
+    node_.barrier();
+  }
+  void add_one() { count(mine_).fetch_add(1, std::memory_order_release); }
+  /// Of the ranks that have made fewer calls than this one.
+  std::vector<int> late() const {
+    std::vector<int> out;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (count(r).load(std::memory_order_acquire) < count(mine_).load(std::memory_order_relaxed)) {
+        out.push_back(ranks_[r]);
+      }
+    }
+    return out;
+  }
+  const Communicator& node() const { return node_; }
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  Count& count(std::size_t r) const { return *std::launder(reinterpret_cast<Count*>(memory_.parts[r].data())); }
+
+  Communicator node_;
+  std::vector<int> ranks_;
+  SharedParts memory_;
+  std::size_t mine_;
+};
+
+std::string nccl_refusal() { return {}; }
+
+std::string nccl_version() {
+  int code = 0;
+  if (ncclGetVersion(&code) != ncclSuccess) return "NCCL";
+  return fmt::format("NCCL {}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
+}
+
+std::string nccl_sum_refusal(core::Element e) {
+  if (e != core::Element::e4m3 && e != core::Element::e5m2) return {};
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 24, 0)
+  return fmt::format("NCCL adds {} from 2.24 on, and this is {}", core::info(e).name, nccl_version());
+#else
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  int major = 0, minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  constexpr int least_major = 9;
+  if (major >= least_major) return {};
+  return fmt::format("NCCL adds {} on GPUs of sm_90 or later, and this is sm_{}{}", core::info(e).name, major, minor);
+#endif
+}
+
+struct NcclCommunicator::State {
+  State(const Communicator& c, NcclOptions o) : options(std::move(o)), counts(c), rank(c.rank()), size(c.size()) {}
+  ~State() { free(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  NcclOptions options;
+  NcclCallCounts counts;
+  int rank, size;
+  ncclComm_t comm = nullptr;
+  const char* call = "";
+  double begin_s = 0;  ///< of the call
+  bool is_under_way = false;
+
+  void join(const Communicator&, const ncclUniqueId&);
+  /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
+  ncclResult_t state();
+  /// The same. Errors: as `check`.
+  ncclResult_t patient_state();
+  void abort() noexcept;
+  void free() noexcept;
+  void require_alive() const;
+  [[noreturn]] void give_up(const std::string& reason);
+};
+
+void NcclCommunicator::State::require_alive() const {
+  if (!comm) throw core::BackendError("NCCL", call, "the communicator was aborted by an earlier error");
+}
+
+void NcclCommunicator::State::abort() noexcept {
+  if (comm) (void)ncclCommAbort(comm);  // there is nothing left to be done with an error of it
+  comm = nullptr;
+}
+
+/// With all calls done. While an exception is on its way the peers may be elsewhere, and a call under way never ends.
+void NcclCommunicator::State::free() noexcept {
+  if (!comm) return;
+  if (is_under_way || !may_free()) return abort();
+  ncclResult_t now = ncclCommFinalize(comm);
+  const double begin = host_clock();
+  while (now == ncclInProgress && host_clock() - begin < destruction_patience_s) {
+    std::this_thread::yield();
+    if (ncclCommGetAsyncError(comm, &now) != ncclSuccess) break;
+  }
+  if (now != ncclSuccess) return abort();
+  (void)ncclCommDestroy(comm);
+  comm = nullptr;
+}
+
+void NcclCommunicator::State::give_up(const std::string& reason) {
+  const std::vector<int> late = counts.late();
+  abort();
+  std::string who;
+  if (!late.empty()) who = fmt::format("; without this call so far: rank {}", fmt::join(late, ", "));
+  throw core::BackendError("NCCL", call, fmt::format("rank {} of {}: {}{}", rank, size, reason, who));
+}
+
+ncclResult_t NcclCommunicator::State::state() {
+  require_alive();
+  ncclResult_t now = ncclSuccess;
+  check_nccl(ncclCommGetAsyncError(comm, &now), "ncclCommGetAsyncError", comm);
+  if (now != ncclSuccess && now != ncclInProgress) give_up(nccl_reason(now, comm));
+  return now;
+}
+
+ncclResult_t NcclCommunicator::State::patient_state() {
+  const ncclResult_t now = state();
+  try {
+    throw_if_abandoned(counts.node());
+  } catch (const PeerFailed&) {
+    abort();
+    throw;
+  }
+  const double waited = host_clock() - begin_s;
+  if (waited > options.patience.value) {
+    give_up(fmt::format("not done after {}", core::to_text(core::Seconds{waited})));
+  }
+  return now;
+}
+
+void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id) {
+  // Threads share one environment, so one of them changes it; the barriers are around what reads it.
+  const bool sets = c.ranks_as() == RanksAs::processes || rank == 0;
+  std::optional<OverriddenVariable> algorithm, protocol;
+  if (sets && !options.algorithm.empty()) algorithm.emplace("NCCL_ALGO", options.algorithm);
+  if (sets && !options.protocol.empty()) protocol.emplace("NCCL_PROTO", options.protocol);
+  // Communicators that are used side by side: their kernels begin in the order of the calls.
+  constexpr int keep_the_users = 0;
+  if (sets) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", keep_the_users);
+  c.barrier();
+  call = "ncclCommInitRankConfig";
+  begin_s = host_clock();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  check_nccl(ncclCommInitRankConfig(&comm, size, id, rank, &config), call, comm);
+  while (patient_state() == ncclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  c.barrier();
+}
+
+NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
+    : state_(std::make_unique<State>(c, std::move(o))) {
+  ncclUniqueId id{};
+  if (c.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  state_->join(c, c.broadcast_value(id));
+}
+
+void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
+  State& s = *state_;
+  s.require_alive();
+  if (s.is_under_way) throw core::BackendError("NCCL", what, "issued before the last call was complete");
+  s.call = what;
+  s.begin_s = host_clock();
+  check_nccl(ncclGroupStart(), "ncclGroupStart", s.comm);
+  try {
+    body(GroupCalls(s.comm, stream));
+  } catch (...) {
+    (void)ncclGroupEnd();  // the thread must not stay within a group; the first error is the one to tell
+    s.abort();
+    throw;
+  }
+  s.is_under_way = true;
+  s.counts.add_one();
+  check_nccl(ncclGroupEnd(), what, s.comm);
+}
+
+bool NcclCommunicator::launched() { return state_->patient_state() == ncclSuccess; }
+void NcclCommunicator::check() { (void)state_->patient_state(); }
+void NcclCommunicator::completed() {
+  (void)state_->state();
+  state_->is_under_way = false;
+}
+void NcclCommunicator::abort() noexcept { state_->abort(); }
+int NcclCommunicator::rank() const { return state_->rank; }
+int NcclCommunicator::size() const { return state_->size; }
+
+int NcclCommunicator::late_peer() const {
+  const std::vector<int> late = state_->counts.late();
+  return late.empty() ? -1 : late.front();
+}
+#else
+struct NcclCommunicator::State {};
+
+std::string nccl_refusal() {
+#ifdef GRADMETER_HAS_CUDA
+  return "built without NCCL: install libnccl-dev (2.18 or later) and configure again";
+#else
+  return "built without CUDA, which NCCL needs: configure with -DGRADMETER_CUDA=ON where both are installed, or use "
+         "mpi";
+#endif
+}
+std::string nccl_version() { return {}; }
+std::string nccl_sum_refusal(core::Element) { return nccl_refusal(); }
+
+NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) {
+  throw core::UsageError(nccl_refusal());
+}
+bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::completed() {}
+void NcclCommunicator::abort() noexcept {}
+int NcclCommunicator::rank() const { return 0; }
+int NcclCommunicator::size() const { return 0; }
+int NcclCommunicator::late_peer() const { return -1; }
+#endif
+
+NcclCommunicator::~NcclCommunicator() = default;
+
+}  // namespace gradmeter::runtime

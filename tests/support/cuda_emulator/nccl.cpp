@@ -1,0 +1,466 @@
+// NCCL's own symbols over the emulated runtime: ranks are threads, or processes that all wait by asking CUDA or NCCL.
+//
+// Calls run in their stream; those of one communicator one group after another, in the order of their issue. With a
+// communicator that does not block, a call reaches its stream only when somebody has asked ncclCommGetAsyncError.
+#include <fcntl.h>
+#include <nccl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "support/cuda_emulator/device.hpp"
+#include "support/cuda_emulator/emulator.hpp"
+#include "support/cuda_emulator/lock.hpp"
+#include "support/cuda_emulator/memory.hpp"
+#include "support/cuda_emulator/nccl_parts.hpp"
+#include "support/cuda_emulator/nccl_sum.hpp"
+#include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/schedule.hpp"
+
+namespace cuda_emulator {
+namespace {
+
+using CommPtr = std::shared_ptr<Comm>;
+
+/// A call that is not in its stream yet.
+struct Pending {
+  CommPtr comm;
+  cudaStream_t stream;
+  NcclPart part;
+};
+using Calls = std::vector<Pending>;
+
+/// Calls that wait for ncclCommGetAsyncError.
+struct Deferred {
+  Calls calls = {};
+  std::size_t questions = 0;  ///< before they go on
+};
+
+// Never destroyed: the driver's thread uses them.
+auto& comms = *new std::map<ncclComm_t, CommPtr>;
+auto& deferred = *new std::map<Comm*, Deferred>;
+int failing_rank = -1;
+std::array<std::string, most_ranks> environments;
+std::string last_error_of_none;
+thread_local int group_depth = 0;
+thread_local Calls group;
+
+CommPtr find_comm(ncclComm_t handle) {
+  const auto it = comms.find(handle);
+  if (it != comms.end()) return it->second;
+  report("a communicator of NCCL that was destroyed, or never made, is used");
+  return nullptr;
+}
+
+/// One stream's calls of one communicator: a piece of its work.
+class StreamCalls {
+ public:
+  StreamCalls(CommPtr comm, std::uint64_t number, Stream* stream)
+      : comm_(std::move(comm)), number_(number), stream_(stream) {
+    comm_->left[number_].push_back(stream_);
+  }
+  ~StreamCalls() {
+    std::erase(comm_->left.at(number_), stream_);
+    if (comm_->left.at(number_).empty()) comm_->left.erase(number_);
+  }
+  StreamCalls(const StreamCalls&) = delete;
+  StreamCalls& operator=(const StreamCalls&) = delete;
+
+  void add(const NcclPart& p) { parts_.push_back(p); }
+  /// Groups of one communicator run one after another.
+  void run() {
+    while (comm_->left.begin()->first != number_ && !comm_->has_ended()) pause_work();
+    while (!std::ranges::all_of(parts_, &NcclPart::is_done) && !comm_->has_ended()) {
+      if (advance()) {
+        note_progress();
+      } else {
+        pause_work();
+      }
+    }
+  }
+  /// Where ranks of this process have what this waits for: the first group that each has not done.
+  std::vector<Stream*> peers() const {
+    std::vector<Stream*> out;
+    for (const auto& [handle, c] : comms) {
+      if (c->id != comm_->id || c->left.empty()) continue;
+      const auto& first = c->left.begin()->second;
+      out.insert(out.end(), first.begin(), first.end());
+    }
+    return out;
+  }
+
+ private:
+  /// Collectives one after another; messages side by side, but one at a time to, and from, each peer.
+  bool advance() {
+    bool is_collective_open = false, is_open[2][most_ranks] = {}, has_moved = false;
+    for (NcclPart& p : parts_) {
+      const NcclCall c = p.description().call;
+      bool& is_taken = is_collective(c) ? is_collective_open : is_open[c == NcclCall::send][p.peer()];
+      if (p.is_done() || is_taken) continue;
+      has_moved |= p.advance();
+      is_taken = !p.is_done();
+    }
+    return has_moved;
+  }
+
+  CommPtr comm_;
+  std::uint64_t number_;
+  Stream* stream_;
+  std::vector<NcclPart> parts_ = {};
+};
+
+ncclResult_t put_in_streams(Calls calls) {
+  std::map<Comm*, std::uint64_t> numbers;
+  for (const Pending& c : calls) {
+    if (!numbers.contains(c.comm.get())) numbers[c.comm.get()] = c.comm->issued++;
+  }
+  while (!calls.empty()) {
+    const auto [comm, handle, first] = calls.front();
+    Stream* const stream = find_stream(handle);
+    if (!stream) return ncclInvalidArgument;
+    const auto work = std::make_shared<StreamCalls>(comm, numbers.at(comm.get()), stream);
+    const auto is_of_it = [&, c = comm, h = handle](const Pending& p) { return p.comm == c && p.stream == h; };
+    for (const Pending& p : calls) {
+      if (is_of_it(p)) work->add(p.part);
+    }
+    push(*stream, {.run = [work] { work->run(); },
+                   .what = name(first.description().call),
+                   .seconds = 2e-5,
+                   .peers = [work] { return work->peers(); }});
+    std::erase_if(calls, is_of_it);
+  }
+  return ncclSuccess;
+}
+
+/// The group's end: those of communicators that do not block wait for a question.
+ncclResult_t issue(Calls calls) {
+  Calls now;
+  bool waits = false;
+  for (Pending& c : calls) {
+    if (c.comm->is_blocking) {
+      now.push_back(std::move(c));
+    } else {
+      waits = true;
+      Deferred& d = deferred[c.comm.get()];
+      if (d.calls.empty()) d.questions = order.is_random() ? order.below(4) : 2;
+      d.calls.push_back(std::move(c));
+    }
+  }
+  const ncclResult_t r = put_in_streams(std::move(now));
+  return r == ncclSuccess && waits ? ncclInProgress : r;
+}
+
+bool is_bad(const void* at, std::size_t bytes) { return bytes > 0 && where_is(at, bytes) != Where::device; }
+
+/// Elements that a call reads and writes on this rank.
+struct Elements {
+  std::size_t in, out;
+};
+Elements counts_of(const Comm& c, const Description& d) {
+  const auto ranks = static_cast<std::size_t>(c.ranks);
+  switch (d.call) {
+    case NcclCall::send:
+      return {d.count, 0};
+    case NcclCall::receive:
+      return {0, d.count};
+    case NcclCall::reduce_scatter:
+      return {ranks * d.count, d.count};
+    case NcclCall::all_gather:
+      return {d.count, ranks * d.count};
+    case NcclCall::reduce:
+      return {d.count, c.rank == d.root ? d.count : 0};
+    case NcclCall::broadcast:
+      return {c.rank == d.root ? d.count : 0, d.count};
+    default:
+      return {d.count, d.count};
+  }
+}
+
+/// In place: all-gather and reduce-scatter have this rank's block where it lies in the whole.
+bool overlaps_wrongly(const Comm& c, const Description& d, const char* from, std::size_t in, const char* to,
+                      std::size_t out) {
+  if (in == 0 || out == 0 || from + in <= to || to + out <= from) return false;
+  const std::size_t block = std::min(in, out) * static_cast<std::size_t>(c.rank);
+  if (d.call == NcclCall::reduce_scatter) return to != from + block;
+  if (d.call == NcclCall::all_gather) return from != to + block;
+  return from != to;
+}
+
+ncclResult_t refused(Comm& c, std::string why) {
+  report("NCCL rank %d: %s", c.rank, why.c_str());
+  c.last_error = std::move(why);
+  return ncclInvalidArgument;
+}
+
+ncclResult_t check(Comm& c, const Description& d, const void* from, const void* to, int peer, const Stream* stream) {
+  if (c.has_ended()) return c.error != ncclSuccess ? c.error : ncclRemoteError;
+  if (c.is_finalized) return refused(c, "a call after ncclCommFinalize");
+  if (!deferred[&c].calls.empty()) {
+    return refused(c, "a call while the last one is in progress: ask ncclCommGetAsyncError first");
+  }
+  const std::string call = name(d.call);
+  if (!stream || stream->capture.graph) return refused(c, call + ": in a graph, or in no stream: not emulated");
+  if (peer < 0 || peer >= c.ranks || d.root < 0 || d.root >= c.ranks) return refused(c, call + ": no such rank");
+  const std::size_t width = size_of(d.type);
+  if (width == 0 || d.op < 0 || d.op >= ncclNumOps) return refused(c, call + ": no such type or operation");
+  const auto [in, out] = counts_of(c, d);
+  if (is_bad(from, in * width) || is_bad(to, out * width)) {
+    return refused(c, call + ": memory that is not the device's, or too little");
+  }
+  if (overlaps_wrongly(c, d, static_cast<const char*>(from), in * width, static_cast<const char*>(to), out * width)) {
+    return refused(c, call + ": buffers overlap, but not as in place");
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, int peer, cudaStream_t stream) {
+  const Lock lock;
+  const CommPtr comm = find_comm(handle);
+  if (!comm) return ncclInvalidArgument;
+  if (const ncclResult_t r = check(*comm, d, from, to, peer, find_stream(stream)); r != ncclSuccess) return r;
+  if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer)});
+  return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
+}
+
+/// Where an id's memory is: a file without a name, open in the process that made the id.
+struct Id {
+  int process, file, number;
+};
+
+SharedRanks* map_ranks(Id id) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", id.process, id.file);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return nullptr;
+  void* const at = mmap(nullptr, sizeof(SharedRanks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  return at == MAP_FAILED ? nullptr : static_cast<SharedRanks*>(at);
+}
+
+bool have_all_joined(const Comm& c) { return c.shared->joined.load() == c.ranks; }
+
+ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, bool is_blocking) {
+  Id id{};
+  std::memcpy(&id, &unique_id, sizeof id);
+  const Lock lock;
+  if (ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks) {
+    last_error_of_none = "the emulated NCCL has room for 8 ranks";
+    return ncclInvalidArgument;
+  }
+  SharedRanks* const shared = map_ranks(id);
+  if (!shared) {
+    last_error_of_none = "the unique id is of no process";
+    return ncclInvalidArgument;
+  }
+  const auto comm = std::make_shared<Comm>();
+  const auto variable = [](const char* v) { return std::string(std::getenv(v) ? std::getenv(v) : ""); };
+  environments[static_cast<std::size_t>(rank)] = variable("NCCL_ALGO") + " " + variable("NCCL_PROTO");
+  comm->id = {id.process, id.number};
+  comm->shared = shared;
+  comm->rank = rank;
+  comm->ranks = ranks;
+  comm->is_blocking = is_blocking;
+  *out = reinterpret_cast<ncclComm_t>(comm.get());
+  comms[*out] = comm;
+  // Whoever comes last finds the file mapped by all.
+  if (++shared->joined == ranks && id.process == getpid()) close(id.file);
+  if (!is_blocking) return ncclInProgress;
+  if (run_until([&] { return have_all_joined(*comm); })) return ncclSuccess;
+  report("hang: ncclCommInitRank of rank %d waits for peers that do not come", rank);
+  return ncclRemoteError;
+}
+
+ncclResult_t state_of(Comm& c) {
+  if (c.rank == failing_rank && c.error == ncclSuccess) c.fail(ncclRemoteError, "the test's asynchronous error");
+  if (c.error != ncclSuccess) return c.error;
+  if (c.shared->is_broken != 0) return ncclRemoteError;
+  if (!have_all_joined(c)) return ncclInProgress;
+  Deferred& d = deferred[&c];
+  if (!d.calls.empty()) {
+    if (d.questions > 0) return --d.questions, ncclInProgress;
+    if (const ncclResult_t r = put_in_streams(std::exchange(d.calls, {})); r != ncclSuccess) c.error = r;
+  }
+  if (!c.is_finalized || c.left.empty()) return c.error;
+  (void)run_one(nullptr);
+  return ncclInProgress;
+}
+
+void forget(ncclComm_t handle) {
+  deferred.erase(reinterpret_cast<Comm*>(handle));
+  comms.erase(handle);
+}
+
+}  // namespace
+
+void fail_nccl(int rank) {
+  const Lock lock;
+  failing_rank = rank;
+}
+
+std::string nccl_environment(int rank) {
+  const Lock lock;
+  return environments.at(static_cast<std::size_t>(rank));
+}
+
+}  // namespace cuda_emulator
+
+using namespace cuda_emulator;
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t r) {
+  constexpr const char* names[] = {"no error",
+                                   "unhandled cuda error",
+                                   "unhandled system error",
+                                   "internal error",
+                                   "invalid argument",
+                                   "invalid usage",
+                                   "remote process exited or there was a network error",
+                                   "NCCL operation in progress"};
+  return r >= 0 && r < ncclNumResults ? names[r] : "unknown result code";
+}
+const char* ncclGetLastError(ncclComm_t comm) {
+  const Lock lock;
+  const CommPtr c = comm ? find_comm(comm) : nullptr;
+  return c ? c->last_error.c_str() : last_error_of_none.c_str();
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> ids = 0;
+  const Id own{getpid(), memfd_create("nccl", MFD_CLOEXEC), ids++};
+  if (own.file < 0 || ftruncate(own.file, sizeof(SharedRanks)) != 0) return ncclSystemError;
+  *id = {};
+  std::memcpy(id, &own, sizeof own);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  constexpr unsigned magic = 0xcafebeef;
+  if (config && config->magic != magic) return ncclInvalidArgument;
+  return init(comm, ranks, id, rank, !config || config->blocking != 0);
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return init(comm, ranks, id, rank, true);
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c || c->is_finalized) return ncclInvalidArgument;
+  c->is_finalized = true;
+  if (!c->is_blocking) return ncclInProgress;
+  return run_until([&] { return c->left.empty() || c->has_ended(); }) ? ncclSuccess : ncclInternalError;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  if (!run_until([&] { return c->left.empty() || c->has_ended(); })) {
+    report("hang: ncclCommDestroy of rank %d waits for calls that are not done", c->rank);
+  }
+  if (!c->registered.empty()) report("ncclCommDestroy of rank %d, which has registered buffers", c->rank);
+  forget(comm);
+  return ncclSuccess;
+}
+/// Of this rank alone, as the real one: the others find out by themselves.
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  c->is_aborted = true;
+  (void)run_until([&] { return c->left.empty(); });
+  forget(comm);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  *state = state_of(*c);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* ranks) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  *ranks = c->ranks;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  *rank = c->rank;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void** at, std::size_t bytes) {
+  return cudaMalloc(at, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* at) { return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* at, std::size_t bytes, void** handle) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  if (is_bad(at, bytes)) return refused(*c, "ncclCommRegister: memory that is not the device's, or too little");
+  *handle = at;
+  c->registered[at] = at;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  const Lock lock;
+  const CommPtr c = find_comm(comm);
+  if (!c) return ncclInvalidArgument;
+  return c->registered.erase(handle) == 1 ? ncclSuccess
+                                          : refused(*c, "ncclCommDeregister: nothing is registered there");
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  const Lock lock;
+  if (group_depth == 0) return ncclInvalidUsage;
+  return --group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
+}
+ncclResult_t ncclSend(const void* from, std::size_t n, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+  return call(c, {.call = NcclCall::send, .type = type, .count = n}, from, nullptr, peer, s);
+}
+ncclResult_t ncclRecv(void* to, std::size_t n, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+  return call(c, {.call = NcclCall::receive, .type = type, .count = n}, nullptr, to, peer, s);
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
+                           cudaStream_t s) {
+  return call(c, {.call = NcclCall::all_reduce, .type = type, .op = op, .count = n}, from, to, 0, s);
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t c, cudaStream_t s) {
+  return call(c, {.call = NcclCall::reduce, .type = type, .op = op, .count = n, .root = root}, from, to, 0, s);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t c, cudaStream_t s) {
+  return call(c, {.call = NcclCall::reduce_scatter, .type = type, .op = op, .count = n}, from, to, 0, s);
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclComm_t c,
+                           cudaStream_t s) {
+  return call(c, {.call = NcclCall::all_gather, .type = type, .count = n}, from, to, 0, s);
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t n, ncclDataType_t type, int root, ncclComm_t c,
+                           cudaStream_t s) {
+  return call(c, {.call = NcclCall::broadcast, .type = type, .count = n, .root = root}, from, to, 0, s);
+}
+
+}  // extern "C"
