@@ -39,6 +39,7 @@ Unlocked::~Unlocked() {
   depth = depth_;
 }
 
+bool holds_lock() { return depth > 0; }
 bool others_wait() { return waiting.load() > 0; }
 std::uint64_t calls_so_far() { return calls.load(); }
 

@@ -31,6 +31,8 @@ class Unlocked {
   unsigned depth_;
 };
 
+/// Does this thread hold it?
+bool holds_lock();
 /// Does another thread wait for the lock?
 bool others_wait();
 /// Changes with every call of CUDA.

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
@@ -44,7 +45,8 @@ struct Pinned {
   bool registered = false;  ///< it is the program's own
 };
 std::map<std::byte*, Pinned> pinned;
-bool is_open = false;
+bool may_open = false;                               ///< a piece of work runs
+auto& opened = *new std::vector<const Allocation*>;  ///< by this piece; never grows in the handler of faults
 int arena = -1;  ///< the file whose pages own allocations are, at the offset of their address in the window
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -58,10 +60,31 @@ bool in_window(const void* at) {
   return window && p >= window && p < window + window_bytes;
 }
 
+/// The allocation whose pages the address is in. Null: none.
+const Allocation* pages_of(const void* address) {
+  auto* const p = static_cast<std::byte*>(const_cast<void*>(address));
+  for (auto it = allocations.upper_bound(p + page); it != allocations.begin();) {
+    const Allocation& a = (--it)->second;
+    if (p >= a.pages) return p < a.pages + a.span ? &a : nullptr;
+  }
+  return nullptr;
+}
+
+/// Memory is opened when its work first touches it: most work touches a few of hundreds of allocations.
+bool open_touched(const void* address) {
+  if (!may_open || !holds_lock() || opened.size() == opened.capacity()) return false;
+  const Allocation* const a = pages_of(address);
+  if (!a || std::ranges::find(opened, a) != opened.end()) return false;
+  protect(*a, PROT_READ | PROT_WRITE);
+  opened.push_back(a);
+  return true;
+}
+
 void on_fault(int signal, siginfo_t* info, void*) {
+  if (open_touched(info->si_addr)) return;
   char text[160];
   int n = 0;
-  if (in_kernel()) {
+  if (in_kernel() && holds_lock()) {
     n = std::snprintf(text, sizeof text,
                       "CUDA emulator: a kernel touched %p, which is no allocation (block %u thread %u)\n",
                       info->si_addr, place->block.x, place->thread.x);
@@ -151,7 +174,7 @@ void* allocate_device(std::size_t bytes) {
   std::byte* const at = pages + span - aligned;
   fill_with_noise(at, bytes);
   fence_off(at, a);
-  if (!is_open) protect(a, PROT_NONE);
+  protect(a, PROT_NONE);
   allocations.emplace(at, a);
   live_bytes += bytes;
   return at;
@@ -196,7 +219,7 @@ void* open_device_memory(const SharedPages& pages) {
   if (!mapped) return nullptr;
   std::byte* const at = a.pages + pages.head;
   fence_off(at, a);
-  if (!is_open) protect(a, PROT_NONE);
+  protect(a, PROT_NONE);
   allocations.emplace(at, a);
   return at;
 }
@@ -273,12 +296,13 @@ Where where_is(const void* at, std::size_t bytes) {
 }
 
 DeviceOpen::DeviceOpen() {
-  for (const auto& [at, a] : allocations) protect(a, PROT_READ | PROT_WRITE);
-  is_open = true;
+  opened.reserve(allocations.size());
+  may_open = true;
 }
 DeviceOpen::~DeviceOpen() {
-  for (const auto& [at, a] : allocations) protect(a, PROT_NONE);
-  is_open = false;
+  may_open = false;
+  for (const Allocation* a : opened) protect(*a, PROT_NONE);
+  opened.clear();
 }
 
 }  // namespace cuda_emulator

@@ -33,7 +33,7 @@ bool unregister_pinned(void*);
 enum class Where { device, pinned, pageable, bad };  ///< bad: an address of devices', but no allocation
 Where where_is(const void*, std::size_t bytes);
 
-/// While one lives device memory can be touched by this process.
+/// While one lives device memory can be touched by this thread.
 class DeviceOpen {
  public:
   DeviceOpen();
