@@ -18,13 +18,13 @@ constexpr std::uint32_t mantissa_mask = (1U << mantissa_bits) - 1;
 
 // What conversion of whole buffers looks up: each word's number, and where in fp32's mantissas each code begins. A cell
 // of 2^-9 is narrower than any code (0.27 % is 2^-8.5), so that at most one code begins inside.
-struct Conversion {
+struct CodeTable {
   static constexpr unsigned cell_bits = 9;
   std::vector<float> number = std::vector<float>(65536);
   std::array<std::uint16_t, std::size_t{1} << cell_bits> code{};
   std::array<std::uint32_t, 258> begin{};  // the first mantissa of code i
 
-  explicit Conversion(unsigned fraction_bits) {
+  explicit CodeTable(unsigned fraction_bits) {
     const Lns lns(fraction_bits);
     constexpr double most = std::numeric_limits<float>::max();
     for (std::size_t w = 0; w < number.size(); ++w)
@@ -40,16 +40,16 @@ struct Conversion {
   }
 };
 
-const Conversion& conversion(unsigned fraction_bits) {
+const CodeTable& conversion(unsigned fraction_bits) {
   if (fraction_bits == 6) {
-    static const Conversion six(6);
+    static const CodeTable six(6);
     return six;
   }
   if (fraction_bits == 7) {
-    static const Conversion seven(7);
+    static const CodeTable seven(7);
     return seven;
   }
-  static const Conversion eight(8);
+  static const CodeTable eight(8);
   return eight;
 }
 
@@ -90,11 +90,11 @@ void LnsKahan::add(const Lns& lns, Lns16 change, LnsEvents* events) {
 
 void lns_encode(const Lns& lns, std::span<const float> values, std::span<Lns16> words, LnsEvents* events) {
   require_elements("lns_encode: words", words.size(), values.size());
-  const Conversion& table = conversion(lns.fraction_bits());
+  const CodeTable& table = conversion(lns.fraction_bits());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     const std::uint32_t exponent = bits >> mantissa_bits & 0xff, mantissa = bits & mantissa_mask;
-    const std::uint32_t guess = table.code[mantissa >> (mantissa_bits - Conversion::cell_bits)];
+    const std::uint32_t guess = table.code[mantissa >> (mantissa_bits - CodeTable::cell_bits)];
     const auto fraction = static_cast<std::int32_t>(guess + (mantissa >= table.begin[guess + 1] ? 1 : 0));
     const std::int32_t code =
         (static_cast<std::int32_t>(exponent) - 127) * (1 << lns.fraction_bits()) + fraction + Lns16::one;
