@@ -26,12 +26,15 @@ NumberFormat of(double lowest = 0, std::size_t levels = 0) {
 
 const NumberFormat& number_format(core::Element element) {
   static const NumberFormat f32 = of<core::Element::f32>(), bf16 = of<core::Element::bf16>(),
-                            i32 = of<core::Element::i32>(), i8 = of<core::Element::i8>(-127, 255);
+                            f16 = of<core::Element::f16>(), i32 = of<core::Element::i32>(),
+                            i8 = of<core::Element::i8>(-127, 255);
   switch (element) {
     case core::Element::f32:
       return f32;
     case core::Element::bf16:
       return bf16;
+    case core::Element::f16:
+      return f16;
     case core::Element::i32:
       return i32;
     case core::Element::i8:

@@ -21,7 +21,7 @@ struct NumberFormat {
   bool operator==(const NumberFormat& other) const { return name == other.name; }
 };
 
-/// fp32, bf16, int32, int8. Errors: std::logic_error for an element that no kernel computes with.
+/// fp32, bf16, fp16, int32, int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
 /// Whole numbers of 8 bits without sign, as quantized activations are.
 const NumberFormat& format_u8();

@@ -92,6 +92,10 @@ class Op {
 /// Where the operand of this name is. Errors: std::logic_error when there is none.
 std::size_t index_of(std::span<const Operand>, std::string_view name);
 
+/// Errors: std::invalid_argument when there are more or fewer buffers, or one has not its operand's stored bytes.
+void require_lengths(std::span<const Operand>, Op::Inputs);
+void require_lengths(std::span<const Operand>, Op::Outputs);
+
 struct OpOptions {
   /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
   /// inputs and outputs (rnn: `kept`); backward takes images as its forward has them, not in the layouts that are best

@@ -6,19 +6,6 @@
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
-namespace {
-
-template <class AnyBuffer>
-void require_lengths(std::span<const Operand> operands, std::span<const AnyBuffer> buffers) {
-  if (buffers.size() != operands.size())
-    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (buffers[i].bytes() != operands[i].stored_bytes)
-      throw std::invalid_argument(
-          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
-}
-
-}  // namespace
 
 HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
     : inputs_(std::move(inputs)),
@@ -36,8 +23,8 @@ std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
 }
 
 void HostOp::find_addresses(Inputs inputs, Outputs outputs) {
-  require_lengths(std::span<const Operand>(inputs_), inputs);
-  require_lengths(std::span<const Operand>(outputs_), outputs);
+  require_lengths(inputs_, inputs);
+  require_lengths(outputs_, outputs);
   if (compute_threads() != threads_)
     throw std::logic_error(
         fmt::format("an operation for {} threads was run by a thread that has {}; "

@@ -1,0 +1,10 @@
+// The functions behind add_cuda_own_ops(), one group for each file of operations.
+#pragma once
+#include "kernels/op.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+std::string own_gemm_refusal(const Problem&);
+std::unique_ptr<Op> make_own_gemm(const Problem&, const OpOptions&, runtime::Device&);
+
+}  // namespace gradmeter::kernels::cuda
