@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -13,6 +14,7 @@
 #include "kernels/cuda/own_ops.hpp"
 #include "kernels/cuda/product.hpp"
 #include "kernels/op.hpp"
+#include "kernels/reference/conv.hpp"
 #include "runtime/cuda/queue.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
@@ -226,6 +228,96 @@ TEST(DeviceOwnGemm, RefusesWhatItHasNot) {
   EXPECT_THROW(op->packing_floats(0), std::logic_error);
   EXPECT_THROW(op->unpacking_floats(0), std::logic_error);
   EXPECT_THROW(on.outputs(*op, {Floats(4), Floats(5)}), std::invalid_argument);
+}
+
+constexpr ConvShape conv_shapes[] = {
+    {.width = 1, .height = 1, .channels = 1, .batch = 1, .filters = 1, .filter_width = 1, .filter_height = 1},
+    {.width = 9,
+     .height = 7,
+     .channels = 5,
+     .batch = 2,
+     .filters = 19,
+     .filter_width = 3,
+     .filter_height = 2,
+     .pad_width = 1},
+    {.width = 11,
+     .height = 13,
+     .channels = 3,
+     .batch = 3,
+     .filters = 4,
+     .filter_width = 5,
+     .filter_height = 3,
+     .pad_width = 2,
+     .pad_height = 1,
+     .stride_width = 3,
+     .stride_height = 2},
+    {.width = 5,
+     .height = 4,
+     .channels = 2,
+     .batch = 1,
+     .filters = 33,
+     .filter_width = 2,
+     .filter_height = 2,
+     .pad_width = 3,
+     .pad_height = 3,
+     .stride_width = 2,
+     .stride_height = 5},
+    {.width = 40,
+     .height = 20,
+     .channels = 2,
+     .batch = 2,
+     .filters = 3,
+     .filter_width = 3,
+     .filter_height = 3,
+     .pad_width = 1,
+     .pad_height = 1},
+};
+
+/// `op` of the pass on gradients and images, and the reference's element.
+ReferenceSum conv_at(const ConvShape& s, Pass pass, const std::vector<Floats>& in, std::size_t at) {
+  if (pass == Pass::forward) return conv_forward_at(s, in[0], in[1], at);
+  return pass == Pass::backward_data ? conv_backward_data_at(s, in[0], in[1], at)
+                                     : conv_backward_weights_at(s, in[0], in[1], at);
+}
+
+void expect_convolution(const ConvShape& s, Pass pass, Precision p, Floats& of_first_seed) {
+  SCOPED_TRACE(text(s) + " " + std::string(name(pass)) + " " + std::string(name(p)));
+  OnDevice on;
+  const auto op = on.prepare({.shape = s, .pass = pass, .precision = p});
+  std::vector<Floats> in{drawn(op->inputs()[0].elements, 1), drawn(op->inputs()[1].elements, 2)};
+  const Floats out = on.outputs(*op, in)[0];
+  if (of_first_seed.empty()) of_first_seed = out;
+  test::expect_equal_floats(out, of_first_seed);
+  const core::SmallFormat f = p == Precision::bf16 ? core::bf16_format : core::fp16_format;
+  if (p != Precision::fp32) in = {rounded(in[0], f), rounded(in[1], f)};
+  const double roundoff =
+      p == Precision::fp32 ? 0x1p-24
+                           : core::info(p == Precision::bf16 ? core::Element::bf16 : core::Element::f16).unit_roundoff;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const ReferenceSum sum = conv_at(s, pass, in, i);
+    ASSERT_NEAR(out[i], sum.value, roundoff * std::fabs(sum.value) + allowed_distance(sum, Precision::fp32)) << i;
+  }
+}
+
+TEST(DeviceOwnConvolution, IsTheReferencesInEveryPass) {
+  std::map<std::string, Floats> of_first_seed;
+  test::each_device_seed(
+      [&] {
+        for (const ConvShape& s : conv_shapes)
+          for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights})
+            for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16})
+              expect_convolution(s, pass, p, of_first_seed[text(s) + std::string(name(pass)) + std::string(name(p))]);
+      },
+      seeds);
+}
+
+TEST(DeviceOwnConvolution, RefusesWhatItHasNot) {
+  OnDevice on;
+  ConvShape s = conv_shapes[1];
+  EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::int8}), core::UsageError);
+  EXPECT_THROW(on.outputs(*on.prepare({.shape = s}), {Floats(4), Floats(5)}), std::invalid_argument);
+  s.filter_width = 100;
+  EXPECT_THROW(on.prepare({.shape = s}), core::UsageError);
 }
 
 }  // namespace

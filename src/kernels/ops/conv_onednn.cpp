@@ -105,12 +105,7 @@ class ConvMaker {
 }  // namespace
 
 std::string conv_op_refusal(const Problem& p) {
-  const auto& s = std::get<ConvShape>(p.shape);
-  if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
-    return "conv needs extents of at least 1";
-  if (s.stride_width * s.stride_height == 0) return "conv needs strides of at least 1";
-  if (s.width + 2 * s.pad_width < s.filter_width || s.height + 2 * s.pad_height < s.filter_height)
-    return "conv needs a filter that fits into the padded input";
+  if (auto why = conv_shape_refusal(p); !why.empty()) return why;
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 convolution has a forward pass alone: gradients need more range than 8 bits have";
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";

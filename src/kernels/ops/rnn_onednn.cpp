@@ -120,10 +120,8 @@ class RnnMaker {
 }  // namespace
 
 std::string rnn_op_refusal(const Problem& p) {
+  if (auto why = rnn_shape_refusal(p); !why.empty()) return why;
   const auto& s = std::get<RnnShape>(p.shape);
-  if (s.hidden == 0 || s.batch == 0 || s.steps == 0) return "rnn needs hidden, batch and steps of at least 1";
-  if (p.pass == Pass::backward_weights)
-    return "oneDNN computes all gradients of an rnn in one backward pass: measured as backward-data";
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 rnn has a forward pass alone: no library trains in 8 bits";
   if (p.precision == Precision::int8 && s.cell == Cell::vanilla) return "oneDNN has int8 rnn for lstm and gru alone";
