@@ -10,4 +10,7 @@ std::unique_ptr<Op> make_own_gemm(const Problem&, const OpOptions&, runtime::Dev
 std::string own_conv_refusal(const Problem&);
 std::unique_ptr<Op> make_own_conv(const Problem&, const OpOptions&, runtime::Device&);
 
+std::string own_rnn_refusal(const Problem&);
+std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Device&);
+
 }  // namespace gradmeter::kernels::cuda

@@ -9,9 +9,11 @@ void add_cuda_own_ops() {
   using enum KernelKind;
   constexpr std::string_view gemm_source = "own, tiles in shared memory, sums in fp32";
   constexpr std::string_view conv_source = "own, a product with an operand gathered from the images, sums in fp32";
+  constexpr std::string_view rnn_source = "own, products and a kernel for the cell, sums in fp32";
   for (const Precision p : {fp32, bf16, fp16}) {
     add_op_backend({"own", gemm_source, gemm, p, "cuda", own_gemm_refusal, make_own_gemm});
     add_op_backend({"own", conv_source, conv, p, "cuda", own_conv_refusal, make_own_conv});
+    add_op_backend({"own", rnn_source, rnn, p, "cuda", own_rnn_refusal, make_own_rnn});
   }
 }
 
