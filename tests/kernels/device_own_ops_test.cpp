@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kernels/cases/rnn_check.hpp"
 #include "kernels/cuda/own_ops.hpp"
 #include "kernels/cuda/product.hpp"
+#include "kernels/lns/gemm.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"
 #include "kernels/reference/rnn.hpp"
@@ -231,6 +233,69 @@ TEST(DeviceOwnGemm, RefusesWhatItHasNot) {
   EXPECT_THROW(op->packing_floats(0), std::logic_error);
   EXPECT_THROW(op->unpacking_floats(0), std::logic_error);
   EXPECT_THROW(on.outputs(*op, {Floats(4), Floats(5)}), std::invalid_argument);
+}
+
+/// Special numbers among others, which the conversion has a way of its own for.
+Floats with_specials(Floats x) {
+  constexpr float specials[] = {0,     -0.0F,  1e-40F, -3e-45F,
+                                1e38F, -3e38F, 1e-20F, std::numeric_limits<float>::infinity()};
+  for (std::size_t i = 0; i < std::size(specials) && 3 * i < x.size(); ++i) x[3 * i] = specials[i];
+  return x;
+}
+
+/// What the definition makes of operands in the system, as floats.
+Floats lns_product(const GemmShape& s, const PrecisionInfo& p, const Operands& x) {
+  const Lns lns(p.logarithm_bits);
+  const auto encoded = [&](const Floats& f) {
+    std::vector<Lns16> words(f.size());
+    lns_encode(lns, f, words);
+    return words;
+  };
+  const auto decoded = [&](const std::vector<Lns16>& words) {
+    Floats f(words.size());
+    lns_decode(lns, words, f);
+    return f;
+  };
+  const auto a = encoded(x.a), b = encoded(x.b), bias = encoded(x.bias);
+  std::vector<Lns16> c(s.m * s.n);
+  GemmShape alone = s;
+  alone.bias = false, alone.activation = Activation::none;
+  if (p.logarithmic_sums) {
+    lns_gemm_reference(alone, lns, a, b, c);
+  } else {
+    c = encoded(ordered_product(alone, decoded(a), decoded(b), {}, Floats(c.size())));
+  }
+  for (std::size_t i = 0; i < c.size(); ++i) {
+    if (s.bias) c[i] = lns.add(c[i], bias[i % s.n]);
+    if (s.activation == Activation::relu && c[i].negative()) c[i] = {};
+  }
+  return decoded(c);
+}
+
+TEST(DeviceOwnLns, HasTheHostsBits) {
+  test::each_device_seed(
+      [] {
+        for (const Precision p : {Precision::lns16, Precision::lns16_linear, Precision::lns16_f7, Precision::lns16_f6})
+          each_transposed([p](const GemmShape& s) {
+            if (s.count > 1 || s.accumulate) return;
+            OnDevice on;
+            Operands x(s);
+            x.a = with_specials(x.a);
+            const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
+            test::expect_equal_floats(c, lns_product(s, info(p), x));
+          });
+      },
+      seeds);
+}
+
+TEST(DeviceOwnLns, RefusesWhatTheHostRefuses) {
+  OnDevice on;
+  const auto refused = [&](GemmShape s) {
+    EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::lns16}), core::UsageError);
+  };
+  refused({.m = 2, .n = 2, .k = 2, .accumulate = true});
+  refused({.m = 2, .n = 2, .k = 2, .count = 2});
+  refused({.m = 2, .n = 2, .k = 2, .packed = true});
 }
 
 constexpr ConvShape conv_shapes[] = {

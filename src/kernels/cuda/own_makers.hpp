@@ -7,6 +7,9 @@ namespace gradmeter::kernels::cuda {
 std::string own_gemm_refusal(const Problem&);
 std::unique_ptr<Op> make_own_gemm(const Problem&, const OpOptions&, runtime::Device&);
 
+std::string own_lns_refusal(const Problem&);
+std::unique_ptr<Op> make_own_lns(const Problem&, const OpOptions&, runtime::Device&);
+
 std::string own_conv_refusal(const Problem&);
 std::unique_ptr<Op> make_own_conv(const Problem&, const OpOptions&, runtime::Device&);
 

@@ -6,6 +6,7 @@ namespace gradmeter::kernels {
 
 /// What no backend of the operation takes.
 std::string gemm_shape_refusal(const Problem&);
+std::string lns_shape_refusal(const Problem&);  ///< of what a product in a logarithmic precision asks besides
 std::string conv_shape_refusal(const Problem&);
 std::string rnn_shape_refusal(const Problem&);
 

@@ -9,6 +9,13 @@ std::string gemm_shape_refusal(const Problem& p) {
   return s.m == 0 || s.n == 0 || s.k == 0 || s.count == 0 ? "gemm needs m, n, k and count of at least 1" : "";
 }
 
+std::string lns_shape_refusal(const Problem& p) {
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.count > 1) return "lns16 has single products; leave count out";
+  if (s.accumulate) return "lns16 has no accumulation; add its result";
+  return s.packed ? "lns16 packs both operands in every call; leave packed out" : "";
+}
+
 std::string conv_shape_refusal(const Problem& p) {
   const auto& s = std::get<ConvShape>(p.shape);
   if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
