@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "core/small_float.hpp"
+#include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/grid.hpp"
+#include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/streams.hpp"
 
@@ -19,7 +21,6 @@ namespace cuda_emulator {
 namespace {
 
 namespace core = gradmeter::core;
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 struct Layout {
   cudaDataType type;
@@ -495,7 +496,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* out,
                               cublasLtMatrixLayout_t out_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  const Lock lock(runtime_mutex());
+  const Lock lock;
   const Product p = product_of(d, a_layout, b_layout, c_layout, out_layout);
   if (!algo || in<Algorithm>(algo).mark != algorithm_mark) {
     report("cublasLtMatmul: no algorithm was chosen");
