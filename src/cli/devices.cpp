@@ -7,6 +7,7 @@
 #include "core/format.hpp"
 #include "runtime/host/cuda_adapter.hpp"
 #ifdef GRADMETER_HAS_CUDA
+#include "kernels/cuda/ops.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/device_choice.hpp"
 #endif
@@ -51,6 +52,7 @@ bench::RowListener checking(bench::RowListener listener, const runtime::Device& 
 #ifdef GRADMETER_HAS_CUDA
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world) {
   if (name == "cpu") return {};
+  kernels::add_cuda_ops();
   const runtime::CudaFacts cuda = runtime::read_cuda();
   const runtime::Communicator node = world.split_by_node();
   const auto seen = seen_on_node(node, cuda);
