@@ -3,14 +3,22 @@
 #include <set>
 #include <utility>
 
+#include "core/format.hpp"
 #include "kernels/cuda/host_fallback.hpp"
 #include "kernels/op.hpp"
 #ifdef GRADMETER_HAS_CUBLASLT
+#include <cublasLt.h>
+
 #include "kernels/cuda/cublaslt.hpp"
 #endif
 #ifdef GRADMETER_HAS_CUDNN
+#include <cudnn.h>
+
 #include "kernels/cuda/cudnn_conv.hpp"
 #include "kernels/cuda/cudnn_rnn.hpp"
+#endif
+#ifdef GRADMETER_HAS_CUSPARSE
+#include <cusparse.h>
 #endif
 
 namespace gradmeter::kernels {
@@ -26,7 +34,30 @@ void add_host_fallbacks() {
                     cuda::host_fallback_refusal, cuda::make_host_fallback, true});
 }
 
+/// Of a number such as 130100.
+[[maybe_unused]] std::string dotted(std::size_t version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 }  // namespace
+
+std::map<std::string, std::string> cuda_library_versions() {
+  std::map<std::string, std::string> all;
+#ifdef GRADMETER_HAS_CUBLASLT
+  all["cuBLASLt"] = dotted(cublasLtGetVersion());
+#endif
+#ifdef GRADMETER_HAS_CUDNN
+  all["cuDNN"] = dotted(cudnnGetVersion());
+#endif
+#ifdef GRADMETER_HAS_CUSPARSE
+  int major = 0, minor = 0, patch = 0;
+  const bool known = cusparseGetProperty(MAJOR_VERSION, &major) == CUSPARSE_STATUS_SUCCESS &&
+                     cusparseGetProperty(MINOR_VERSION, &minor) == CUSPARSE_STATUS_SUCCESS &&
+                     cusparseGetProperty(PATCH_LEVEL, &patch) == CUSPARSE_STATUS_SUCCESS;
+  all["cuSPARSE"] = known ? fmt::format("{}.{}.{}", major, minor, patch) : "unknown";
+#endif
+  return all;
+}
 
 void add_cuda_library_ops() {
 #ifdef GRADMETER_HAS_CUBLASLT
