@@ -73,7 +73,7 @@ TEST(Nccl, SumsInAStream) {
 
 TEST(Nccl, NamesItsVersion) {
   EXPECT_EQ(nccl_refusal(), "");
-  EXPECT_THAT(nccl_version(), ::testing::MatchesRegex("NCCL 2\\.[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(nccl_library(), ::testing::MatchesRegex("NCCL 2\\.[0-9]+\\.[0-9]+"));
 }
 
 std::string error_of(const std::function<void()>& call) {
