@@ -27,7 +27,7 @@
 namespace gradmeter::kernels {
 namespace {
 
-constexpr unsigned seeds = 5;
+constexpr int seeds = 5;
 
 using test::Floats;
 
@@ -118,16 +118,14 @@ void each_transposed(Body body) {
 }
 
 TEST(DeviceOwnGemm, SumsInItsStatedOrder) {
-  test::each_device_seed(
-      [] {
-        each_transposed([](const GemmShape& s) {
-          OnDevice on;
-          const Operands x(s);
-          const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs(), {x.before})[0];
-          test::expect_equal_floats(c, ordered_product(s, x.a, x.b, x.bias, x.before));
-        });
-      },
-      seeds);
+  test::each_device_seed<seeds>([] {
+    each_transposed([](const GemmShape& s) {
+      OnDevice on;
+      const Operands x(s);
+      const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs(), {x.before})[0];
+      test::expect_equal_floats(c, ordered_product(s, x.a, x.b, x.bias, x.before));
+    });
+  });
 }
 
 TEST(DeviceOwnGemm, TakesMoreBatchesThanItsGridHas) {
@@ -145,7 +143,7 @@ TEST(DeviceOwnGemm, IsTheReferences) {
     const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs(), {x.before})[0];
     Floats right = x.before;
     runtime::HostQueue queue;
-    std::vector<ConstBuffer> in;
+    std::vector<runtime::ConstBuffer> in;
     const std::vector<Floats> inputs = x.inputs();
     for (const Floats& f : inputs) in.emplace_back(f);
     const auto reference = prepare({.shape = s}, {.backend = "reference"});
@@ -161,22 +159,20 @@ Floats rounded(Floats x, const core::SmallFormat& f) {
 }
 
 TEST(DeviceOwnGemm, OfSixteenBitsSumsInFloats) {
-  test::each_device_seed(
-      [] {
-        for (const Precision p : {Precision::bf16, Precision::fp16}) {
-          const core::SmallFormat& f = p == Precision::bf16 ? core::bf16_format : core::fp16_format;
-          for (GemmShape s : gemm_shapes) {
-            if (s.accumulate) continue;
-            SCOPED_TRACE(text(s));
-            OnDevice on;
-            const Operands x(s);
-            const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
-            const Floats sums = ordered_product(s, rounded(x.a, f), rounded(x.b, f), x.bias, x.before);
-            test::expect_equal_floats(c, rounded(sums, f));
-          }
-        }
-      },
-      seeds);
+  test::each_device_seed<seeds>([] {
+    for (const Precision p : {Precision::bf16, Precision::fp16}) {
+      const core::SmallFormat& f = p == Precision::bf16 ? core::bf16_format : core::fp16_format;
+      for (GemmShape s : gemm_shapes) {
+        if (s.accumulate) continue;
+        SCOPED_TRACE(text(s));
+        OnDevice on;
+        const Operands x(s);
+        const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
+        const Floats sums = ordered_product(s, rounded(x.a, f), rounded(x.b, f), x.bias, x.before);
+        test::expect_equal_floats(c, rounded(sums, f));
+      }
+    }
+  });
 }
 
 TEST(DeviceOwnGemm, RefusesWhatItHasNot) {
@@ -230,19 +226,17 @@ Floats lns_product(const GemmShape& s, const PrecisionInfo& p, const Operands& x
 }
 
 TEST(DeviceOwnLns, HasTheHostsBits) {
-  test::each_device_seed(
-      [] {
-        for (const Precision p : {Precision::lns16, Precision::lns16_linear, Precision::lns16_f7, Precision::lns16_f6})
-          each_transposed([p](const GemmShape& s) {
-            if (s.count > 1 || s.accumulate) return;
-            OnDevice on;
-            Operands x(s);
-            x.a = with_specials(x.a);
-            const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
-            test::expect_equal_floats(c, lns_product(s, info(p), x));
-          });
-      },
-      seeds);
+  test::each_device_seed<seeds>([] {
+    for (const Precision p : {Precision::lns16, Precision::lns16_linear, Precision::lns16_f7, Precision::lns16_f6})
+      each_transposed([p](const GemmShape& s) {
+        if (s.count > 1 || s.accumulate) return;
+        OnDevice on;
+        Operands x(s);
+        x.a = with_specials(x.a);
+        const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
+        test::expect_equal_floats(c, lns_product(s, info(p), x));
+      });
+  });
 }
 
 TEST(DeviceOwnLns, RefusesWhatTheHostRefuses) {
@@ -283,14 +277,12 @@ void expect_convolution(const ConvShape& s, Pass pass, Precision p, Floats& of_f
 
 TEST(DeviceOwnConvolution, IsTheReferencesInEveryPass) {
   std::map<std::string, Floats> of_first_seed;
-  test::each_device_seed(
-      [&] {
-        for (const ConvShape& s : test::ragged_convolutions)
-          for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights})
-            for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16})
-              expect_convolution(s, pass, p, of_first_seed[text(s) + std::string(name(pass)) + std::string(name(p))]);
-      },
-      seeds);
+  test::each_device_seed<seeds>([&] {
+    for (const ConvShape& s : test::ragged_convolutions)
+      for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights})
+        for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16})
+          expect_convolution(s, pass, p, of_first_seed[text(s) + std::string(name(pass)) + std::string(name(p))]);
+  });
 }
 
 TEST(DeviceOwnConvolution, RefusesWhatItHasNot) {
@@ -387,20 +379,18 @@ class RecurrentCheck {
 };
 
 TEST(DeviceOwnRecurrent, IsTheReferencesForwardAndBackward) {
-  test::each_device_seed(
-      [] {
-        for (const Cell cell : {Cell::vanilla, Cell::lstm, Cell::gru})
-          for (const RnnShape& s : {RnnShape{cell, 1, 1, 1}, RnnShape{cell, 33, 3, 5}, RnnShape{cell, 20, 35, 3, 7},
-                                    RnnShape{cell, 6, 40, 14, 70}})
-            for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-              if (p != Precision::fp32 && s.input != 7) continue;
-              SCOPED_TRACE(text(s) + " " + std::string(name(p)));
-              RecurrentCheck check(s, p);
-              check.forward();
-              check.backward();
-            }
-      },
-      seeds);
+  test::each_device_seed<seeds>([] {
+    for (const Cell cell : {Cell::vanilla, Cell::lstm, Cell::gru})
+      for (const RnnShape& s : {RnnShape{cell, 1, 1, 1}, RnnShape{cell, 33, 3, 5}, RnnShape{cell, 20, 35, 3, 7},
+                                RnnShape{cell, 6, 40, 14, 70}})
+        for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+          if (p != Precision::fp32 && s.input != 7) continue;
+          SCOPED_TRACE(text(s) + " " + std::string(name(p)));
+          RecurrentCheck check(s, p);
+          check.forward();
+          check.backward();
+        }
+  });
 }
 
 TEST(DeviceOwnRecurrent, RefusesWhatItHasNot) {
