@@ -97,6 +97,8 @@ class Collective {
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
   /// Are buffers those of its queue's device? Otherwise they are host memory, or lie where transports reach a device's.
   virtual bool takes_device_memory() const { return false; }
+  /// Does it read and write them there, and not where transports reach them?
+  virtual bool reads_device() const { return false; }
   /// The buffers are ready. Errors: BackendError when the last call is not complete, or when they cannot be used.
   virtual void start(const Call&) = 0;
   /// Makes progress; true once the result is in `out` and the buffers are free. Does not block, unless the vendor's

@@ -5,6 +5,7 @@
 
 #include "allreduce/chooser.hpp"
 #include "allreduce/chosen.hpp"
+#include "allreduce/cuda/gpu_direct.hpp"
 #include "allreduce/cuda/nccl.hpp"
 #include "allreduce/known_data.hpp"
 #include "allreduce/native/gloo.hpp"
@@ -78,6 +79,14 @@ constexpr std::array table{
                   .backend = Backend::vendor,
                   .refusal = gloo_row_refusal,
                   .bind = bind_gloo},
+    AlgorithmInfo{.name = "gpu-direct",
+                  .parameters = "small=262144",
+                  .cost_text = "up to `small` bytes 1 meeting, n(p-1) read by each rank; beyond 2 meetings, 2n(p-1)/p",
+                  .source = "own kernels over CUDA IPC; one and two shots as vLLM's custom all-reduce",
+                  .backend = Backend::device,
+                  .on_device = true,
+                  .refusal = gpu_direct_refusal,
+                  .bind = bind_gpu_direct},
     AlgorithmInfo{.name = "hierarchical-lane",
                   .parameters = "",
                   .cost_text = "2(g+p/g-2) rounds, 2n(p-1)/p sent",

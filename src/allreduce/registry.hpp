@@ -24,6 +24,7 @@ struct Site {
 enum class Backend : std::uint8_t {
   schedule,  ///< our executor, over any transport
   vendor,    ///< a library's own transfers: no transport applies, its bytes are not counted
+  device,    ///< our own kernels on memory of a node's GPUs: no transport applies
   shared,    ///< our own code on memory that all ranks map: transport shm only
   selection  ///< one of the others, chosen for each call by the buffer's size
 };
@@ -34,7 +35,7 @@ enum class Backend : std::uint8_t {
 struct AlgorithmInfo {
   std::string_view name, parameters, cost_text, source;
   Backend backend = Backend::schedule;
-  bool on_device = false;         ///< a vendor's that exchanges a device's memory itself
+  bool on_device = false;         ///< exchanges a device's memory itself
   bool adds_all_at_once = false;  ///< each element in one reduction over all ranks: a wide sum rounds once
   std::string (*refusal)(const Request&) = nullptr;
   std::vector<SchedulePtr> (*make)(const Request&) = nullptr;
@@ -56,6 +57,7 @@ class AlgorithmChoice {
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
+  bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;

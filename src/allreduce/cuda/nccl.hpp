@@ -24,6 +24,7 @@ class NcclCollective final : public Collective {
   ~NcclCollective() override;
   const std::string& name() const override { return name_; }
   bool takes_device_memory() const override { return true; }
+  bool reads_device() const override { return true; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override { return {.peer = running_ ? nccl_.late_peer() : -1}; }

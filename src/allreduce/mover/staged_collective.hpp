@@ -18,6 +18,7 @@ class StagedCollective final : public Collective {
   const std::string& name() const override { return inner_->name(); }
   const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
   bool takes_device_memory() const override { return true; }
+  bool reads_device() const override { return true; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override { return inner_->waiting(); }

@@ -97,7 +97,7 @@ class Planner {
   }
 
   void each_transport(CollectivePoint p) {
-    if (p.algorithm->is_vendor()) return each_buffer(p);  // the vendor chooses its own way
+    if (!p.algorithm->uses_transport()) return each_buffer(p);
     std::set<TransportKind> had;
     for (auto t : f_.transports) {
       if (t == TransportKind::automatic) t = map_.nodes() == 1 ? TransportKind::shm : TransportKind::hybrid;

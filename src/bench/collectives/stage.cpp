@@ -172,13 +172,13 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
   auto& n = net(p);
   BoundCollective b{
       .collective = nullptr,
-      .link = p.algorithm->is_vendor() ? nullptr : &*n.link,
+      .link = p.algorithm->uses_transport() ? &*n.link : nullptr,
       .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
   std::string mine;
   try {
     const allreduce::Site site{world(), n.network, *n.link};
     auto options = executor_options(p, needs_.max_bytes);
-    if (p.algorithm->is_vendor()) options.queue = queue_.get();  // its transfers are its own
+    if (!p.algorithm->uses_transport()) options.queue = queue_.get();  // its transfers are its own
     b.collective =
         p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));

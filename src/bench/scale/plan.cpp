@@ -153,8 +153,8 @@ class Planner {
   std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
     std::vector<ScalePoint> out;
     for (const auto& p : points) {
-      // A vendor's library chooses its own transport.
-      if (p.algorithm && p.algorithm->is_vendor()) {
+      // What moves all-reduces itself uses no transport of ours.
+      if (p.algorithm && !p.algorithm->uses_transport()) {
         auto& q = out.emplace_back(p);
         q.transport = dataparallel::TransportKind::mpi;
         q.applies.transport = false;

@@ -170,7 +170,8 @@ Applies factors_of(const dataparallel::StrategyChoice& strategy) {
 
 Applies factors_of(const TrainingConfig& c, const Layout& l) {
   Applies found = exchanges(c, l) ? factors_of(*c.strategy) : Applies{};
-  if (found.algorithm && c.algorithm && c.algorithm->is_vendor()) found.transport = false;  // it chooses its own way
+  if (found.algorithm && c.algorithm && !c.algorithm->uses_transport())
+    found.transport = false;  // it chooses its own way
   found.transport |= l.mesh.replica_ranks() > 1;
   return found;
 }

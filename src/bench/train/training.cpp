@@ -40,10 +40,15 @@ Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicato
   return layout_of(c, comm.size(), comm.rank());
 }
 
+struct TrainingQueues {
+  runtime::Queue &computation, &exchange;
+};
+
 dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
-                                           const Layout& l, DataFacts d, runtime::Queue& queue) {
+                                           const Layout& l, DataFacts d, const TrainingQueues& queues) {
   auto o = fabric_options(c, l, d);
-  if (&queue.device() != &runtime::host_device()) o.queue = &queue;
+  if (&queues.computation.device() != &runtime::host_device()) o.queue = &queues.computation;
+  if (c.algorithm && c.algorithm->info().on_device) o.exchange_queue = &queues.exchange;
   o.spin_policy = spin_policy(s, comm, c, l);
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
@@ -91,7 +96,9 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       chosen_bucket_(chosen(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
       queue_(session.device().make_queue()),
-      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data), *queue_), session.activity()),
+      exchange_queue_(session.device().make_queue()),
+      fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data), {*queue_, *exchange_queue_}),
+              session.activity()),
       injecting_(injecting(fabric_, session, config_.injection)),
       verifier_(under_test(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
       assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),

@@ -166,7 +166,7 @@ class Training {
   Layout layout_;
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
-  std::unique_ptr<runtime::Queue> queue_;  ///< of a device; null: the host's, which the fabric has
+  std::unique_ptr<runtime::Queue> queue_, exchange_queue_;
   dataparallel::RankFabric fabric_;
   std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
   dataparallel::Verifier verifier_;

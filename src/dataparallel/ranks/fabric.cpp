@@ -136,16 +136,23 @@ void RankFabric::forget() {
 
 Ticket RankFabric::start(const FabricCall& given) {
   FabricCall call = given;
-  if (copies_) {
+  const bool stages = is_staged(given);
+  if (stages) {
     // Behind what the last call brought back, whose place `out` may share.
     copies_->begin_after(call.ready);
     copies_->to_transport(call.in);
     call.ready = copies_->record();
   }
   EngineTicket ticket = operation(call);
-  if (copies_ && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
+  if (stages && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
   engine_->submit(ticket);
   return ticket;
+}
+
+bool RankFabric::is_staged(const FabricCall& call) {
+  if (!copies_) return false;
+  if (call.kind == CallKind::send || call.kind == CallKind::receive) return true;
+  return !collective(comm_group(call.group), call).reads_device();
 }
 
 EngineTicket RankFabric::operation(const FabricCall& call) {

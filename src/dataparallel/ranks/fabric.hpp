@@ -83,6 +83,8 @@ class RankFabric final : public Fabric {
   /// Work of a device's queue and exchanges are on two threads; of the host's, on one, which needs no lock.
   std::unique_lock<std::mutex> log_lock();
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
+  /// Must the call's buffers go through where transports reach them?
+  bool is_staged(const FabricCall&);
 
   RankFabricOptions options_;
   runtime::Network network_;

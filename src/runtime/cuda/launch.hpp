@@ -5,6 +5,8 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdint>
 #include <type_traits>
 
 #ifdef GRADMETER_CUDA_EMULATED
@@ -29,6 +31,12 @@ inline void grid_barrier(cuda_emulator::Site site = cuda_emulator::Site::current
   cuda_emulator::grid_barrier(site);
 }
 inline void spin_pause() { cuda_emulator::yield(); }
+inline void release_to_all(std::uint32_t* at, std::uint32_t value) {
+  std::atomic_ref(*at).store(value, std::memory_order_release);
+}
+inline std::uint32_t acquire_from_all(std::uint32_t* at) {
+  return std::atomic_ref(*at).load(std::memory_order_acquire);
+}
 #else
 /// The bytes that the launch asked for. Aligned to 16.
 template <class T>
@@ -40,6 +48,16 @@ __device__ T* dynamic_shared() {
 __device__ inline void grid_barrier() { cooperative_groups::this_grid().sync(); }
 /// In every loop that waits for another block or another GPU.
 __device__ inline void spin_pause() { __nanosleep(20); }
+/// For every thread of every GPU and the host: who reads the value sees all that this thread has seen before.
+/// Source: PTX ISA, "Memory consistency model", scope .sys
+__device__ inline void release_to_all(std::uint32_t* at, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ inline std::uint32_t acquire_from_all(std::uint32_t* at) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
 #endif
 
 struct Shape {
