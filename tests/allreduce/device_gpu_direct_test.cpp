@@ -106,8 +106,9 @@ TEST(GpuDirect, HasEveryTypeAndOperation) {
   for (const Element e : {Element::f64, Element::i64, Element::i32, Element::i8, Element::f16, Element::bf16}) {
     for (const Op op : {Op::sum, Op::min, Op::max, Op::product, Op::average}) {
       if (op == Op::average && core::is_integer(e)) continue;
-      for (const std::size_t count : {101U, 3001U})
-        expect_sums_in_rank_order({.ranks = 3, .element = e, .op = op, .count = count, .accumulate = e});
+      // One shot for the one, two for the other.
+      const std::size_t count = op == Op::min || op == Op::average ? 101 : 3001;
+      expect_sums_in_rank_order({.ranks = 3, .element = e, .op = op, .count = count, .accumulate = e});
     }
   }
   for (const Element e : {Element::f16, Element::bf16})
