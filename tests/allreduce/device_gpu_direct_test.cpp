@@ -53,7 +53,7 @@ Bytes expected(const DirectCase& c, int number) {
   return out;
 }
 
-constexpr std::size_t most_bytes = std::size_t{64} << 10;
+constexpr std::size_t most_bytes = std::size_t{256} << 10;
 constexpr int calls = 3;  // places are used in turn
 
 /// By rank and call.
@@ -98,7 +98,7 @@ void expect_sums_in_rank_order(const DirectCase& c) {
 // 2048 bytes are 512 floats; beyond them two shots.
 TEST(GpuDirect, SumsInRankOrderInOneAndTwoShots) {
   for (const int ranks : {1, 2, 3, 4})
-    for (const std::size_t count : {0U, 1U, 5U, 511U, 512U, 513U, 1600U})
+    for (const std::size_t count : {0U, 1U, 5U, 511U, 512U, 513U, 1600U, 60000U})
       expect_sums_in_rank_order({.ranks = ranks, .count = count});
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "core/error.hpp"
@@ -31,7 +32,9 @@ class PeerMemory {
  public:
   PeerMemory(const runtime::Communicator& c, runtime::CudaDevice& device, std::size_t bytes)
       : communicator_(c.duplicate()), own_(device.allocate(core::Element::i8, bytes)) {
-    const Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
+    Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
+    check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
+               "cudaDeviceGetPCIBusId");
     const auto shown = communicator_.all_gather_value(mine);
     std::vector<cudaIpcMemHandle_t> handles(shown.size());
     // One process needs none, and some machines have none.
@@ -40,6 +43,7 @@ class PeerMemory {
       check_cuda(cudaIpcGetMemHandle(&handle, mine.address), "cudaIpcGetMemHandle");
       handles = communicator_.all_gather_value(handle);
     }
+    blocks_ = resident_blocks(device.number(), std::ranges::count(shown, mine.bus_id, &Shown::bus_id));
     for (std::size_t r = 0; r < shown.size(); ++r) windows_.push_back(reach(shown[r], handles[r], mine));
   }
   /// Whoever opened another's memory closes it before that goes.
@@ -51,13 +55,30 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   std::span<std::byte* const> windows() const { return windows_; }
+  /// Of a kernel that spins, on every GPU.
+  unsigned blocks() const { return blocks_; }
 
  private:
   struct Shown {
     pid_t process;
     int device;
     std::byte* address;
+    std::array<char, 32> bus_id = {};  ///< ranks call the same GPU by different numbers
   };
+
+  /// A block a multiprocessor, of which each rank on the GPU has a part: the kernels of all ranks run at once.
+  unsigned resident_blocks(int device, std::ptrdiff_t ranks_on_it) const {
+    int multiprocessors = 0;
+    check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+               "cudaDeviceGetAttribute");
+    const double least = -communicator_.max(-static_cast<double>(multiprocessors / ranks_on_it));
+    if (least < 1)
+      throw core::BackendError("gpu-direct", "bind",
+                               fmt::format("{} ranks on a GPU of {} multiprocessors: their kernels wait for each other "
+                                           "and cannot all run; start fewer ranks",
+                                           ranks_on_it, multiprocessors));
+    return std::min(static_cast<unsigned>(least), cuda::most_peer_blocks);
+  }
 
   std::byte* reach(const Shown& peer, const cudaIpcMemHandle_t& handle, const Shown& mine) {
     if (peer.process != mine.process) {
@@ -78,6 +99,7 @@ class PeerMemory {
   runtime::Communicator communicator_;
   runtime::OwnedBuffer own_;
   std::vector<std::byte*> windows_;
+  unsigned blocks_ = 1;
   std::vector<void*> opened_;
 };
 
@@ -128,6 +150,7 @@ class GpuDirect final : public Collective {
                      .rank = rank_,
                      .window = window_,
                      .which = calls_ % 2,
+                     .blocks = peers_.blocks(),
                      .meeting = 2 * calls_ + 1};
     ++calls_;
     std::ranges::copy(peers_.windows(), std::begin(c.windows));

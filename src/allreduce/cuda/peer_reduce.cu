@@ -104,9 +104,9 @@ __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, std::byte* t
 
 /// Of the longest stretch of elements that the grid works on at a time. The same on all GPUs.
 template <class T>
-gpu::Shape shape_of(std::size_t elements) {
+gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
   const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;
-  const std::size_t blocks = std::clamp<std::size_t>((packs + peer_threads - 1) / peer_threads, 1, most_peer_blocks);
+  const std::size_t blocks = std::clamp<std::size_t>((packs + peer_threads - 1) / peer_threads, 1, most_blocks);
   return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(peer_threads), .cooperative = true};
 }
 
@@ -127,7 +127,7 @@ void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, cons
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   with_format(e, [&]<class Format>(Format) {
     launch_op(op, [&]<Op o>() {
-      runtime::check_cuda(gpu::launch(sum_at_once<Format, o>, shape_of<typename Format::Memory>(n), stream, c,
+      runtime::check_cuda(gpu::launch(sum_at_once<Format, o>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
                                       accumulate != e, factor, to, has_whole_packs(to), n),
                           "sum_at_once");
     });
@@ -140,8 +140,8 @@ void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, co
   with_format(e, [&]<class Format>(Format) {
     using T = typename Format::Memory;
     launch_op(op, [&]<Op o>() {
-      runtime::check_cuda(gpu::launch(sum_by_blocks<Format, o>, shape_of<T>(block_length<T>(n, c.ranks)), stream, c,
-                                      accumulate != e, factor, to, has_whole_packs(to), n),
+      runtime::check_cuda(gpu::launch(sum_by_blocks<Format, o>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks),
+                                      stream, c, accumulate != e, factor, to, has_whole_packs(to), n),
                           "sum_by_blocks");
     });
   });

@@ -29,6 +29,7 @@ struct PeerCall {
   unsigned ranks, rank;
   PeerWindow window;
   unsigned which;         ///< place that holds what is given
+  unsigned blocks;        ///< at most, up to most_peer_blocks; the same on all GPUs
   std::uint32_t meeting;  ///< number of the call's first meeting, from 1 on: a call has two, of which one may be unused
 };
 
