@@ -67,6 +67,7 @@ OpenedDevice open_device(const std::string& name, const runtime::Communicator& w
 
 OpenedDevice open_device(const std::string& name) {
   if (name == "cpu") return {};
+  kernels::add_cuda_ops();
   const runtime::CudaFacts cuda = runtime::read_cuda();
   if (cuda.gpus.empty()) refuse(cuda);
   return {std::make_shared<runtime::CudaDevice>(0), {}};

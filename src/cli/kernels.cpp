@@ -5,6 +5,7 @@
 #include "bench/kernels/kernels.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/kernels_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
@@ -28,6 +29,9 @@ void complain(const std::vector<std::string>& faults) {
 int print_kernels_plan(const Flags& f) {
   const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice opened = open_device(f.text("device"));
+  const runtime::Device& device = opened.device ? *opened.device : runtime::host_device();
   const auto host = runtime::read_host();
   read_format(f);
   read_output_flags(f);
@@ -43,8 +47,9 @@ int print_kernels_plan(const Flags& f) {
   double work = 0;
   std::size_t most = 0, unsupported = 0;
   for (const auto& p : bench::plan_kernels(request.options.factors)) {
-    const auto why = kernels::kernel_case_refusal(p.problem);
-    const std::size_t memory = bench::kernel_memory(p, host.l3_bytes);
+    const auto why = kernels::kernel_case_refusal(p.problem, device);
+    const auto needs = bench::kernel_memory(p, opened.device ? device.last_cache_bytes() : host.l3_bytes, device);
+    const std::size_t memory = opened.device ? needs.device : needs.host;
     table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),
                    fmt::format("{:.4g}", flops(p.problem) * 1e-6),
@@ -57,16 +62,16 @@ int print_kernels_plan(const Flags& f) {
   fmt::print(
       "{}\n{} points, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
       table.to_string(table_width(f)), table.rows(), unsupported, work * 1e-9, core::to_text(core::Bytes{most}),
-      core::to_text(core::Bytes{host.available_memory_bytes}));
+      core::to_text(core::Bytes{opened.device ? device.free_bytes() : host.available_memory_bytes}));
   complain(request.faults);
   return static_cast<int>(request.faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
 }
 
 void print_kernels_head(const bench::Session& s, const bench::KernelPlacement& at) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}\n", i.version, i.commit,
+  fmt::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", i.version, i.commit,
              at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
-             at.threads == 1 ? "" : "s", i.cpu);
+             at.threads == 1 ? "" : "s", i.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
   std::fflush(stdout);
 }
 
@@ -120,11 +125,13 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
     out.head(session.run_info());
     if (s.format == Format::table) print_kernels_head(session, bench::placement_of(session, c, options.threads));
   }
+  const bool has_rates = !session.device().is_emulated();
   const bench::KernelListener listener{.limits =
                                            [&](bench::KernelLimits& limits, const auto& precisions) {
-                                             if (s.format == Format::table) print_limits(limits, precisions);
+                                             if (s.format == Format::table && has_rates)
+                                               print_limits(limits, precisions);
                                            },
-                                       .rows = out.listener()};
+                                       .rows = checking(out.listener(), session.device())};
   try {
     const std::size_t wrong = bench::run_kernels(session, c, options, finished, listener);
     if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
@@ -169,6 +176,10 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"), world);
+  session.compute_on(device.device);
+  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   std::string problems;
   agree(world, [&] { problems = read_problems_file(f); });
   problems = world.broadcast_text(problems);

@@ -30,6 +30,10 @@ class Device {
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// A stand-in for tests: what it computes is right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
+  /// Of its largest cache. 0: unknown, here and below.
+  virtual std::size_t last_cache_bytes() const { return 0; }
+  /// What `allocate` may still give; others may take of it.
+  virtual std::size_t free_bytes() const { return 0; }
   /// Is what transports reach a copy, kept up by `Queue::to_transport` and `from_transport`?
   virtual bool is_staged() const { return false; }
   /// Where transports, and the sums on the way, reach a buffer of this device or of the host.

@@ -11,9 +11,10 @@ namespace gradmeter::tests {
 /// How many shapes are drawn at random for each kind of kernel case.
 inline constexpr std::uint64_t random_shapes = test::sanitized ? 8 : 24;
 
-inline void expect_right_and_error_found(const kernels::Problem& p, double flops_at_most = 1e9) {
+inline void expect_right_and_error_found(const kernels::Problem& p, double flops_at_most = 1e9,
+                                         runtime::Device& device = runtime::host_device()) {
   SCOPED_TRACE(fmt::format("{} {}", kernels::text(p.shape), kernels::name(p.precision)));
-  const auto kernel_case = kernels::make_kernel_case(p, {.sets = 2, .seed = 3});
+  const auto kernel_case = kernels::make_kernel_case(p, {.sets = 2, .seed = 3, .device = &device});
   kernel_case->run(1);
   const kernels::KernelCaseCheck check = kernel_case->check(flops_at_most, false);
   EXPECT_TRUE(check.right()) << "worst " << check.worst << " error " << check.error;

@@ -13,6 +13,8 @@ namespace {
 
 /// In calls below `short_call` the clock's own time would show, so a sample has as many calls as fill `long_sample`.
 constexpr double short_call = 2e-6, long_sample = 20e-6;
+/// The same of a device, whose marks are half a microsecond apart at best.
+constexpr double short_on_device = 10e-6, long_on_device = 100e-6;
 
 /// What one rank's check found.
 struct RankCheck {
@@ -44,7 +46,9 @@ std::string KernelBenchmark::prepare() {
   return refused_anywhere(c_, refusal_of([&] {
                             // Ranks compute on numbers of their own.
                             const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
-                            kernel_case_ = kernels::make_kernel_case(point_.problem, {.sets = sets_, .seed = own});
+                            kernel_case_ = kernels::make_kernel_case(
+                                point_.problem, {.sets = sets_, .seed = own, .device = &session_.device()});
+                            if (kernel_case_->queue()) clock_ = std::make_unique<DeviceClock>(session_.device());
                           }));
 }
 
@@ -59,13 +63,21 @@ std::string KernelBenchmark::check(double flops_at_most, bool inject_error, Kern
   return why;
 }
 
-double KernelBenchmark::sample() {
-  const double begin = runtime::host_clock();
-  for (std::size_t i = 0; i < calls_; ++i) {
-    kernel_case_->run(next_);
-    if (++next_ == sets_) next_ = 0;
+void KernelBenchmark::call() {
+  kernel_case_->run(next_);
+  if (++next_ == sets_) next_ = 0;
+}
+
+std::vector<double> KernelBenchmark::samples(std::size_t n) {
+  const bool cold = point_.cache == CacheState::cold;
+  if (clock_) return clock_->time(*kernel_case_->queue(), n, calls_, cold, [this] { call(); });
+  std::vector<double> times(n);
+  for (double& t : times) {
+    const double begin = runtime::host_clock();
+    for (std::size_t i = 0; i < calls_; ++i) call();
+    t = (runtime::host_clock() - begin) / static_cast<double>(calls_);
   }
-  return (runtime::host_clock() - begin) / static_cast<double>(calls_);
+  return times;
 }
 
 double KernelBenchmark::probe(bool warm) {
@@ -76,16 +88,16 @@ double KernelBenchmark::probe(bool warm) {
   constexpr double soon_over = 1e-4;
   for (int more = 0; more < 5 && own_probe_s_ < soon_over; ++more) own_probe_s_ = std::min(own_probe_s_, sample());
   probe_s_ = c_.max(own_probe_s_);
-  if (probe_s_ >= short_call) return probe_s_;
-  calls_ = static_cast<std::size_t>(std::ceil(long_sample / std::max(probe_s_, 1e-8)));
+  if (clock_ && point_.cache == CacheState::cold) return probe_s_;  // caches are cleared before each sample
+  if (probe_s_ >= (clock_ ? short_on_device : short_call)) return probe_s_;
+  calls_ = static_cast<std::size_t>(std::ceil((clock_ ? long_on_device : long_sample) / std::max(probe_s_, 1e-8)));
   return probe_s_;
 }
 
-std::vector<double> KernelBenchmark::run_block(std::size_t samples, bool keep) {
+std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
   const runtime::Computing note(session_.activity(), "kernel");
-  std::vector<double> mine(samples);
   c_.barrier();  // the ranks' blocks begin together, so that they contend as usual
-  for (double& t : mine) t = sample();
+  std::vector<double> mine = samples(count);
   if (keep) times_.add(mine);
   c_.max(mine);
   return mine;

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "bench/engine/rounds.hpp"
+#include "bench/kernels/device_clock.hpp"
 #include "bench/kernels/row.hpp"
 #include "kernels/cases/kernel_case.hpp"
 
 namespace gradmeter::bench {
 
-/// Collective over `c` in each call. Errors: Interrupted.
+/// Collective over `c` in each call. On the session's device. Errors: Interrupted.
 class KernelBenchmark {
  public:
   /// `sets`: operand sets that calls rotate through.
@@ -28,8 +29,11 @@ class KernelBenchmark {
   void measure(const core::StoppingRule&, double seconds, bool bounded, KernelFindings&);
 
  private:
-  std::vector<double> run_block(std::size_t samples, bool keep);
-  double sample();
+  std::vector<double> run_block(std::size_t count, bool keep);
+  /// Seconds a call in each of so many samples.
+  std::vector<double> samples(std::size_t);
+  double sample() { return samples(1).front(); }
+  void call();
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelFindings&) const;
 
@@ -39,6 +43,7 @@ class KernelBenchmark {
   int threads_;
   std::size_t sets_, next_ = 0, calls_ = 1;
   std::uint64_t seed_;
+  std::unique_ptr<DeviceClock> clock_;  ///< null: the host's
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;
   core::Blocks times_;  ///< this rank's samples

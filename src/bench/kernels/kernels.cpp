@@ -40,6 +40,7 @@ class KernelSweep final : public Experiment {
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
+    if (!on_host()) device_free_ = least_free();
     const auto points = plan_kernels(options_.factors);
     const auto refusals = refusals_of(points);
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -64,14 +65,14 @@ class KernelSweep final : public Experiment {
     rows.progress(fmt::format("{} {} {}", kernels::problem_text(e.point.problem.shape), name(e.point.problem.pass),
                               name(e.point.problem.precision)));
     const double begin = runtime::host_clock();
-    const std::size_t sets =
-        operand_sets(e.point.cache, kernels::kernel_case_bytes(e.point.problem), limits_->last_cache_bytes());
+    const std::size_t sets = operand_sets(e.point.cache, set_bytes(e.point), limits_->last_cache_bytes());
     KernelBenchmark benchmark(session_, c_, e.point, options_.threads, sets, options_.seed);
     if (const auto why = benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why);
     KernelFindings found{
         .point = e.point, .ranks = c_.size(), .host_of = [this](int rank) { return session_.host_of(rank); }};
     found.bound = bound(e);
-    found.oversubscribed = at_.ranks_per_node * options_.threads > session_.cores_per_node();
+    found.on_host = on_host();
+    found.oversubscribed = on_host() && at_.ranks_per_node * options_.threads > session_.cores_per_node();
     if (options_.check && !check(benchmark, e, found)) return;
     const double call = benchmark.probe(options_.check);
     const double setup = runtime::host_clock() - begin;
@@ -93,10 +94,13 @@ class KernelSweep final : public Experiment {
   }
 
  private:
+  bool on_host() const { return &session_.device() == &runtime::host_device(); }
+  std::size_t set_bytes(const KernelPoint& p) const { return kernels::kernel_case_bytes(p.problem, session_.device()); }
+
   /// By point, of the first rank that refuses it: nodes may differ.
   std::vector<std::string> refusals_of(const std::vector<KernelPoint>& points) const {
     std::vector<std::string> out;
-    for (const KernelPoint& p : points) out.push_back(kernels::kernel_case_refusal(p.problem));
+    for (const KernelPoint& p : points) out.push_back(kernels::kernel_case_refusal(p.problem, session_.device()));
     const std::string mine = fmt::format("{}", fmt::join(out, "\n"));
     if (runtime::same_on_all(c_, allreduce::hash_of(std::as_bytes(std::span(mine))))) return out;
     std::vector<double> first;  // the largest of these is the lowest rank's
@@ -111,25 +115,40 @@ class KernelSweep final : public Experiment {
 
   /// Memory and time, as far as they can be predicted.
   void foresee(Entry& e) {
-    const std::size_t needs =
-        kernel_memory(e.point, limits_->last_cache_bytes()) * static_cast<std::size_t>(at_.ranks_per_node);
+    const KernelMemory memory = kernel_memory(e.point, limits_->last_cache_bytes(), session_.device());
+    const std::size_t needs = memory.host * static_cast<std::size_t>(at_.ranks_per_node);
     if (const std::size_t free = session_.memory_per_node(); needs > free) {
       return refuse(e.row, Status::skipped, short_of_memory(needs, free));
     }
+    if (memory.device > device_free_) {
+      return refuse(e.row, Status::skipped, short_of_device_memory(memory.device));
+    }
     e.call_s = bound(e).seconds;
     constexpr double filled_per_s = 4e8;
-    e.setup_s = static_cast<double>(needs) / at_.ranks_per_node / filled_per_s;
+    e.setup_s =
+        static_cast<double>(needs / static_cast<std::size_t>(at_.ranks_per_node) + memory.device) / filled_per_s;
+  }
+
+  /// Ranks that share a device share its memory.
+  std::size_t least_free() const {
+    const double mine = static_cast<double>(session_.device().free_bytes()) / at_.ranks_per_node;
+    return mine > 0 ? static_cast<std::size_t>(-c_.max(-mine)) : SIZE_MAX;
+  }
+  std::string short_of_device_memory(std::size_t needs) const {
+    return fmt::format("its operands take {} of the device's memory, of which a rank has {}",
+                       core::to_text(core::Bytes{needs}), core::to_text(core::Bytes{device_free_}));
   }
 
   KernelBound bound(const Entry& e) {
     const auto& p = e.point.problem;
-    const auto& level = limits_->level(e.point.cache == CacheState::cold, kernels::kernel_case_bytes(p));
+    const std::size_t resident = set_bytes(e.point);
+    const auto& level = limits_->level(e.point.cache == CacheState::cold, resident);
     KernelBound b = kernel_bound(full_flops(p), bytes(p), limits_->peak(p.precision), level);
-    const bool beyond_caches = kernels::kernel_case_bytes(p) > limits_->last_cache_bytes();
+    const bool beyond_caches = resident > limits_->last_cache_bytes();
     // DeepBench's count has products with padding, which a library need not compute.
     const auto* conv = std::get_if<kernels::ConvShape>(&p.shape);
     const bool padded = conv && conv->pad_width + conv->pad_height > 0;
-    b.certain = (b.name == "compute" && !padded) || (b.name == "memory" && beyond_caches);
+    b.certain = limits_->are_certain() && ((b.name == "compute" && !padded) || (b.name == "memory" && beyond_caches));
     return b;
   }
 
@@ -190,6 +209,7 @@ class KernelSweep final : public Experiment {
   std::vector<Entry> entries_;
   Slowness slow_{1.5}, setup_{1};
   std::size_t to_measure_ = 0;
+  std::size_t device_free_ = SIZE_MAX;  ///< bytes for a rank on the device that has the least
 };
 
 }  // namespace
@@ -199,7 +219,8 @@ KernelPlacement placement_of(const Session& s, const runtime::Communicator& c, i
           .nodes = s.nodes(c.size()),
           .ranks_per_node = s.ranks_per_node(c.size()),
           .threads = threads,
-          .ranks_as = c.ranks_as()};
+          .ranks_as = c.ranks_as(),
+          .device = &s.device() == &runtime::host_device() ? "cpu" : std::string(s.device().name())};
 }
 
 std::size_t run_kernels(Session& s, const runtime::Communicator& c, const KernelOptions& o,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/kernels/device_clock.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/library.hpp"
 #include "kernels/peak.hpp"
@@ -60,24 +61,45 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 }
 
 KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threads, int ranks_per_node)
-    : session_(s), c_(c), threads_(threads), ranks_per_node_(ranks_per_node) {
+    : session_(s),
+      c_(c),
+      threads_(threads),
+      ranks_per_node_(ranks_per_node),
+      on_host_(&s.device() == &runtime::host_device()) {
   kernels::set_compute_threads(threads);
+  on_host_ ? measure_host() : measure_device();
+  raise_nearer_levels();
+}
+
+/// Copies between buffers that L2 holds together, and between such that it does not.
+void KernelLimits::measure_device() {
+  last_cache_ = static_cast<std::size_t>(slowest(static_cast<double>(session_.device().last_cache_bytes())));
+  const runtime::Computing note(session_.activity(), "copies");
+  c_.barrier();
+  if (last_cache_ > 0)
+    levels_.push_back({"L2", last_cache_, {slowest(device_traffic(session_.device(), last_cache_ / 4, budget).value)}});
+  c_.barrier();
+  levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
+}
+
+void KernelLimits::measure_host() {
+  const int threads = threads_;
+  const auto& host = session_.host();
   const auto least = [&](std::size_t bytes) { return static_cast<std::size_t>(slowest(static_cast<double>(bytes))); };
-  const std::size_t l2 = least(s.host().l2_bytes);
-  last_cache_ = std::max(l2, least(s.host().l3_bytes));
-  const std::size_t l3 = last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node));  // it is shared
-  const runtime::Computing note(s.activity(), "copies");
-  c.barrier();
+  const std::size_t l2 = least(host.l2_bytes);
+  last_cache_ = std::max(l2, least(host.l3_bytes));
+  const std::size_t l3 = last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node_));  // it is shared
+  const runtime::Computing note(session_.activity(), "copies");
+  c_.barrier();
   if (l2 > 0) {  // a cache of each core: its rate on one thread, as many times as there are threads
     kernels::set_compute_threads(1);
     levels_.push_back({"L2", l2 * static_cast<std::size_t>(threads), {slowest(threads * traffic(l2 / 4))}});
     kernels::set_compute_threads(threads);
   }
-  c.barrier();
+  c_.barrier();
   if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
-  c.barrier();
+  c_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
-  raise_nearer_levels();
 }
 
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
@@ -92,6 +114,7 @@ double KernelLimits::measure_peak(Precision precision) {
   kernels::set_compute_threads(threads_);
   c_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
+  if (!on_host_) return slowest(best_device_product(session_.device(), precision, budget).value);
   double mine = best_product(precision);
   const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
   if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, kernels::measure_fma_peak(budget).value);
@@ -100,6 +123,11 @@ double KernelLimits::measure_peak(Precision precision) {
 
 /// The ranks of a node share its last cache, and together exceed it as STREAM asks.
 double KernelLimits::measure_memory() {
+  if (!on_host_) {
+    // As far above the cache as STREAM asks.
+    const std::size_t array = 4 * std::max(last_cache_, std::size_t{1} << 20);
+    return slowest(device_traffic(session_.device(), array, budget).value);
+  }
   constexpr std::size_t at_least = std::size_t{16} << 20;
   const std::size_t array =
       std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node_)));

@@ -22,7 +22,7 @@ struct KernelBound {
 
 /// A level of memory, and the bytes that one rank reads and writes there in a second while all ranks do.
 struct MemoryLevel {
-  std::string_view name;  ///< "L2", "L3", "memory"
+  std::string_view name;  ///< "L2", "L3", "memory"; of a device "L2", "memory"
   std::size_t bytes = 0;  ///< capacity for one rank
   core::BytesPerSecond rate{};
 };
@@ -30,14 +30,14 @@ struct MemoryLevel {
 /// The bound of this work for a known peak and level; a pure function.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
-/// Collective over `c`, as are `peak` and `measure_again`. Costs about half a second, and half a second for each
-/// precision that is asked for.
+/// Of the session's device. Collective over `c`, as are `peak` and `measure_again`. Costs about half a second, and half
+/// a second for each precision that is asked for.
 class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
-  /// The slowest rank's best rate while all compute: of products in that precision, in fp32 of bare multiply-adds where
-  /// these are faster; 0 where there is no such product.
+  /// The slowest rank's best rate while all compute: of products in that precision, in fp32 on a host of bare
+  /// multiply-adds where these are faster; 0 where there is no such product.
   core::FlopsPerSecond peak(kernels::Precision);
   /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
   /// The better of both measurements counts from then on.
@@ -46,9 +46,13 @@ class KernelLimits {
   /// The smallest level with that capacity. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
+  /// No call of a device has to keep to rates of other calls, but the host's multiply-adds and memory are its limits.
+  bool are_certain() const { return on_host_; }
 
  private:
   double slowest(double mine) const;
+  void measure_host();
+  void measure_device();
   double measure_peak(kernels::Precision);
   double measure_memory();
   void raise_nearer_levels();
@@ -56,6 +60,7 @@ class KernelLimits {
   Session& session_;
   const runtime::Communicator& c_;
   int threads_, ranks_per_node_;
+  const bool on_host_;
   std::size_t last_cache_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;

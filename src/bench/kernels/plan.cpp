@@ -96,7 +96,7 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
   f[Factor::ranks_per_node] = std::int64_t{at.ranks_per_node};
   f[Factor::ranks_as] = std::string(runtime::name(at.ranks_as));
   f[Factor::threads] = std::int64_t{at.threads};
-  f[Factor::device] = std::string("cpu");
+  f[Factor::device] = at.device;
   f[Factor::problem] = kernels::problem_text(p.problem.shape);
   f[Factor::pass] = std::string(name(p.problem.pass));
   f[Factor::precision] = std::string(name(p.problem.precision));
@@ -112,14 +112,18 @@ std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t la
   return std::clamp<std::size_t>(together / std::max<std::size_t>(1, set_bytes) + 1, 2, most);
 }
 
-std::size_t kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes) {
-  const std::size_t set = kernels::kernel_case_bytes(p.problem);
+KernelMemory kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes, const runtime::Device& device) {
+  const std::size_t set = kernels::kernel_case_bytes(p.problem, device);
   const std::size_t doubles = 8 / storage_bytes(p.problem.precision);  // the check's copies, in sets
   // Operands of bf16 may be converted.
   const std::size_t in_fp32 = p.problem.precision == kernels::Precision::bf16 ? 2 : 0;
-  const std::size_t copies = operand_sets(p.cache, set, last_cache_bytes) + doubles + in_fp32;
-  constexpr double most = 0x1p62;  // absurd shapes must not wrap to small numbers
-  return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
+  const std::size_t sets = operand_sets(p.cache, set, last_cache_bytes), looked_at = doubles + in_fp32;
+  const auto of = [set](std::size_t copies) {
+    constexpr double most = 0x1p62;  // absurd shapes must not wrap to small numbers
+    return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
+  };
+  if (&device == &runtime::host_device()) return {.host = of(sets + looked_at)};
+  return {.host = of(1 + looked_at), .device = of(sets)};
 }
 
 }  // namespace gradmeter::bench

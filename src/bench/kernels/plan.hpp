@@ -6,6 +6,7 @@
 #include "core/result.hpp"
 #include "kernels/problems/problem.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::bench {
 
@@ -56,13 +57,20 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 struct KernelPlacement {
   int ranks = 1, nodes = 1, ranks_per_node = 1, threads = 1;
   runtime::RanksAs ranks_as = runtime::RanksAs::processes;
+  std::string device = "cpu";
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
 /// Operand sets that a point rotates through: one for hot; for cold as many as are larger than twice the last-level
 /// cache together, at least 2.
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
-/// Memory of a rank: its sets, and one of them as doubles while it is checked [bytes].
-std::size_t kernel_memory(const KernelPoint&, std::size_t last_cache_bytes);
+/// Memory of a rank [bytes].
+struct KernelMemory {
+  std::size_t host = 0;    ///< its sets, and one of them as doubles while it is checked; the latter alone with a device
+  std::size_t device = 0;  ///< its sets
+};
+/// last_cache_bytes: the device's.
+KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
+                           const runtime::Device& = runtime::host_device());
 
 }  // namespace gradmeter::bench

@@ -72,7 +72,7 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   fill_noise(f.noise, row);
   const auto& p = f.point.problem;
   // The loops of pointwise operations are not the library's: bf16 is how they store.
-  if (row.status == core::Status::ok && p.operation() != kernels::KernelKind::pointwise)
+  if (row.status == core::Status::ok && f.on_host && p.operation() != kernels::KernelKind::pointwise)
     row.reason = kernels::how_multiplied(p.precision);
   if (beats_bound(f)) {
     refuse(row, core::Status::mistrusted,

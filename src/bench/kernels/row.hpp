@@ -35,6 +35,7 @@ struct KernelFindings {
   std::size_t warmup_samples = 0;
   Noise noise = {};
   bool oversubscribed = false;
+  bool on_host = true;
   std::string implementation = {};
   KernelBound bound = {};
 };

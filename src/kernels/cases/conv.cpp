@@ -24,13 +24,17 @@ Names names_of(Pass p) {
 class ConvCase final : public KernelCase {
  public:
   ConvCase(const Problem& p, const KernelCaseOptions& o)
-      : problem_(p), s_(std::get<ConvShape>(p.shape)), seed_(o.seed), op_(p, o.sets, {.backend = o.backend}) {
+      : problem_(p),
+        s_(std::get<ConvShape>(p.shape)),
+        seed_(o.seed),
+        op_(p, o.sets, {.backend = o.backend}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i)
       for (const Operand& input : op_.op().inputs()) op_.set_input(i, input.name, drawn(input.name, i));
     op_.bind();
   }
 
   void run(std::size_t set) override { op_.run(set); }
+  runtime::Queue* queue() override { return op_.queue(); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);

@@ -15,7 +15,7 @@ class GemmCase final : public KernelCase {
       : s_(std::get<GemmShape>(p.shape)),
         precision_(p.precision),
         seed_(o.seed),
-        op_(p, o.sets, {.backend = o.backend}) {
+        op_(p, o.sets, {.backend = o.backend}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i) {
       op_.set_input(i, "a", left(i));
       op_.set_input(i, "b", right(i));
@@ -24,6 +24,7 @@ class GemmCase final : public KernelCase {
   }
 
   void run(std::size_t set) override { op_.run(set); }
+  runtime::Queue* queue() override { return op_.queue(); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);

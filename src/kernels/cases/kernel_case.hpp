@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/problems/problem.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::kernels {
 
@@ -16,6 +17,7 @@ struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
   std::string_view backend = {};  ///< empty: the first that takes the problem
+  runtime::Device* device = &runtime::host_device();
 };
 
 /// How far a result is from the reference on the same inputs, which are those rounded to the storage type.
@@ -36,6 +38,8 @@ class KernelCase {
   virtual ~KernelCase() = default;
   /// One call on operand set `set` of KernelCaseOptions::sets.
   virtual void run(std::size_t set) = 0;
+  /// Where `run` submits the call. Null: on the host, where it is done when `run` returns.
+  virtual runtime::Queue* queue() { return nullptr; }
   /// Runs set 0 and checks the result: all of it, or for big problems enough rows, planes or steps that the reference
   /// takes no more than about `flops_at_most`. `inject_error`: one checked element is made wrong first, by half of a
   /// usual element's size (test hook).
@@ -53,14 +57,18 @@ struct KernelCaseInfo {
   std::string (*refusal)(const Problem&);
   std::size_t (*resident_bytes)(const Problem&);
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
+  std::string_view device = "host";  ///< runtime::Device::name
 };
-/// Every row of op_backends() for the host but the definitions has a case; those of other operations follow.
-std::vector<KernelCaseInfo> kernel_cases();
+/// Every row of op_backends() for the device but the definitions, by which nothing is to be judged, has a case; those
+/// of other operations follow.
+std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
+/// Of an operation that is no Op. Before threads begin.
+void add_kernel_case(const KernelCaseInfo&);
 
 /// Errors: UsageError with the reason; BackendError when the library refuses.
 std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);
-/// Empty: some backend takes it.
-std::string kernel_case_refusal(const Problem&);
-std::size_t kernel_case_bytes(const Problem&);
+/// Empty: some backend of the device takes it.
+std::string kernel_case_refusal(const Problem&, const runtime::Device& = runtime::host_device());
+std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::host_device());
 
 }  // namespace gradmeter::kernels

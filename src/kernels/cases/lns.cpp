@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/random.hpp"
@@ -21,23 +22,24 @@ class LnsCase final : public KernelCase {
         is_logarithmic_(info(p.precision).logarithmic_sums),
         lns_(info(p.precision).logarithm_bits),
         seed_(o.seed),
-        op_(p, o.sets) {
+        op_(p, o.sets, {.backend = o.backend}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i) {
-      fill(numbers(op_.input_memory(i, "a")), o.seed + 2 * i);
-      fill(numbers(op_.input_memory(i, "b")), o.seed + 2 * i + 1);
+      fill(i, "a", o.seed + 2 * i);
+      fill(i, "b", o.seed + 2 * i + 1);
     }
     op_.bind();
   }
 
   void run(std::size_t set) override { op_.run(set); }
+  runtime::Queue* queue() override { return op_.queue(); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);
     const double of_an_element = 2 * static_cast<double>(s_.k);
     const auto count = static_cast<std::size_t>(std::max(flops_at_most / of_an_element, 16.0));
     const auto places = sample_places(s_.m * s_.n, count, seed_);
-    const Operands x{numbers(op_.input_memory(0, "a")), numbers(op_.input_memory(0, "b")),
-                     numbers(op_.output_memory(0, "c"))};
+    std::vector<std::byte> a = op_.stored_input(0, "a"), b = op_.stored_input(0, "b"), c = op_.stored_output(0, "c");
+    const Operands x{numbers(a), numbers(b), numbers(c)};
     if (inject_error) x.c[places[places.size() / 2]].bits ^= 0x40;  // a quarter of an octave
     ElementCheck element_check;
     for (const std::size_t at : places) add_element(x, at / s_.n, at % s_.n, element_check);
@@ -53,9 +55,11 @@ class LnsCase final : public KernelCase {
   static std::span<Lns16> numbers(std::span<std::byte> memory) {
     return {reinterpret_cast<Lns16*>(memory.data()), memory.size() / sizeof(Lns16)};
   }
-  void fill(std::span<Lns16> out, std::uint64_t seed) const {
+  void fill(std::size_t set, std::string_view operand, std::uint64_t seed) {
+    std::vector<std::byte> memory(op_.op().inputs()[index_of(op_.op().inputs(), operand)].stored_bytes);
     TablePlaces places(core::Random(seed, 0x6c6e).bits(0));
-    for (Lns16& x : out) x = draws_[places.next()];
+    for (Lns16& x : numbers(memory)) x = draws_[places.next()];
+    op_.store_input(set, operand, memory);
   }
 
   std::vector<Lns16> encoded_draws() const {

@@ -1,19 +1,11 @@
 #include "kernels/cases/op_case.hpp"
 
-#include <algorithm>
-
 #include "kernels/quantization.hpp"
 
 namespace gradmeter::kernels {
-namespace {
-
-std::span<std::byte> bytes_of(const runtime::OwnedBuffer& b) { return {b.buffer.host(), b.buffer.bytes()}; }
-
-}  // namespace
-
-OperandSet::OperandSet(const Op& op) {
+OperandSet::OperandSet(const Op& op, runtime::Device& device) {
   const auto allocate = [&](const Operand& o) {
-    return memory.emplace_back(runtime::host_device().allocate(core::Element::i8, o.stored_bytes)).buffer;
+    return memory.emplace_back(device.allocate(core::Element::i8, o.stored_bytes)).buffer;
   };
   for (const Operand& o : op.inputs()) inputs.emplace_back(allocate(o));
   for (const Operand& o : op.outputs()) outputs.push_back(allocate(o));
@@ -27,14 +19,19 @@ std::vector<float> PlainNumbers::floats() const {
 
 void PlainNumbers::add(std::size_t i, double by) { format->store(bytes.data() + i * format->bytes, at(i) + by); }
 
-OpCase::OpCase(const Problem& p, std::size_t sets, const OpOptions& options) : op_(prepare(p, options)) {
+OpCase::OpCase(const Problem& p, std::size_t sets, const OpOptions& options, runtime::Device& device)
+    : device_(device),
+      on_host_(&device == &runtime::host_device()),
+      op_(prepare(p, options, device)),
+      queue_(device.make_queue()) {
   for (std::size_t i = 0; i < op_->inputs().size(); ++i)
     packing_.push_back(op_->inputs()[i].packed ? op_->packing(i) : nullptr);
-  for (std::size_t i = 0; i < sets; ++i) sets_.emplace_back(*op_);
+  for (std::size_t i = 0; i < sets; ++i) sets_.emplace_back(*op_, device);
 }
 
 void OpCase::bind() {
-  for (const OperandSet& s : sets_) queue_.submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
+  for (const OperandSet& s : sets_) queue_->submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
+  queue_->synchronise();
 }
 
 double random_range(Precision precision) {
@@ -50,36 +47,72 @@ PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double sca
 
 void OpCase::set_input(std::size_t set, std::string_view name, const PlainNumbers& numbers) {
   const std::size_t i = index_of(op_->inputs(), name);
-  if (packing_[i]) {
-    const runtime::ConstBuffer plain(core::Element::i8, std::span(numbers.bytes));
-    packing_[i]->run(queue_, "pack", {plain}, {sets_[set].memory[i].buffer});
-  } else {
-    std::ranges::copy(numbers.bytes, input_memory(set, name).begin());
-  }
+  if (!packing_[i]) return upload(numbers.bytes, sets_[set].memory[i].buffer);
+  runtime::ConstBuffer plain(core::Element::i8, std::span(numbers.bytes));
+  const runtime::OwnedBuffer uploaded = beside(numbers.bytes.size());
+  if (!on_host_) queue_->copy("upload", plain, uploaded.buffer), plain = uploaded.buffer;
+  packing_[i]->run(*queue_, "pack", {plain}, {sets_[set].memory[i].buffer});
+  queue_->synchronise();
 }
 
 PlainNumbers OpCase::input(std::size_t set, std::string_view name) const {
-  const std::size_t i = index_of(op_->inputs(), name);
-  const auto memory = bytes_of(sets_[set].memory[i]);
-  return {{memory.begin(), memory.end()}, op_->inputs()[i].format};
+  return {stored_input(set, name), op_->inputs()[index_of(op_->inputs(), name)].format};
 }
 
 PlainNumbers OpCase::output(std::size_t set, std::string_view name) {
   const std::size_t i = index_of(op_->outputs(), name);
   const Operand& o = op_->outputs()[i];
-  const auto memory = output_memory(set, name);
-  if (!o.packed) return {{memory.begin(), memory.end()}, o.format};
+  if (!o.packed) return {stored_output(set, name), o.format};
   PlainNumbers numbers{std::vector<std::byte>(o.plain_bytes()), o.format};
   const runtime::Buffer plain(core::Element::i8, std::span(numbers.bytes));
-  op_->unpacking(i)->run(queue_, "unpack", {sets_[set].outputs[i]}, {plain});
+  const runtime::OwnedBuffer unpacked = beside(numbers.bytes.size());
+  const auto unpacking = op_->unpacking(i);
+  unpacking->run(*queue_, "unpack", {sets_[set].outputs[i]}, {on_host_ ? plain : unpacked.buffer});
+  if (!on_host_) queue_->copy("download", unpacked.buffer, plain);
+  queue_->synchronise();
   return numbers;
 }
 
-std::span<std::byte> OpCase::input_memory(std::size_t set, std::string_view name) {
-  return bytes_of(sets_[set].memory[index_of(op_->inputs(), name)]);
+std::vector<std::byte> OpCase::stored_input(std::size_t set, std::string_view name) const {
+  return download(input_buffer(set, name));
 }
-std::span<std::byte> OpCase::output_memory(std::size_t set, std::string_view name) {
-  return bytes_of(sets_[set].memory[op_->inputs().size() + index_of(op_->outputs(), name)]);
+std::vector<std::byte> OpCase::stored_output(std::size_t set, std::string_view name) const {
+  return download(output_buffer(set, name));
+}
+void OpCase::store_input(std::size_t set, std::string_view name, std::span<const std::byte> bytes) {
+  upload(bytes, input_buffer(set, name));
+}
+void OpCase::store_output(std::size_t set, std::string_view name, std::span<const std::byte> bytes) {
+  upload(bytes, output_buffer(set, name));
+}
+
+void OpCase::take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output) {
+  from.queue_->synchronise();
+  queue_->copy("take", from.output_buffer(0, output), input_buffer(set, name));
+  queue_->synchronise();
+}
+
+const runtime::Buffer& OpCase::input_buffer(std::size_t set, std::string_view name) const {
+  return sets_[set].memory[index_of(op_->inputs(), name)].buffer;
+}
+const runtime::Buffer& OpCase::output_buffer(std::size_t set, std::string_view name) const {
+  return sets_[set].outputs[index_of(op_->outputs(), name)];
+}
+
+std::vector<std::byte> OpCase::download(const runtime::ConstBuffer& from) const {
+  std::vector<std::byte> bytes(from.bytes());
+  queue_->copy("download", from, runtime::Buffer(core::Element::i8, std::span(bytes)));
+  queue_->synchronise();
+  return bytes;
+}
+void OpCase::upload(std::span<const std::byte> bytes, const runtime::Buffer& to) {
+  queue_->copy("upload", runtime::ConstBuffer(core::Element::i8, bytes), to);
+  queue_->synchronise();
+}
+
+/// Memory of a device for an operand's plain form; of the host, which has it already, nothing.
+runtime::OwnedBuffer OpCase::beside(std::size_t bytes) const {
+  return on_host_ ? runtime::OwnedBuffer{} : device_.allocate(core::Element::i8, bytes);
 }
 
 }  // namespace gradmeter::kernels

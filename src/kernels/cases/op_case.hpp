@@ -14,7 +14,7 @@ namespace gradmeter::kernels {
 
 /// Memory for every operand of an operation, zeroed.
 struct OperandSet {
-  explicit OperandSet(const Op&);
+  OperandSet(const Op&, runtime::Device&);
   std::vector<runtime::OwnedBuffer> memory;
   std::vector<runtime::ConstBuffer> inputs;
   std::vector<runtime::Buffer> outputs;  ///< inputs and outputs are `memory` in this order
@@ -35,14 +35,16 @@ struct PlainNumbers {
 /// Of random operands' usual range: 8-bit integers have half of it where sums of two products would saturate.
 double random_range(Precision);
 
-/// One operation and its operand sets, on the host.
+/// One operation and its operand sets, on one device. What the host draws or looks at is copied to there and back.
 class OpCase {
  public:
-  /// Prepares the operation and `sets` of its operands.
-  OpCase(const Problem&, std::size_t sets, const OpOptions& = {});
+  /// Prepares the operation and `sets` of its operands. The device must outlive it.
+  OpCase(const Problem&, std::size_t sets, const OpOptions& = {}, runtime::Device& = runtime::host_device());
 
   const Op& op() const { return *op_; }
-  void run(std::size_t set) { op_->run(queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
+  /// Submits a call; on the host it is done then.
+  void run(std::size_t set) { op_->run(*queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
+  runtime::Queue* queue() { return on_host_ ? nullptr : queue_.get(); }  ///< as KernelCase::queue
   /// So that the first timed run of a set takes as long as others. After the sets have been filled.
   void bind();
 
@@ -51,15 +53,27 @@ class OpCase {
   void set_input(std::size_t set, std::string_view name, const PlainNumbers&);
   PlainNumbers input(std::size_t set, std::string_view name) const;  ///< of one that is not packed
   PlainNumbers output(std::size_t set, std::string_view name);
-  /// The stored form.
-  std::span<std::byte> input_memory(std::size_t set, std::string_view name);
-  std::span<std::byte> output_memory(std::size_t set, std::string_view name);
+  /// The stored form, after all calls so far.
+  std::vector<std::byte> stored_input(std::size_t set, std::string_view name) const;
+  std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
+  void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
+  void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
+  /// An input becomes what another operation of the device has left in its first set.
+  void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 
  private:
-  runtime::HostQueue queue_;
+  const runtime::Buffer& input_buffer(std::size_t set, std::string_view name) const;
+  const runtime::Buffer& output_buffer(std::size_t set, std::string_view name) const;
+  std::vector<std::byte> download(const runtime::ConstBuffer&) const;
+  void upload(std::span<const std::byte>, const runtime::Buffer& to);
+  runtime::OwnedBuffer beside(std::size_t bytes) const;
+
+  runtime::Device& device_;
+  const bool on_host_;
   std::unique_ptr<Op> op_;
   std::vector<std::unique_ptr<Op>> packing_;  // by input, where it is packed
   std::deque<OperandSet> sets_;
+  std::unique_ptr<runtime::Queue> queue_;  // ends first: it waits for calls under way
 };
 
 }  // namespace gradmeter::kernels

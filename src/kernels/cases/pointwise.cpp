@@ -8,17 +8,19 @@
 #include "core/small_float.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/cases/makers.hpp"
+#include "kernels/cases/pointwise_case.hpp"
 #include "kernels/cases/random_data.hpp"
+#include "kernels/loops.hpp"
 #include "kernels/pointwise.hpp"
 #include "kernels/vector_ops.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
-constexpr float step = 1e-3F;
-constexpr MomentumParameters momentum_rule{.step = step, .mu = 0.9F, .nesterov = false};
-// Late enough for the averages to have settled, so that the rate hardly changes.
-constexpr AdamParameters adam_rule{.step = step, .update = 1000};
+constexpr float step = PointwiseRules::step;
+constexpr MomentumParameters momentum_rule = PointwiseRules::momentum;
+constexpr AdamParameters adam_rule = PointwiseRules::adam;
 
 /// How many arrays an optimizer or cell has; those that it writes come first. sgd: w g; momentum: w v g; adam: w m v g;
 /// lstm_cell: c h and the gates input, forget, candidate, output.
@@ -116,14 +118,14 @@ std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t
 }
 
 template <class T>
-class PointwiseCase final : public KernelCase {
+class PointwiseCase : public KernelCase {
  public:
-  PointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o)
-      : s_(s), arrays_(arrays_of(s.kind)), seed_(o.seed) {
-    for (std::size_t i = 0; i < o.sets; ++i) {
+  PointwiseCase(const PointwiseShape& s, std::size_t sets, std::uint64_t seed)
+      : s_(s), arrays_(arrays_of(s.kind)), seed_(seed) {
+    for (std::size_t i = 0; i < sets; ++i) {
       sets_.emplace_back(arrays_.all, AlignedVector<T>(s.elements));
       temporaries_.emplace_back(s.fused ? 0 : arrays_.temporary, AlignedVector<float>(s.elements));
-      fill(i);
+      fill(sets_.back(), i);
     }
   }
 
@@ -135,10 +137,12 @@ class PointwiseCase final : public KernelCase {
   }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
-    fill(0);  // the state that runs have changed
+    fill(sets_[0], 0);  // the state that runs have changed
+    upload(0);
     const std::vector<std::size_t> places = places_to_look_at(flops_at_most);
     const Set<float> before = at(places);
     run(0);
+    download();
     if (inject_error) {
       T& x = sets_[0][0][places[places.size() / 2]];
       set(x, value(x) + 0.5F);
@@ -152,17 +156,23 @@ class PointwiseCase final : public KernelCase {
     return fmt::format("highway {}:{}", s_.fused ? "fused" : "unfused", vector_target());
   }
 
- private:
-  void fill(std::size_t set_index) {
+ protected:
+  /// Set 0 as it is here becomes a device's set of this number, and is what its set 0 has become.
+  virtual void upload(std::size_t set_index) { (void)set_index; }
+  virtual void download() {}
+
+  void fill(Set<T>& to, std::size_t set_index) const {
     std::vector<float> values(s_.elements);
     for (std::size_t a = 0; a < arrays_.all; ++a) {
       fill_gaussian(values, seed_ + 8 * set_index + a);
       const bool square = s_.kind == PointwiseKind::adam && a == 2;  // an average of squares
-      for (std::size_t i = 0; i < values.size(); ++i)
-        set(sets_[set_index][a][i], square ? values[i] * values[i] : values[i]);
+      for (std::size_t i = 0; i < values.size(); ++i) set(to[a][i], square ? values[i] * values[i] : values[i]);
     }
   }
 
+  Set<T>& first() { return sets_[0]; }
+
+ private:
   /// The first and the last are among them, and never more than a million, for the sake of memory.
   std::vector<std::size_t> places_to_look_at(double flops_at_most) const {
     const double most = std::min(flops_at_most / 50, 0x1p20);
@@ -206,6 +216,54 @@ class PointwiseCase final : public KernelCase {
   std::vector<Set<float>> temporaries_;
 };
 
+template <class T>
+class DevicePointwiseCase final : public PointwiseCase<T> {
+ public:
+  DevicePointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o, PointwiseUpdate update, std::string by)
+      : PointwiseCase<T>(s, 1, o.seed),
+        kind_(s.kind),
+        update_(update),
+        implementation_(std::move(by)),
+        queue_(o.device->make_queue()) {
+    constexpr auto element = std::is_same_v<T, float> ? core::Element::f32 : core::Element::i8;
+    for (std::size_t i = 0; i < o.sets; ++i) {
+      auto& arrays = sets_.emplace_back();
+      for (std::size_t a = 0; a < arrays_of(s.kind).all; ++a) {
+        memory_.push_back(o.device->allocate(element, s.elements * sizeof(T) / core::size_of(element)));
+        arrays.push_back(memory_.back().buffer);
+      }
+      this->fill(this->first(), i);
+      DevicePointwiseCase::upload(i);
+    }
+  }
+
+  void run(std::size_t set) override {
+    queue_->submit("kernel", {}, [this, set] { update_(kind_, sets_[set]); });
+  }
+  runtime::Queue* queue() override { return queue_.get(); }
+  std::string implementation() const override { return implementation_; }
+
+ private:
+  void upload(std::size_t set_index) override {
+    for (std::size_t a = 0; a < sets_[set_index].size(); ++a) queue_->copy("upload", here(a), sets_[set_index][a]);
+    queue_->synchronise();
+  }
+  void download() override {
+    for (std::size_t a = 0; a < sets_[0].size(); ++a) queue_->copy("download", sets_[0][a], here(a));
+    queue_->synchronise();
+  }
+  runtime::Buffer here(std::size_t array) {
+    return {core::Element::i8, std::as_writable_bytes(span(this->first()[array]))};
+  }
+
+  PointwiseKind kind_;
+  PointwiseUpdate update_;
+  std::string implementation_;
+  std::vector<runtime::OwnedBuffer> memory_;
+  std::vector<std::vector<runtime::Buffer>> sets_;
+  std::unique_ptr<runtime::Queue> queue_;  // ends first: it waits for calls under way
+};
+
 }  // namespace
 
 std::string pointwise_case_refusal(const Problem& p) {
@@ -226,8 +284,31 @@ std::size_t pointwise_case_bytes(const Problem& p) {
 
 std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {
   const auto& s = std::get<PointwiseShape>(p.shape);
-  if (p.precision == Precision::bf16) return std::make_unique<PointwiseCase<Bf16>>(s, o);
-  return std::make_unique<PointwiseCase<float>>(s, o);
+  if (p.precision == Precision::bf16) return std::make_unique<PointwiseCase<Bf16>>(s, o.sets, o.seed);
+  return std::make_unique<PointwiseCase<float>>(s, o.sets, o.seed);
+}
+
+void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> x) {
+  if (kind == PointwiseKind::sgd) loops().sgd(x[0], x[1], step);
+  if (kind == PointwiseKind::momentum) loops().momentum(x[0], x[1], x[2], momentum_rule);
+  if (kind == PointwiseKind::adam) loops().adam(x[0], x[1], x[2], x[3], adam_rule, 1);
+}
+
+std::string device_pointwise_refusal(const Problem& p) {
+  if (auto why = pointwise_case_refusal(p); !why.empty()) return why;
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (s.kind == PointwiseKind::lstm_cell)
+    return "the cell alone is the host's: a device has it within recurrent layers";
+  if (!s.fused) return "one pass for each arithmetic operation is the host's: a device has optimizers fused";
+  return {};
+}
+
+std::unique_ptr<KernelCase> make_device_pointwise_case(const Problem& p, const KernelCaseOptions& o,
+                                                       PointwiseUpdate update, std::string implementation) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (p.precision == Precision::bf16)
+    return std::make_unique<DevicePointwiseCase<Bf16>>(s, o, update, std::move(implementation));
+  return std::make_unique<DevicePointwiseCase<float>>(s, o, update, std::move(implementation));
 }
 
 }  // namespace gradmeter::kernels

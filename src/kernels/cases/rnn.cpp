@@ -24,13 +24,15 @@ class RnnCase final : public KernelCase {
         s_(std::get<RnnShape>(p.shape)),
         seed_(o.seed),
         backend_(o.backend),
-        op_(p, o.sets, {.backend = backend_}) {
+        device_(*o.device),
+        op_(p, o.sets, {.backend = backend_}, device_) {
     for (std::size_t i = 0; i < o.sets; ++i) fill(i, seed_ + 8 * i);
     if (backward()) run_training(o.sets);
     op_.bind();
   }
 
   void run(std::size_t set) override { op_.run(set); }
+  runtime::Queue* queue() override { return op_.queue(); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     choose(flops_at_most);
@@ -62,15 +64,14 @@ class RnnCase final : public KernelCase {
   /// The forward passes that backward ones start from: they leave the outputs and what is kept.
   void run_training(std::size_t sets) {
     const Problem forward{.shape = s_, .precision = problem_.precision};
-    OpCase training(forward, 1, {.training = true, .backend = backend_});
+    OpCase training(forward, 1, {.training = true, .backend = backend_}, device_);
     for (std::size_t i = 0; i < sets; ++i) {
       for (const Operand& o : training.op().inputs()) {
         const bool is_weights = o.name == "weights" || o.name == "recurrent";
         training.set_input(0, o.name, is_weights ? drawn_weights(o.name, seed_ + 8 * i) : op_.input(i, o.name));
       }
       training.run(0);
-      for (const auto* const name : {"output", "kept"})
-        std::ranges::copy(training.output_memory(0, name), op_.input_memory(i, name).begin());
+      for (const auto* const name : {"output", "kept"}) op_.take_input(i, name, training, name);
     }
   }
 
@@ -127,7 +128,7 @@ class RnnCase final : public KernelCase {
     const PlainNumbers bias = op_.input(0, "bias");
     for (std::size_t i = 0; i < bias.size(); ++i) in.bias.push_back(bias.at(i));
     in.observed = std::move(observed);
-    in.rounds_last = backend_ == "converted";
+    in.rounds_last = backend_ == "converted" || backend_ == "own";
     if (problem_.precision == Precision::bf16 && !in.rounds_last) in.store = as_bf16;
     if (int8()) in.store = quantized;
     return in;
@@ -143,19 +144,22 @@ class RnnCase final : public KernelCase {
   /// gradients of weights are then sums over these alone.
   void run_chosen() {
     // The operation adds to the gradients of weights.
-    for (const auto* const name : {"weights gradient", "recurrent gradient", "bias gradient"})
-      std::ranges::fill(op_.output_memory(0, name), std::byte{0});
+    for (const auto* const name : {"weights gradient", "recurrent gradient", "bias gradient"}) {
+      const Operand& o = op_.op().outputs()[index_of(op_.op().outputs(), name)];
+      op_.store_output(0, name, std::vector<std::byte>(o.stored_bytes));
+    }
     if (everything()) return run(0);
-    const auto gradient = op_.input_memory(0, "output gradient");
-    const std::vector<std::byte> before(gradient.begin(), gradient.end());
-    std::ranges::fill(gradient, std::byte{0});
+    const PlainNumbers before = op_.input(0, "output gradient");
+    std::vector<std::byte> gradient(before.bytes.size());
+    const std::size_t number = before.format->bytes;
     for (std::size_t step = 0; step < steps_; ++step)
       for (const std::size_t row : rows_) {
-        const std::size_t first = offset(step, row, s_.hidden) * sizeof(float), bytes = s_.hidden * sizeof(float);
-        std::ranges::copy(std::span(before).subspan(first, bytes), gradient.subspan(first).begin());
+        const std::size_t first = offset(step, row, s_.hidden) * number, bytes = s_.hidden * number;
+        std::ranges::copy(std::span(before.bytes).subspan(first, bytes), std::span(gradient).subspan(first).begin());
       }
+    op_.store_input(0, "output gradient", gradient);
     run(0);
-    std::ranges::copy(before, gradient.begin());
+    op_.store_input(0, "output gradient", before.bytes);
   }
 
   std::vector<ComparedTensor> compare_backward() {
@@ -182,6 +186,7 @@ class RnnCase final : public KernelCase {
   RnnShape s_;
   std::uint64_t seed_;
   std::string backend_;
+  runtime::Device& device_;
   OpCase op_;
   std::vector<std::size_t> rows_ = {};  // that the check compares
   std::size_t steps_ = 0;

@@ -5,45 +5,23 @@
 #include "core/format.hpp"
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/random_data.hpp"
-#include "kernels/sparse.hpp"
+#include "kernels/cases/sparse_case.hpp"
 #include "kernels/vector_ops.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 class SparseCase final : public KernelCase {
-  struct Operands {
-    SparseMatrix a;
-    AlignedVector<float> b, c;
-  };
-
  public:
   SparseCase(const SparseShape& s, const KernelCaseOptions& o) : s_(s) {
-    for (std::size_t i = 0; i < o.sets; ++i) {
-      sets_.push_back({random_sparse(s.m, s.k, s.sparsity, s.format, o.seed + 3 * i), AlignedVector<float>(s.k * s.n),
-                       AlignedVector<float>(s.m * s.n)});
-      fill_gaussian(sets_.back().b, o.seed + 3 * i + 2);
-    }
+    for (std::size_t i = 0; i < o.sets; ++i) sets_.push_back(random_sparse_operands(s, o.seed + 3 * i));
   }
 
   void run(std::size_t set) override { sparse_multiply(sets_[set].a, sets_[set].b, s_.n, sets_[set].c); }
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);
-    Operands& x = sets_[0];
-    const double stored = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s_.m);
-    const double of_a_row = 2 * (stored / rows + 1) * static_cast<double>(s_.n);
-    const std::size_t looked_at = std::clamp<std::size_t>(
-        static_cast<std::size_t>(std::min(flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s_.m), s_.m);
-    if (inject_error) x.c[s_.n / 2] += static_cast<float>(0.5 * std::sqrt(std::max(1.0, stored / rows)));
-    KernelCaseCheck found;
-    double off = 0, norm = 0;
-    for (std::size_t i = 0; i < looked_at; ++i) {  // the first and the last row are among them
-      check_row(looked_at > 1 ? i * (s_.m - 1) / (looked_at - 1) : 0, x, found, off, norm);
-    }
-    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
-    found.zero_share = static_cast<double>(std::ranges::count(x.c, 0.0F)) / static_cast<double>(x.c.size());
-    return found;
+    return checked_product(s_, sets_[0], flops_at_most, inject_error);
   }
 
   std::string implementation() const override {
@@ -51,30 +29,54 @@ class SparseCase final : public KernelCase {
   }
 
  private:
-  void check_row(std::size_t row, const Operands& x, KernelCaseCheck& found, double& off, double& norm) const {
-    std::vector<double> sum(s_.n), size(s_.n);
-    const std::size_t height = x.a.height(), unit = row / height;
-    for (std::size_t e = x.a.starts[unit]; e < x.a.starts[unit + 1]; ++e) {
-      const double value = x.a.values[e * height + row % height];
-      const float* b = x.b.data() + static_cast<std::size_t>(x.a.columns_of[e]) * s_.n;
-      for (std::size_t j = 0; j < s_.n; ++j) sum[j] += value * b[j], size[j] += std::fabs(value * b[j]);
-    }
-    const double summands = static_cast<double>(x.a.starts[unit + 1] - x.a.starts[unit]);
-    for (std::size_t j = 0; j < s_.n; ++j) {
-      const double far = std::fabs(x.c[row * s_.n + j] - sum[j]);
-      const double allowed = 0x1p-24 * std::fabs(sum[j]) + 4 * 0x1p-24 * std::sqrt(summands) * size[j];
-      off += far * far;
-      norm += sum[j] * sum[j];
-      const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
-      if (!(worst <= found.worst)) found.worst = worst;  // a NaN stays
-    }
-  }
-
   SparseShape s_;
-  std::vector<Operands> sets_;
+  std::vector<SparseOperands> sets_;
 };
 
+void check_row(std::size_t row, std::size_t n, const SparseOperands& x, KernelCaseCheck& found, double& off,
+               double& norm) {
+  std::vector<double> sum(n), size(n);
+  const std::size_t height = x.a.height(), unit = row / height;
+  for (std::size_t e = x.a.starts[unit]; e < x.a.starts[unit + 1]; ++e) {
+    const double value = x.a.values[e * height + row % height];
+    const float* b = x.b.data() + static_cast<std::size_t>(x.a.columns_of[e]) * n;
+    for (std::size_t j = 0; j < n; ++j) sum[j] += value * b[j], size[j] += std::fabs(value * b[j]);
+  }
+  const double summands = static_cast<double>(x.a.starts[unit + 1] - x.a.starts[unit]);
+  for (std::size_t j = 0; j < n; ++j) {
+    const double far = std::fabs(x.c[row * n + j] - sum[j]);
+    const double allowed = 0x1p-24 * std::fabs(sum[j]) + 4 * 0x1p-24 * std::sqrt(summands) * size[j];
+    off += far * far;
+    norm += sum[j] * sum[j];
+    const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
+    if (!(worst <= found.worst)) found.worst = worst;  // a NaN stays
+  }
+}
+
 }  // namespace
+
+SparseOperands random_sparse_operands(const SparseShape& s, std::uint64_t seed) {
+  SparseOperands x{random_sparse(s.m, s.k, s.sparsity, s.format, seed), AlignedVector<float>(s.k * s.n),
+                   AlignedVector<float>(s.m * s.n)};
+  fill_gaussian(x.b, seed + 2);
+  return x;
+}
+
+KernelCaseCheck checked_product(const SparseShape& s, SparseOperands& x, double flops_at_most, bool inject_error) {
+  const double stored = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
+  const double of_a_row = 2 * (stored / rows + 1) * static_cast<double>(s.n);
+  const std::size_t looked_at = std::clamp<std::size_t>(
+      static_cast<std::size_t>(std::min(flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s.m), s.m);
+  if (inject_error) x.c[s.n / 2] += static_cast<float>(0.5 * std::sqrt(std::max(1.0, stored / rows)));
+  KernelCaseCheck found;
+  double off = 0, norm = 0;
+  for (std::size_t i = 0; i < looked_at; ++i) {  // the first and the last row are among them
+    check_row(looked_at > 1 ? i * (s.m - 1) / (looked_at - 1) : 0, s.n, x, found, off, norm);
+  }
+  found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
+  found.zero_share = static_cast<double>(std::ranges::count(x.c, 0.0F)) / static_cast<double>(x.c.size());
+  return found;
+}
 
 std::string sparse_case_refusal(const Problem& p) {
   if (p.pass != Pass::forward) return "sparse has one pass: the product";

@@ -4,8 +4,12 @@
 #include <set>
 #include <utility>
 
+#include "kernels/cases/makers.hpp"
+#include "kernels/cases/pointwise_case.hpp"
 #include "kernels/cuda/host_fallback.hpp"
+#include "kernels/cuda/loops.hpp"
 #include "kernels/cuda/own_makers.hpp"
+#include "kernels/cuda/pointwise_case.hpp"
 #include "kernels/op.hpp"
 #ifdef GRADMETER_HAS_CUBLASLT
 #include "kernels/cuda/cublaslt.hpp"
@@ -13,6 +17,9 @@
 #ifdef GRADMETER_HAS_CUDNN
 #include "kernels/cuda/cudnn_conv.hpp"
 #include "kernels/cuda/cudnn_rnn.hpp"
+#endif
+#ifdef GRADMETER_HAS_CUSPARSE
+#include "kernels/cuda/cusparse_case.hpp"
 #endif
 
 namespace gradmeter::kernels {
@@ -52,6 +59,17 @@ void add_own() {
     add_op_backend({"own", lns_source, gemm, p, "cuda", own_lns_refusal, make_own_lns});
 }
 
+/// Of operations that are no Op.
+void add_cases() {
+#ifdef GRADMETER_HAS_CUSPARSE
+  add_kernel_case({"cusparse", "cuSPARSE SpMM, docs.nvidia.com/cuda/cusparse", KernelKind::sparse, fp32,
+                   cuda::cusparse_case_refusal, sparse_case_bytes, cuda::make_cusparse_case, "cuda"});
+#endif
+  for (const Precision p : {fp32, bf16})
+    add_kernel_case({"own", "own: updates of optimizers in one pass", KernelKind::pointwise, p,
+                     device_pointwise_refusal, pointwise_case_bytes, cuda::make_pointwise_case, "cuda"});
+}
+
 /// Where the host has an operation and we have no kernel. A library's row stays before it: it refuses what its GPU is
 /// too old for.
 void add_host_fallbacks() {
@@ -72,6 +90,8 @@ void add_cuda_ops() {
   std::call_once(added, [] {
     add_libraries();
     add_own();
+    add_cases();
+    cuda::add_cuda_loops();
     add_host_fallbacks();
   });
 }

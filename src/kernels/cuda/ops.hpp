@@ -4,7 +4,8 @@
 namespace gradmeter::kernels {
 
 /// Adds the rows of device "cuda" in the order of their choice: of the libraries that the build has, "own", and "host"
-/// for what our own kernels have not. Any thread may call it again; before the first prepare() of any thread.
+/// for what our own kernels have not; its cases of other operations (kernel_case.hpp); and its loops (loops.hpp). Any
+/// thread may call it again; before the first prepare() of any thread.
 void add_cuda_ops();
 
 }  // namespace gradmeter::kernels

@@ -27,6 +27,19 @@ bool CudaDevice::is_emulated() const {
 #endif
 }
 
+std::size_t CudaDevice::last_cache_bytes() const {
+  int bytes = 0;
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, number_), "cudaDeviceGetAttribute");
+  return static_cast<std::size_t>(bytes);
+}
+
+std::size_t CudaDevice::free_bytes() const {
+  select();
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
 void CudaDevice::select() const {
   static thread_local int current = -1;  // what this thread has chosen, whichever device asks
   if (current == number_) return;

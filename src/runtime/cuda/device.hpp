@@ -23,6 +23,8 @@ class CudaDevice final : public Device {
   /// Memory of the GPU beside the given one, which is where transports reach it: see Queue::to_transport.
   OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
   bool is_emulated() const override;
+  std::size_t last_cache_bytes() const override;
+  std::size_t free_bytes() const override;
   bool is_staged() const override { return true; }
   std::shared_ptr<void> pin(std::span<std::byte> memory) override;
   std::byte* transport_address(const Buffer&) const override;
