@@ -183,10 +183,7 @@ bool run_until(const std::function<bool()>& holds, const Stream* needed_by) {
     const Step step = run_one(needed_by);
     if (step == Step::none && needed_by) return false;
     if (step != Step::ran) let_others_run(pause);
-    if (others_wait()) {
-      const Unlocked unlocked;
-      std::this_thread::yield();
-    }
+    hand_over();
     if (std::exchange(seen, moves) != moves) {
       since = Clock::now();
       pause = shortest;
