@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <string>
@@ -156,13 +155,8 @@ void forget(std::map<std::byte*, Allocation>::iterator it) {
 }  // namespace
 
 void fill_with_noise(std::byte* at, std::size_t bytes) {
-  if (!order.is_random()) {
-    std::memset(at, 0xff, bytes);
-    return;
-  }
-  for (std::size_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
-    const std::uint64_t noise = order.bits() | 0x0101010101010101;  // no byte is zero
-    std::memcpy(at + i, &noise, std::min(sizeof noise, bytes - i));
+  for (std::size_t i = 0; i < bytes; ++i) {
+    at[i] = order.is_random() ? static_cast<std::byte>(order.bits() | 1) : std::byte{0xff};
   }
 }
 
