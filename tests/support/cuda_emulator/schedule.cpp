@@ -80,7 +80,7 @@ Stream& chosen(const std::vector<Stream*>& can) {
 void run_in_order(const QueuedWork& q) {
   for (const MarkPtr& m : q.after) acquire(&m->finished);
   acquire(&q.mark->submitted);
-  q.work.run();
+  if (q.work.run) q.work.run();
   release(&q.mark->finished);
 }
 
