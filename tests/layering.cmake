@@ -24,7 +24,7 @@ set(adapters
   "NVML @ ^nvml\\.h$ @ ^runtime/"
   "gloo @ ^gloo/ @ ^runtime/"
   "hwloc @ ^hwloc(/|\\.h$) @ ^runtime/"
-  "cuBLAS or cuDNN @ ^(cublas|cudnn) @ ^kernels/"
+  "cuBLAS, cuDNN or cuSPARSE @ ^(cublas|cudnn|cusparse) @ ^kernels/"
   "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"

@@ -118,6 +118,7 @@ constexpr std::array table{
                   .cost_text = "the library's own choice, or as named; between GPUs",
                   .source = "NCCL 2.18 or later",
                   .backend = Backend::vendor,
+                  .on_device = true,
                   .refusal = nccl_row_refusal,
                   .bind = bind_nccl},
     AlgorithmInfo{.name = "neighbour",

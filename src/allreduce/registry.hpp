@@ -34,6 +34,7 @@ enum class Backend : std::uint8_t {
 struct AlgorithmInfo {
   std::string_view name, parameters, cost_text, source;
   Backend backend = Backend::schedule;
+  bool on_device = false;         ///< a vendor's that exchanges a device's memory itself
   bool adds_all_at_once = false;  ///< each element in one reduction over all ranks: a wide sum rounds once
   std::string (*refusal)(const Request&) = nullptr;
   std::vector<SchedulePtr> (*make)(const Request&) = nullptr;

@@ -5,6 +5,7 @@
 #include "bench/collectives/collectives.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/allreduce_flags.hpp"
 #include "cli/measured_table.hpp"
 #include "cli/output.hpp"
@@ -123,7 +124,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root) out.head(session.run_info());
   if (root && format == Format::table) print_collectives_head(session, options.injection);
   try {
-    bench::CollectiveListener listens{.rows = out.listener()};
+    bench::CollectiveListener listens{.rows = checking(out.listener(), session.device())};
     if (per_rank) listens.ranks = [&](const auto& p, const auto& times) { add_ranks(ranks, p, times, session); };
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
@@ -168,6 +169,10 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"), world);
+  session.compute_on(device.device);
+  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);

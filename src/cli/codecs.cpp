@@ -5,6 +5,7 @@
 #include "bench/codecs/codecs.hpp"
 #include "bench/engine/run_info.hpp"
 #include "cli/command.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/codecs_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
@@ -36,8 +37,10 @@ struct Experiment {
   std::function<std::size_t(const bench::FinishedRows& finished, const bench::RowListener&)> run;
 };
 
-Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
-  const auto options = read_codec_options(f, host);
+Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
+                  runtime::Device* device) {
+  auto options = read_codec_options(f, host);
+  options.device = device;
   return {.total = bench::plan_codecs(options.factors).size(),
           .printers = {report::codec_tables, report::codec_csv()},
           .legend = report::codec_legend(),
@@ -58,8 +61,10 @@ Experiment exchange_errors(const Flags& f, const runtime::HostFacts& host, const
 
 int measure_codecs(const Flags& f, const Invocation& invocation) {
   const auto host = runtime::read_host();
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"));
   const Experiment experiment = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
-                                                  : speeds(f, host, invocation.process.signals);
+                                                  : speeds(f, host, invocation.process.signals, device.device.get());
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
@@ -70,7 +75,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer.get(), progress);
   out.head(info);
   if (format == Format::table) print_codecs_head(info);
-  const auto listener = out.listener();
+  const auto listener = checking(out.listener(), device.device ? *device.device : runtime::host_device());
   try {
     const std::size_t wrong = experiment.run(earlier.finished, listener);
     out.finish();

@@ -7,6 +7,7 @@
 #include "core/format.hpp"
 #include "runtime/host/cuda_adapter.hpp"
 #ifdef GRADMETER_HAS_CUDA
+#include "kernels/cuda/ops.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/device_choice.hpp"
 #endif
@@ -32,6 +33,10 @@ std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& n
 }
 #endif
 
+[[noreturn]] void refuse(const runtime::CudaFacts& cuda) {
+  throw core::BackendError("CUDA", "--device cuda", cuda.problem);
+}
+
 }  // namespace
 
 bench::RowListener checking(bench::RowListener listener, const runtime::Device& device) {
@@ -47,21 +52,33 @@ bench::RowListener checking(bench::RowListener listener, const runtime::Device& 
 #ifdef GRADMETER_HAS_CUDA
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world) {
   if (name == "cpu") return {};
+  kernels::add_cuda_ops();
   const runtime::CudaFacts cuda = runtime::read_cuda();
   const runtime::Communicator node = world.split_by_node();
   const auto seen = seen_on_node(node, cuda);
   const auto chosen = runtime::choose_devices(seen);
   const auto mine = chosen[static_cast<std::size_t>(node.rank())];
-  if (!mine) throw core::BackendError("CUDA", "--device cuda", cuda.problem);
+  if (!mine) refuse(cuda);
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < chosen.size(); ++r)
     if (chosen[r]) devices.push_back(seen[r][static_cast<std::size_t>(*chosen[r])]);
   return {std::make_shared<runtime::CudaDevice>(*mine), runtime::shared_devices_note(devices)};
 }
+
+OpenedDevice open_device(const std::string& name) {
+  if (name == "cpu") return {};
+  const runtime::CudaFacts cuda = runtime::read_cuda();
+  if (cuda.gpus.empty()) refuse(cuda);
+  return {std::make_shared<runtime::CudaDevice>(0), {}};
+}
 #else
 OpenedDevice open_device(const std::string& name, const runtime::Communicator&) {
   if (name == "cpu") return {};
-  throw core::BackendError("CUDA", "--device cuda", runtime::read_cuda().problem);
+  refuse(runtime::read_cuda());
+}
+OpenedDevice open_device(const std::string& name) {
+  if (name == "cpu") return {};
+  refuse(runtime::read_cuda());
 }
 #endif
 

@@ -20,6 +20,8 @@ struct OpenedDevice {
 /// Collective over the world: each rank's device among those of its node that it sees. Errors: BackendError in one line
 /// when there is none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
+/// For a process that measures alone: the first that it sees.
+OpenedDevice open_device(const std::string& name);
 /// The same, but rows that an emulated device has timed are mistrusted.
 bench::RowListener checking(bench::RowListener, const runtime::Device&);
 

@@ -178,9 +178,9 @@ compression::CodecChoicePtr warming_up(const bench::TrainingConfig& c, std::size
   return compression::with_warm_up(c.codec, compression::warm_up_epochs * steps_per_epoch);
 }
 
-void print_end(const bench::TrainOptions& o, const bench::TrainResult& r) {
-  const std::string time =
-      kernels::info(o.config.precision).emulated ? "" : fmt::format(", {:.2f} s of training", r.seconds);
+/// has_times: they mean something.
+void print_end(const bench::TrainOptions& o, const bench::TrainResult& r, bool has_times) {
+  const std::string time = !has_times ? "" : fmt::format(", {:.2f} s of training", r.seconds);
   if (o.target) {
     fmt::print("\n{} {:.2f} % after {} steps{}\n", r.reached ? "reached" : "not reached: ended at", 100 * r.accuracy,
                r.steps, time);
@@ -279,7 +279,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
                                 .progress = {}};
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
-  if (root) print_end(options, result);
+  const bool has_times = !kernels::info(options.config.precision).emulated && !session.device().is_emulated();
+  if (root) print_end(options, result, has_times);
   if (root) print_perplexity(result);
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);

@@ -1,6 +1,7 @@
 #include "kernels/number_format.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 #include "core/random.hpp"
 #include "core/small_float.hpp"
 #include "kernels/cases/random_data.hpp"
+#include "kernels/lns/lns.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -22,18 +24,36 @@ NumberFormat of(double lowest = 0, std::size_t levels = 0) {
           .levels = levels};
 }
 
+template <unsigned fraction_bits>
+constexpr NumberFormat logarithms(std::string_view name) {
+  return {.name = name,
+          .bytes = sizeof(Lns16),
+          .load =
+              [](const std::byte* from) {
+                Lns16 x;
+                std::memcpy(&x, from, sizeof x);
+                return Lns(fraction_bits).decode(x);
+              },
+          .store =
+              [](std::byte* to, double value) {
+                const Lns16 x = Lns(fraction_bits).encode(value);
+                std::memcpy(to, &x, sizeof x);
+              }};
+}
+
 }  // namespace
 
 const NumberFormat& number_format(core::Element element) {
-  static const NumberFormat f32 = of<core::Element::f32>(), f16 = of<core::Element::f16>(),
-                            bf16 = of<core::Element::bf16>(), i32 = of<core::Element::i32>(), i8 = of<core::Element::i8>(-127, 255);
+  static const NumberFormat f32 = of<core::Element::f32>(), bf16 = of<core::Element::bf16>(),
+                            f16 = of<core::Element::f16>(), i32 = of<core::Element::i32>(),
+                            i8 = of<core::Element::i8>(-127, 255);
   switch (element) {
     case core::Element::f32:
       return f32;
-    case core::Element::f16:
-      return f16;
     case core::Element::bf16:
       return bf16;
+    case core::Element::f16:
+      return f16;
     case core::Element::i32:
       return i32;
     case core::Element::i8:
@@ -41,6 +61,11 @@ const NumberFormat& number_format(core::Element element) {
     default:
       throw std::logic_error("no kernel computes with this type of element");
   }
+}
+
+const NumberFormat& lns_number_format(unsigned fraction_bits) {
+  static constexpr std::array formats{logarithms<6>("lns16-f6"), logarithms<7>("lns16-f7"), logarithms<8>("lns16")};
+  return formats.at(fraction_bits - 6);
 }
 
 const NumberFormat& format_u8() {

@@ -21,8 +21,10 @@ struct NumberFormat {
   bool operator==(const NumberFormat& other) const { return name == other.name; }
 };
 
-/// fp32, fp16, bf16, int32, int8. Errors: std::logic_error for an element that no kernel computes with.
+/// fp32, bf16, fp16, int32, int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
+/// Of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
+const NumberFormat& lns_number_format(unsigned fraction_bits);
 /// Whole numbers of 8 bits without sign, as quantized activations are.
 const NumberFormat& format_u8();
 

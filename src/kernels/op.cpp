@@ -78,6 +78,16 @@ void require_known(const Problem& p, std::string_view device, std::string_view b
   core::refuse_unknown(fmt::format("{} backend", name(p.operation())), backend, known);
 }
 
+template <class AnyBuffer>
+void require_stored_bytes(std::span<const Operand> operands, std::span<const AnyBuffer> buffers) {
+  if (buffers.size() != operands.size())
+    throw std::invalid_argument(fmt::format("{} buffers for {} operands", buffers.size(), operands.size()));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (buffers[i].bytes() != operands[i].stored_bytes)
+      throw std::invalid_argument(
+          fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
+}
+
 /// One call, on operands that its submitter lists.
 struct OpCall {
   Op& op;
@@ -102,6 +112,11 @@ std::size_t index_of(std::span<const Operand> operands, std::string_view name) {
   for (std::size_t i = 0; i < operands.size(); ++i)
     if (operands[i].name == name) return i;
   throw std::logic_error(fmt::format("the operation has no operand '{}'", name));
+}
+
+void require_lengths(std::span<const Operand> operands, Op::Inputs buffers) { require_stored_bytes(operands, buffers); }
+void require_lengths(std::span<const Operand> operands, Op::Outputs buffers) {
+  require_stored_bytes(operands, buffers);
 }
 
 std::span<const OpBackend> op_backends() { return table(); }

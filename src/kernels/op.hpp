@@ -93,6 +93,10 @@ class Op {
 /// Where the operand of this name is. Errors: std::logic_error when there is none.
 std::size_t index_of(std::span<const Operand>, std::string_view name);
 
+/// Errors: std::invalid_argument when there are more or fewer buffers, or one has not its operand's stored bytes.
+void require_lengths(std::span<const Operand>, Op::Inputs);
+void require_lengths(std::span<const Operand>, Op::Outputs);
+
 /// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
 enum class AlgorithmChoice : std::uint8_t { estimated, exhaustive };
 

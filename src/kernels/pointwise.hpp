@@ -26,6 +26,8 @@ CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std:
 
 /// The bits of a number in bf16: storage alone, arithmetic is fp32. What is stored is rounded to nearest even.
 enum class Bf16 : std::uint16_t {};
+/// The same of IEEE 754's 16-bit format.
+enum class Fp16 : std::uint16_t {};
 
 /// Cost: 6 bytes an element.
 void to_floats(std::span<const Bf16>, std::span<float>);

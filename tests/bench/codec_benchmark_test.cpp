@@ -18,7 +18,7 @@ core::Point checked(const char* codec, std::size_t n) {
   std::vector<float> x(n);
   points.front().distribution->draw(7, 0, x);
   core::Point row;
-  CodecBenchmark benchmark(points.front(), f, x, 7);
+  CodecBenchmark benchmark(points.front(), f, x, 7, runtime::host_device());
   EXPECT_TRUE(benchmark.check(row)) << row.reason;
   return row;
 }

@@ -95,7 +95,7 @@ TEST_F(CodecRow, IsWrongWhereTheErrorIsNotWhatItMustBe) {
 }
 
 TEST_F(CodecRow, IsWrongWhereTheWireIsNotAsDeclaredOrTheSumNotAsDecoded) {
-  findings_.error.same_sum = false;
+  findings_.error.fault = "decode_add is not decode and a sum";
   fill_codec_check(findings_, row_);
   EXPECT_EQ(row_.reason, "decode_add is not decode and a sum");
   core::Point other;

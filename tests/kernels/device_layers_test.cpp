@@ -1,5 +1,5 @@
-// Convolutions and recurrent layers on a device against the host's operations: by cuDNN where it is, else by the host
-// on copies of the operands, which is what an emulated device has.
+// Convolutions and recurrent layers on a device against the host's operations: by cuDNN where it is, else by our own
+// kernels, which is what an emulated device has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "core/random.hpp"
 #include "core/small_float.hpp"
-#include "kernels/cuda/library_ops.hpp"
+#include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rnn_weights.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"
@@ -18,6 +18,7 @@
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
 #include "support/op_runner.hpp"
+#include "support/ragged_shapes.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -34,34 +35,9 @@ Floats numbers(std::size_t n, std::uint64_t stream, float scale = 1) {
   return x;
 }
 
-constexpr ConvShape convolutions[] = {
-    {.width = 9,
-     .height = 7,
-     .channels = 5,
-     .batch = 2,
-     .filters = 19,
-     .filter_width = 3,
-     .filter_height = 2,
-     .pad_width = 1},
-    {.width = 8,
-     .height = 8,
-     .channels = 3,
-     .batch = 3,
-     .filters = 16,
-     .filter_width = 5,
-     .filter_height = 5,
-     .pad_width = 2,
-     .pad_height = 2,
-     .stride_width = 2,
-     .stride_height = 2},
-    {.width = 1, .height = 1, .channels = 1, .batch = 1, .filters = 1, .filter_width = 1, .filter_height = 1}};
-
 class DeviceLayers : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    const bool known = std::ranges::any_of(op_backends(), [](const OpBackend& row) { return row.device == "cuda"; });
-    if (!known) add_cuda_library_ops();
-  }
+  static void SetUpTestSuite() { add_cuda_ops(); }
   void SetUp() override { set_compute_threads(1); }
 #ifdef GRADMETER_CUDA_EMULATED
   void TearDown() override {
@@ -76,7 +52,7 @@ double apart(Precision p) { return p == Precision::fp32 ? 1e-5 : p == Precision:
 
 TEST_F(DeviceLayers, ConvolutionsHaveTheHostsNumbers) {
   for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16})
-    for (const ConvShape& s : convolutions)
+    for (const ConvShape& s : test::ragged_convolutions)
       for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
         const Problem p{.shape = s, .pass = pass, .precision = precision};
         const Problem exact{.shape = s, .pass = pass};

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/small_float.hpp"
-#include "kernels/cuda/library_ops.hpp"
+#include "kernels/cuda/ops.hpp"
 #include "kernels/op.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/cuda/device.hpp"
@@ -68,10 +71,7 @@ std::vector<Floats> drawn(const GemmShape& s) {
 
 class DeviceProducts : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    const bool known = std::ranges::any_of(op_backends(), [](const OpBackend& row) { return row.device == "cuda"; });
-    if (!known) add_cuda_library_ops();
-  }
+  static void SetUpTestSuite() { add_cuda_ops(); }
   void SetUp() override {
     set_compute_threads(1);
     const bool has_library =
@@ -310,15 +310,29 @@ TEST_F(DeviceProducts, RefuseWithTheReason) {
   EXPECT_THROW(op->unpacking_floats(0), std::logic_error);
 }
 
-/// What no library has is the host's, bit for bit.
+/// Of what a device has for an operation the host's on copies is the last resort.
+TEST_F(DeviceProducts, PreferLibrariesThenOurOwnThenTheHost) {
+  std::map<std::pair<KernelKind, Precision>, std::vector<std::string_view>> rows;
+  for (const OpBackend& row : op_backends())
+    if (row.device == "cuda") rows[{row.operation, row.precision}].push_back(row.name);
+  using Names = std::vector<std::string_view>;
+  EXPECT_EQ((rows[{KernelKind::gemm, Precision::fp32}]), (Names{"cublaslt", "own"}));
+  EXPECT_EQ((rows[{KernelKind::gemm, Precision::fp8_e4m3}]), (Names{"cublaslt", "host"}));
+  EXPECT_EQ((rows[{KernelKind::gemm, Precision::lns16}]), Names{"own"});
+  EXPECT_EQ((rows[{KernelKind::conv, Precision::int4}]), Names{"host"});
+  EXPECT_EQ((rows[{KernelKind::conv, Precision::fp32}].back()), "own");
+  const std::size_t before = op_backends().size();
+  add_cuda_ops();
+  EXPECT_EQ(op_backends().size(), before);
+}
+
+/// What no library and no kernel of ours has is the host's, bit for bit.
 TEST_F(DeviceProducts, LeaveTheRestToTheHost) {
   test::each_device_seed([&] {
     const GemmShape s{.m = 5, .n = 6, .k = 7, .bias = true};
-    for (const Precision p : {Precision::int4, Precision::lns16}) {
-      const Problem problem{.shape = s, .precision = p};
-      EXPECT_EQ(prepare(problem, {}, device_)->implementation().find("host, "), 0U);
-      EXPECT_EQ(Runner(device_).run(problem, drawn(s)), Runner(runtime::host_device()).run(problem, drawn(s)));
-    }
+    const Problem product{.shape = s, .precision = Precision::int4};
+    EXPECT_EQ(prepare(product, {}, device_)->implementation().find("on the host: "), 0U);
+    EXPECT_EQ(Runner(device_).run(product, drawn(s)), Runner(runtime::host_device()).run(product, drawn(s)));
     const Problem conv{.shape = ConvShape{.width = 7,
                                           .height = 5,
                                           .channels = 3,
@@ -326,11 +340,11 @@ TEST_F(DeviceProducts, LeaveTheRestToTheHost) {
                                           .filters = 4,
                                           .filter_width = 3,
                                           .filter_height = 3,
-                                          .pad_width = 1}};
+                                          .pad_width = 1},
+                       .precision = Precision::int4};
     if (!op_refusal(conv).empty()) return;
     const auto inputs = std::vector{gaussians(2 * 3 * 7 * 5, 1), gaussians(4 * 3 * 9, 2)};
-    const auto op = prepare(conv, {.backend = "host"}, device_);
-    EXPECT_EQ(Runner(device_).run(*op, inputs), Runner(runtime::host_device()).run(conv, inputs));
+    EXPECT_EQ(Runner(device_).run(conv, inputs), Runner(runtime::host_device()).run(conv, inputs));
   });
 }
 

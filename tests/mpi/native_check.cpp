@@ -49,6 +49,7 @@ using runtime::Communicator;
 std::vector<std::string> vendors() {
   std::vector<std::string> names;
   for (const auto& a : algorithms()) {
+    if (a.name == "nccl") continue;  // of GPUs' memory: tests/allreduce/device_nccl_test.cpp
     const bool built = a.name != "gloo" || runtime::gloo_refusal().empty();
     if (a.backend == Backend::vendor && built && a.refusal != mpi_vector_refusal) names.emplace_back(a.name);
   }

@@ -62,10 +62,11 @@ TEST(DeviceChoice, SharedDevicesAreSaidWithTheirNumber) {
 TEST(DeviceChoice, WhySaysWhatHidesTheDevices) {
   EXPECT_EQ(no_device_reason(variables({})), "no GPU is visible to this rank: use --device cpu");
   EXPECT_EQ(no_device_reason(variables({{"SLURM_STEP_ID", "0"}})),
-            "no GPU is visible to this rank: ask Slurm for GPUs (--gpus-per-task=1)");
+            "no GPU is visible to this rank: ask Slurm for GPUs (--gpus-per-task=1), or use --device cpu");
   const std::string hidden = no_device_reason(variables({{"CUDA_VISIBLE_DEVICES", "-1"}}));
-  EXPECT_TRUE(hidden.starts_with("CUDA_VISIBLE_DEVICES='-1' leaves this rank no GPU")) << hidden;
-  EXPECT_EQ(hidden.find("Slurm"), std::string::npos) << hidden;
+  EXPECT_EQ(hidden,
+            "CUDA_VISIBLE_DEVICES='-1' leaves this rank no GPU: unset it, name GPUs that nvidia-smi -L lists, or use "
+            "--device cpu");
 }
 
 TEST(DeviceChoice, TheLauncherNamesTheNodeLocalRank) {

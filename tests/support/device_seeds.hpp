@@ -2,6 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #ifdef GRADMETER_CUDA_EMULATED
@@ -12,19 +14,22 @@ namespace gradmeter::test {
 
 #ifdef GRADMETER_CUDA_EMULATED
 /// Seed 0 runs work as late as dependencies allow, others in a random order. What the emulator reports fails the test:
-/// hangs, barriers that not all threads reach, warp operations with wrong masks.
-template <unsigned seeds = 3, class Body>
+/// hangs, barriers that not all threads reach, warp operations with wrong masks. Seeds: as many as `usual`, or
+/// GRADMETER_DEVICE_SEEDS.
+template <int usual = 3, class Body>
 void each_device_seed(Body body) {
-  for (unsigned seed = 0; seed < seeds; ++seed) {
+  const char* const wanted = std::getenv("GRADMETER_DEVICE_SEEDS");
+  const int seeds = wanted ? std::atoi(wanted) : usual;
+  for (int seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    cuda_emulator::set_seed(seed);
+    cuda_emulator::set_seed(static_cast<std::uint64_t>(seed));
     body();
     for (const std::string& report : cuda_emulator::take_reports()) ADD_FAILURE() << report;
   }
 }
 #else
 /// A real device has its own order.
-template <unsigned seeds = 3, class Body>
+template <int usual = 3, class Body>
 void each_device_seed(Body body) {
   body();
 }

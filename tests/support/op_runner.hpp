@@ -19,7 +19,10 @@ using kernels::Operand;
 using kernels::OpOptions;
 using kernels::Problem;
 
-inline bool has_floats(const Operand& o) { return !o.packed && *o.format == kernels::number_format(Element::f32); }
+/// As is what only its backend reads.
+inline bool has_floats(const Operand& o) {
+  return !o.format || (!o.packed && *o.format == kernels::number_format(Element::f32));
+}
 
 /// ‖found − expected‖ / ‖expected‖.
 inline double distance(const Floats& found, const Floats& expected) {
@@ -64,7 +67,7 @@ class OpRunner {
   }
   Floats plain(const Op& op, const runtime::OwnedBuffer& stored, std::size_t output = 0) {
     const Operand& o = op.outputs()[output];
-    auto floats = device_.allocate(Element::f32, o.elements);
+    auto floats = device_.allocate(Element::f32, o.format ? o.elements : o.stored_bytes / sizeof(float));
     if (has_floats(o)) {
       queue_.copy("copy", stored.buffer, floats.buffer);
     } else {
@@ -72,14 +75,18 @@ class OpRunner {
     }
     return read(floats.buffer);
   }
-  /// Stored forms to stored forms, which are zero before the first of `calls`.
-  std::vector<runtime::OwnedBuffer> call(Op& op, const std::vector<runtime::OwnedBuffer>& inputs, int calls = 1) {
+  /// Stored forms to stored forms, which are zero before the first of `calls` but for those whose numbers are given.
+  std::vector<runtime::OwnedBuffer> call(Op& op, const std::vector<runtime::OwnedBuffer>& inputs, int calls = 1,
+                                         const std::vector<Floats>& before = {}) {
     std::vector<runtime::ConstBuffer> in;
     std::vector<runtime::OwnedBuffer> results;
     std::vector<runtime::Buffer> out;
     for (const auto& x : inputs) in.emplace_back(x.buffer);
-    for (const Operand& o : op.outputs())
-      out.push_back(results.emplace_back(device_.allocate(Element::i8, o.stored_bytes)).buffer);
+    for (std::size_t i = 0; i < op.outputs().size(); ++i) {
+      const bool is_given = i < before.size() && !before[i].empty();
+      results.push_back(is_given ? upload(before[i]) : device_.allocate(Element::i8, op.outputs()[i].stored_bytes));
+      out.push_back(results.back().buffer);
+    }
     for (int i = 0; i < calls; ++i) op.run(queue_, "call", in, out);
     queue_.synchronise();
     return results;

@@ -1,5 +1,6 @@
 #include "allreduce/native/gloo.hpp"
 
+#include "allreduce/cuda/nccl.hpp"
 #include "allreduce/native/combine.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -40,7 +41,10 @@ bool GlooCollective::advance() {
   return true;
 }
 
-std::string library_of(const AlgorithmInfo& a) { return a.bind == bind_gloo ? runtime::gloo_version() : ""; }
+std::string library_of(const AlgorithmInfo& a) {
+  if (a.bind == bind_nccl) return runtime::nccl_library();
+  return a.bind == bind_gloo ? runtime::gloo_version() : "";
+}
 
 std::string gloo_row_refusal(const Request& r) {
   (void)gloo_algorithm(r);

@@ -19,7 +19,8 @@ class CodecSweep final : public Experiment {
     for (const CodecPoint& p : points_) {
       auto& row = planned_.emplace_back(rows.point("codecs", p.factors, planned_.size())).row;
       row.metrics[core::Metric::implementation] = p.codec->label;
-      refuse_alone(p.unsupported, codec_memory(p, options_.factors.parts), options_.memory_bytes, row);
+      const std::string why = p.unsupported.empty() ? device_calls_refusal(*p.codec, device()) : p.unsupported;
+      refuse_alone(why, codec_memory(p, options_.factors.parts), options_.memory_bytes, row);
     }
     return pointers_to(planned_);
   }
@@ -30,7 +31,7 @@ class CodecSweep final : public Experiment {
     rows.progress(
         fmt::format("{} {} {}", p.codec->label, core::to_text(core::Bytes{p.size_bytes}), p.distribution->name()));
     draw(p);
-    CodecBenchmark benchmark(p, options_.factors, gradient_, options_.seed);
+    CodecBenchmark benchmark(p, options_.factors, gradient_, options_.seed, device());
     if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.share(usual_point_budget)), row);
   }
 
@@ -43,6 +44,7 @@ class CodecSweep final : public Experiment {
     drawn_ = p.distribution.get();
   }
 
+  runtime::Device& device() const { return options_.device ? *options_.device : runtime::host_device(); }
   RoundOptions round_options(core::Seconds point) const {
     const double each = point.value / codec_call_count;
     RoundOptions o{.rule = options_.rule, .warmup_min = 3, .discarded = 1, .block = core::Seconds{0.03}};

@@ -15,7 +15,8 @@ struct CodecOptions {
   core::StoppingRule rule;
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::uint64_t seed = 1;
-  std::size_t memory_bytes = 0;  ///< a point that needs more is skipped; 0: unknown, none is
+  runtime::Device* device = nullptr;  ///< that codes; null: the host
+  std::size_t memory_bytes = 0;       ///< a point that needs more is skipped; 0: unknown, none is
 };
 
 /// One thread, no ranks. `finished`: points of earlier runs by Factors::key(). Gives the number of wrong points.

@@ -21,7 +21,7 @@ core::Factors factors_of(const CodecFactors& f, const CodecPoint& p) {
   out[Factor::distribution] = p.distribution->name();
   out[Factor::dtype] = std::string("fp32");
   out[Factor::threads] = std::int64_t{1};
-  out[Factor::device] = std::string("cpu");
+  out[Factor::device] = f.device;
   out[Factor::problem] = fmt::format("parts={},ranks={},baseline={}", f.parts, f.ranks, name(f.baseline));
   return out;
 }

@@ -24,6 +24,7 @@ struct CodecFactors {
   std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
   int ranks = 8;          ///< of the exchange for which the crossover is computed
   WireBaseline baseline = WireBaseline::bf16;
+  std::string device = "cpu";  ///< that codes
 };
 
 struct CodecPoint {

@@ -53,7 +53,7 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
     return refuse(row, core::Status::wrong,
                   fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
   }
-  if (!e.same_sum) return refuse(row, core::Status::wrong, "decode_add is not decode and a sum");
+  if (!e.fault.empty()) return refuse(row, core::Status::wrong, e.fault);
   if (!e.expected) return;
   const double expected = relative(e.expected->mean, e.squared_norm);
   m[e.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;

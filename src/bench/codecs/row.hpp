@@ -20,7 +20,7 @@ struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
   std::optional<compression::ExpectedError> expected;
-  bool same_sum = true;  ///< decode_add equals decode and a sum in fp32, bit for bit
+  std::string fault = {};  ///< of what the timed calls compute; empty: none
 };
 
 struct CodecFindings {

@@ -80,11 +80,13 @@ void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed) 
   {
     const runtime::Computing note(session_.activity(), "known data");
     give_known(known, c.rank(), buffers_);
+    stage_.upload(buffers_);
   }
   c.barrier();
   call_once();
   c.barrier();  // no rank refills what a peer may still read
   const runtime::Computing note(session_.activity(), "check");
+  stage_.download(buffers_);
   auto found = check_known(known, c, buffers_.out);
   // A vendor's ranks may round differently.
   found.same_bits |= point_.algorithm->is_vendor();
@@ -106,12 +108,14 @@ void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   {
     const runtime::Computing note(session_.activity(), "gradients");
     give_coded(tensor, c, buffers_);
+    stage_.upload(buffers_);
   }
   c.barrier();
   call_once();
   c.barrier();
   if (state) bound_.collective->restore_state(std::move(state));
   const runtime::Computing note(session_.activity(), "check");
+  stage_.download(buffers_);
   found_.add(check_coded(tensor, c, buffers_.out));
 }
 
@@ -144,6 +148,7 @@ void CollectiveBenchmark::fill() {
   } else {
     fill_for_timing(point_, buffers_);
   }
+  stage_.upload(buffers_);
 }
 
 /// A codec's sums in place are drawn anew before they leave the range of fp32.
@@ -267,6 +272,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
                                         : fmt::format("gradmeter {}", session_.run_info().version);
   }
   const auto& serving = bound_.collective->serves(point_.bytes());
+  if (stage_.is_on_device() && !point_.algorithm->info().on_device) out += ", staged through the host";
   if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
   if (overlaps) out += fmt::format(", {}", task_->implementation());
   return out;

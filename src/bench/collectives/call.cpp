@@ -5,8 +5,10 @@
 namespace gradmeter::bench {
 
 allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
-  return {.in = {p.element, b.in.first(p.bytes())},
-          .out = {p.element, b.out.first(p.bytes())},
+  const bool device = b.device_in.count() > 0;
+  const auto typed = [&](const runtime::Buffer& whole) { return runtime::Buffer(p.element, whole.device()); };
+  return {.in = device ? typed(b.device_in) : runtime::Buffer(p.element, b.in),
+          .out = device ? typed(b.device_out) : runtime::Buffer(p.element, b.out),
           .op = p.call_op(),
           .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
 }

@@ -247,7 +247,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   f[Factor::algorithm] = p.algorithm->name;
   f[Factor::codec] = p.codec ? p.codec->name : "none";
   if (p.transport) f[Factor::transport] = std::string(runtime::name(*p.transport));
-  f[Factor::device] = std::string("cpu");
+  f[Factor::device] = all.device;
   f[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());
   f[Factor::dtype] = std::string(core::info(p.element).name);
   if (p.op) {

@@ -54,8 +54,9 @@ struct CollectiveFactors {
   std::vector<Reduction> reductions;
   std::vector<OverlapLoad> overlaps;
   std::vector<int> roots;
-  std::size_t calls = 1;  ///< back to back inside one timed iteration
-  int threads = 1;        ///< of the matrix product that overlaps
+  std::size_t calls = 1;       ///< back to back inside one timed iteration
+  int threads = 1;             ///< of the matrix product that overlaps
+  std::string device = "cpu";  ///< whose memory is exchanged
   std::string interconnect;
   std::string inject = {};  ///< what is injected on purpose; empty: nothing
 };

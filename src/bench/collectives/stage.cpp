@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "allreduce/mover/staged_collective.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
@@ -34,11 +35,6 @@ std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int ra
   const auto r = static_cast<std::uint32_t>(rank);
   if (p.codec) return allreduce::coded_arena_bytes(coded_request(p, shape, max_bytes), r);
   return p.algorithm->arena_bytes(shape, r, executor_options(p, max_bytes), p.collective->collective_kind);
-}
-
-CollectiveBuffers take(runtime::Arena& arena, const StageNeeds& n) {
-  const auto in = arena.take(n.max_bytes);
-  return {in, n.out_of_place ? arena.take(n.max_bytes) : in};
 }
 
 }  // namespace
@@ -89,11 +85,12 @@ struct CollectiveStage::Net {
 CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n, InjectedFaults& faults)
     : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
   only_slow_.injection.flip.reset();
+  if (&s.device() != &runtime::host_device()) queue_ = s.device().make_queue();
   for (const auto kind : n.buffers) {
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
     private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
-    private_[kind]->buffers = take(private_[kind]->arena, n);
+    private_[kind]->buffers = take(private_[kind]->arena);
   }
   const bool arena = n.has(BufferKind::arena);
   for (const auto kind : n.transports) {
@@ -101,12 +98,54 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
         world(), runtime::NetworkOptions{.transport = kind,
                                          .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{}});
-    if (arena) net->buffers = take(net->network.arena(), n);
+    if (arena) net->buffers = take(net->network.arena());
     nets_[kind] = std::move(net);
   }
 }
 
 CollectiveStage::~CollectiveStage() = default;
+
+/// A set of buffers, the largest.
+CollectiveBuffers CollectiveStage::take(runtime::Arena& arena) {
+  CollectiveBuffers b;
+  b.in = arena.take(needs_.max_bytes);
+  b.out = needs_.out_of_place ? arena.take(needs_.max_bytes) : b.in;
+  if (!queue_) return b;
+  pinned_.push_back(session_.device().pin(arena.memory()));
+  const auto map = [this](std::span<std::byte> memory) {
+    return mapped_.emplace_back(session_.device().map(core::Element::i8, memory)).buffer;
+  };
+  b.device_in = map(b.in);
+  b.device_out = needs_.out_of_place ? map(b.out) : b.device_in;
+  return b;
+}
+
+CollectiveBuffers CollectiveBuffers::first(std::size_t bytes, bool in_place) const {
+  CollectiveBuffers b{.in = in.first(bytes), .out = in_place ? in.first(bytes) : out.first(bytes)};
+  if (device_in.count() == 0) return b;
+  b.device_in = device_in.part(0, bytes);
+  b.device_out = in_place ? b.device_in : device_out.part(0, bytes);
+  return b;
+}
+
+void CollectiveStage::upload(const CollectiveBuffers& b) {
+  if (!queue_) return;
+  queue_->from_transport(b.device_in);
+  queue_->from_transport(b.device_out);
+  queue_->synchronise();
+}
+
+void CollectiveStage::download(const CollectiveBuffers& b) {
+  if (!queue_) return;
+  queue_->to_transport(b.device_out);
+  queue_->synchronise();
+}
+
+/// One of host memory exchanges through where transports reach the device's.
+std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_ptr<allreduce::Collective> c) {
+  if (!queue_ || c->takes_device_memory()) return c;
+  return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
+}
 
 CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
   return *nets_.at(p.transport.value_or(needs_.transports.front()));
@@ -118,8 +157,7 @@ CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
 
 CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
   const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
-  const auto in = all.in.first(p.bytes());
-  return {in, p.in_place ? in : all.out.first(p.bytes())};
+  return all.first(p.bytes(), p.in_place);
 }
 
 std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
@@ -139,13 +177,16 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
   std::string mine;
   try {
     const allreduce::Site site{world(), n.network, *n.link};
-    b.collective = p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
-                           : p.algorithm->bind(site, executor_options(p, needs_.max_bytes),
-                                               p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    auto options = executor_options(p, needs_.max_bytes);
+    if (p.algorithm->is_vendor()) options.queue = queue_.get();  // its transfers are its own
+    b.collective =
+        p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
+                : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
     if (faults_.concerns_calls()) {
       b.collective =
           std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind, faults_);
     }
+    b.collective = on_device(std::move(b.collective));
   } catch (const core::BackendError& e) {
     mine = e.what();
   }

@@ -13,9 +13,13 @@
 
 namespace gradmeter::bench {
 
-/// in == out for a call in place.
+/// in == out for a call in place. Data are given and checked in the host's memory.
 struct CollectiveBuffers {
   std::span<std::byte> in, out;
+  /// What calls are made on; empty: the same.
+  runtime::Buffer device_in = runtime::no_floats, device_out = runtime::no_floats;
+
+  CollectiveBuffers first(std::size_t bytes, bool in_place) const;
 };
 
 /// An algorithm ready to be called. `link` is its transport; null for a vendor's.
@@ -50,6 +54,10 @@ class CollectiveStage {
   CollectiveStage& operator=(const CollectiveStage&) = delete;
 
   CollectiveBuffers buffers(const CollectivePoint&);
+  /// After the host has written its memory, and before it reads it. Nothing where calls are made on that.
+  void upload(const CollectiveBuffers&);
+  void download(const CollectiveBuffers&);
+  bool is_on_device() const { return queue_ != nullptr; }
   /// All buffers of this kind, for the plain copy that is the limit of one node.
   CollectiveBuffers all_buffers(BufferKind);
   /// Binds every point's algorithm; returns for each point why that is impossible, empty when it is not. The same on
@@ -79,6 +87,12 @@ class CollectiveStage {
     CollectiveBuffers buffers;
   };
   std::map<BufferKind, std::unique_ptr<Private>> private_;
+  /// A device's: its memory beside all of the above, and the queue of calls. Null: the host.
+  std::unique_ptr<runtime::Queue> queue_;
+  std::vector<runtime::OwnedBuffer> mapped_;
+  std::vector<std::shared_ptr<void>> pinned_;
+  CollectiveBuffers take(runtime::Arena&);
+  std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
   std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
   std::map<Key, BoundCollective> bound_;
 };

@@ -120,8 +120,10 @@ core::Injection read_injection(const std::string& text, int ranks, const bench::
 }
 
 void refuse_what_needs_a_gpu(const Flags& f) {
-  check_only("--device", f.text("device"), {"cpu"});
-  if (f.has("cudagraph")) throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
+  if (!f.has("cudagraph")) return;
+  throw UsageError(f.text("device") == "cpu"
+                       ? "--cudagraph captures calls on a GPU: it needs --device cuda; leave it out"
+                       : "--cudagraph: calls are not captured as graphs by this version; leave it out");
 }
 
 bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
@@ -146,6 +148,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   o.roots = read_roots(f, ranks);
   o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
   o.threads = threads;
+  o.device = f.text("device");
   if (f.has("interconnect")) o.interconnect = f.text("interconnect");
   return o;
 }
@@ -181,7 +184,7 @@ options::options_description describe_allreduce() {
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");
   add_text(d, "overlap", "none", "none, gemm: under a matrix product, moved by a progress thread");
   add_text(d, "codec", "none", "what travels: none, bf16, qsgd4:bucket=512, topk …; see gradmeter list codecs");
-  add_text(d, "device", "cpu", "cpu");
+  add_text(d, "device", "cpu", "whose memory is exchanged: cpu, cuda");
   add_text(d, "fake-nodes", "", "0,0,1,1: one host plays several, recorded in the result");
   add_text(d, "interconnect", "", "a label for what joins the ranks, kept with every point");
   add_text(d, "seed", "1", "of the random data");

@@ -96,6 +96,7 @@ options::options_description describe_codecs() {
   add_text(d, "exchange", "",
            "the error of exchanged sums against --ranks, instead of speeds: all-gather, sra, ring, or an algorithm");
   add_text(d, "baseline", "bf16", "what travels without the codec: bf16, fp32");
+  add_text(d, "device", "cpu", "that encodes and decodes: cpu, cuda");
   add_text(d, "seed", "1", "of gradients and of random rounding");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 3 s a point at most");
   add_text(d, "min-samples", "10", "iterations of each call at least");
@@ -113,6 +114,7 @@ bench::CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts&
   o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);
   if (f.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));
   o.factors.baseline = read_baseline(f);
+  o.factors.device = f.text("device");
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);

@@ -88,7 +88,7 @@ Forms forms_of(const GemmShape& s, const GemmShape& stored, bool is_narrow) {
 class LtOp final : public DeviceOp {
  public:
   LtOp(const Problem& p, const OpOptions& o, const Forms& f, const GemmShape& stored, runtime::Device& device)
-      : DeviceOp(inputs_of(p, f), {output_of(p, f)}, {.flops = flops(p), .bytes = moved_bytes(p, f)}),
+      : DeviceOp({inputs_of(p, f), {output_of(p, f)}}, {.flops = flops(p), .bytes = moved_bytes(p, f)}),
         p_(p),
         types_(types_of(p.precision)),
         forms_(f),
@@ -106,36 +106,32 @@ class LtOp final : public DeviceOp {
     const Operand& o = inputs()[input];
     if (!o.packed) return DeviceOp::packing(input);
     if (types_.a != CUDA_R_8I) return packing_floats(input);
-    return make_conversion(as_plain(o), o, "own", [f = form(input)](auto* from, auto* to, cudaStream_t stream) {
-      pack_int8(reinterpret_cast<const std::int8_t*>(from), reinterpret_cast<std::int8_t*>(to), f, stream);
+    return make_conversion(as_plain(o), o, [f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+      pack_int8(address_of<std::int8_t>(from), address_of<std::int8_t>(to), f, stream);
     });
   }
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
     const Operand& o = outputs()[output];
     if (!o.packed) return DeviceOp::unpacking(output);
-    return make_conversion(
-        o, as_plain(o), "own", [f = forms_.c, is_whole = types_.c == CUDA_R_32I](auto* from, auto* to, cudaStream_t s) {
-          is_whole ? unpack(reinterpret_cast<const std::int32_t*>(from), reinterpret_cast<std::int32_t*>(to), f, s)
-                   : unpack(reinterpret_cast<const float*>(from), reinterpret_cast<float*>(to), f, s);
-        });
+    if (types_.c != CUDA_R_32I) return make_conversion(o, as_plain(o), unpack_c<float>());
+    return make_conversion(o, as_plain(o), unpack_c<std::int32_t>());
   }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Operand& o = inputs()[input];
-    if (is_plain_floats(o)) return DeviceOp::packing_floats(input);
-    return make_conversion(as_plain_floats(o), o, "own", conversion_from_floats(input));
+    if (!o.packed) return DeviceOp::packing_floats(input);
+    return make_conversion(as_plain_floats(o), o, conversion_from_floats(input));
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
     const Operand& o = outputs()[output];
-    if (is_plain_floats(o)) return DeviceOp::unpacking_floats(output);
-    return make_conversion(o, as_plain_floats(o), "own", conversion_to_floats());
+    if (types_.c == CUDA_R_32I) return make_conversion(o, as_plain_floats(o), conversion_of_sums());
+    return o.packed ? unpacking(output) : DeviceOp::unpacking_floats(output);
   }
 
  protected:
-  void launch(Reads in, Writes out, cudaStream_t stream) override { product_.run(operands(in, out), stream); }
-  void prepare_for(Reads in, Writes out) override { product_.choose_for(operands(in, out)); }
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override { product_.run(operands(in, out), stream); }
+  void prepare_for(Inputs in, Outputs out) override { product_.choose_for(operands(in, out)); }
 
  private:
-  static bool is_plain_floats(const Operand& o) { return !o.packed && *o.format == number_format(Element::f32); }
   static Operand as_plain(Operand o) {
     o.stored_bytes = o.plain_bytes(), o.packed = false;
     return o;
@@ -181,23 +177,34 @@ class LtOp final : public DeviceOp {
   static const Fp8Scale* scale_of(const std::byte* stored, const MatrixForm& f) {
     return reinterpret_cast<const Fp8Scale*>(stored + f.stored_elements());
   }
-  LtOperands operands(Reads in, Writes out) const {
-    LtOperands o{.a = in[0], .b = in[1], .bias = in.size() > 2 ? in[2] : nullptr, .c = out[0]};
+  LtOperands operands(Inputs in, Outputs out) const {
+    LtOperands o{.a = address_of(in[0]),
+                 .b = address_of(in[1]),
+                 .bias = in.size() > 2 ? address_of(in[2]) : nullptr,
+                 .c = address_of(out[0])};
     if (!types_.is_fp8()) return o;
     o.a_scale = &scale_of(o.a, forms_.a)->factor, o.b_scale = &scale_of(o.b, forms_.b)->factor;
     return o;
   }
 
+  /// Of the matrix within c, in the format that it has.
+  template <class T>
+  Conversion unpack_c() const {
+    return [f = forms_.c](const auto& from, const auto& to, cudaStream_t stream) {
+      unpack(address_of<T>(from), address_of<T>(to), f, stream);
+    };
+  }
+  /// Of packed operands: in 8 bits, and biases, which may be in 16.
   Conversion conversion_from_floats(std::size_t input) const {
-    const cudaDataType type = input == 0 ? types_.a : input == 1 ? types_.b : types_.bias;
-    const Element element = element_of(type);
+    const Element element = element_of(input == 0 ? types_.a : input == 1 ? types_.b : types_.bias);
     if (element == Element::i8) return int8_from_floats(input);
-    return [element, f = form(input)](const std::byte* from, std::byte* to, cudaStream_t stream) {
-      const auto* const plain = reinterpret_cast<const float*>(from);
-      if (core::size_of(element) == 2)
-        return pack_halves(plain, reinterpret_cast<std::uint16_t*>(to), element, f, stream);
-      auto* const scale = reinterpret_cast<Fp8Scale*>(to + f.stored_elements());
-      pack_fp8(plain, reinterpret_cast<std::uint8_t*>(to), scale, element, f, stream);
+    if (core::size_of(element) == 2)
+      return [element, f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+        pack_halves(address_of<float>(from), address_of<std::uint16_t>(to), element, f, stream);
+      };
+    return [element, f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+      auto* const scale = reinterpret_cast<Fp8Scale*>(address_of(to) + f.stored_elements());
+      pack_fp8(address_of<float>(from), address_of<std::uint8_t>(to), scale, element, f, stream);
     };
   }
   /// Signed: zero points are 128 less than those of unsigned numbers, and sums keep what they add.
@@ -205,22 +212,14 @@ class LtOp final : public DeviceOp {
     Int8Quantum q;
     if (quanta_.memory && input == 0) q = {quantum_, zero_, nullptr};
     if (quanta_.memory && input == 1) q.row_quanta = device_quanta();
-    return [q, f = form(input), quanta = quanta_](const std::byte* from, std::byte* to, cudaStream_t stream) {
-      pack_int8(reinterpret_cast<const float*>(from), reinterpret_cast<std::int8_t*>(to), q, f, stream);
+    return [q, f = form(input), quanta = quanta_](const auto& from, const auto& to, cudaStream_t stream) {
+      pack_int8(address_of<float>(from), address_of<std::int8_t>(to), q, f, stream);
     };
   }
-  Conversion conversion_to_floats() const {
-    if (types_.c == CUDA_R_32I)
-      return [f = forms_.c, q = quantum_, columns = device_quanta(), quanta = quanta_](auto* from, auto* to,
-                                                                                       cudaStream_t stream) {
-        unpack_sums(reinterpret_cast<const std::int32_t*>(from), reinterpret_cast<float*>(to), q, columns, f, stream);
-      };
-    if (types_.c == CUDA_R_32F)
-      return [f = forms_.c](auto* from, auto* to, cudaStream_t stream) {
-        unpack(reinterpret_cast<const float*>(from), reinterpret_cast<float*>(to), f, stream);
-      };
-    return [f = forms_.c, element = element_of(types_.c)](auto* from, auto* to, cudaStream_t stream) {
-      unpack_halves(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<float*>(to), element, f, stream);
+  Conversion conversion_of_sums() const {
+    return [f = forms_.c, q = quantum_, columns = device_quanta(), quanta = quanta_](const auto& from, const auto& to,
+                                                                                     cudaStream_t stream) {
+      unpack_sums(address_of<std::int32_t>(from), address_of<float>(to), q, columns, f, stream);
     };
   }
 
@@ -231,13 +230,13 @@ class LtOp final : public DeviceOp {
     quantum_ = q.quantum;
     zero_ = static_cast<float>(q.zero_point - 128);
     quanta_ = device.allocate(Element::f32, q.weight_quanta.size());
-    runtime::check_cuda(cudaMemcpy(quanta_.buffer.device().device_address(), q.weight_quanta.data(),
-                                   quanta_.buffer.bytes(), cudaMemcpyHostToDevice),
-                        "cudaMemcpy");
+    runtime::check_cuda(
+        cudaMemcpy(address_of(quanta_.buffer), q.weight_quanta.data(), quanta_.buffer.bytes(), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
   }
   const float* device_quanta() const {
     if (!quanta_.memory) return nullptr;
-    return reinterpret_cast<const float*>(quanta_.buffer.device().device_address());
+    return address_of<float>(quanta_.buffer);
   }
 
   Problem p_;

@@ -9,8 +9,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/cuda/cudnn_library.hpp"
-#include "kernels/cuda/half_op.hpp"
-#include "kernels/reference/conv.hpp"
+#include "kernels/cuda/device_op.hpp"
+#include "kernels/ops/makers.hpp"
 #include "runtime/cuda/device.hpp"
 
 namespace gradmeter::kernels::cuda {
@@ -136,13 +136,12 @@ struct FiltersGradientPass {
 };
 
 template <class Pass>
-class CudnnConvOp final : public HalfOp {
+class CudnnConvOp final : public DeviceOp {
   using Found = typename Pass::Found;
 
  public:
-  CudnnConvOp(const Problem& p, const OpOptions& o, const std::vector<Operand>& in, const Operand& out,
-              runtime::Device& device)
-      : HalfOp(in, {out}, {.flops = flops(p), .bytes = moved_bytes(in, out)}),
+  CudnnConvOp(const Problem& p, const OpOptions& o, const OperandLists& operands, runtime::Device& device)
+      : DeviceOp(operands, {.flops = flops(p), .bytes = moved_bytes(operands)}),
         precision_(p.precision),
         descriptors_(std::get<ConvShape>(p.shape), p.precision),
         library_(CudnnLibrary::of_device()),
@@ -158,19 +157,20 @@ class CudnnConvOp final : public HalfOp {
   }
 
  protected:
-  void launch(typename DeviceOp::Reads in, typename DeviceOp::Writes out, cudaStream_t stream) override {
+  void launch(Op::Inputs in, Op::Outputs out, cudaStream_t stream) override {
     const ConvAddresses a = addresses(in, out[0]);
     library_->in(stream, [&](cudnnHandle_t h) { Pass::run(h, descriptors_, a, chosen_, workspace_.buffer); });
   }
 
  private:
-  static double moved_bytes(const std::vector<Operand>& in, const Operand& out) {
-    return static_cast<double>(in[0].stored_bytes + in[1].stored_bytes + out.stored_bytes);
+  static double moved_bytes(const OperandLists& o) {
+    return static_cast<double>(o.inputs[0].stored_bytes + o.inputs[1].stored_bytes + o.outputs[0].stored_bytes);
   }
   /// The library takes no pointer to const; it does not write what it reads.
-  static ConvAddresses addresses(typename DeviceOp::Reads in, std::byte* out) {
-    auto* const first = const_cast<std::byte*>(in[0]);
-    auto* const second = const_cast<std::byte*>(in[1]);
+  static ConvAddresses addresses(Op::Inputs in, const runtime::Buffer& result) {
+    auto* const first = const_cast<std::byte*>(address_of(in[0]));
+    auto* const second = const_cast<std::byte*>(address_of(in[1]));
+    auto* const out = address_of(result);
     if constexpr (std::is_same_v<Pass, ForwardPass>) return {.input = first, .filters = second, .output = out};
     if constexpr (std::is_same_v<Pass, InputGradientPass>) return {.input = out, .filters = second, .output = first};
     return {.input = first, .filters = out, .output = second};
@@ -199,18 +199,16 @@ class CudnnConvOp final : public HalfOp {
   Found searched(runtime::Device& device) const {
     constexpr std::size_t workspace_bytes = std::size_t{256} << 20;
     std::vector<runtime::OwnedBuffer> memory;
-    std::vector<const std::byte*> read;
+    std::vector<runtime::ConstBuffer> read;
     for (const Operand& o : inputs())
-      read.push_back(
-          memory.emplace_back(device.allocate(core::Element::i8, o.stored_bytes)).buffer.device().device_address());
+      read.emplace_back(memory.emplace_back(device.allocate(core::Element::i8, o.stored_bytes)).buffer);
     const auto out = device.allocate(core::Element::i8, outputs()[0].stored_bytes);
     const auto workspace = device.allocate(core::Element::i8, workspace_bytes);
     std::array<Found, most_algorithms> found{};
     int count = 0;
     const runtime::Stream stream;
     library_->in(stream.get(), [&](cudnnHandle_t h) {
-      Pass::search(h, descriptors_, addresses(read, out.buffer.device().device_address()), workspace.buffer, &count,
-                   found.data());
+      Pass::search(h, descriptors_, addresses(read, out.buffer), workspace.buffer, &count, found.data());
     });
     stream.synchronize();
     return best(std::span(found).first(static_cast<std::size_t>(count)));
@@ -225,31 +223,20 @@ class CudnnConvOp final : public HalfOp {
 
 }  // namespace
 
-std::string cudnn_conv_refusal(const Problem& p) { return conv_shape_refusal(std::get<ConvShape>(p.shape)); }
+std::string cudnn_conv_refusal(const Problem& p) { return conv_shape_refusal(p); }
 
 std::unique_ptr<Op> make_cudnn_conv_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
   static_cast<runtime::CudaDevice&>(device).select();
-  const auto& s = std::get<ConvShape>(p.shape);
-  const core::Element e = cudnn_element(p.precision);
-  const Operand input = plain_operand("input", e, input_elements(s)),
-                filters = plain_operand("filters", e, filter_elements(s)),
-                output = plain_operand("output", e, output_elements(s));
-  const auto gradient = [](Operand x, std::string_view name) {
-    x.name = name;
-    return x;
-  };
-  const Operand output_gradient = gradient(output, "output gradient");
+  const OperandLists operands = conv_operands(std::get<ConvShape>(p.shape), p.pass, cudnn_element(p.precision));
   switch (p.pass) {
     case Pass::forward:
-      return std::make_unique<CudnnConvOp<ForwardPass>>(p, o, std::vector{input, filters}, output, device);
+      return std::make_unique<CudnnConvOp<ForwardPass>>(p, o, operands, device);
     case Pass::backward_data:
-      return std::make_unique<CudnnConvOp<InputGradientPass>>(p, o, std::vector{output_gradient, filters},
-                                                              gradient(input, "input gradient"), device);
+      return std::make_unique<CudnnConvOp<InputGradientPass>>(p, o, operands, device);
     case Pass::backward_weights:
       break;
   }
-  return std::make_unique<CudnnConvOp<FiltersGradientPass>>(p, o, std::vector{input, output_gradient},
-                                                            gradient(filters, "filters gradient"), device);
+  return std::make_unique<CudnnConvOp<FiltersGradientPass>>(p, o, operands, device);
 }
 
 }  // namespace gradmeter::kernels::cuda

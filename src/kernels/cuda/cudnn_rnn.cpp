@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "kernels/cuda/cudnn_library.hpp"
-#include "kernels/cuda/half_op.hpp"
+#include "kernels/cuda/device_op.hpp"
 #include "kernels/cuda/rnn_weights.hpp"
+#include "kernels/ops/makers.hpp"
 #include "kernels/reference/rnn.hpp"
 #include "runtime/cuda/device.hpp"
 
@@ -114,39 +115,7 @@ RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions
   return std::move(*made);
 }
 
-/// In the order of Op's description.
-struct RnnOperands {
-  std::vector<Operand> inputs, outputs;
-};
-RnnOperands rnn_operands(const Problem& p, bool training, std::size_t reserve_bytes) {
-  const auto& s = std::get<RnnShape>(p.shape);
-  const core::Element e = cudnn_element(p.precision);
-  const std::size_t rows = s.steps * s.batch, state = s.batch * s.hidden, columns = gates_of(s.cell) * s.hidden;
-  const bool is_lstm = s.cell == Cell::lstm;
-  const Operand kept{.name = "kept", .format = nullptr, .stored_bytes = reserve_bytes};
-  const Operand output = plain_operand("output", e, rows * s.hidden);
-  RnnOperands all;
-  all.inputs = {plain_operand("input", e, rows * s.input_width()), plain_operand("state", e, state)};
-  if (is_lstm) all.inputs.push_back(plain_operand("memory", e, state));
-  all.inputs.insert(all.inputs.end(),
-                    {plain_operand("weights", e, s.input_width() * columns),
-                     plain_operand("recurrent", e, s.hidden * columns), plain_operand("bias", e, columns)});
-  if (p.pass == Pass::forward) {
-    all.outputs = {output};
-    if (training) all.outputs.push_back(kept);
-    return all;
-  }
-  all.inputs.insert(all.inputs.end(), {output, kept, plain_operand("output gradient", e, rows * s.hidden)});
-  all.outputs = {plain_operand("input gradient", e, rows * s.input_width()), plain_operand("state gradient", e, state)};
-  if (is_lstm) all.outputs.push_back(plain_operand("memory gradient", e, state));
-  constexpr core::Element f32 = core::Element::f32;
-  all.outputs.insert(all.outputs.end(), {plain_operand("weights gradient", f32, s.input_width() * columns, true),
-                                         plain_operand("recurrent gradient", f32, s.hidden * columns, true),
-                                         plain_operand("bias gradient", f32, columns, true)});
-  return all;
-}
-
-double moved_bytes(const RnnOperands& all) {
+double moved_bytes(const OperandLists& all) {
   double sum = 0;
   for (const Operand& o : all.inputs) sum += static_cast<double>(o.stored_bytes);
   for (const Operand& o : all.outputs) sum += static_cast<double>(o.stored_bytes) * (o.added_to ? 2 : 1);
@@ -154,11 +123,11 @@ double moved_bytes(const RnnOperands& all) {
 }
 
 /// What both passes have.
-class CudnnRnnOp : public HalfOp {
+class CudnnRnnOp : public DeviceOp {
  public:
-  CudnnRnnOp(const Problem& p, RnnDescriptors d, const RnnOperands& operands, std::shared_ptr<CudnnLibrary> library,
+  CudnnRnnOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
              runtime::Device& device)
-      : HalfOp(operands.inputs, operands.outputs, {.flops = run_flops(p), .bytes = moved_bytes(operands)}),
+      : DeviceOp(operands, {.flops = run_flops(p), .bytes = moved_bytes(operands)}),
         library_(std::move(library)),
         d_(std::move(d)),
         element_(cudnn_element(p.precision)),
@@ -171,13 +140,13 @@ class CudnnRnnOp : public HalfOp {
   std::string implementation() const override { return "cudnn rnn standard"; }
 
  protected:
-  static std::byte* address(const runtime::OwnedBuffer& b) { return b.buffer.device().device_address(); }
-  const std::byte* memory(Reads in) const { return is_lstm_ ? in[2] : nullptr; }
+  static std::byte* address(const runtime::OwnedBuffer& b) { return address_of(b.buffer); }
+  const std::byte* memory(Inputs in) const { return is_lstm_ ? address_of(in[2]) : nullptr; }
   std::size_t first_weights() const { return is_lstm_ ? 3 : 2; }
-  void take_weights(Reads in, cudaStream_t stream) const {
+  void take_weights(Inputs in, cudaStream_t stream) const {
     for (std::size_t i = 0; i < d_.places.size(); ++i)
       for (const GatePlace& g : d_.places[i])
-        take_gate(in[first_weights() + i], address(weights_) + g.offset, element_, g.matrix, stream);
+        take_gate(address_of(in[first_weights() + i]), address(weights_) + g.offset, element_, g.matrix, stream);
   }
 
   std::shared_ptr<CudnnLibrary> library_;
@@ -192,16 +161,16 @@ class RnnForwardOp final : public CudnnRnnOp {
   using CudnnRnnOp::CudnnRnnOp;
 
  protected:
-  void launch(Reads in, Writes out, cudaStream_t stream) override {
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     take_weights(in, stream);
     const bool training = out.size() > 1;
     library_->in(stream, [&](cudnnHandle_t h) {
-      check_cudnn(
-          cudnnRNNForward(h, d_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
-                          d_.x.get(), in[0], d_.y.get(), out[0], d_.state.get(), in[1], nullptr, d_.state.get(),
-                          memory(in), nullptr, d_.weight_bytes, address(weights_), d_.work_bytes, address(work_),
-                          training ? d_.reserve_bytes : 0, training ? out[1] : nullptr),
-          "cudnnRNNForward");
+      check_cudnn(cudnnRNNForward(h, d_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
+                                  nullptr, d_.x.get(), address_of(in[0]), d_.y.get(), address_of(out[0]),
+                                  d_.state.get(), address_of(in[1]), nullptr, d_.state.get(), memory(in), nullptr,
+                                  d_.weight_bytes, address(weights_), d_.work_bytes, address(work_),
+                                  training ? d_.reserve_bytes : 0, training ? address_of(out[1]) : nullptr),
+                  "cudnnRNNForward");
     });
   }
 };
@@ -209,7 +178,7 @@ class RnnForwardOp final : public CudnnRnnOp {
 /// The library writes its reserve space in the backward pass too, so that it gets a copy: `kept` may be read again.
 class RnnBackwardOp final : public CudnnRnnOp {
  public:
-  RnnBackwardOp(const Problem& p, RnnDescriptors d, const RnnOperands& operands, std::shared_ptr<CudnnLibrary> library,
+  RnnBackwardOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
                 runtime::Device& device)
       : CudnnRnnOp(p, std::move(d), operands, std::move(library), device),
         reserve_(device.allocate(core::Element::i8, d_.reserve_bytes)),
@@ -219,39 +188,40 @@ class RnnBackwardOp final : public CudnnRnnOp {
   }
 
  protected:
-  void launch(Reads in, Writes out, cudaStream_t stream) override {
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     take_weights(in, stream);
     const std::size_t output = first_weights() + 3;
-    runtime::check_cuda(
-        cudaMemcpyAsync(address(reserve_), in[output + 1], d_.reserve_bytes, cudaMemcpyDeviceToDevice, stream),
-        "cudaMemcpyAsync");
+    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output + 1]), d_.reserve_bytes,
+                                        cudaMemcpyDeviceToDevice, stream),
+                        "cudaMemcpyAsync");
     runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, d_.weight_bytes, stream), "cudaMemsetAsync");
     library_->in(stream, [&](cudnnHandle_t h) {
       gradients_of_data(h, in, output, out);
-      gradients_of_weights(h, in, in[output]);
+      gradients_of_weights(h, in, address_of(in[output]));
     });
     // Before the gradients of weights are those of input, state and memory, as these are before the weights.
     for (std::size_t i = 0; i < d_.places.size(); ++i)
       for (const GatePlace& g : d_.places[i])
-        add_gate(address(gradients_) + g.offset, reinterpret_cast<float*>(out[first_weights() + i]), element_, g.matrix,
+        add_gate(address(gradients_) + g.offset, address_of<float>(out[first_weights() + i]), element_, g.matrix,
                  stream);
   }
 
  private:
-  void gradients_of_data(cudnnHandle_t h, Reads in, std::size_t output, Writes out) const {
-    check_cudnn(cudnnRNNBackwardData_v8(h, d_.rnn.get(), nullptr, d_.y.get(), in[output], in[output + 2], d_.x.get(),
-                                        out[0], d_.state.get(), in[1], nullptr, out[1], d_.state.get(), memory(in),
-                                        nullptr, is_lstm_ ? out[2] : nullptr, d_.weight_bytes, address(weights_),
-                                        d_.work_bytes, address(work_), d_.reserve_bytes, address(reserve_)),
+  void gradients_of_data(cudnnHandle_t h, Inputs in, std::size_t output, Outputs out) const {
+    check_cudnn(cudnnRNNBackwardData_v8(
+                    h, d_.rnn.get(), nullptr, d_.y.get(), address_of(in[output]), address_of(in[output + 2]),
+                    d_.x.get(), address_of(out[0]), d_.state.get(), address_of(in[1]), nullptr, address_of(out[1]),
+                    d_.state.get(), memory(in), nullptr, is_lstm_ ? address_of(out[2]) : nullptr, d_.weight_bytes,
+                    address(weights_), d_.work_bytes, address(work_), d_.reserve_bytes, address(reserve_)),
                 "cudnnRNNBackwardData_v8");
   }
   /// Adds to what is there: the library has no other mode.
-  void gradients_of_weights(cudnnHandle_t h, Reads in, const std::byte* output) const {
-    check_cudnn(
-        cudnnRNNBackwardWeights_v8(h, d_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, d_.x.get(), in[0], d_.state.get(),
-                                   in[1], d_.y.get(), output, d_.weight_bytes, address(gradients_), d_.work_bytes,
-                                   address(work_), d_.reserve_bytes, address(reserve_)),
-        "cudnnRNNBackwardWeights_v8");
+  void gradients_of_weights(cudnnHandle_t h, Inputs in, const std::byte* output) const {
+    check_cudnn(cudnnRNNBackwardWeights_v8(h, d_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, d_.x.get(),
+                                           address_of(in[0]), d_.state.get(), address_of(in[1]), d_.y.get(), output,
+                                           d_.weight_bytes, address(gradients_), d_.work_bytes, address(work_),
+                                           d_.reserve_bytes, address(reserve_)),
+                "cudnnRNNBackwardWeights_v8");
   }
 
   runtime::OwnedBuffer reserve_, gradients_;
@@ -270,7 +240,9 @@ std::unique_ptr<Op> make_cudnn_rnn_op(const Problem& p, const OpOptions& o, runt
   static_cast<runtime::CudaDevice&>(device).select();
   auto library = CudnnLibrary::of_device();
   RnnDescriptors d = describe(*library, p, o);
-  const RnnOperands operands = rnn_operands(p, o.training, d.reserve_bytes);
+  const core::Element e = cudnn_element(p.precision);
+  const OperandLists operands = rnn_operands(std::get<RnnShape>(p.shape), p.pass, o.training,
+                                             {.layer = e, .memory = e, .gradient = e}, d.reserve_bytes);
   if (p.pass == Pass::forward)
     return std::make_unique<RnnForwardOp>(p, std::move(d), operands, std::move(library), device);
   return std::make_unique<RnnBackwardOp>(p, std::move(d), operands, std::move(library), device);

@@ -7,17 +7,54 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/operands.hpp"
 #include "kernels/op.hpp"
+#include "runtime/device_memory.hpp"
 
 namespace gradmeter::kernels::cuda {
 
-/// A backend derives from it and writes `launch`.
+using runtime::DeviceSpan;
+
+/// A device buffer's memory as what it holds. Errors: std::logic_error for memory of the host.
+template <class T>
+DeviceSpan<const T> device_values(const runtime::ConstBuffer& b) {
+  return DeviceSpan<const T>(reinterpret_cast<const T*>(b.device().device_address()), b.bytes() / sizeof(T));
+}
+template <class T>
+DeviceSpan<T> device_values(const runtime::Buffer& b) {
+  return DeviceSpan<T>(reinterpret_cast<T*>(b.device().device_address()), b.bytes() / sizeof(T));
+}
+/// Where it begins, for a library's calls.
+template <class T = std::byte>
+const T* address_of(const runtime::ConstBuffer& b) {
+  return device_values<T>(b).device_address();
+}
+template <class T = std::byte>
+T* address_of(const runtime::Buffer& b) {
+  return device_values<T>(b).device_address();
+}
+
+/// Memory that every call of an operation uses.
+class Scratch {
+ public:
+  Scratch(runtime::Device& device, std::size_t floats) {
+    if (floats > 0) memory_ = device.allocate(core::Element::f32, floats);
+  }
+  std::size_t bytes() const { return memory_.buffer.bytes(); }
+  DeviceSpan<float> span() const { return bytes() > 0 ? device_values<float>(memory_.buffer) : DeviceSpan<float>(); }
+
+ private:
+  runtime::OwnedBuffer memory_;
+};
+
+/// A backend derives from it and writes `launch`. Operands are not packed; those in bf16 and fp16 are converted from
+/// fp32 and to it.
 class DeviceOp : public Op {
  public:
-  DeviceOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost);
+  DeviceOp(OperandLists, runtime::Cost);
 
-  std::span<const Operand> inputs() const override { return inputs_; }
-  std::span<const Operand> outputs() const override { return outputs_; }
+  std::span<const Operand> inputs() const override { return operands_.inputs; }
+  std::span<const Operand> outputs() const override { return operands_.outputs; }
   runtime::Cost cost() const override { return cost_; }
   std::size_t scratch_bytes() const override { return 0; }
   std::unique_ptr<Op> packing(std::size_t input) const override;
@@ -29,26 +66,20 @@ class DeviceOp : public Op {
   void bind(Inputs, Outputs) final;
 
  protected:
-  using Reads = std::span<const std::byte* const>;  ///< one address on the device for each operand
-  using Writes = std::span<std::byte* const>;
   /// Queues the work, and does not wait.
-  virtual void launch(Reads, Writes, cudaStream_t) = 0;
-  virtual void prepare_for(Reads, Writes) {}
+  virtual void launch(Inputs, Outputs, cudaStream_t) = 0;
+  virtual void prepare_for(Inputs, Outputs) {}
 
  private:
-  void find_addresses(Inputs, Outputs);
-
-  std::vector<Operand> inputs_, outputs_;
+  OperandLists operands_;
   runtime::Cost cost_;
-  std::vector<const std::byte*> read_;  // addresses of the call that is queued
-  std::vector<std::byte*> written_;
 };
 
 /// From one operand to another by a function that queues a kernel.
-using Conversion = std::function<void(const std::byte* from, std::byte* to, cudaStream_t)>;
-std::unique_ptr<Op> make_conversion(const Operand& from, const Operand& to, std::string implementation, Conversion);
+using Conversion = std::function<void(const runtime::ConstBuffer& from, const runtime::Buffer& to, cudaStream_t)>;
+std::unique_ptr<Op> make_conversion(const Operand& from, const Operand& to, Conversion);
 
-/// The plain operand in fp32.
-Operand as_plain_floats(Operand);
+/// The same operand, plain in fp32.
+Operand as_plain_floats(const Operand&);
 
 }  // namespace gradmeter::kernels::cuda

@@ -1,4 +1,4 @@
-// A thread for each element.
+// A thread for each element, and what such kernels share.
 #pragma once
 #include <cstddef>
 #include <stdexcept>
@@ -13,6 +13,12 @@ namespace gradmeter::kernels::cuda {
 inline constexpr unsigned threads_for_each = 256;
 
 __device__ inline std::size_t element_of_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows.
+__device__ inline float sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0 ? e : 1.0f) / (1 + e);
+}
 
 /// Nothing for n = 0: CUDA refuses empty grids.
 template <class... P>

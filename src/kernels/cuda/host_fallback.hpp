@@ -10,7 +10,7 @@ namespace gradmeter::kernels::cuda {
 
 /// Takes what the host takes.
 std::string host_fallback_refusal(const Problem&);
-/// "host, onednn brgemm:avx512_core": by the backend that the host prefers.
+/// "on the host: onednn brgemm:avx512_core", by the backend that the host prefers.
 std::unique_ptr<Op> make_host_fallback(const Problem&, const OpOptions&, runtime::Device&);
 
 }  // namespace gradmeter::kernels::cuda

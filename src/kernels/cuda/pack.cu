@@ -52,10 +52,6 @@ struct Same {
     return v;
   }
 };
-template <core::SmallFormat format>
-struct FromHalf {
-  __device__ float operator()(std::uint16_t v, std::size_t) const { return core::to_float(format, v); }
-};
 struct FromSum {
   float quantum;
   const float* column_quanta;
@@ -151,12 +147,6 @@ void unpack(const float* stored, float* plain, const MatrixForm& f, cudaStream_t
 }
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm& f, cudaStream_t stream) {
   launch_unpack(stored, plain, Same{}, f, stream);
-}
-void unpack_halves(const std::uint16_t* stored, float* plain, core::Element element, const MatrixForm& f,
-                   cudaStream_t stream) {
-  if (element == core::Element::f16) return launch_unpack(stored, plain, FromHalf<core::fp16_format>{}, f, stream);
-  if (element != core::Element::bf16) refuse();
-  launch_unpack(stored, plain, FromHalf<core::bf16_format>{}, f, stream);
 }
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta,
                  const MatrixForm& f, cudaStream_t stream) {

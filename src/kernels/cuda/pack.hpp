@@ -46,8 +46,6 @@ void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&,
 
 void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
-/// Exact.
-void unpack_halves(const std::uint16_t* stored, float* plain, core::Element, const MatrixForm&, cudaStream_t);
 /// Times quantum, and times column_quanta of the column where they are given (on the device).
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
                  cudaStream_t);

@@ -33,6 +33,12 @@ __global__ void convert(const From* from, To* to, std::size_t n) {
   if (i < n) store(load(from + i), to + i);
 }
 
+template <class From, class To>
+void launch_convert(const char* what, DeviceSpan<const From> from, DeviceSpan<To> to, cudaStream_t stream) {
+  check_lengths(what, to.size(), from.size());
+  launch_each(convert<From, To>, "convert", to.size(), stream, from.device_address(), to.device_address(), to.size());
+}
+
 __global__ void round_each(const float* from, float* to, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) to[i] = core::to_float(core::bf16_format, core::rounded_code<core::bf16_format>(from[i]));
@@ -113,14 +119,16 @@ void scale(DeviceSpan<float> values, float factor, cudaStream_t stream) {
 }
 
 void to_floats(DeviceSpan<const Bf16> from, DeviceSpan<float> to, cudaStream_t stream) {
-  check_lengths("to_floats: to", to.size(), from.size());
-  launch_each(convert<Bf16, float>, "convert", to.size(), stream, from.device_address(), to.device_address(),
-              to.size());
+  launch_convert("to_floats: to", from, to, stream);
 }
 void to_bf16(DeviceSpan<const float> from, DeviceSpan<Bf16> to, cudaStream_t stream) {
-  check_lengths("to_bf16: to", to.size(), from.size());
-  launch_each(convert<float, Bf16>, "convert", to.size(), stream, from.device_address(), to.device_address(),
-              to.size());
+  launch_convert("to_bf16: to", from, to, stream);
+}
+void to_floats(DeviceSpan<const Fp16> from, DeviceSpan<float> to, cudaStream_t stream) {
+  launch_convert("to_floats: to", from, to, stream);
+}
+void to_fp16(DeviceSpan<const float> from, DeviceSpan<Fp16> to, cudaStream_t stream) {
+  launch_convert("to_fp16: to", from, to, stream);
 }
 void round_to_bf16(DeviceSpan<const float> from, DeviceSpan<float> to, cudaStream_t stream) {
   check_lengths("round_to_bf16: to", to.size(), from.size());

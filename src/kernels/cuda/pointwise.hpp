@@ -21,6 +21,8 @@ void scale(DeviceSpan<float> values, float factor, cudaStream_t);
 
 void to_floats(DeviceSpan<const Bf16>, DeviceSpan<float>, cudaStream_t);
 void to_bf16(DeviceSpan<const float>, DeviceSpan<Bf16>, cudaStream_t);
+void to_floats(DeviceSpan<const Fp16>, DeviceSpan<float>, cudaStream_t);
+void to_fp16(DeviceSpan<const float>, DeviceSpan<Fp16>, cudaStream_t);
 void round_to_bf16(DeviceSpan<const float>, DeviceSpan<float>, cudaStream_t);
 
 void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, cudaStream_t);

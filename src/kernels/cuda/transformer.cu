@@ -12,12 +12,6 @@ namespace {
 
 constexpr unsigned warps = 8;
 
-/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows.
-__device__ float sigmoid(float x) {
-  const float e = expf(-fabsf(x));
-  return (x < 0 ? e : 1.0f) / (1 + e);
-}
-
 template <class T>
 struct Gates {
   const T *input, *forget, *candidate, *output;

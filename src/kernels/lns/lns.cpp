@@ -1,59 +1,42 @@
 #include "kernels/lns/lns.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
-#include <vector>
 
+#include "kernels/lns/conversion.hpp"
 #include "kernels/problems/shape.hpp"
 
 namespace gradmeter::kernels {
 
-namespace {
-
-constexpr unsigned mantissa_bits = 23;
-constexpr std::uint32_t mantissa_mask = (1U << mantissa_bits) - 1;
-
-// What conversion of whole buffers looks up: each word's number, and where in fp32's mantissas each code begins. A cell
-// of 2^-9 is narrower than any code (0.27 % is 2^-8.5), so that at most one code begins inside.
-struct Conversion {
-  static constexpr unsigned cell_bits = 9;
-  std::vector<float> number = std::vector<float>(65536);
-  std::array<std::uint16_t, std::size_t{1} << cell_bits> code{};
-  std::array<std::uint32_t, 258> begin{};  // the first mantissa of code i
-
-  explicit Conversion(unsigned fraction_bits) {
-    const Lns lns(fraction_bits);
-    constexpr double most = std::numeric_limits<float>::max();
-    for (std::size_t w = 0; w < number.size(); ++w)
-      number[w] = static_cast<float>(std::clamp(lns.decode({static_cast<std::uint16_t>(w)}), -most, most));
-    const std::uint32_t codes = 1U << fraction_bits;
-    for (std::uint32_t i = 1; i <= codes; ++i)
-      begin[i] = static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
-    begin[codes + 1] = std::numeric_limits<std::uint32_t>::max();
-    for (std::uint32_t cell = 0, i = 0; cell < code.size(); ++cell) {
-      while (begin[i + 1] <= cell << (mantissa_bits - cell_bits)) ++i;
-      code[cell] = static_cast<std::uint16_t>(i);
-    }
+LnsConversionTables::LnsConversionTables(unsigned bits) : number(65536), fraction_bits(bits) {
+  const Lns lns(bits);
+  constexpr double most = std::numeric_limits<float>::max();
+  for (std::size_t w = 0; w < number.size(); ++w)
+    number[w] = static_cast<float>(std::clamp(lns.decode({static_cast<std::uint16_t>(w)}), -most, most));
+  const std::uint32_t codes = 1U << bits;
+  for (std::uint32_t i = 1; i <= codes; ++i)
+    begin[i] = static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
+  begin[codes + 1] = std::numeric_limits<std::uint32_t>::max();
+  for (std::uint32_t cell = 0, i = 0; cell < code.size(); ++cell) {
+    while (begin[i + 1] <= cell << (LnsConversion::mantissa_bits - LnsConversion::cell_bits)) ++i;
+    code[cell] = static_cast<std::uint16_t>(i);
   }
-};
+}
 
-const Conversion& conversion(unsigned fraction_bits) {
+const LnsConversionTables& lns_conversion(unsigned fraction_bits) {
   if (fraction_bits == 6) {
-    static const Conversion six(6);
+    static const LnsConversionTables six(6);
     return six;
   }
   if (fraction_bits == 7) {
-    static const Conversion seven(7);
+    static const LnsConversionTables seven(7);
     return seven;
   }
-  static const Conversion eight(8);
+  static const LnsConversionTables eight(8);
+  static_cast<void>(lns_tables(fraction_bits));  // refuses others
   return eight;
 }
-
-}  // namespace
 
 Lns16 Lns::encode(double x, LnsEvents* events) const {
   if (x == 0) return {};
@@ -90,24 +73,14 @@ void LnsKahan::add(const Lns& lns, Lns16 change, LnsEvents* events) {
 
 void lns_encode(const Lns& lns, std::span<const float> values, std::span<Lns16> words, LnsEvents* events) {
   require_elements("lns_encode: words", words.size(), values.size());
-  const Conversion& table = conversion(lns.fraction_bits());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-    const std::uint32_t exponent = bits >> mantissa_bits & 0xff, mantissa = bits & mantissa_mask;
-    const std::uint32_t guess = table.code[mantissa >> (mantissa_bits - Conversion::cell_bits)];
-    const auto fraction = static_cast<std::int32_t>(guess + (mantissa >= table.begin[guess + 1] ? 1 : 0));
-    const std::int32_t code =
-        (static_cast<std::int32_t>(exponent) - 127) * (1 << lns.fraction_bits()) + fraction + Lns16::one;
-    // Zeros, subnormals, infinities, NaNs and what leaves the range take the long way, which counts.
-    const bool plain = exponent != 0 && exponent != 255 && code >= 1 && code <= Lns16::largest;
-    words[i] = plain ? Lns16::from(bits >> 31 != 0, code) : lns.encode(double{values[i]}, events);
-  }
+  const LnsConversion tables = lns_conversion(lns.fraction_bits()).view();
+  for (std::size_t i = 0; i < values.size(); ++i) words[i] = lns_encode(tables, values[i], events);
 }
 
 void lns_decode(const Lns& lns, std::span<const Lns16> words, std::span<float> values) {
   require_elements("lns_decode: values", values.size(), words.size());
-  const std::vector<float>& number = conversion(lns.fraction_bits()).number;
-  for (std::size_t i = 0; i < words.size(); ++i) values[i] = number[words[i].bits];
+  const LnsConversion tables = lns_conversion(lns.fraction_bits()).view();
+  for (std::size_t i = 0; i < words.size(); ++i) values[i] = lns_decode(tables, words[i]);
 }
 
 }  // namespace gradmeter::kernels

@@ -3,7 +3,6 @@
 // of single elements would miss.
 #include "kernels/ops/makers.hpp"
 #include "kernels/ops/primitive_op.hpp"
-#include "kernels/reference/conv.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -106,7 +105,7 @@ class ConvMaker {
 }  // namespace
 
 std::string conv_op_refusal(const Problem& p) {
-  if (auto why = conv_shape_refusal(std::get<ConvShape>(p.shape)); !why.empty()) return why;
+  if (auto why = conv_shape_refusal(p); !why.empty()) return why;
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 convolution has a forward pass alone: gradients need more range than 8 bits have";
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";

@@ -94,12 +94,6 @@ class ReferenceGemm final : public HostOp {
 
 }  // namespace
 
-std::string gemm_shape_refusal(const Problem& p) {
-  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
-  const auto& s = std::get<GemmShape>(p.shape);
-  return s.m == 0 || s.n == 0 || s.k == 0 || s.count == 0 ? "gemm needs m, n, k and count of at least 1" : "";
-}
-
 std::string gemm_reference_refusal(const Problem& p) {
   if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
   return std::get<GemmShape>(p.shape).packed ? "the reference has no layout of its own; leave packed out" : "";

@@ -3,10 +3,10 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "kernels/ops/operand_lengths.hpp"
 #include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
+
 HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
     : inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
@@ -23,8 +23,8 @@ std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
 }
 
 void HostOp::find_addresses(Inputs inputs, Outputs outputs) {
-  require_lengths(std::span<const Operand>(inputs_), inputs);
-  require_lengths(std::span<const Operand>(outputs_), outputs);
+  require_lengths(inputs_, inputs);
+  require_lengths(outputs_, outputs);
   if (compute_threads() != threads_)
     throw std::logic_error(
         fmt::format("an operation for {} threads was run by a thread that has {}; "

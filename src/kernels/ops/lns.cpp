@@ -1,8 +1,4 @@
 // Dense products in the logarithmic number system: lns16 multiplies and adds in it, lns16-linear only stores in it.
-#include <algorithm>
-#include <array>
-#include <cstring>
-
 #include "kernels/lns/gemm.hpp"
 #include "kernels/ops/host_op.hpp"
 #include "kernels/ops/makers.hpp"
@@ -13,26 +9,11 @@ namespace {
 
 constexpr std::size_t conversion_grain = 1 << 14;  // elements for each thread at least
 
-template <unsigned fraction_bits>
-double load_lns(const std::byte* from) {
-  Lns16 x;
-  std::memcpy(&x, from, sizeof x);
-  return Lns(fraction_bits).decode(x);
-}
-template <unsigned fraction_bits>
-void store_lns(std::byte* to, double value) {
-  const Lns16 x = Lns(fraction_bits).encode(value);
-  std::memcpy(to, &x, sizeof x);
-}
-template <unsigned fraction_bits>
-constexpr NumberFormat lns_format(std::string_view name) {
-  return {.name = name, .bytes = sizeof(Lns16), .load = load_lns<fraction_bits>, .store = store_lns<fraction_bits>};
-}
-constexpr std::array lns_formats{lns_format<6>("lns16-f6"), lns_format<7>("lns16-f7"), lns_format<8>("lns16")};
-const NumberFormat& format_of(const Lns& lns) { return lns_formats.at(lns.fraction_bits() - 6); }
-
 Operand matrix(const Lns& lns, std::string_view name, std::size_t elements) {
-  return {.name = name, .format = &format_of(lns), .elements = elements, .stored_bytes = elements * sizeof(Lns16)};
+  return {.name = name,
+          .format = &lns_number_format(lns.fraction_bits()),
+          .elements = elements,
+          .stored_bytes = elements * sizeof(Lns16)};
 }
 Operand floats_of(const Operand& o) {
   return {.name = o.name,
@@ -123,10 +104,7 @@ class LnsOp final : public HostOp {
 
 std::string lns_op_refusal(const Problem& p) {
   if (auto why = gemm_op_refusal(p); !why.empty()) return why;
-  const auto& s = std::get<GemmShape>(p.shape);
-  if (s.count > 1) return "lns16 has single products; leave count out";
-  if (s.accumulate) return "lns16 has no accumulation; add its result";
-  return s.packed ? "lns16 packs both operands in every call; leave packed out" : "";
+  return lns_shape_refusal(p);
 }
 
 std::unique_ptr<Op> make_lns_op(const Problem& p, const OpOptions&, runtime::Device&) {

@@ -4,8 +4,12 @@
 
 namespace gradmeter::kernels {
 
-/// What no backend of a product takes.
+/// What no backend of the operation takes.
 std::string gemm_shape_refusal(const Problem&);
+std::string lns_shape_refusal(const Problem&);  ///< of what a product in a logarithmic precision asks besides
+std::string conv_shape_refusal(const Problem&);
+std::string rnn_shape_refusal(const Problem&);
+
 std::string gemm_reference_refusal(const Problem&);
 std::unique_ptr<Op> make_gemm_reference(const Problem&, const OpOptions&, runtime::Device&);
 

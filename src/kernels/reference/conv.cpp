@@ -94,13 +94,4 @@ ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float>
   return sum;
 }
 
-std::string conv_shape_refusal(const ConvShape& s) {
-  if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
-    return "conv needs extents of at least 1";
-  if (s.stride_width * s.stride_height == 0) return "conv needs strides of at least 1";
-  if (s.width + 2 * s.pad_width < s.filter_width || s.height + 2 * s.pad_height < s.filter_height)
-    return "conv needs a filter that fits into the padded input";
-  return {};
-}
-
 }  // namespace gradmeter::kernels

@@ -2,7 +2,6 @@
 // Cross-correlation, as all deep learning libraries define it; zeros outside the input.
 #pragma once
 #include <span>
-#include <string>
 
 #include "kernels/cases/element_check.hpp"
 
@@ -25,8 +24,5 @@ ReferenceSum conv_backward_weights_at(const ConvShape&, std::span<const float> i
 std::size_t input_elements(const ConvShape&);
 std::size_t filter_elements(const ConvShape&);
 std::size_t output_elements(const ConvShape&);
-
-/// Why this is no convolution; empty: it is one.
-std::string conv_shape_refusal(const ConvShape&);
 
 }  // namespace gradmeter::kernels

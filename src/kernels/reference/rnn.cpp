@@ -212,12 +212,4 @@ double bias_gradient_at(const RnnInputs& in, const RnnGradients& g, std::size_t 
   return sum;
 }
 
-std::string rnn_shape_refusal(const Problem& p) {
-  const auto& s = std::get<RnnShape>(p.shape);
-  if (s.hidden == 0 || s.batch == 0 || s.steps == 0) return "rnn needs hidden, batch and steps of at least 1";
-  if (p.pass == Pass::backward_weights)
-    return "libraries compute all gradients of an rnn in one backward pass: measured as backward-data";
-  return {};
-}
-
 }  // namespace gradmeter::kernels

@@ -10,7 +10,6 @@
 #pragma once
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kernels/cases/element_check.hpp"
@@ -63,8 +62,5 @@ RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span
 double weights_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
 double recurrent_gradient_at(const RnnInputs&, const RnnTrace&, const RnnGradients&, std::size_t at);
 double bias_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
-
-/// Why no backend computes this; empty: it is a recurrent layer, in a pass that libraries have.
-std::string rnn_shape_refusal(const Problem&);
 
 }  // namespace gradmeter::kernels

@@ -10,11 +10,11 @@ namespace gradmeter::model {
 namespace {
 
 /// Whole numbers and convolutions have no bias of their own.
-kernels::Problem as_run(kernels::Problem p) {
+kernels::Problem as_run(kernels::Problem p, const runtime::Device& device) {
   auto* const gemm = std::get_if<kernels::GemmShape>(&p.shape);
   if (!gemm) return p;
   gemm->packed = true;
-  if (!kernels::op_refusal(p).empty()) gemm->packed = false;
+  if (!kernels::op_refusal(p, device).empty()) gemm->packed = false;
   if (!kernels::info(p.precision).exact) return p;
   gemm->bias = false;
   gemm->activation = kernels::Activation::none;
@@ -43,7 +43,7 @@ void add_offsets(std::span<float> values, std::span<const float> offsets, float 
 class PreparedInferenceProduct final : public InferenceLayer {
  public:
   PreparedInferenceProduct(const InferenceProduct& p, const InferenceRequest& r, runtime::Queue& queue)
-      : op_(as_run(p.problem), queue.device(), options_of(p, r, queue)), is_relu_(p.is_relu) {
+      : op_(as_run(p.problem, queue.device()), queue.device(), options_of(p, r, queue)), is_relu_(p.is_relu) {
     op_.keep(queue, "inference.pack", 1, r.parameters.at(0));
     if (op_.op().inputs().size() > 2) {
       op_.keep(queue, "inference.pack", 2, r.parameters.at(1));

@@ -52,13 +52,13 @@ std::string shared_devices_note(std::span<const std::string> devices) {
 }
 
 std::string no_device_reason(const ReadVariable& variable) {
-  const std::string slurm_remedy = "ask Slurm for GPUs (--gpus-per-task=1)";
-  const bool task = in_slurm_step(variable);
+  const char* slurm = in_slurm_step(variable) ? "ask Slurm for GPUs (--gpus-per-task=1), or " : "";
   const char* visible = variable("CUDA_VISIBLE_DEVICES");
-  if (!visible) return "no GPU is visible to this rank: " + (task ? slurm_remedy : std::string("use --device cpu"));
+  if (!visible) return fmt::format("no GPU is visible to this rank: {}use --device cpu", slurm);
   return fmt::format(
-      "CUDA_VISIBLE_DEVICES='{}' leaves this rank no GPU: unset it or name GPUs that nvidia-smi -L lists{}", visible,
-      task ? ", or " + slurm_remedy : "");
+      "CUDA_VISIBLE_DEVICES='{}' leaves this rank no GPU: unset it, name GPUs that nvidia-smi -L lists, or {}use "
+      "--device cpu",
+      visible, slurm);
 }
 
 std::optional<int> node_local_rank(const ReadVariable& variable) {

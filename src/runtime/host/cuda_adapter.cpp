@@ -1,9 +1,11 @@
 #include "runtime/host/cuda_adapter.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/format.hpp"
 #include "core/units.hpp"
+#include "runtime/cuda/device_choice.hpp"
 
 #ifdef GRADMETER_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -21,8 +23,12 @@ std::string error_text(const char* call, cudaError_t error) {
 }
 
 /// The driver's own version tells a missing driver from one that is too old.
-std::string no_devices_text(cudaError_t error, const CudaFacts& facts) {
+std::string count_problem(cudaError_t error, const CudaFacts& facts) {
   const std::string reason = error_text("cudaGetDeviceCount", error);
+  if (error == cudaErrorNoDevice) {
+    return no_device_reason([](const char* name) -> const char* { return std::getenv(name); });
+  }
+  if (error != cudaErrorInsufficientDriver) return reason + ": use --device cpu";
   if (facts.driver.empty()) return fmt::format("no CUDA driver on this machine ({}): use --device cpu", reason);
   return fmt::format("the CUDA driver is for {} and the program for {} ({}): update the driver or use --device cpu",
                      facts.driver, facts.version, reason);
@@ -58,9 +64,7 @@ CudaFacts read_cuda() {
   facts.driver = driver_version();
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
-    facts.problem = error == cudaErrorInsufficientDriver
-                        ? no_devices_text(error, facts)
-                        : error_text("cudaGetDeviceCount", error) + ": use --device cpu";
+    facts.problem = count_problem(error, facts);
     return facts;
   }
   for (int device = 0; device < devices; ++device) {

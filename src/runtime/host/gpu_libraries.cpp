@@ -14,7 +14,11 @@
 namespace gradmeter::runtime {
 namespace {
 
-constexpr const char* configure = "install its headers and library, and configure with -DGRADMETER_CUDA=ON";
+#ifdef GRADMETER_CUDA_EMULATED
+constexpr const char* not_linked = "the tests' emulated one, or not built in";
+#else
+constexpr const char* not_linked = "not built in";
+#endif
 
 /// A function of a library that is linked with this program; null: none is. Plug-ins of MPI keep theirs to themselves.
 template <class Function>
@@ -45,6 +49,14 @@ std::string cusparse_version() {
     if (!get || get(i, &parts[static_cast<std::size_t>(i)]) != 0) return {};
   }
   return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
+}
+
+GpuLibrary linked_library(const char* name, std::string version, const char* needed_for) {
+  return {.name = name,
+          .version = std::move(version),
+          .needed_for = needed_for,
+          .remedy = "install its headers and library, and configure with -DGRADMETER_CUDA=ON",
+          .absence = not_linked};
 }
 
 GpuLibrary cuda_runtime() {
@@ -92,14 +104,14 @@ GpuLibrary driver_nvml() {
 }  // namespace
 
 std::vector<GpuLibrary> gpu_libraries() {
-  return {
-      cuda_runtime(),
-      {"NCCL", nccl_version(), "the all-reduce nccl and messages between GPUs of several nodes", configure},
-      {"cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs", configure},
-      {"cuDNN", counted_version("cudnnGetVersion"), "a library's convolutions and recurrent layers on GPUs", configure},
-      {"cuSPARSE", cusparse_version(), "a library's sparse products on GPUs", configure},
-      device_mpi(),
-      driver_nvml()};
+  return {cuda_runtime(),
+          linked_library("NCCL", nccl_version(), "the all-reduce nccl and messages between GPUs of several nodes"),
+          linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs"),
+          linked_library("cuDNN", counted_version("cudnnGetVersion"),
+                         "a library's convolutions and recurrent layers on GPUs"),
+          linked_library("cuSPARSE", cusparse_version(), "a library's sparse products on GPUs"),
+          device_mpi(),
+          driver_nvml()};
 }
 
 std::string availability(const GpuLibrary& library) {

@@ -177,7 +177,7 @@ class NcclCallCounts {
 
 std::string nccl_refusal() { return {}; }
 
-std::string nccl_version() {
+std::string nccl_library() {
   int code = 0;
   if (ncclGetVersion(&code) != ncclSuccess) return "NCCL";
   return fmt::format("NCCL {}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
@@ -186,7 +186,7 @@ std::string nccl_version() {
 std::string nccl_sum_refusal(core::Element e) {
   if (e != core::Element::e4m3 && e != core::Element::e5m2) return {};
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 24, 0)
-  return fmt::format("NCCL adds {} from 2.24 on, and this is {}", core::info(e).name, nccl_version());
+  return fmt::format("NCCL adds {} from 2.24 on, and this is {}", core::info(e).name, nccl_library());
 #else
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -349,7 +349,7 @@ std::string nccl_refusal() {
          "mpi";
 #endif
 }
-std::string nccl_version() { return {}; }
+std::string nccl_library() { return {}; }
 std::string nccl_sum_refusal(core::Element) { return nccl_refusal(); }
 
 NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) { throw core::UsageError(nccl_refusal()); }

@@ -16,7 +16,7 @@ namespace gradmeter::runtime {
 /// Why there is no NCCL here, with what to do; empty: there is.
 std::string nccl_refusal();
 /// "NCCL 2.28.9", of the library that runs; empty: there is none.
-std::string nccl_version();
+std::string nccl_library();
 /// Why NCCL does not add this type on the calling thread's GPU; empty: it does. 8-bit floats need NCCL 2.24 and sm_90.
 std::string nccl_sum_refusal(core::Element);
 

@@ -47,7 +47,7 @@ struct Pinned {
 };
 std::map<std::byte*, Pinned> pinned;
 thread_local bool may_touch = false;
-auto& opened = *new std::vector<Allocation*>;
+auto& opened = *new std::vector<Allocation*>;  ///< never grows in the handler of faults
 int arena = -1;  ///< the file whose pages own allocations are, at the offset of their address in the window
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -86,7 +86,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
   if (may_touch && open_pages_at(info->si_addr)) return;
   char text[160];
   int n = 0;
-  if (in_kernel()) {
+  if (in_kernel() && may_touch) {
     n = std::snprintf(text, sizeof text,
                       "CUDA emulator: a kernel touched %p, which is no allocation (block %u thread %u)\n",
                       info->si_addr, place->block.x, place->thread.x);
@@ -139,6 +139,13 @@ bool map_pages(std::byte* pages, std::size_t span, int file, std::size_t offset)
          MAP_FAILED;
 }
 
+/// Its pages are open.
+void* keep(std::byte* at, const Allocation& a) {
+  opened.reserve(allocations.size() + 1);
+  opened.push_back(&allocations.emplace(at, a).first->second);
+  return at;
+}
+
 /// As before they were taken: the kernel keeps one mapping for all that is free.
 void give_pages_back(std::byte* at, const Allocation& a) {
   if (mmap(a.pages, a.span, PROT_NONE, reserved | MAP_FIXED, -1, 0) == MAP_FAILED) std::abort();
@@ -183,9 +190,8 @@ void* allocate_device(std::size_t bytes) {
   std::byte* const at = pages + span - aligned;
   fill_with_noise(at, bytes);
   fence_off(at, a);
-  opened.push_back(&allocations.emplace(at, a).first->second);
   live_bytes += bytes;
-  return at;
+  return keep(at, a);
 }
 
 bool free_device(void* p) {
@@ -226,8 +232,7 @@ void* open_device_memory(const SharedPages& pages) {
   if (!mapped) return nullptr;
   std::byte* const at = a.pages + pages.head;
   fence_off(at, a);
-  opened.push_back(&allocations.emplace(at, a).first->second);
-  return at;
+  return keep(at, a);
 }
 
 bool close_device_memory(void* p) {

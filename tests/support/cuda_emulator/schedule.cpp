@@ -197,7 +197,8 @@ cudaError_t wait_for(MarkPtr mark) {
   if (is_host_function()) return result(cudaErrorNotPermitted);  // it would wait for itself
   if (!mark) return result(cudaSuccess);
   if (!run_until([&] { return mark->done; }, mark->stream)) {
-    report("hang: %s never ends", mark->stream->queue.front().work.what);
+    const StreamWork& work = mark->stream->queue.front().work;
+    report(work.peers ? "hang: %s waits for a peer that does not come" : "hang: %s never ends", work.what);
     fail(cudaErrorLaunchTimeout);
   }
   acquire(&mark->finished);

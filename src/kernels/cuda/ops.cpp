@@ -1,0 +1,79 @@
+#include "kernels/cuda/ops.hpp"
+
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "kernels/cuda/host_fallback.hpp"
+#include "kernels/cuda/own_makers.hpp"
+#include "kernels/op.hpp"
+#ifdef GRADMETER_HAS_CUBLASLT
+#include "kernels/cuda/cublaslt.hpp"
+#endif
+#ifdef GRADMETER_HAS_CUDNN
+#include "kernels/cuda/cudnn_conv.hpp"
+#include "kernels/cuda/cudnn_rnn.hpp"
+#endif
+
+namespace gradmeter::kernels {
+namespace {
+
+using enum Precision;
+
+void add_libraries() {
+#ifdef GRADMETER_HAS_CUBLASLT
+  for (const Precision p : {fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8})
+    add_op_backend({"cublaslt", "cuBLASLt matmul, docs.nvidia.com/cuda/cublas", KernelKind::gemm, p, "cuda",
+                    cuda::cublaslt_refusal, cuda::make_cublaslt_op});
+#endif
+#ifdef GRADMETER_HAS_CUDNN
+  for (const Precision p : {fp32, bf16, fp16}) {
+    add_op_backend({"cudnn", "cuDNN 9 convolutions, docs.nvidia.com/deeplearning/cudnn", KernelKind::conv, p, "cuda",
+                    cuda::cudnn_conv_refusal, cuda::make_cudnn_conv_op});
+    add_op_backend({"cudnn", "cuDNN 9 recurrent layers, docs.nvidia.com/deeplearning/cudnn", KernelKind::rnn, p, "cuda",
+                    cuda::cudnn_rnn_refusal, cuda::make_cudnn_rnn_op});
+  }
+#endif
+}
+
+void add_own() {
+  using namespace cuda;
+  using enum KernelKind;
+  constexpr std::string_view gemm_source = "own, tiles in shared memory, sums in fp32";
+  constexpr std::string_view conv_source = "own, a product with an operand gathered from the images, sums in fp32";
+  constexpr std::string_view rnn_source = "own, products and a kernel for the cell, sums in fp32";
+  constexpr std::string_view lns_source = "own, tiles in shared memory; Coleman et al., IEEE Trans. Computers 2000";
+  for (const Precision p : {fp32, bf16, fp16}) {
+    add_op_backend({"own", gemm_source, gemm, p, "cuda", own_gemm_refusal, make_own_gemm});
+    add_op_backend({"own", conv_source, conv, p, "cuda", own_conv_refusal, make_own_conv});
+    add_op_backend({"own", rnn_source, rnn, p, "cuda", own_rnn_refusal, make_own_rnn});
+  }
+  for (const Precision p : {lns16, lns16_linear, lns16_f7, lns16_f6})
+    add_op_backend({"own", lns_source, gemm, p, "cuda", own_lns_refusal, make_own_lns});
+}
+
+/// Where the host has an operation and we have no kernel. A library's row stays before it: it refuses what its GPU is
+/// too old for.
+void add_host_fallbacks() {
+  std::set<std::pair<KernelKind, Precision>> wanted;
+  for (const OpBackend& row : op_backends())
+    if (row.device == "host") wanted.emplace(row.operation, row.precision);
+  for (const OpBackend& row : op_backends())
+    if (row.name == "own" && row.device == "cuda") wanted.erase({row.operation, row.precision});
+  for (const auto& [operation, precision] : wanted)
+    add_op_backend({"host", "the host's operation on copies of the operands", operation, precision, "cuda",
+                    cuda::host_fallback_refusal, cuda::make_host_fallback, true});
+}
+
+}  // namespace
+
+void add_cuda_ops() {
+  static std::once_flag added;
+  std::call_once(added, [] {
+    add_libraries();
+    add_own();
+    add_host_fallbacks();
+  });
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,235 @@
+// NCCL's adapter, and that the emulated NCCL finds mistakes: each test makes one, and has the right way beside it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "core/error.hpp"
+#include "runtime/cuda_handles.hpp"
+#include "runtime/nccl/communicator.hpp"
+#include "support/gpu_ranks.hpp"
+#include "support/on_device.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::size_t n = 9000;  // more than two pieces of the emulated NCCL
+
+std::vector<float> numbers(int rank) {
+  std::vector<float> out(n);
+  std::iota(out.begin(), out.end(), static_cast<float>(1000 * rank));
+  return out;
+}
+std::vector<float> sums(int ranks) {
+  std::vector<float> out(n);
+  for (int r = 0; r < ranks; ++r) {
+    const auto summand = numbers(r);
+    for (std::size_t i = 0; i < n; ++i) out[i] += summand[i];
+  }
+  return out;
+}
+
+std::byte* address(DeviceBuffer<float>& b) { return reinterpret_cast<std::byte*>(b.span().device_address()); }
+
+void wait_until_launched(NcclCommunicator& c) {
+  while (!c.launched()) std::this_thread::yield();
+}
+
+/// Streams of the thread, not of a queue: what a caller of the adapter may do wrong shows.
+std::vector<float> all_reduced(const test::GpuRank& r, bool polls) {
+  const Stream stream, reader;
+  const CudaEvent done;
+  auto values = test::on_device<float>(numbers(r.world.rank()), stream);
+  NcclCommunicator nccl(r.world, {});
+  nccl.issue("ncclAllReduce", stream.get(), [&](const NcclCalls& calls) {
+    calls.all_reduce(address(values), address(values), n, core::Element::f32, Combine::sum);
+  });
+  if (polls) wait_until_launched(nccl);
+  done.record(stream);
+  reader.wait(done);
+  const auto out = test::read_back<float>(values.span(), reader);
+  wait_until_launched(nccl);
+  stream.synchronize();
+  nccl.completed();
+  return out;
+}
+
+TEST(Nccl, SumsInAStream) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    if (ranks > test::most_gpu_ranks()) continue;
+    test::each_device_seed<5>([&] {
+      test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r, true), sums(ranks)); });
+    });
+  }
+}
+
+TEST(Nccl, NamesItsVersion) {
+  EXPECT_EQ(nccl_refusal(), "");
+  EXPECT_THAT(nccl_library(), ::testing::MatchesRegex("NCCL 2\\.[0-9]+\\.[0-9]+"));
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const core::BackendError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Nccl, APeerThatDoesNotComeToTheMeetingIsAnError) {
+  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  std::string error;
+  const auto run = [&] {
+    test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
+      // The other rank takes part in all that the ranks agree on, but not in NCCL's own meeting.
+      if (r.world.rank() == 1) {
+        const auto node = r.world.split_by_node();
+        (void)node.all_gather_value(1);
+        const auto counts = node.member().share(page_bytes);
+        node.barrier();
+        std::vector<std::byte> id(128);
+        r.world.broadcast(std::span(id));
+        r.world.barrier();
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        return;
+      }
+      error = error_of([&] { const NcclCommunicator c(r.world, {.patience = core::Seconds{0.2}}); });
+    });
+  };
+  run();
+  EXPECT_THAT(error, HasSubstr("ncclCommInitRankConfig"));
+  EXPECT_THAT(error, HasSubstr("rank 0 of 2: not done after"));
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+}
+
+#ifdef GRADMETER_CUDA_EMULATED
+TEST(EmulatedNccl, CallsReachTheStreamOnlyAfterAQuestion) {
+  cuda_emulator::set_seed(0);
+  test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
+    EXPECT_NE(all_reduced(r, false), sums(2));
+    EXPECT_EQ(all_reduced(r, true), sums(2));
+  });
+  EXPECT_THAT(cuda_emulator::take_reports(), IsEmpty());
+}
+
+/// Ends with the errors of the ranks; what was reported is returned.
+std::vector<std::string> reports_of(int ranks,
+                                    const std::function<void(const test::GpuRank&, NcclCommunicator&)>& body) {
+  cuda_emulator::set_seed(0);
+  cuda_emulator::set_patience(0.5);
+  EXPECT_NE(error_of([&] {
+              test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
+                NcclCommunicator nccl(r.world, {.patience = core::Seconds{1}});
+                body(r, nccl);
+              });
+            }),
+            "");
+  cuda_emulator::set_patience(10);
+  return cuda_emulator::take_reports();
+}
+
+/// Rank 0's call is as given, the others' is an all-reduce of n numbers.
+using Mistake = std::function<void(const NcclCalls&, std::byte*)>;
+std::vector<std::string> reports_of_call(const Mistake& mistake) {
+  return reports_of(2, [&](const test::GpuRank& r, NcclCommunicator& nccl) {
+    const Stream stream;
+    DeviceBuffer<float> values(n);
+    std::byte* const at = address(values);
+    nccl.issue("a call", stream.get(), [&](const NcclCalls& calls) {
+      if (r.world.rank() == 0) return mistake(calls, at);
+      calls.all_reduce(at, at, n, core::Element::f32, Combine::sum);
+    });
+    const std::string error = error_of([&] {
+      wait_until_launched(nccl);
+      while (cudaStreamQuery(stream.get()) == cudaErrorNotReady) nccl.check();
+      nccl.completed();
+    });
+    EXPECT_NE(error, "no error");
+    nccl.abort();
+    EXPECT_NE(cudaStreamSynchronize(stream.get()), cudaErrorInvalidValue);
+  });
+}
+
+TEST(EmulatedNccl, ReportsRanksWhoseCallsDiffer) {
+  const auto expect = [](const Mistake& m) {
+    // Either rank may be the one that finds it.
+    EXPECT_THAT(reports_of_call(m),
+                Contains(AnyOf(HasSubstr("meets ncclAllReduce of 9000 of type 7, operation 0"),
+                               HasSubstr("of 9000 elements of type 7, operation 0, root 0 meets"))));
+  };
+  expect([](const NcclCalls& c, std::byte* at) { c.all_reduce(at, at, n - 1, core::Element::f32, Combine::sum); });
+  expect([](const NcclCalls& c, std::byte* at) { c.all_reduce(at, at, n, core::Element::i32, Combine::sum); });
+  expect([](const NcclCalls& c, std::byte* at) { c.all_reduce(at, at, n, core::Element::f32, Combine::max); });
+  expect([](const NcclCalls& c, std::byte* at) { c.broadcast(at, at, n, core::Element::f32, 1); });
+}
+
+TEST(EmulatedNccl, RefusesMemoryThatIsTooShortOrOverlaps) {
+  const auto expect = [](const char* text, const Mistake& m) {
+    const auto reports = reports_of(1, [&](const test::GpuRank&, NcclCommunicator& nccl) {
+      const Stream stream;
+      DeviceBuffer<float> values(n);
+      nccl.issue("a call", stream.get(), [&](const NcclCalls& calls) { m(calls, address(values)); });
+    });
+    EXPECT_THAT(reports, Contains(HasSubstr(text)));
+  };
+  expect("too little",
+         [](const NcclCalls& c, std::byte* at) { c.all_reduce(at, at, n + 1, core::Element::f32, Combine::sum); });
+  std::vector<float> host(n);
+  expect("not the device's", [&](const NcclCalls& c, std::byte* at) {
+    c.all_reduce(reinterpret_cast<std::byte*>(host.data()), at, n, core::Element::f32, Combine::sum);
+  });
+  expect("overlap",
+         [](const NcclCalls& c, std::byte* at) { c.all_reduce(at, at + 4, n - 1, core::Element::f32, Combine::sum); });
+  expect("no such rank", [](const NcclCalls& c, std::byte* at) { c.send(at, n, core::Element::f32, 1); });
+}
+
+/// Both send first: NCCL hangs unless both are in one group.
+TEST(EmulatedNccl, SendsThatAreNotGroupedWithTheirReceivesHang) {
+  const auto exchange = [](bool grouped) {
+    return reports_of(2, [grouped](const test::GpuRank& r, NcclCommunicator& nccl) {
+      const Stream stream;
+      const int peer = 1 - r.world.rank();
+      auto from = test::on_device<float>(numbers(r.world.rank()), stream);
+      DeviceBuffer<float> to(n);
+      nccl.issue("ncclSend", stream.get(), [&](const NcclCalls& c) {
+        c.send(address(from), n, core::Element::f32, peer);
+        if (grouped) c.receive(address(to), n, core::Element::f32, peer);
+      });
+      wait_until_launched(nccl);
+      const cudaError_t e = cudaStreamSynchronize(stream.get());
+      EXPECT_EQ(e, grouped ? cudaSuccess : cudaErrorLaunchTimeout);
+      if (!grouped) return;
+      nccl.completed();
+      EXPECT_EQ(test::read_back<float>(to.span(), stream), numbers(peer));
+    });
+  };
+  EXPECT_THAT(exchange(true), IsEmpty());
+  EXPECT_THAT(exchange(false), Contains(HasSubstr("ncclSend waits for a peer that does not come")));
+}
+
+TEST(EmulatedNccl, ReportsWhoCallsAgainBeforeTheLastCallIsLaunched) {
+  const auto reports = reports_of(1, [](const test::GpuRank&, NcclCommunicator& nccl) {
+    const Stream stream;
+    DeviceBuffer<float> values(n);
+    const auto all_reduce = [&](const NcclCalls& c) {
+      c.all_reduce(address(values), address(values), n, core::Element::f32, Combine::sum);
+    };
+    nccl.issue("ncclAllReduce", stream.get(), all_reduce);
+    nccl.completed();
+    nccl.issue("ncclAllReduce", stream.get(), all_reduce);
+  });
+  EXPECT_THAT(reports, Contains(HasSubstr("while the last one is in progress")));
+}
+#endif
+
+}  // namespace
+}  // namespace gradmeter::runtime
