@@ -78,14 +78,14 @@ void make_chains(Executable& e) {
 void launch(Executable& e, Stream& s) {
   std::vector<MarkPtr> before;
   if (e.last) before.push_back(e.last);
-  const MarkPtr begin = push(s, {.run = [] {}, .what = "cudaGraphLaunch", .seconds = 1e-5}, before);
+  const MarkPtr begin = push(s, {.run = {}, .what = "cudaGraphLaunch", .seconds = 1e-5}, before);
   std::vector<MarkPtr> marks;
   for (std::size_t n = 0; n < e.nodes.size(); ++n) {
     std::vector<MarkPtr> after{begin};
     for (const std::size_t other : e.nodes[n].after) after.push_back(marks[other]);
     marks.push_back(push(*e.streams[e.chains[n]], e.nodes[n].work, std::move(after)));
   }
-  e.last = push(s, {.run = [] {}, .what = "the end of a graph"}, std::move(marks));
+  e.last = push(s, {.run = {}, .what = "the end of a graph"}, std::move(marks));
 }
 
 }  // namespace

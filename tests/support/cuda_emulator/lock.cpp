@@ -1,7 +1,10 @@
 #include "support/cuda_emulator/lock.hpp"
 
 #include <atomic>
+#include <thread>
 #include <utility>
+
+#include "support/cuda_emulator/memory.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -30,17 +33,28 @@ Lock::Lock() {
   ++calls;
 }
 Lock::~Lock() {
-  if (--depth == 0) unlock_mutex();
+  if (--depth > 0) return;
+  close_device();
+  unlock_mutex();
 }
 
-Unlocked::Unlocked() : depth_(std::exchange(depth, 0)) { unlock_mutex(); }
+Unlocked::Unlocked() : depth_(std::exchange(depth, 0)) {
+  close_device();
+  unlock_mutex();
+}
 Unlocked::~Unlocked() {
   lock_mutex();
   depth = depth_;
 }
 
-bool holds_lock() { return depth > 0; }
-bool others_wait() { return waiting.load() > 0; }
+void hand_over() {
+  if (waiting.load() == 0) return;
+  const unsigned before = std::exchange(depth, 0);
+  unlock_mutex();
+  std::this_thread::yield();
+  lock_mutex();
+  depth = before;
+}
 std::uint64_t calls_so_far() { return calls.load(); }
 
 }  // namespace cuda_emulator

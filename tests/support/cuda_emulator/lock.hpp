@@ -7,7 +7,8 @@
 
 namespace cuda_emulator {
 
-/// Each call of CUDA holds one. They nest. Nothing that it covers is watched for races.
+/// Each call of CUDA holds one. They nest. Nothing that it covers is watched for races. At the end of the last one
+/// device memory is closed.
 class Lock {
  public:
   Lock();
@@ -19,7 +20,7 @@ class Lock {
   Unwatched unwatched_;
 };
 
-/// Other threads' calls may go on while one lives; inside any number of locks.
+/// Other threads' calls may go on while one lives, and device memory is closed; inside any number of locks.
 class Unlocked {
  public:
   Unlocked();
@@ -31,10 +32,8 @@ class Unlocked {
   unsigned depth_;
 };
 
-/// Does this thread hold it?
-bool holds_lock();
-/// Does another thread wait for the lock?
-bool others_wait();
+/// Lets the calls go on that wait for the lock, if some do. Device memory stays as it is.
+void hand_over();
 /// Changes with every call of CUDA.
 std::uint64_t calls_so_far();
 

@@ -34,19 +34,20 @@ struct Allocation {
   std::byte* pages = nullptr;
   std::size_t bytes = 0, span = 0;  ///< asked for; of all its pages
   bool is_peers = false;
+  bool is_open = false;  ///< its pages can be touched
 };
 
 std::byte* window = nullptr;
 std::size_t used = 0;
-std::map<std::byte*, Allocation> allocations;  ///< by address
+auto& allocations = *new std::map<std::byte*, Allocation>;  ///< by address
 std::size_t live_bytes = 0, memory_bytes = limits::memory_bytes;
 struct Pinned {
   std::size_t bytes = 0;
   bool registered = false;  ///< it is the program's own
 };
 std::map<std::byte*, Pinned> pinned;
-bool may_open = false;                               ///< a piece of work runs
-auto& opened = *new std::vector<const Allocation*>;  ///< by this piece; never grows in the handler of faults
+thread_local bool may_touch = false;
+auto& opened = *new std::vector<Allocation*>;  ///< never grows in the handler of faults
 int arena = -1;  ///< the file whose pages own allocations are, at the offset of their address in the window
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -55,36 +56,37 @@ void protect(const Allocation& a, int rights) {
   if (mprotect(a.pages, a.span, rights) != 0) std::abort();
 }
 
+void open_pages(Allocation& a) {
+  if (a.is_open) return;
+  protect(a, PROT_READ | PROT_WRITE);
+  a.is_open = true;
+  opened.push_back(&a);
+}
+
+/// False: no allocation has a page there.
+bool open_pages_at(const void* at) {
+  auto* const p = static_cast<std::byte*>(const_cast<void*>(at));
+  // The next allocation may have pages before its first byte.
+  auto it = allocations.upper_bound(p);
+  if (it == allocations.end() || p < it->second.pages) {
+    if (it == allocations.begin()) return false;
+    --it;
+  }
+  if (p >= it->second.pages + it->second.span) return false;
+  open_pages(it->second);
+  return true;
+}
+
 bool in_window(const void* at) {
   const auto* p = static_cast<const std::byte*>(at);
   return window && p >= window && p < window + window_bytes;
 }
 
-/// The allocation whose pages the address is in. Null: none.
-const Allocation* pages_of(const void* address) {
-  auto* const p = static_cast<std::byte*>(const_cast<void*>(address));
-  for (auto it = allocations.upper_bound(p + page); it != allocations.begin();) {
-    const Allocation& a = (--it)->second;
-    if (p >= a.pages) return p < a.pages + a.span ? &a : nullptr;
-  }
-  return nullptr;
-}
-
-/// Memory is opened when its work first touches it: most work touches a few of hundreds of allocations.
-bool open_touched(const void* address) {
-  if (!may_open || !holds_lock() || opened.size() == opened.capacity()) return false;
-  const Allocation* const a = pages_of(address);
-  if (!a || std::ranges::find(opened, a) != opened.end()) return false;
-  protect(*a, PROT_READ | PROT_WRITE);
-  opened.push_back(a);
-  return true;
-}
-
 void on_fault(int signal, siginfo_t* info, void*) {
-  if (open_touched(info->si_addr)) return;
+  if (may_touch && open_pages_at(info->si_addr)) return;
   char text[160];
   int n = 0;
-  if (in_kernel() && holds_lock()) {
+  if (in_kernel() && may_touch) {
     n = std::snprintf(text, sizeof text,
                       "CUDA emulator: a kernel touched %p, which is no allocation (block %u thread %u)\n",
                       info->si_addr, place->block.x, place->thread.x);
@@ -106,8 +108,10 @@ bool is_beside_untouched(const std::byte* at, const Allocation& a) {
   return all(a.pages, at) && all(at + a.bytes, a.pages + a.span);
 }
 
-void check_beside(const std::byte* at, const Allocation& a) {
-  if (a.is_peers || is_beside_untouched(at, a)) return;
+void check_beside(const std::byte* at, Allocation& a) {
+  if (a.is_peers) return;
+  open_pages(a);
+  if (is_beside_untouched(at, a)) return;
   report("bytes before or after an allocation of %zu bytes of device memory were written", a.bytes);
 }
 
@@ -135,12 +139,24 @@ bool map_pages(std::byte* pages, std::size_t span, int file, std::size_t offset)
          MAP_FAILED;
 }
 
+/// Its pages are open.
+void* keep(std::byte* at, const Allocation& a) {
+  opened.reserve(allocations.size() + 1);
+  opened.push_back(&allocations.emplace(at, a).first->second);
+  return at;
+}
+
 /// As before they were taken: the kernel keeps one mapping for all that is free.
 void give_pages_back(std::byte* at, const Allocation& a) {
   if (mmap(a.pages, a.span, PROT_NONE, reserved | MAP_FIXED, -1, 0) == MAP_FAILED) std::abort();
   if (finds_overruns()) __asan_poison_memory_region(at, a.bytes);
   if (a.is_peers) return;
   (void)fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, a.pages - window, static_cast<off_t>(a.span));
+}
+
+void forget(std::map<std::byte*, Allocation>::iterator it) {
+  std::erase(opened, &it->second);
+  allocations.erase(it);
 }
 
 }  // namespace
@@ -170,30 +186,26 @@ void* allocate_device(std::size_t bytes) {
   if (live_bytes + bytes > memory_bytes) return nullptr;
   std::byte* const pages = take_pages(span);
   if (!pages || !map_pages(pages, span, arena, static_cast<std::size_t>(pages - window))) return nullptr;
-  const Allocation a{.pages = pages, .bytes = bytes, .span = span};
+  const Allocation a{.pages = pages, .bytes = bytes, .span = span, .is_open = true};
   std::byte* const at = pages + span - aligned;
   fill_with_noise(at, bytes);
   fence_off(at, a);
-  protect(a, PROT_NONE);
-  allocations.emplace(at, a);
   live_bytes += bytes;
-  return at;
+  return keep(at, a);
 }
 
 bool free_device(void* p) {
   const auto it = allocations.find(static_cast<std::byte*>(p));
   if (it == allocations.end() || it->second.is_peers) return false;
-  protect(it->second, PROT_READ);
   check_beside(it->first, it->second);
   give_pages_back(it->first, it->second);
   live_bytes -= it->second.bytes;
-  allocations.erase(it);
+  forget(it);
   return true;
 }
 
 void report_overruns() {
-  const DeviceOpen open;
-  for (const auto& [at, a] : allocations) check_beside(at, a);
+  for (auto& [at, a] : allocations) check_beside(at, a);
 }
 
 bool share_device_memory(const void* p, SharedPages& out) {
@@ -213,22 +225,21 @@ void* open_device_memory(const SharedPages& pages) {
   const std::string path = "/proc/" + std::to_string(pages.process) + "/fd/" + std::to_string(pages.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return nullptr;
-  const Allocation a{.pages = take_pages(pages.span), .bytes = pages.bytes, .span = pages.span, .is_peers = true};
+  const Allocation a{
+      .pages = take_pages(pages.span), .bytes = pages.bytes, .span = pages.span, .is_peers = true, .is_open = true};
   const bool mapped = a.pages && map_pages(a.pages, a.span, file, pages.offset);
   close(file);
   if (!mapped) return nullptr;
   std::byte* const at = a.pages + pages.head;
   fence_off(at, a);
-  protect(a, PROT_NONE);
-  allocations.emplace(at, a);
-  return at;
+  return keep(at, a);
 }
 
 bool close_device_memory(void* p) {
   const auto it = allocations.find(static_cast<std::byte*>(p));
   if (it == allocations.end() || !it->second.is_peers) return false;
   give_pages_back(it->first, it->second);
-  allocations.erase(it);
+  forget(it);
   return true;
 }
 
@@ -295,13 +306,14 @@ Where where_is(const void* at, std::size_t bytes) {
   return Where::pageable;
 }
 
-DeviceOpen::DeviceOpen() {
-  opened.reserve(allocations.size());
-  may_open = true;
-}
-DeviceOpen::~DeviceOpen() {
-  may_open = false;
-  for (const Allocation* a : opened) protect(*a, PROT_NONE);
+DeviceOpen::DeviceOpen() { may_touch = true; }
+DeviceOpen::~DeviceOpen() { may_touch = false; }
+
+void close_device() {
+  for (Allocation* a : opened) {
+    protect(*a, PROT_NONE);
+    a->is_open = false;
+  }
   opened.clear();
 }
 

@@ -33,7 +33,8 @@ bool unregister_pinned(void*);
 enum class Where { device, pinned, pageable, bad };  ///< bad: an address of devices', but no allocation
 Where where_is(const void*, std::size_t bytes);
 
-/// While one lives device memory can be touched by this thread.
+/// While one lives this thread may touch device memory. An allocation is opened, for the whole process, at its first
+/// touch: to change the rights of all that there are cost more than most kernels do.
 class DeviceOpen {
  public:
   DeviceOpen();
@@ -41,6 +42,8 @@ class DeviceOpen {
   DeviceOpen(const DeviceOpen&) = delete;
   DeviceOpen& operator=(const DeviceOpen&) = delete;
 };
+/// Before code of the host's goes on.
+void close_device();
 
 /// Of the order's: 0xff with seed 0.
 void fill_with_noise(std::byte* at, std::size_t bytes);

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
@@ -110,14 +111,13 @@ cudaError_t fill(void* at, int value, std::size_t bytes, Stream* s) {
 /// As a real runtime the call waits for this thread's work, but nobody should rely on it. Another thread's work is not
 /// this one's concern.
 void wait_for_own_work(const char* call) {
-  const auto is_own = [](const QueuedWork& q) { return q.submitted_by == std::this_thread::get_id(); };
-  bool waited = false;
-  for (std::size_t i = 0; i < all_streams().size(); ++i) {
-    const Stream& s = *all_streams()[i];
-    if (std::ranges::none_of(s.queue, is_own)) continue;
-    if (!std::exchange(waited, true)) report("%s while a stream has work: wait for it first", call);
-    (void)wait_for(s.last);
+  const auto is_own = [](const QueuedWork& q) { return q.work.run && q.submitted_by == std::this_thread::get_id(); };
+  std::vector<MarkPtr> marks;
+  for (const auto& s : all_streams()) {
+    if (std::ranges::any_of(s->queue, is_own)) marks.push_back(s->last);
   }
+  if (!marks.empty()) report("%s while a stream has work: wait for it first", call);
+  for (const MarkPtr& m : marks) (void)wait_for(m);
 }
 
 }  // namespace

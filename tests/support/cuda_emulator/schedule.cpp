@@ -80,7 +80,7 @@ Stream& chosen(const std::vector<Stream*>& can) {
 void run_in_order(const QueuedWork& q) {
   for (const MarkPtr& m : q.after) acquire(&m->finished);
   acquire(&q.mark->submitted);
-  q.work.run();
+  if (q.work.run) q.work.run();
   release(&q.mark->finished);
 }
 
@@ -183,10 +183,7 @@ bool run_until(const std::function<bool()>& holds, const Stream* needed_by) {
     const Step step = run_one(needed_by);
     if (step == Step::none && needed_by) return false;
     if (step != Step::ran) let_others_run(pause);
-    if (others_wait()) {
-      const Unlocked unlocked;
-      std::this_thread::yield();
-    }
+    hand_over();
     if (std::exchange(seen, moves) != moves) {
       since = Clock::now();
       pause = shortest;
@@ -200,7 +197,8 @@ cudaError_t wait_for(MarkPtr mark) {
   if (is_host_function()) return result(cudaErrorNotPermitted);  // it would wait for itself
   if (!mark) return result(cudaSuccess);
   if (!run_until([&] { return mark->done; }, mark->stream)) {
-    report("hang: %s never ends", mark->stream->queue.front().work.what);
+    const StreamWork& work = mark->stream->queue.front().work;
+    report(work.peers ? "hang: %s waits for a peer that does not come" : "hang: %s never ends", work.what);
     fail(cudaErrorLaunchTimeout);
   }
   acquire(&mark->finished);

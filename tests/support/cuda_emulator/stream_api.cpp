@@ -162,7 +162,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
   Stream* const s = find_stream(stream);
   if (!event || !s) return result(cudaErrorInvalidResourceHandle);
   event->captured = s->capture;
-  if (!s->capture.graph) event->mark = push(*s, {.run = [] {}, .what = "cudaEventRecord"});
+  if (!s->capture.graph) event->mark = push(*s, {.run = {}, .what = "cudaEventRecord"});
   return result(cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
@@ -172,7 +172,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
   if (!event || !s) return result(cudaErrorInvalidResourceHandle);
   if (event->captured.graph) return result(join_capture(*s, event->captured));
   if (s->capture.graph) return result(cudaErrorStreamCaptureIsolation);  // an event of before the capture
-  if (event->mark) push(*s, {.run = [] {}, .what = "cudaStreamWaitEvent"}, {event->mark});
+  if (event->mark) push(*s, {.run = {}, .what = "cudaStreamWaitEvent"}, {event->mark});
   return result(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {

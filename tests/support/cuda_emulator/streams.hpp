@@ -26,7 +26,8 @@ struct Mark {
 using MarkPtr = std::shared_ptr<Mark>;
 
 struct StreamWork {
-  /// On a fiber of its stream, which it may leave by pause_work(). May run again when it is a graph's.
+  /// On a fiber of its stream, which it may leave by pause_work(). May run again when it is a graph's. Null: a mark
+  /// only.
   std::function<void()> run;
   const char* what = "";
   double seconds = 0;
@@ -64,7 +65,8 @@ struct Stream {
   Capture capture = {};
 };
 
-/// The first is the default stream. None is ever erased: marks refer to them.
+/// The first is the default stream. Those that are destroyed and have no work left are no more among them, but live on:
+/// marks refer to them.
 std::vector<std::unique_ptr<Stream>>& all_streams();
 Stream& default_stream();
 Stream* make_stream(bool waits_for_default);
