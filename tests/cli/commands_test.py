@@ -166,7 +166,7 @@ def no_device(test):
         return
     for command in ("train", "scale", "allreduce", "codecs", "kernels"):
         done = bare(test, command, "--device", "cuda")
-        test.check(done.code == 3 and not done.out and len(done.own_lines) == 1 and "--device cpu" in done.err,
+        test.check(done.code == 3 and not done.out and len(done.own_lines) == 1 and "--device cuda" in done.err,
                    f"{command} --device cuda without a GPU: one line and exit code 3", done)
     plan = bare(test, "kernels", "--dry-run", "--device", "cuda")
     test.check(plan.code == 3 and len(plan.own_lines) == 1, "so does a plan that needs to know the GPU", plan)
