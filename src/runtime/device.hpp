@@ -30,10 +30,6 @@ class Device {
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// A stand-in for tests: what it computes is right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Of its largest cache. 0: unknown, here and below.
-  virtual std::size_t last_cache_bytes() const { return 0; }
-  /// What `allocate` may still give; others may take of it.
-  virtual std::size_t free_bytes() const { return 0; }
   /// Is what transports reach a copy, kept up by `Queue::to_transport` and `from_transport`?
   virtual bool is_staged() const { return false; }
   /// Where transports, and the sums on the way, reach a buffer of this device or of the host.
@@ -41,6 +37,10 @@ class Device {
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
   /// For one task of the calling thread. Its work runs beside that of others.
   virtual std::unique_ptr<Queue> make_queue() = 0;
+  /// Of its largest cache. 0: unknown, here and below.
+  virtual std::size_t last_cache_bytes() const { return 0; }
+  /// What `allocate` may still give; others may take of it.
+  virtual std::size_t free_bytes() const { return 0; }
 };
 
 /// The memory of this process.

@@ -1,0 +1,111 @@
+"""--device cuda end to end, on the emulated CUDA runtime: training has the host's losses, each command's results are right,
+no time of an emulated device is taken for a measurement, and what a device has not is said."""
+import math
+
+import support
+
+TOLERANCE = 1e-5  # of a loss, in nats: a device's exponentials are not the host's
+EMULATED = "an emulated device: its times measure nothing"
+QUICK = ["--threads", "1", "--time-budget", "500ms", "--precision-goal", "0.5"]
+
+
+def losses(path):
+    """Loss by step, from the rows of single steps; rows of whole epochs carry an accuracy."""
+    return {p["metrics"]["step"]: p["metrics"]["loss"] for p in support.points(path) if "accuracy" not in p["metrics"]}
+
+
+def trained(test, name, device, *arguments):
+    out = test.path(f"{name}-{device}.jsonl")
+    done = test.run("train", "--threads", "1", "--steps", "3", "--log-every", "1", "--validation-samples", "16", "--device", device,
+                    "--out", out, *arguments, ranks=2, timeout=120)
+    test.check(done.code == 0 and not done.own_lines, f"{name} trains on {device}", done)
+    test.valid(out)
+    rows = support.points(out)
+    test.check(rows and all(p["factors"]["device"] == device for p in rows), f"its rows say {device}")
+    test.check(all(("step_s" in p["metrics"]) <= (device == "cpu") for p in rows), "times are a real device's alone")
+    return losses(out)
+
+
+def training(test):
+    models = [("mlp", ["--model", "mlp:784-32-10", "--batch", "8", "--train-samples", "64"]),
+              ("cnn", ["--model", "cnn", "--batch", "2", "--train-samples", "16"]),
+              ("lstm-lm", ["--model", "lstm-lm", "--batch", "2", "--data", "language:steps=6"])]
+    for name, arguments in models:
+        host, device = (trained(test, name, d, *arguments) for d in ("cpu", "cuda"))
+        test.check(host and host.keys() == device.keys(), f"{name}: the same steps", f"{host}\n{device}")
+        worst = max((abs(device.get(step, math.inf) - loss) for step, loss in host.items()), default=math.inf)
+        test.check(worst <= TOLERANCE, f"{name}: losses of both devices are within {TOLERANCE}", f"{host}\n{device}")
+        test.check(len(set(host.values())) > 1, f"{name}: it learns something meanwhile", host)
+
+
+def rows_of(test, name, *arguments, ranks=None):
+    """A sweep's rows: valid, on cuda, none of them ok or wrong."""
+    out = test.path(f"{name}.jsonl")
+    done = test.run(*arguments, "--device", "cuda", "--out", out, ranks=ranks, timeout=120)
+    test.check(done.code == 0 and not done.own_lines, f"{name} ends with 0", done)
+    test.valid(out)
+    rows = support.points(out)
+    test.check(rows and all(r["factors"]["device"] == "cuda" for r in rows), f"{name}: each row says cuda")
+    test.check(all(r["status"] in ("mistrusted", "unsupported") and r["reason"] for r in rows),
+               f"{name}: no row is ok, each says why", [(r["status"], r["reason"]) for r in rows])
+    return rows
+
+
+def timed(rows):
+    return [r for r in rows if r["status"] == "mistrusted" and EMULATED in r["reason"]]
+
+
+def scale(test):
+    rows = rows_of(test, "scale", "scale", "--model", "mlp:784-16-10", "--ranks", "2", "--batch", "4", *QUICK, ranks=2)
+    test.equal(len(timed(rows)), len(rows), "scale: all rows are mistrusted, as an emulated device's")
+
+
+def codecs(test):
+    rows = rows_of(test, "codecs", "codecs", "--codec", "qsgd4,bf16,dgc", "--size", "4K", *QUICK[2:])
+    by_name = {r["factors"]["codec"].split(":")[0]: r for r in rows}
+    test.equal({n: r["status"] for n, r in by_name.items()},
+               {"qsgd4": "mistrusted", "bf16": "mistrusted", "dgc": "unsupported"}, "codecs: those of a GPU are timed")
+
+
+def allreduce(test):
+    rows = rows_of(test, "allreduce", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", "ring,nccl", "--collective", "all",
+                   "-n", "1", "-w", "1", ranks=3)
+    measured = timed(rows)
+    of_nccl = {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"].startswith("nccl")}
+    test.equal(of_nccl, {r["factors"]["collective"] for r in rows}, "allreduce: NCCL has every collective")
+    test.check({"allreduce", "reduce_scatter", "all_gather"} <=
+               {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"] == "ring"},
+               "allreduce: ring has those of its kind")
+    test.equal({r["metrics"]["wrong"] for r in measured}, {0}, "allreduce: no element is wrong")
+
+
+def kernels(test):
+    shapes = {"gemm:m=17,n=8,k=24": "gemm", "conv:w=6,h=6,c=2,n=2,k=3,fw=3,fh=3": "conv",
+              "rnn:cell=lstm,hidden=8,batch=2,steps=2": "rnn", "pointwise:kind=adam,elements=500": "pointwise"}
+    for shape, name in shapes.items():
+        for row in rows_of(test, f"kernels of {name}", "kernels", "--shape", shape, "--cache", "hot,cold", *QUICK):
+            m = row["metrics"]
+            good = row in timed([row]) and 0 <= m["error"] < 1e-4 and m["time_s"]["median"] > 0 and m["implementation"]
+            test.check(good and "on the host" not in m["implementation"] and "onednn" not in m["implementation"],
+                       f"kernels: {name} {row['factors']['cache']} is checked and timed by {m.get('implementation')}", row)
+    for shape, precision, words in (("pointwise:kind=lstm-cell,elements=500", "fp32", "recurrent"),
+                                    ("gemm:m=8,n=8,k=8", "int4", "on cuda")):
+        rows = rows_of(test, f"kernels of {shape} in {precision}", "kernels", "--shape", shape, "--precision", precision, *QUICK)
+        test.check(all(r["status"] == "unsupported" and words in r["reason"] for r in rows),
+                   f"kernels: {shape} in {precision} is unsupported, with the reason", rows)
+    wrong = test.run("kernels", "--device", "cuda", "--shape", "gemm:m=17,n=8,k=24", "--damage", "0", *QUICK)
+    test.check(wrong.code == 4, "kernels: an element made wrong is found", wrong)
+    plan = test.run("kernels", "--device", "cuda", "--dry-run", "--op", "gemm", "--set", "device")
+    test.check(plan.code == 0 and "points" in plan.out, "kernels: a plan for the device", plan)
+
+
+def body(test):
+    kernels(test)
+    codecs(test)
+    training(test)
+    scale(test)
+    allreduce(test)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, body, threads=True)
