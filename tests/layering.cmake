@@ -28,7 +28,7 @@ set(adapters
   "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"
-  "Boost @ ^boost/ @ ^cli/"
+  "Boost @ ^boost/ @ ^(cli/|runtime/cuda/host_view)"
   "JSON @ ^nlohmann/ @ ^core/json\\.hpp$"
   "fmt @ ^fmt/ @ ^core/format\\.hpp$"
   "Highway @ ^hwy/ @ .")
