@@ -66,7 +66,7 @@ const NcclAlgorithm* forced_nccl_algorithm(const Request& r) {
 
 /// Empty: NCCL's choice.
 std::string forced_nccl_protocol(const Request& r) {
-  const std::string name = nccl_parameter(r, "protocol");
+  std::string name = nccl_parameter(r, "protocol");
   if (name == nccls_choice) return {};
   if (std::ranges::count(nccl_protocols, name) > 0) return name;
   throw core::UsageError(

@@ -52,7 +52,7 @@ class NcclCollective final : public Collective {
   std::string name_;
   runtime::Queue& queue_;
   CollectiveKind collective_kind_;
-  int root_;
+  [[maybe_unused]] int root_;
   runtime::OwnedBuffer landing_ = {};
   runtime::NcclCommunicator nccl_;
   Call call_{};

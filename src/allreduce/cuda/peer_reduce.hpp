@@ -19,9 +19,9 @@ struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
   std::size_t room;  ///< of each place [bytes], a multiple of 16
 
-  std::size_t given(unsigned which) const { return flag_bytes + which * room; }
-  std::size_t result() const { return flag_bytes + 2 * room; }
-  std::size_t bytes() const { return flag_bytes + 3 * room; }
+  constexpr std::size_t given(unsigned which) const { return flag_bytes + which * room; }
+  constexpr std::size_t result() const { return flag_bytes + 2 * room; }
+  constexpr std::size_t bytes() const { return flag_bytes + 3 * room; }
 };
 
 struct PeerCall {

@@ -352,7 +352,9 @@ std::string nccl_refusal() {
 std::string nccl_library() { return {}; }
 std::string nccl_sum_refusal(core::Element) { return nccl_refusal(); }
 
-NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) { throw core::UsageError(nccl_refusal()); }
+NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) {  // NOLINT(performance-unnecessary-value-param)
+  throw core::UsageError(nccl_refusal());
+}
 void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) {
   throw core::UsageError(nccl_refusal());
 }
