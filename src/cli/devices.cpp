@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/host/cuda_adapter.hpp"
 #ifdef GRADMETER_HAS_CUDA
 #include "kernels/cuda/ops.hpp"
@@ -33,9 +34,7 @@ std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& n
 }
 #endif
 
-[[noreturn]] void refuse(const runtime::CudaFacts& cuda) {
-  throw core::BackendError("CUDA", "--device cuda", cuda.problem);
-}
+[[noreturn]] void refuse(const std::string& why) { throw core::Unavailable("--device cuda: " + why); }
 
 }  // namespace
 
@@ -58,7 +57,8 @@ OpenedDevice open_device(const std::string& name, const runtime::Communicator& w
   const auto seen = seen_on_node(node, cuda);
   const auto chosen = runtime::choose_devices(seen);
   const auto mine = chosen[static_cast<std::size_t>(node.rank())];
-  if (!mine) refuse(cuda);
+  const std::string problem = mine ? "" : cuda.problem;
+  if (const auto why = runtime::first_report(world, problem).text; !why.empty()) refuse(why);
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < chosen.size(); ++r)
     if (chosen[r]) devices.push_back(seen[r][static_cast<std::size_t>(*chosen[r])]);
@@ -69,17 +69,17 @@ OpenedDevice open_device(const std::string& name) {
   if (name == "cpu") return {};
   kernels::add_cuda_ops();
   const runtime::CudaFacts cuda = runtime::read_cuda();
-  if (cuda.gpus.empty()) refuse(cuda);
+  if (cuda.gpus.empty()) refuse(cuda.problem);
   return {std::make_shared<runtime::CudaDevice>(0), {}};
 }
 #else
 OpenedDevice open_device(const std::string& name, const runtime::Communicator&) {
   if (name == "cpu") return {};
-  refuse(runtime::read_cuda());
+  refuse(runtime::read_cuda().problem);
 }
 OpenedDevice open_device(const std::string& name) {
   if (name == "cpu") return {};
-  refuse(runtime::read_cuda());
+  refuse(runtime::read_cuda().problem);
 }
 #endif
 

@@ -17,8 +17,8 @@ struct OpenedDevice {
   std::shared_ptr<runtime::Device> device;  ///< null: the host
   std::string note;                         ///< what a reader of the results must know of it; empty: nothing
 };
-/// Collective over the world: each rank's device among those of its node that it sees. Errors: BackendError in one line
-/// when there is none, or the program was built without CUDA.
+/// Collective over the world: each rank's device among those of its node that it sees. Errors: core::Unavailable in one
+/// line when a rank has none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// For a process that measures alone: the first that it sees.
 OpenedDevice open_device(const std::string& name);

@@ -95,6 +95,9 @@ int run_guarded(const cli::Command& command, const cli::Invocation& invocation) 
   } catch (const core::UsageError& e) {
     complain(invocation.rank, e, false);
     return static_cast<int>(ExitCode::usage);
+  } catch (const core::Unavailable& e) {
+    complain(invocation.rank, e, false);
+    return static_cast<int>(ExitCode::backend);
   } catch (const core::Interrupted& e) {
     return core::interrupted_exit_code(e.signal());
   } catch (const core::WrongResult& e) {

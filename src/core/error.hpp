@@ -28,6 +28,12 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
+/// What the user asked for is not on this machine. All ranks throw it alike, so that the job ends in good order.
+class Unavailable : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// A measured operation gave a wrong answer, so its time is of no use.
 class WrongResult : public std::runtime_error {
  public:
