@@ -161,14 +161,14 @@ def doctor(test):
 
 def no_device(test):
     """Without a GPU, or built without CUDA, what is to compute on one ends with a line. Not bad input: exit code 3."""
-    if re.search(r"^GPU \d", bare(test, "doctor").out, re.M):
+    if re.search(r"^GPU \d", test.run("doctor").out, re.M):
         print("note   there is a GPU: nothing is refused", flush=True)
         return
     for command in ("train", "scale", "allreduce", "codecs", "kernels"):
-        done = bare(test, command, "--device", "cuda")
+        done = test.run(command, "--device", "cuda")
         test.check(done.code == 3 and not done.out and len(done.own_lines) == 1 and "--device cuda" in done.err,
                    f"{command} --device cuda without a GPU: one line and exit code 3", done)
-    plan = bare(test, "kernels", "--dry-run", "--device", "cuda")
+    plan = test.run("kernels", "--dry-run", "--device", "cuda")
     test.check(plan.code == 3 and len(plan.own_lines) == 1, "so does a plan that needs to know the GPU", plan)
 
 
