@@ -124,7 +124,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root) out.head(session.run_info());
   if (root && format == Format::table) print_collectives_head(session, options.injection);
   try {
-    bench::CollectiveListener listens{.rows = checking(out.listener(), session.device())};
+    bench::CollectiveListener listens{.rows = checking(out.listener(), session.device(), session.device_note())};
     if (per_rank) listens.ranks = [&](const auto& p, const auto& times) { add_ranks(ranks, p, times, session); };
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
@@ -171,7 +171,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device);
+  session.compute_on(device.device, device.note);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.

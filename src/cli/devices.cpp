@@ -38,11 +38,13 @@ std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& n
 
 }  // namespace
 
-bench::RowListener checking(bench::RowListener listener, const runtime::Device& device) {
-  if (!device.is_emulated()) return listener;
-  listener.measured = [inner = std::move(listener.measured)](core::Point row) {
-    if (row.status == core::Status::ok)
+bench::RowListener checking(bench::RowListener listener, const runtime::Device& device, const std::string& note) {
+  const bool is_emulated = device.is_emulated();
+  if (!is_emulated && note.empty()) return listener;
+  listener.measured = [inner = std::move(listener.measured), is_emulated, note](core::Point row) {
+    if (row.status == core::Status::ok && is_emulated)
       bench::refuse(row, core::Status::mistrusted, "an emulated device: its times measure nothing");
+    if (row.status == core::Status::ok) row.reason += (row.reason.empty() ? "" : "; ") + note;
     inner(row);
   };
   return listener;

@@ -22,7 +22,7 @@ struct OpenedDevice {
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// For a process that measures alone: the first that it sees.
 OpenedDevice open_device(const std::string& name);
-/// The same, but rows that an emulated device has timed are mistrusted.
-bench::RowListener checking(bench::RowListener, const runtime::Device&);
+/// The same, but rows that an emulated device has timed are mistrusted, and those of a device with a note have it.
+bench::RowListener checking(bench::RowListener, const runtime::Device&, const std::string& note = {});
 
 }  // namespace gradmeter::cli

@@ -131,7 +131,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
                                              if (s.format == Format::table && has_rates)
                                                print_limits(limits, precisions);
                                            },
-                                       .rows = checking(out.listener(), session.device())};
+                                       .rows = checking(out.listener(), session.device(), session.device_note())};
   try {
     const std::size_t wrong = bench::run_kernels(session, c, options, finished, listener);
     if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
@@ -178,7 +178,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device);
+  session.compute_on(device.device, device.note);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   std::string problems;
   agree(world, [&] { problems = read_problems_file(f); });

@@ -232,7 +232,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device);
+  session.compute_on(device.device, device.note);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
@@ -255,7 +255,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   runtime::Progress progress("points", total, root);
   try {
     bench::ScaleListener listener = listen(got, writer.get(), progress, f.on("per-bucket"));
-    listener.rows = checking(std::move(listener.rows), session.device());
+    listener.rows = checking(std::move(listener.rows), session.device(), session.device_note());
     const std::size_t wrong = bench::run_scale(session, options, finished, listener);
     progress.finish();
     if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));

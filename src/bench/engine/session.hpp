@@ -39,7 +39,12 @@ class Session {
   runtime::Activity& activity() { return activity_; }
   /// What this rank computes on: the host, unless it was told otherwise before its first computation.
   runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
-  void compute_on(std::shared_ptr<runtime::Device> device) { device_ = std::move(device); }
+  /// note: what a reader of its results must know; empty: nothing.
+  void compute_on(std::shared_ptr<runtime::Device> device, std::string note) {
+    device_ = std::move(device);
+    device_note_ = std::move(note);
+  }
+  const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
   /// What heads this run in the result file. The same on every rank but for the host.
   const core::RunInfo& run_info() const { return run_info_; }
@@ -70,6 +75,7 @@ class Session {
 
   const ProcessWatch process_;
   std::shared_ptr<runtime::Device> device_;  ///< null: the host
+  std::string device_note_;
   runtime::Communicator world_;
   runtime::Activity activity_;
   runtime::HostFacts host_;
