@@ -22,7 +22,7 @@ def trained(test, name, device, *arguments):
     test.valid(out)
     rows = support.points(out)
     test.check(rows and all(p["factors"]["device"] == device for p in rows), f"its rows say {device}")
-    test.check(all(("step_s" in p["metrics"]) <= (device == "cpu") for p in rows), "times are a real device's alone")
+    test.equal(any("time_s" in p["metrics"] for p in rows), device == "cpu", "times are a real device's alone")
     return losses(out)
 
 
@@ -56,7 +56,8 @@ def timed(rows):
 
 
 def scale(test):
-    rows = rows_of(test, "scale", "scale", "--model", "mlp:784-16-10", "--ranks", "2", "--batch", "4", *QUICK, ranks=2)
+    rows = rows_of(test, "scale", "scale", "--model", "mlp:784-16-10", "--ranks", "2", "--batch", "4", "--algorithm", "ring",
+                   "--transport", "shm", *QUICK, ranks=2)
     test.equal(len(timed(rows)), len(rows), "scale: all rows are mistrusted, as an emulated device's")
 
 
