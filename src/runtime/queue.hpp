@@ -88,12 +88,12 @@ class Queue {
   /// Brings what work has computed to where transports reach it, and what they have brought to where work computes.
   /// Nothing where the two are one.
   void to_transport(const ConstBuffer& b) {
-    if (!b.on_device() || b.bytes() == 0) return;
+    if (!has_twin(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->to_transport(b.address(), b.bytes()); });
   }
   void from_transport(const Buffer& b) {
-    if (!b.on_device() || b.bytes() == 0) return;
+    if (!has_twin(b)) return;
     submit("from transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->from_transport(b.address(), b.bytes()); });
   }
@@ -105,6 +105,10 @@ class Queue {
       std::memcpy(to.host(), from.host(), to.bytes());
     });
   }
+
+ private:
+  /// Has it a copy where transports reach it?
+  bool has_twin(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 
 /// Runs work at once and nothing else.
