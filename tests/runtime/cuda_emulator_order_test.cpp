@@ -349,6 +349,7 @@ pid_t start_peer(unsigned seed, int offers) {
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     setenv("GRADMETER_TEST_OFFERS", descriptor.c_str(), 1);
     unsetenv("GTEST_TOTAL_SHARDS");
+    unsetenv("GTEST_SHARD_INDEX");
     execl("/proc/self/exe", "peer", "--gtest_filter=CudaEmulatorPeer.*", "--gtest_brief=1", nullptr);
     _exit(9);
   }

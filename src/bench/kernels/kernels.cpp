@@ -125,8 +125,8 @@ class KernelSweep final : public Experiment {
     }
     e.call_s = bound(e).seconds;
     constexpr double filled_per_s = 4e8;
-    e.setup_s =
-        static_cast<double>(needs / static_cast<std::size_t>(at_.ranks_per_node) + memory.device) / filled_per_s;
+    const std::size_t of_rank = needs / static_cast<std::size_t>(at_.ranks_per_node) + memory.device;
+    e.setup_s = static_cast<double>(of_rank) / filled_per_s;
   }
 
   /// Ranks that share a device share its memory.
