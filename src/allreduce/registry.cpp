@@ -81,7 +81,7 @@ constexpr std::array table{
                   .bind = bind_gloo},
     AlgorithmInfo{.name = "gpu-direct",
                   .parameters = "small=262144",
-                  .cost_text = "up to `small` bytes 1 meeting, n(p-1) read by each rank; beyond 2 meetings, 2n(p-1)/p",
+                  .cost_text = "up to `small` bytes 1 barrier, n(p-1) read by each rank; beyond 2 barriers, 2n(p-1)/p",
                   .source = "own kernels over CUDA IPC; one and two shots as vLLM's custom all-reduce",
                   .backend = Backend::device,
                   .on_device = true,

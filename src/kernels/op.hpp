@@ -98,7 +98,7 @@ void require_lengths(std::span<const Operand>, Op::Inputs);
 void require_lengths(std::span<const Operand>, Op::Outputs);
 
 /// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
-enum class AlgorithmChoice : std::uint8_t { estimated, exhaustive };
+enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
 
 struct OpOptions {
   /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
@@ -109,7 +109,7 @@ struct OpOptions {
   /// int8: how packing_floats makes whole numbers, and unpacking_floats makes their sums real numbers again. Empty:
   /// numbers are what they are; of an rnn by rnn_quantum, rnn_zero_point and rnn_weights_scale.
   std::optional<Quantization> quantization = {};
-  AlgorithmChoice algorithm = AlgorithmChoice::estimated;
+  AlgorithmSearch algorithm = AlgorithmSearch::estimated;
 };
 
 /// One row of the table. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.

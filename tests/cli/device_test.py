@@ -59,6 +59,7 @@ def scale(test):
     rows = rows_of(test, "scale", "scale", "--model", "mlp:784-16-10", "--ranks", "2", "--batch", "4", "--algorithm", "ring",
                    "--transport", "shm", *QUICK, ranks=2)
     test.equal(len(timed(rows)), len(rows), "scale: all rows are mistrusted, as an emulated device's")
+    test.check(all(r["metrics"].get("limit_s") is None for r in rows), "scale: the host's limit is none of a device's", rows)
 
 
 def codecs(test):
@@ -78,6 +79,9 @@ def allreduce(test):
                {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"] == "ring"},
                "allreduce: ring has those of its kind")
     test.equal({r["metrics"]["wrong"] for r in measured}, {0}, "allreduce: no element is wrong")
+    for command in (["allreduce", "--overlap", "gemm"], ["codecs", "--exchange", "sra"]):
+        refused = test.run(*command, "--device", "cuda")
+        test.check(refused.code == 2 and "host" in refused.err, f"{' '.join(command)}: what runs on the host is refused", refused)
 
 
 def kernels(test):

@@ -3,35 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/ops.hpp"
-#include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
-#include "support/training_runs.hpp"
+#include "support/gpu_queues.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using test::RunCase;
 
-class GpuQueues final : public test::RankQueues {
- public:
-  GpuQueues() : device_(0), queue_(device_.make_queue()) { computation = queue_.get(); }
-
- private:
-  runtime::CudaDevice device_;
-  std::unique_ptr<runtime::Queue> queue_;
-};
-
 void expect_the_hosts_losses(const RunCase& c) {
   kernels::add_cuda_ops();
   const auto host = test::run(c, nullptr);
   std::vector<test::RunEnd> first;
   test::each_device_seed([&] {
-    const auto gpu = test::run(c, [](int) { return std::make_shared<GpuQueues>(); });
+    const auto gpu = test::run_on_gpu(c);
     ASSERT_EQ(gpu.size(), host.size());
     for (std::size_t r = 0; r < host.size(); ++r) {
       ASSERT_EQ(gpu[r].losses.size(), host[r].losses.size());

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "kernels/op.hpp"
-#include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
-#include "support/training_runs.hpp"
+#include "support/gpu_queues.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -25,19 +24,9 @@ using test::RunCase;
   return true;
 }();
 
-class GpuQueues final : public test::RankQueues {
- public:
-  GpuQueues() : device_(0), queue_(device_.make_queue()) { computation = queue_.get(); }
-
- private:
-  runtime::CudaDevice device_;
-  std::unique_ptr<runtime::Queue> queue_;
-};
-
 void expect_host_bits(const RunCase& c) {
   const auto host = test::run(c, nullptr);
-  test::each_device_seed(
-      [&] { EXPECT_EQ(test::run(c, [](int) { return std::make_shared<GpuQueues>(); }), host) << c.text(); });
+  test::each_device_seed([&] { EXPECT_EQ(test::run_on_gpu(c), host) << c.text(); });
 }
 
 class DeviceStrategy : public ::testing::TestWithParam<std::string> {};

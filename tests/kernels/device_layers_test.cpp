@@ -64,7 +64,7 @@ TEST_F(DeviceLayers, ConvolutionsHaveTheHostsNumbers) {
                                            : pass == Pass::backward_data ? std::vector{output, filters}
                                                                          : std::vector{input, output};
         const Floats expected = OpRunner(runtime::host_device()).run(exact, inputs);
-        for (const AlgorithmChoice choice : {AlgorithmChoice::estimated, AlgorithmChoice::exhaustive})
+        for (const AlgorithmSearch choice : {AlgorithmSearch::estimated, AlgorithmSearch::exhaustive})
           EXPECT_LE(distance(OpRunner(device_).run(p, inputs, 1, {.algorithm = choice}), expected), apart(precision));
       }
 }

@@ -261,7 +261,7 @@ TEST_F(DeviceProducts, OfTwoQueuesHaveWorkspacesOfTheirOwn) {
 TEST_F(DeviceProducts, ChooseTheFastestAlgorithmAndSayWhich) {
   const Problem p{.shape = GemmShape{.m = 40, .n = 24, .k = 64, .accumulate = true}, .precision = Precision::bf16};
   const auto inputs = drawn(std::get<GemmShape>(p.shape));
-  const auto op = prepare(p, {.algorithm = AlgorithmChoice::exhaustive}, device_);
+  const auto op = prepare(p, {.algorithm = AlgorithmSearch::exhaustive}, device_);
   EXPECT_EQ(op->implementation().find("cublaslt algorithm "), 0U) << op->implementation();
   EXPECT_NE(op->implementation().find(", split-k "), std::string::npos) << op->implementation();
 #ifdef GRADMETER_CUDA_EMULATED

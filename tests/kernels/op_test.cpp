@@ -13,6 +13,7 @@
 #include "kernels/lns/lns.hpp"
 #include "kernels/reference/conv.hpp"
 #include "kernels/threads.hpp"
+#include "support/ragged_shapes.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -33,14 +34,7 @@ class LaterQueue final : public runtime::Queue {
   std::deque<runtime::StoredWork> waiting_;
 };
 
-constexpr ConvShape small{.width = 9,
-                          .height = 7,
-                          .channels = 5,
-                          .batch = 2,
-                          .filters = 19,
-                          .filter_width = 3,
-                          .filter_height = 2,
-                          .pad_width = 1};
+constexpr ConvShape small = test::ragged_convolutions[1];
 
 std::vector<float> drawn(std::size_t n, std::uint64_t seed) {
   std::vector<float> x(n);

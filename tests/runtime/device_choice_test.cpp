@@ -69,18 +69,5 @@ TEST(DeviceChoice, WhySaysWhatHidesTheDevices) {
             "--device cpu");
 }
 
-TEST(DeviceChoice, TheLauncherNamesTheNodeLocalRank) {
-  EXPECT_EQ(node_local_rank(variables({})), std::nullopt);
-  EXPECT_EQ(node_local_rank(variables({{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}})), 3);
-  EXPECT_EQ(node_local_rank(variables({{"MPI_LOCALRANKID", "2"}})), 2);
-  EXPECT_EQ(node_local_rank(variables({{"SLURM_STEP_ID", "0"}, {"SLURM_LOCALID", "5"}})), 5);
-  // A batch script has SLURM_LOCALID too, and so have the ranks that mpirun starts through a step of Slurm.
-  EXPECT_EQ(node_local_rank(variables({{"SLURM_LOCALID", "0"}})), std::nullopt);
-  EXPECT_EQ(
-      node_local_rank(variables({{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_LOCALID", "0"}})),
-      1);
-  EXPECT_EQ(node_local_rank(variables({{"OMPI_COMM_WORLD_LOCAL_RANK", "x"}})), std::nullopt);
-}
-
 }  // namespace
 }  // namespace gradmeter::runtime

@@ -149,15 +149,15 @@ class GpuDirect final : public Collective {
                      .ranks = static_cast<unsigned>(peers_.windows().size()),
                      .rank = rank_,
                      .window = window_,
-                     .which = calls_ % 2,
+                     .slot = calls_ % 2,
                      .blocks = peers_.blocks(),
-                     .meeting = 2 * calls_ + 1};
+                     .barrier = 2 * calls_ + 1};
     ++calls_;
     std::ranges::copy(peers_.windows(), std::begin(c.windows));
     const bool at_once = call.out.bytes() <= small_;
     const double bytes = static_cast<double>(call.out.bytes()) * (2 + (at_once ? c.ranks + 1 : 4));
     queue_.submit("all-reduce gpu-direct", {.flops = 0, .bytes = bytes}, [&] {
-      runtime::device_access->copy(c.windows[rank_] + window_.given(c.which), call.in.address(), call.in.bytes());
+      runtime::device_access->copy(c.windows[rank_] + window_.given(c.slot), call.in.address(), call.in.bytes());
       const auto reduce = at_once ? cuda::reduce_peers_at_once : cuda::reduce_peers_by_blocks;
       reduce(call.element(), call.accumulates_in(), call.op, c, call.out.device().device_address(), call.count(),
              gpu::stream());

@@ -11,14 +11,14 @@ namespace {
 
 constexpr unsigned peer_threads = 256;
 
-/// Where block `block` of rank `from` says in `window` how many meetings it has come to.
+/// Where block `block` of rank `from` says in `window` which barrier it has reached.
 __device__ std::uint32_t* flag_of(std::byte* window, unsigned block, unsigned from) {
   return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
 }
 
 /// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. Numbers grow, and
 /// wrap: a difference says who is behind.
-__device__ void meet(const PeerCall& c, std::uint32_t number) {
+__device__ void peer_barrier(const PeerCall& c, std::uint32_t number) {
   __syncthreads();
   const unsigned peer = threadIdx.x;
   if (peer < c.ranks) {
@@ -33,7 +33,7 @@ __device__ Sources given_by_all(const PeerCall& c) {
   Sources s{};
   s.count = c.ranks;
   s.aligned = true;
-  for (unsigned r = 0; r < c.ranks; ++r) s.of[r] = c.windows[r] + c.window.given(c.which);
+  for (unsigned r = 0; r < c.ranks; ++r) s.of[r] = c.windows[r] + c.window.given(c.slot);
   return s;
 }
 
@@ -74,7 +74,7 @@ __device__ Packs<T> block_of(unsigned rank, const PeerCall& c, std::size_t n) {
 template <class Format, Op op>
 __global__ void sum_at_once(PeerCall c, bool wide, double factor, std::byte* to, bool aligned, std::size_t n) {
   using T = typename Format::Memory;
-  meet(c, c.meeting);
+  peer_barrier(c, c.barrier);
   const Sources given = given_by_all(c);
   for (std::size_t i = Packs<T>{0, n}.first(); i < n; i += Packs<T>::step()) {
     auto p = combined<Format, op>(given, wide, i, n);
@@ -86,7 +86,7 @@ __global__ void sum_at_once(PeerCall c, bool wide, double factor, std::byte* to,
 template <class Format, Op op>
 __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, std::byte* to, bool aligned, std::size_t n) {
   using T = typename Format::Memory;
-  meet(c, c.meeting);
+  peer_barrier(c, c.barrier);
   const Sources given = given_by_all(c);
   const Packs<T> own = block_of<T>(c.rank, c, n);
   for (std::size_t i = own.first(); i < own.end; i += Packs<T>::step()) {
@@ -94,7 +94,7 @@ __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, std::byte* t
     scale_pack<Format>(p, factor);
     write_pack<T>(p, c.windows[c.rank] + c.window.result(), true, i, n);
   }
-  meet(c, c.meeting + 1);
+  peer_barrier(c, c.barrier + 1);
   for (unsigned r = 0; r < c.ranks; ++r) {
     const Packs<T> theirs = block_of<T>(r, c, n);
     for (std::size_t i = theirs.first(); i < theirs.end; i += Packs<T>::step())

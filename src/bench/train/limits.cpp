@@ -22,6 +22,7 @@ double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
 }  // namespace
 
 void StepLimits::round(const StepDemand& d) {
+  if (!is_host_) return;
   c_.barrier();
   {
     const runtime::Computing note(session_.activity(), "a step's operations");
@@ -33,8 +34,11 @@ void StepLimits::round(const StepDemand& d) {
 }
 
 StepBound StepLimits::bound(const StepDemand& d) const {
+  if (!is_host_) return {.is_known = false};
   const OperationTimes mine = operations_.times(d.operations);
-  StepBound b{.compute = {of_all(c_, mine.library, d.lock_step)}, .roofline = {of_all(c_, mine.roofline, d.lock_step)}};
+  StepBound b{.is_known = true,
+              .compute = {of_all(c_, mine.library, d.lock_step)},
+              .roofline = {of_all(c_, mine.roofline, d.lock_step)}};
   b.machine.flops_per_s = -c_.max(-operations_.peak().value);
   if (!d.exchanges()) return b;
   link_->fill(b.machine);
@@ -43,6 +47,7 @@ StepBound StepLimits::bound(const StepDemand& d) const {
 }
 
 void fill_bound(const StepBound& b, core::Point& row) {
+  if (!b.is_known) return;
   auto& m = row.metrics;
   const double limit = b.seconds().value;
   m[Metric::limit_s] = limit;

@@ -120,6 +120,9 @@ core::Injection read_injection(const std::string& text, int ranks, const bench::
 }
 
 void refuse_what_needs_a_gpu(const Flags& f) {
+  if (f.text("device") != "cpu" && f.text("overlap") != "none")
+    throw UsageError(
+        "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
   if (!f.has("cudagraph")) return;
   throw UsageError(f.text("device") == "cpu"
                        ? "--cudagraph captures calls on a GPU: it needs --device cuda; leave it out"

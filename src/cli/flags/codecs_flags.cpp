@@ -76,6 +76,7 @@ std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
 /// Refuses flags of how speeds are measured, which would have no effect.
 void refuse_beside_exchange(const Flags& f) {
   if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
+  if (f.text("device") != "cpu") throw UsageError("--device has no meaning with --exchange: the host computes errors");
   if (f.text("distribution") != "gaussian") {
     throw UsageError(
         "--distribution has no meaning with --exchange: workers' gradients are half common, half their own");

@@ -145,7 +145,7 @@ class CudnnConvOp final : public DeviceOp {
         precision_(p.precision),
         descriptors_(std::get<ConvShape>(p.shape), p.precision),
         library_(CudnnLibrary::of_device()),
-        chosen_(o.algorithm == AlgorithmChoice::exhaustive ? searched(device) : estimated()),
+        chosen_(o.algorithm == AlgorithmSearch::exhaustive ? searched(device) : estimated()),
         workspace_(device.allocate(core::Element::i8, chosen_.memory)) {
     descriptors_.set_math(p.precision == Precision::fp32 ? CUDNN_FMA_MATH : chosen_.mathType);
   }

@@ -120,7 +120,7 @@ void check_cublaslt(cublasStatus_t status, const char* call, std::source_locatio
     throw core::BackendError("cuBLASLt", call, cublasLtGetStatusString(status), where);
 }
 
-LtProduct::LtProduct(const LtProblem& p, AlgorithmChoice choice, runtime::Device& device)
+LtProduct::LtProduct(const LtProblem& p, AlgorithmSearch choice, runtime::Device& device)
     : p_(p),
       choice_(choice),
       device_(device),
@@ -163,7 +163,7 @@ LtProduct::Alignments LtProduct::alignments_of(const LtOperands& o) {
 const LtProduct::Chosen& LtProduct::chosen_for(const Alignments& aligned) {
   if (const auto known = chosen_.find(aligned); known != chosen_.end()) return known->second;
   constexpr int most_candidates = 64;
-  const bool is_search = choice_ == AlgorithmChoice::exhaustive;
+  const bool is_search = choice_ == AlgorithmSearch::exhaustive;
   const std::vector<Candidate> all = candidates(aligned, is_search ? most_candidates : 1);
   const Candidate best = fastest(all).value_or(all.front());
   return chosen_[aligned] = {best.algorithm, device_.allocate(core::Element::i8, best.workspace_bytes)};

@@ -51,7 +51,7 @@ class LtProduct {
  public:
   /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive choice waits for the device.
   /// Errors: BackendError when there is none, or when the library fails.
-  LtProduct(const LtProblem&, AlgorithmChoice, runtime::Device&);
+  LtProduct(const LtProblem&, AlgorithmSearch, runtime::Device&);
 
   /// Queues the product. The first call with operands of another alignment chooses an algorithm for it.
   void run(const LtOperands&, cudaStream_t);
@@ -83,7 +83,7 @@ class LtProduct {
                           cudaStream_t);
 
   LtProblem p_;
-  AlgorithmChoice choice_;
+  AlgorithmSearch choice_;
   runtime::Device& device_;
   std::shared_ptr<const LtHandle> library_;
   LtDescription description_;

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "core/format.hpp"
-#include "runtime/host/proc_files.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -59,19 +58,6 @@ std::string no_device_reason(const ReadVariable& variable) {
       "CUDA_VISIBLE_DEVICES='{}' leaves this rank no GPU: unset it, name GPUs that nvidia-smi -L lists, or {}use "
       "--device cpu",
       visible, slurm);
-}
-
-std::optional<int> node_local_rank(const ReadVariable& variable) {
-  const auto number = [&](const char* name) -> std::optional<int> {
-    const char* text = variable(name);
-    const auto n = text ? leading_number<int>(text) : std::nullopt;
-    return n && *n >= 0 ? n : std::nullopt;
-  };
-  // As for read_launcher: ranks of mpirun inherit the variables of Slurm's step that carries its daemons.
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}) {
-    if (const auto found = number(name)) return found;
-  }
-  return in_slurm_step(variable) ? number("SLURM_LOCALID") : std::nullopt;
 }
 
 }  // namespace gradmeter::runtime

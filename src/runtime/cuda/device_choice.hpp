@@ -32,9 +32,4 @@ std::string shared_devices_note(std::span<const std::string> devices);
 /// Why this rank sees no device, from the environment, and what to do.
 std::string no_device_reason(const ReadVariable& variable);
 
-/// This rank's number among those of its node, from its launcher's variables: for who must choose a device before MPI
-/// starts, as CUDA-aware libraries want it. Nothing where no launcher says so; a communicator's own number is better.
-/// Source: mpirun(1) "Environment variables" (Open MPI 4.1); MPICH hydra; srun(1) "OUTPUT ENVIRONMENT VARIABLES".
-std::optional<int> node_local_rank(const ReadVariable& variable);
-
 }  // namespace gradmeter::runtime

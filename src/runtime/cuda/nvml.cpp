@@ -29,17 +29,16 @@ constexpr unsigned temperature_version = sizeof(Temperature) | 1u << 24;  // NVM
 struct Event {
   std::uint64_t bit;
   const char* name;
-  bool slows;
 };
-constexpr std::array events{Event{0x1, "idle", false},
-                            Event{0x2, "applications clock", false},
-                            Event{0x4, "power cap", true},
-                            Event{0x8, "hardware slowdown", true},
-                            Event{0x10, "sync boost", false},
-                            Event{0x20, "software thermal", true},
-                            Event{0x40, "hardware thermal", true},
-                            Event{0x80, "power brake", true},
-                            Event{0x100, "display clock", false}};
+constexpr std::array events{Event{0x1, "idle"},
+                            Event{0x2, "applications clock"},
+                            Event{0x4, "power cap"},
+                            Event{0x8, "hardware slowdown"},
+                            Event{0x10, "sync boost"},
+                            Event{0x20, "software thermal"},
+                            Event{0x40, "hardware thermal"},
+                            Event{0x80, "power brake"},
+                            Event{0x100, "display clock"}};
 }  // namespace nvml
 
 struct NvmlFunctions {
@@ -131,19 +130,12 @@ class DeviceReader {
 
 std::vector<std::string> clock_event_names(std::uint64_t bits) {
   std::vector<std::string> names;
-  for (const auto& [bit, name, slows] : nvml::events) {
+  for (const auto& [bit, name] : nvml::events) {
     if (bits & bit) names.emplace_back(name);
     bits &= ~bit;
   }
   if (bits) names.push_back(fmt::format("0x{:x}", bits));
   return names;
-}
-
-bool slowed_down(std::uint64_t clock_events) {
-  for (const auto& [bit, name, slows] : nvml::events) {
-    if (slows && (clock_events & bit)) return true;
-  }
-  return false;
 }
 
 void LibraryTraits::free(type library) noexcept { dlclose(library); }

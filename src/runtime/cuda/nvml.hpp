@@ -24,9 +24,6 @@ struct GpuState {
 /// A bit without a name is its number: "0x200".
 /// Source: NVML API Reference, nvmlClocksEventReasons.
 std::vector<std::string> clock_event_names(std::uint64_t bits);
-/// Is one of the bits a slowdown that a measurement must tell: power, heat, or an external brake? Being idle, a clock
-/// that somebody set and a display are none.
-bool slowed_down(std::uint64_t clock_events);
 
 struct LibraryTraits {
   using type = void*;

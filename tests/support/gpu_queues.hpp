@@ -1,0 +1,23 @@
+// A GPU for each rank of a training run.
+#pragma once
+#include <memory>
+
+#include "runtime/cuda/device.hpp"
+#include "support/training_runs.hpp"
+
+namespace gradmeter::test {
+
+class GpuQueues final : public RankQueues {
+ public:
+  GpuQueues() : device_(0), queue_(device_.make_queue()) { computation = queue_.get(); }
+
+ private:
+  runtime::CudaDevice device_;
+  std::unique_ptr<runtime::Queue> queue_;
+};
+
+inline std::vector<RunEnd> run_on_gpu(const RunCase& c) {
+  return run(c, [](int) { return std::make_shared<GpuQueues>(); });
+}
+
+}  // namespace gradmeter::test
