@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compression/cuda/device_codecs.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "support.hpp"
 #include "support/on_device.hpp"
 

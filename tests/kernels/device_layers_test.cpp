@@ -8,8 +8,8 @@
 
 #include "core/random.hpp"
 #include "core/small_float.hpp"
+#include "kernels/cuda/libraries/rnn_weights.hpp"
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/rnn_weights.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"
 #include "kernels/reference/rnn.hpp"

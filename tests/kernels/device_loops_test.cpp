@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/cuda/loops.hpp"
+#include "kernels/cuda/loops/loops.hpp"
 #include "kernels/loops.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"

@@ -13,7 +13,7 @@
 #include "kernels/accuracy.hpp"
 #include "kernels/cases/rnn_check.hpp"
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/product.hpp"
+#include "kernels/cuda/own/product.hpp"
 #include "kernels/lns/gemm.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/cusparse.hpp"
+#include "kernels/cuda/libraries/cusparse.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "support/op_runner.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/cuda/transformer.hpp"
+#include "kernels/cuda/loops/transformer.hpp"
 #include "kernels/transformer.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"

@@ -6,7 +6,7 @@
 #include <regex>
 #include <span>
 
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::runtime {
 namespace {

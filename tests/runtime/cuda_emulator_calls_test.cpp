@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/on_device.hpp"
 

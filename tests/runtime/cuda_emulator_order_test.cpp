@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
-#include "runtime/cuda_handles.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/on_device.hpp"
 #include "support/sanitized.hpp"

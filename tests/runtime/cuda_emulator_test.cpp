@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
-#include "runtime/cuda_handles.hpp"
 #include "support/on_device.hpp"
 #include "support/sanitized.hpp"
 

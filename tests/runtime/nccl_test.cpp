@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "runtime/nccl/communicator.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/on_device.hpp"

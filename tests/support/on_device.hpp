@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::test {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "allreduce/cuda/packs.cuh"
+#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
-#include "runtime/cuda_handles.hpp"
 
 namespace gradmeter::allreduce::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Launches of the bucketed codecs' kernels.
 #pragma once
 #include "compression/cuda/bucketed.cuh"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::compression::cuda {
 

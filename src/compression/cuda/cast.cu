@@ -2,7 +2,7 @@
 
 #include "compression/cuda/wire_access.cuh"
 #include "compression/detail/cast_plain.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::compression::cuda {
 namespace {

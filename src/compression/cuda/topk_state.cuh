@@ -5,7 +5,7 @@
 
 #include "compression/cuda/norms.cuh"
 #include "compression/cuda/topk.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::compression::cuda {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/format.hpp"
-#include "kernels/cuda/pointwise.hpp"
+#include "kernels/cuda/loops/pointwise.hpp"
 #include "runtime/cuda/stream.hpp"
 
 namespace gradmeter::kernels::cuda {

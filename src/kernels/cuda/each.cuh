@@ -5,8 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
-#include "runtime/cuda_handles.hpp"
 
 namespace gradmeter::kernels::cuda {
 

@@ -7,19 +7,19 @@
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/pointwise_case.hpp"
 #include "kernels/cuda/host_fallback.hpp"
-#include "kernels/cuda/loops.hpp"
-#include "kernels/cuda/own_makers.hpp"
+#include "kernels/cuda/loops/loops.hpp"
+#include "kernels/cuda/own/makers.hpp"
 #include "kernels/cuda/pointwise_case.hpp"
 #include "kernels/op.hpp"
 #ifdef GRADMETER_HAS_CUBLASLT
-#include "kernels/cuda/cublaslt.hpp"
+#include "kernels/cuda/libraries/cublaslt.hpp"
 #endif
 #ifdef GRADMETER_HAS_CUDNN
-#include "kernels/cuda/cudnn_conv.hpp"
-#include "kernels/cuda/cudnn_rnn.hpp"
+#include "kernels/cuda/libraries/cudnn_conv.hpp"
+#include "kernels/cuda/libraries/cudnn_rnn.hpp"
 #endif
 #ifdef GRADMETER_HAS_CUSPARSE
-#include "kernels/cuda/cusparse_case.hpp"
+#include "kernels/cuda/libraries/cusparse_case.hpp"
 #endif
 
 namespace gradmeter::kernels {

@@ -1,7 +1,7 @@
 #include "kernels/cuda/pointwise_case.hpp"
 
 #include "kernels/cases/pointwise_case.hpp"
-#include "kernels/cuda/pointwise.hpp"
+#include "kernels/cuda/loops/pointwise.hpp"
 #include "runtime/cuda/stream.hpp"
 
 namespace gradmeter::kernels::cuda {

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "runtime/queue.hpp"
 
 namespace gradmeter::runtime {

@@ -17,7 +17,7 @@
 #ifdef GRADMETER_HAS_NCCL
 #include <nccl.h>
 
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #endif
 
 namespace gradmeter::runtime {

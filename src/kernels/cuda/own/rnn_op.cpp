@@ -1,7 +1,7 @@
 #include "kernels/cuda/device_op.hpp"
-#include "kernels/cuda/own_makers.hpp"
-#include "kernels/cuda/pointwise.hpp"
-#include "kernels/cuda/rnn.hpp"
+#include "kernels/cuda/loops/pointwise.hpp"
+#include "kernels/cuda/own/makers.hpp"
+#include "kernels/cuda/own/rnn.hpp"
 #include "kernels/ops/makers.hpp"
 #include "kernels/reference/rnn.hpp"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/rnn_weights.hpp"
+#include "kernels/cuda/libraries/rnn_weights.hpp"
 
 #include <cstdint>
 #include <stdexcept>

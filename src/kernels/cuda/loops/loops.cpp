@@ -1,16 +1,16 @@
-#include "kernels/cuda/loops.hpp"
+#include "kernels/cuda/loops/loops.hpp"
 
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/layers.hpp"
-#include "kernels/cuda/loss.hpp"
-#include "kernels/cuda/pointwise.hpp"
-#include "kernels/cuda/transformer.hpp"
+#include "kernels/cuda/loops/layers.hpp"
+#include "kernels/cuda/loops/loss.hpp"
+#include "kernels/cuda/loops/pointwise.hpp"
+#include "kernels/cuda/loops/transformer.hpp"
 #include "kernels/loops.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/stream.hpp"
-#include "runtime/cuda_handles.hpp"
 
 namespace gradmeter::kernels::cuda {
 namespace {

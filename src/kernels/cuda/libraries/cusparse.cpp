@@ -1,4 +1,4 @@
-#include "kernels/cuda/cusparse.hpp"
+#include "kernels/cuda/libraries/cusparse.hpp"
 
 #include <limits>
 #include <source_location>

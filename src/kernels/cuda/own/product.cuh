@@ -8,7 +8,7 @@
 
 #include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
-#include "kernels/cuda/product.hpp"
+#include "kernels/cuda/own/product.hpp"
 #include "kernels/cuda/stored.cuh"
 
 namespace gradmeter::kernels::cuda {

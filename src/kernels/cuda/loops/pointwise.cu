@@ -1,5 +1,5 @@
 // Every step of the arithmetic is rounded, as on the host: this file is compiled without fused multiply-adds.
-#include "kernels/cuda/pointwise.hpp"
+#include "kernels/cuda/loops/pointwise.hpp"
 
 #include "kernels/bf16_update.hpp"
 #include "kernels/cuda/each.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/product.hpp"
+#include "kernels/cuda/own/product.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/pointwise.hpp"
 #include "runtime/device_memory.hpp"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/layers.hpp"
+#include "kernels/cuda/loops/layers.hpp"
 
 #include "kernels/cuda/each.cuh"
 

@@ -1,12 +1,12 @@
-#include "kernels/cuda/cublaslt.hpp"
+#include "kernels/cuda/libraries/cublaslt.hpp"
 
 #include <stdexcept>
 #include <utility>
 
 #include "core/format.hpp"
 #include "kernels/cuda/device_op.hpp"
-#include "kernels/cuda/lt_product.hpp"
-#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/libraries/lt_product.hpp"
+#include "kernels/cuda/libraries/pack.hpp"
 #include "kernels/ops/makers.hpp"
 #include "runtime/cuda/device.hpp"
 

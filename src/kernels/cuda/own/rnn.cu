@@ -1,11 +1,11 @@
-#include "kernels/cuda/rnn.hpp"
+#include "kernels/cuda/own/rnn.hpp"
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
-#include "kernels/cuda/gemm.hpp"
+#include "kernels/cuda/own/gemm.hpp"
 #include "kernels/reference/rnn.hpp"
 
 namespace gradmeter::kernels::cuda {

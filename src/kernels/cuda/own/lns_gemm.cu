@@ -1,4 +1,4 @@
-#include "kernels/cuda/lns_gemm.hpp"
+#include "kernels/cuda/own/lns_gemm.hpp"
 
 #include "kernels/cuda/each.cuh"
 

@@ -14,7 +14,7 @@
 
 #include "kernels/gemm.hpp"
 #include "kernels/op.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 #include "runtime/device.hpp"
 #include "runtime/handle.hpp"
 

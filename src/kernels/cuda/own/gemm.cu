@@ -1,6 +1,6 @@
-#include "kernels/cuda/gemm.hpp"
+#include "kernels/cuda/own/gemm.hpp"
 
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/own/product.cuh"
 
 namespace gradmeter::kernels::cuda {
 namespace {

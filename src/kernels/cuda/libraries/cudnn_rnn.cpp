@@ -1,13 +1,13 @@
-#include "kernels/cuda/cudnn_rnn.hpp"
+#include "kernels/cuda/libraries/cudnn_rnn.hpp"
 
 #include <array>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/device_op.hpp"
-#include "kernels/cuda/rnn_weights.hpp"
+#include "kernels/cuda/libraries/cudnn_library.hpp"
+#include "kernels/cuda/libraries/rnn_weights.hpp"
 #include "kernels/ops/makers.hpp"
 #include "kernels/reference/rnn.hpp"
 #include "runtime/cuda/device.hpp"

@@ -4,12 +4,12 @@
 #include <mutex>
 
 #include "kernels/cuda/device_op.hpp"
-#include "kernels/cuda/gemm.hpp"
-#include "kernels/cuda/lns_gemm.hpp"
-#include "kernels/cuda/own_makers.hpp"
+#include "kernels/cuda/own/gemm.hpp"
+#include "kernels/cuda/own/lns_gemm.hpp"
+#include "kernels/cuda/own/makers.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/ops/makers.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::kernels::cuda {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/cuda/cusparse_case.hpp"
+#include "kernels/cuda/libraries/cusparse_case.hpp"
 
 #include <vector>
 
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/sparse_case.hpp"
-#include "kernels/cuda/cusparse.hpp"
+#include "kernels/cuda/libraries/cusparse.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "runtime/queue.hpp"
 

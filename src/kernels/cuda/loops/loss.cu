@@ -1,4 +1,4 @@
-#include "kernels/cuda/loss.hpp"
+#include "kernels/cuda/loops/loss.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/transformer.hpp"
+#include "kernels/cuda/loops/transformer.hpp"
 
 #include <cmath>
 #include <limits>

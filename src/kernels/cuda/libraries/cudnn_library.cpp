@@ -1,4 +1,4 @@
-#include "kernels/cuda/cudnn_library.hpp"
+#include "kernels/cuda/libraries/cudnn_library.hpp"
 
 #include <limits>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/cuda_handles.hpp"
+#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::kernels::cuda {
 

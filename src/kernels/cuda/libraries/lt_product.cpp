@@ -1,4 +1,4 @@
-#include "kernels/cuda/lt_product.hpp"
+#include "kernels/cuda/libraries/lt_product.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/format.hpp"
-#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/libraries/pack.hpp"
 
 namespace gradmeter::kernels::cuda {
 namespace {

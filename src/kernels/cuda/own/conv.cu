@@ -1,6 +1,6 @@
-#include "kernels/cuda/conv.hpp"
+#include "kernels/cuda/own/conv.hpp"
 
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/own/product.cuh"
 
 namespace gradmeter::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cuda/conv.hpp"
 #include "kernels/cuda/device_op.hpp"
-#include "kernels/cuda/own_makers.hpp"
+#include "kernels/cuda/own/conv.hpp"
+#include "kernels/cuda/own/makers.hpp"
 #include "kernels/ops/makers.hpp"
 
 namespace gradmeter::kernels::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/cudnn_conv.hpp"
+#include "kernels/cuda/libraries/cudnn_conv.hpp"
 
 #include <array>
 #include <optional>
@@ -8,8 +8,8 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/cuda/cudnn_library.hpp"
 #include "kernels/cuda/device_op.hpp"
+#include "kernels/cuda/libraries/cudnn_library.hpp"
 #include "kernels/ops/makers.hpp"
 #include "runtime/cuda/device.hpp"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/bf16_update.hpp"
+#include "kernels/cuda/loops/bf16_update.hpp"
 
 #include "kernels/bf16_update.hpp"
 #include "kernels/cuda/each.cuh"

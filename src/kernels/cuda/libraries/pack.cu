@@ -1,4 +1,4 @@
-#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/libraries/pack.hpp"
 
 #include <cmath>
 #include <stdexcept>
