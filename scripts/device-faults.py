@@ -23,12 +23,19 @@ FAULTS = [
     ("warp barrier", r"__syncwarp\([^;]*\);"),
     ("grid barrier", r"(?:gpu::)?grid_barrier\(\);"),
     ("fence", r"__threadfence(?:_block|_system)?\(\);"),
-    ("event record", r"(?:check_cuda\(cudaEventRecord\([^;]*|\w+(?:\.|->)record\(\w[^;]*\));"),
+    ("event record", r"(?:check_cuda\(cudaEventRecord\([^;]*|\w+(?:\.|->)record\(\w[^;]*\)|done_ = queue_\.record\(\));"),
+    ("wait for a peer", r"while \([^;]*acquire_from_all\([^;]*;"),
+    ("wait for NCCL", r"if \((?:\w+ && )?!nccl_\.launched\(\)\) return false;"),
     ("stream wait", r"(?:return )?(?:check_cuda\(cudaStreamWaitEvent\([^;]*|stream_?(?:\.|->)wait\([^;]*\));"),
     ("stream synchronise", r"(?:check_cuda\()?(?:cudaStreamSynchronize\([^;]*|\w+(?:\.|->)synchronize\(\));"),
 ]
 # What the device's language is made of; not code that is tested.
 LEFT_OUT = {"src/runtime/cuda/launch.hpp"}
+# Where it is not the module's device test.
+TESTS = {
+    "src/allreduce/cuda/nccl.cpp": "test_allreduce_nccl",
+    "src/allreduce/cuda/nccl_messages.cpp": "test_allreduce_nccl_messages",
+}
 
 
 class Fault:
@@ -38,7 +45,7 @@ class Fault:
         self.statement = match.group()
         # Compiled, so that nothing it names is unused; never run.
         never = f"if (false) {self.statement.removeprefix('return ')}"
-        self.faulty = before + (f"{{ {never} return; }}" if "return " in self.statement else f"{{ {never} }}") + after
+        self.faulty = before + (f"{{ {never} return; }}" if self.statement.startswith("return ") else f"{{ {never} }}") + after
 
     @property
     def module(self):
@@ -136,7 +143,7 @@ def find(scratch, fault):
     text = (ROOT / fault.path).read_text()
     lines = text.splitlines(keepends=True)
     lines[fault.number - 1] = fault.faulty + "\n"
-    target = f"test_{fault.module}_device"
+    target = TESTS.get(str(fault.path), f"test_{fault.module}_device")
     path.write_text("".join(lines))
     try:
         return scratch.run("cuda-emulated", target) or scratch.run("cuda-emulated-tsan", target)
