@@ -36,6 +36,8 @@ constexpr std::array commands{
                  cli::run_infer_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
                  cli::run_codecs_command},
+    cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
+                 cli::run_compare_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
                  cli::run_list_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
