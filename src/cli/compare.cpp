@@ -1,6 +1,5 @@
 // gradmeter compare: result files held against each other, with an interval over launches. One process.
 #include <cstdio>
-#include <fstream>
 #include <functional>
 
 #include "analysis/comparison.hpp"
@@ -8,6 +7,7 @@
 #include "analysis/history.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
+#include "cli/result_input.hpp"
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t points_shown = 12;
 
-options::options_description describe() {
+options::options_description describe_compare() {
   options::options_description d("Flags", 110);
   d.add_options()("help,h", "this text");
   add_text(d, "by", "", "sides are the values of this factor over all files: interconnect, precision, codec, ...");
@@ -74,7 +74,7 @@ void refuse_alone(const Flags& f, const std::string& flag, const std::string& ot
   if (f.given(flag) && !f.has(other)) throw UsageError(fmt::format("--{} needs --{}", flag, other));
 }
 
-CompareOptions read_options(const Flags& f) {
+CompareOptions read_compare_options(const Flags& f) {
   refuse_alone(f, "baseline", "by");
   refuse_alone(f, "junit", "fail-below");
   refuse_alone(f, "last", "history");
@@ -101,34 +101,6 @@ CompareOptions read_options(const Flags& f) {
   if (f.on("lenient")) o.reading = core::Reading::lenient;
   o.all = f.on("all");
   return o;
-}
-
-/// A word of the command line: files and directories, separated by commas.
-std::vector<fs::path> files_of(const std::string& word) {
-  std::vector<fs::path> out;
-  for (const auto& item : split_list("compare", word)) {
-    std::error_code error;
-    if (fs::is_directory(item, error)) {
-      const auto inside = analysis::result_files(item);
-      if (inside.empty()) throw UsageError(fmt::format("'{}' has no .jsonl file; name result files", item));
-      out.insert(out.end(), inside.begin(), inside.end());
-    } else {
-      out.emplace_back(item);
-    }
-  }
-  return out;
-}
-
-std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
-  std::vector<core::Run> out;
-  for (const auto& path : files_of(word)) {
-    auto file = core::read_results(path, reading);
-    if (!file.note.empty()) fmt::print(stderr, "{}\n", file.note);
-    for (const auto& line : file.left_out) fmt::print(stderr, "left out: {}\n", line);
-    std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
-  }
-  if (out.empty()) throw UsageError(fmt::format("'{}' has no run; name result files that have one", word));
-  return out;
 }
 
 /// The first is what the others are held against.
@@ -161,17 +133,6 @@ void print_comparison(const CompareOptions& o, const analysis::Comparison& c, st
              report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw core::BackendError("file system", "write", fmt::format("'{}' could not be written", path));
-}
-
 /// Says which points do not pass, those that matter first. Empty: the bar is met.
 std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons, double bar) {
   std::size_t failures = 0;
@@ -190,10 +151,10 @@ int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& com
   if (!o.csv.empty()) {
     std::string text;
     for (const auto& c : comparisons) text += report::comparison_csv(c);
-    write_file(o.csv, text);
+    write_text(o.csv, text);
   }
   if (!o.bar) return static_cast<int>(core::ExitCode::done);
-  if (!o.junit.empty()) write_file(o.junit, report::comparison_junit(comparisons, *o.bar));
+  if (!o.junit.empty()) write_text(o.junit, report::comparison_junit(comparisons, *o.bar));
   const bool passed = print_failures(comparisons, *o.bar) == 0;
   return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::below_bar);
 }
@@ -244,7 +205,7 @@ int compare_with_history(const CompareOptions& o, std::size_t width) {
 }  // namespace
 
 int run_compare_command(const Invocation& invocation) {
-  const auto description = describe();
+  const auto description = describe_compare();
   const Flags flags("compare", description, invocation.arguments, "sides");
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
   if (print_help(flags, invocation.rank, description,
@@ -257,7 +218,7 @@ int run_compare_command(const Invocation& invocation) {
                  "Exit code 1: --fail-below is not met.")) {
     return 0;
   }
-  const CompareOptions options = read_options(flags);
+  const CompareOptions options = read_compare_options(flags);
   if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
   if (!options.history.empty()) return compare_with_history(options, table_width(flags));
   if (!options.by && options.words.size() < 2) {

@@ -38,6 +38,8 @@ constexpr std::array commands{
                  cli::run_codecs_command},
     cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
                  cli::run_compare_command},
+    cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
+                 cli::run_report_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
                  cli::run_list_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
