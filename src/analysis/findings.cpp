@@ -258,11 +258,11 @@ std::string about_kernels(std::span<const Point* const> points) {
     return a->metrics.number(Metric::roofline) < b->metrics.number(Metric::roofline);
   });
   const auto shown = [](const Point& p) {
-    return fmt::format("{} of {} {} {}", percent(p.metrics.number(Metric::roofline)), text(p, Factor::op),
-                       text(p, Factor::precision), text(p, Factor::problem));
+    return fmt::format("{} ({} in {})", percent(p.metrics.number(Metric::roofline)), text(p, Factor::problem),
+                       text(p, Factor::precision));
   };
   return all.size() == 1
-             ? fmt::format("kernels reach {} of the roofline", shown(**most))
+             ? fmt::format("kernels reach {} of what the roofline allows", shown(**most))
              : fmt::format("kernels reach from {} to {} of what the roofline allows", shown(**least), shown(**most));
 }
 
@@ -289,7 +289,7 @@ std::string about_training(std::span<const Point* const> points) {
   const Point& best = **std::max_element(all.begin(), all.end(), [](auto a, auto b) {
     return a->metrics.number(Metric::accuracy) < b->metrics.number(Metric::accuracy);
   });
-  return fmt::format("{} reaches an accuracy of {:.1f} % after {:.3g} epochs with {} on {} ranks",
+  return fmt::format("training {} reaches an accuracy of {:.1f} % after {:.3g} epochs with {} on {} ranks",
                      text(best, Factor::model), 100 * best.metrics.number(Metric::accuracy),
                      best.metrics.number(Metric::epoch), text(best, Factor::strategy), whole(best, Factor::ranks));
 }

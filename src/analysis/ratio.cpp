@@ -76,6 +76,13 @@ RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> 
   return out;
 }
 
+LaunchInterval launch_interval(std::span<const double> values) {
+  const LogMoments m = log_moments(values);
+  if (m.n < 2) throw core::UsageError("one launch has no interval; it needs two at least");
+  const double half_width = t_quantile(static_cast<double>(m.n - 1)) * std::sqrt(m.of_mean());
+  return {std::exp(m.mean - half_width), std::exp(m.mean + half_width)};
+}
+
 std::vector<double> adjust_p_values(std::span<const double> p_values) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < p_values.size(); ++i) {

@@ -20,6 +20,12 @@ struct RatioEstimate {
 /// All values positive. Errors: UsageError for an empty side and for a value that is not positive and finite.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
 
+/// The 95 % interval of a side's own typical value: Student's t of the logarithms. Two launches at least, all positive.
+struct LaunchInterval {
+  double low, high;
+};
+LaunchInterval launch_interval(std::span<const double> values);
+
 /// p-values adjusted for their number (Benjamini & Hochberg, J. R. Stat. Soc. B 57(1), 1995): rejecting those of at
 /// most 0.05 keeps the expected share of false ones at 5 %. NaN is none of them and stays NaN. Cost: O(n log n).
 std::vector<double> adjust_p_values(std::span<const double> p_values);

@@ -98,7 +98,7 @@ int make_report(const Flags& f) {
   const auto comparisons = comparisons_of(sources);
   const bool other = f.has("csv") || f.on("text") || f.has("markdown") || f.has("png") || f.has("svg");
   report::RowTable rows = report::make_rows(runs);
-  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(rows));
+  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(runs, report::Launches::separate)));
   for (const auto& c : comparisons) report::add_comparison(rows, c);
   if (f.on("text")) fmt::print("{}", tables(runs, table_width(f)));
   if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(runs, comparisons));

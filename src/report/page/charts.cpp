@@ -13,6 +13,7 @@ Chart read_chart(const EmbeddedFile& file) {
               .experiments = json.at("experiments"),
               .needs = json.at("needs"),
               .order = json.at("order"),
+              .curves = json.value("curves", false),
               .spec = json.at("spec")};
   chart.spec["description"] = chart.title + ". " + chart.about;
   chart.spec["data"] = {{"name", "points"}};
@@ -41,8 +42,8 @@ std::vector<Chart> charts_for(const RowTable& table) {
 }
 
 core::Json to_json(const Chart& c) {
-  return {{"name", c.name},   {"title", c.title}, {"about", c.about}, {"experiments", c.experiments},
-          {"needs", c.needs}, {"spec", c.spec}};
+  return {{"name", c.name},   {"title", c.title},   {"about", c.about}, {"experiments", c.experiments},
+          {"needs", c.needs}, {"curves", c.curves}, {"spec", c.spec}};
 }
 
 }  // namespace gradmeter::report

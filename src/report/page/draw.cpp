@@ -38,7 +38,8 @@ std::string shell_quoted(std::string_view text) {
 std::string python() {
   const char* given = std::getenv("GRADMETER_CHARTS_PYTHON");
   std::string path = given && *given ? given : GRADMETER_BUILT_CHARTS_PYTHON;
-  if (path.empty() || std::system(fmt::format("{} -c 'import vl_convert' 2>/dev/null", shell_quoted(path)).c_str()) != 0) {
+  if (path.empty() ||
+      std::system(fmt::format("{} -c 'import vl_convert' 2>/dev/null", shell_quoted(path)).c_str()) != 0) {
     throw core::UsageError(
         "pictures need vl-convert, and there is none; run scripts/charts.sh, or set GRADMETER_CHARTS_PYTHON to a "
         "Python "
@@ -51,15 +52,18 @@ std::string python() {
 Json config() {
   return {{"background", "white"},
           {"font", "sans-serif"},
-          {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}}},
+          {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
           {"range",
            {{"category", {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D4A00", "#000000"}}}}};
 }
 
 Json filled(const Chart& chart, const RowTable& table) {
   Json spec = chart.spec, values = Json::array();
-  for (const Json& row : table.rows)
-    if (chart.takes(row)) values.push_back(row);
+  for (const auto* rows : {&table.curve_starts, &table.rows}) {
+    if (rows == &table.curve_starts && !chart.curves) continue;
+    for (const Json& row : *rows)
+      if (chart.takes(row)) values.push_back(row);
+  }
   spec["data"] = {{"name", "points"}, {"values", std::move(values)}};
   spec["config"] = config();
   spec["title"] = {{"text", chart.title}, {"anchor", "start"}};

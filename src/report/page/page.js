@@ -2,13 +2,14 @@
 "use strict";
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const { columns, rows: cells } = read("data");
+  const { columns, rows: cells, curve_starts: startCells } = read("data");
   const { charts, varying } = read("specs");
-  const rows = cells.map((row) => {
+  const asObjects = (list) => list.map((row) => {
     const object = {};
     row.forEach((value, i) => { if (value !== null) object[columns[i]] = value; });
     return object;
   });
+  const rows = asObjects(cells), starts = asObjects(startCells);
   const $ = (id) => document.getElementById(id);
   const pageLength = 100;
   const manyPoints = 1000; // beyond it, drawn as pixels: a thousand marks of SVG make a page slow
@@ -47,7 +48,7 @@
     return {
       background: isDark() ? "#16181c" : "#ffffff", font: "system-ui, sans-serif",
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12 },
-      legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360, orient: "bottom", columns: 2 },
+      legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360, orient: "bottom", columns: 2, symbolOpacity: 1 },
       header: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360 },
       title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: palette() },
       rule: { color: text }, tick: { color: text },
@@ -62,7 +63,8 @@
     chart.drawn = true;
     if (points.length === 0) { place.textContent = "No point passes the filter."; return Promise.resolve(); }
     const spec = structuredClone(chart.spec);
-    spec.data = { name: "points", values: points.map((row) => ({ ...row })) };
+    const begins = starts.filter((row) => isIn(chart, row) && points.some((other) => other.series === row.series));
+    spec.data = { name: "points", values: [...(chart.curves ? begins : []), ...points].map((row) => ({ ...row })) };
     const options = { actions: false, mode: "vega-lite", renderer: points.length > manyPoints ? "canvas" : "svg", config: config(),
       tooltip: { theme: isDark() ? "dark" : "light" } };
     return window.vegaEmbed(place, spec, options).then((result) => {
@@ -119,7 +121,7 @@
     const everywhere = $("columns").value === "all";
     const passed = rows.filter(passes);
     return columns.filter((key) => {
-      if (key === "run" || (!everywhere && interval.test(key))) return false;
+      if (key === "source" || (!everywhere && interval.test(key))) return false;
       const values = new Set(passed.map((row) => row[key]));
       return everywhere ? [...values].some((v) => v !== undefined) : values.size > 1 || key === "experiment";
     });

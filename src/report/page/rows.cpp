@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/ratio.hpp"
 #include "core/format.hpp"
 #include "report/tables.hpp"
 
@@ -42,7 +43,7 @@ void put(Json& row, std::string key, const core::Value& value) {
   std::visit(Writer{row, key}, value);
 }
 
-/// Per experiment, the values that each factor takes.
+/// Per experiment, the values that each factor takes, where it applies.
 using Values = std::map<std::string, std::array<std::set<std::string>, core::factor_count>>;
 
 Values values_of(std::span<const NamedRun> runs) {
@@ -50,7 +51,8 @@ Values values_of(std::span<const NamedRun> runs) {
   for (const auto& [source, run] : runs) {
     for (const auto& point : run.points) {
       for (std::size_t i = 0; i < core::factor_count; ++i) {
-        out[point.experiment][i].insert(core::to_text(point.factors[static_cast<Factor>(i)]));
+        const core::Value& value = point.factors[static_cast<Factor>(i)];
+        if (!core::is_null(value)) out[point.experiment][i].insert(core::to_text(value));
       }
     }
   }
@@ -72,12 +74,12 @@ std::string series_of(const core::Point& point, const Values& values, const std:
   return out.empty() ? "measured" : out;
 }
 
-Json row_of(const core::Point& point, std::size_t run) {
+Json row_of(const core::Point& point, std::size_t source) {
   Json row;
   row["experiment"] = point.experiment;
   row["status"] = core::name(point.status);
   if (!point.reason.empty()) row["reason"] = point.reason;
-  row["run"] = run;
+  row["source"] = source;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto f = static_cast<Factor>(i);
     put(row, std::string(core::name(f)), point.factors[f]);
@@ -87,6 +89,70 @@ Json row_of(const core::Point& point, std::size_t run) {
     put(row, std::string(core::name(m)), point.metrics[m]);
   }
   return row;
+}
+
+/// What makes two rows the same point: all factors, and how far training had come.
+std::string identity(const core::Point& point, const std::string& source) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", source, point.experiment, core::name(point.status), point.factors.key(),
+                     core::to_text(point.metrics[core::Metric::step]),
+                     core::to_text(point.metrics[core::Metric::epoch]));
+}
+
+constexpr std::string_view low_suffix = "_ci95_low", high_suffix = "_ci95_high";
+
+/// One row of several launches: medians of numbers, intervals over launches where a launch had one; texts are the
+/// last's.
+Json merge(const std::vector<Json>& launches) {
+  Json out = launches.back();
+  out["launches"] = launches.size();
+  if (launches.size() == 1) return out;
+  for (const auto& [key, last] : launches.back().items()) {
+    if (!last.is_number_float() || key.ends_with(low_suffix) || key.ends_with(high_suffix)) continue;
+    std::vector<double> values;
+    for (const Json& row : launches)
+      if (row.contains(key)) values.push_back(row[key].get<double>());
+    out[key] = six_digits(core::median(values));
+    const std::string low = key + std::string(low_suffix), high = key + std::string(high_suffix);
+    if (!out.contains(low)) continue;
+    const bool positive = std::all_of(values.begin(), values.end(), [](double v) { return v > 0; });
+    if (!positive || values.size() < 2) continue;
+    const auto interval = analysis::launch_interval(values);
+    out[low] = six_digits(interval.low);
+    out[high] = six_digits(interval.high);
+  }
+  return out;
+}
+
+/// Whether a curve of `row` may begin at `start`: it is the same but for factors that one rank does not have, and
+/// ranks.
+bool begins_at(const Json& row, const Json& start, const std::vector<std::string>& varying) {
+  static const std::set<std::string> of_several{"ranks",   "nodes",   "ranks_per_node", "batch_global",
+                                                "scaling", "mapping", "placement"};
+  return std::all_of(varying.begin(), varying.end(), [&](const std::string& key) {
+    return of_several.contains(key) || !start.contains(key) || (row.contains(key) && row[key] == start[key]);
+  });
+}
+
+std::vector<Json> find_curve_starts(const RowTable& table) {
+  std::vector<const Json*> starts, others;
+  for (const Json& row : table.rows) {
+    if (row.at("experiment") != "scale" || row.at("status") != "ok" || !row.contains("ranks")) continue;
+    (row["ranks"] == 1 ? starts : others).push_back(&row);
+  }
+  std::vector<Json> out;
+  std::set<std::string> done;
+  for (const Json* row : others) {
+    const Json batch = row->value("batch_per_rank", Json());
+    if (!done.insert(fmt::format("{}|{}", row->at("series").get<std::string>(), batch.dump())).second) continue;
+    const auto start = std::find_if(starts.begin(), starts.end(), [&](const Json* s) {
+      return s->at("source") == row->at("source") && s->value("batch_per_rank", Json()) == batch &&
+             begins_at(*row, *s, table.varying);
+    });
+    if (start == starts.end() || (*start)->at("series") == row->at("series")) continue;
+    out.push_back(**start);
+    out.back()["series"] = row->at("series");
+  }
+  return out;
 }
 
 std::vector<std::string> columns_of(const RowTable& table) {
@@ -112,23 +178,34 @@ std::string csv_text(const Json& value) {
 
 }  // namespace
 
-RowTable make_rows(std::span<const NamedRun> runs) {
+RowTable make_rows(std::span<const NamedRun> runs, Launches launches) {
   const Values values = values_of(runs);
-  std::set<std::string> sources, varying;
-  for (const auto& named : runs) sources.insert(named.source);
-  RowTable out;
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    for (const auto& point : runs[r].run.points) {
-      Json row = row_of(point, r);
-      row["series"] = series_of(point, values, sources.size() > 1 ? runs[r].source : std::string());
-      out.rows.push_back(std::move(row));
+  std::vector<std::string> sources;
+  for (const auto& named : runs)
+    if (std::find(sources.begin(), sources.end(), named.source) == sources.end()) sources.push_back(named.source);
+  std::map<std::string, std::size_t> places;
+  std::vector<std::vector<Json>> points;
+  for (const auto& [source, run] : runs) {
+    for (const auto& point : run.points) {
+      Json row =
+          row_of(point, static_cast<std::size_t>(std::find(sources.begin(), sources.end(), source) - sources.begin()));
+      row["series"] = series_of(point, values, sources.size() > 1 ? source : std::string());
+      const auto [place, is_new] = places.try_emplace(identity(point, source), points.size());
+      if (is_new || launches == Launches::separate) {
+        points.push_back({std::move(row)});
+      } else {
+        points[place->second].push_back(std::move(row));
+      }
     }
   }
+  RowTable out;
+  for (const auto& of_point : points) out.rows.push_back(merge(of_point));
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const bool differs =
         std::any_of(values.begin(), values.end(), [i](const auto& v) { return v.second[i].size() > 1; });
     if (differs) out.varying.emplace_back(core::name(static_cast<Factor>(i)));
   }
+  if (launches == Launches::merged) out.curve_starts = find_curve_starts(out);
   return out;
 }
 
@@ -150,13 +227,16 @@ void add_comparison(RowTable& table, const analysis::Comparison& comparison) {
 
 Json compact(const RowTable& table) {
   const auto columns = columns_of(table);
-  Json rows = Json::array();
-  for (const Json& row : table.rows) {
-    Json cells = Json::array();
-    for (const auto& column : columns) cells.push_back(row.contains(column) ? row[column] : Json());
-    rows.push_back(std::move(cells));
-  }
-  return {{"columns", columns}, {"rows", std::move(rows)}};
+  const auto cells_of = [&columns](const std::vector<Json>& rows) {
+    Json out = Json::array();
+    for (const Json& row : rows) {
+      Json cells = Json::array();
+      for (const auto& column : columns) cells.push_back(row.contains(column) ? row[column] : Json());
+      out.push_back(std::move(cells));
+    }
+    return out;
+  };
+  return {{"columns", columns}, {"rows", cells_of(table.rows)}, {"curve_starts", cells_of(table.curve_starts)}};
 }
 
 std::string rows_csv(const RowTable& table) {

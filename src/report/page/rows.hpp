@@ -10,12 +10,14 @@
 
 namespace gradmeter::report {
 
-/// A row is an object: experiment, status, reason, run (index into `runs`), series, and each factor and metric that is
-/// not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Numbers have
+/// A row is an object: experiment, status, reason, source (index of the file), series, and each factor and metric that
+/// is not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Numbers have
 /// six digits. `series` names the row's values of all factors in which the experiment's rows differ, but for sizes,
 /// batches and ranks, which are axes: "ring qsgd4:bucket=512,…"; with several files it begins with the file's name.
 struct RowTable {
   std::vector<core::Json> rows;
+  /// Copies of points of one rank, for the curves that begin there: on one rank an exchange's factors do not apply.
+  std::vector<core::Json> curve_starts;
   std::vector<std::string> varying;  ///< factors in which rows of one experiment differ
 };
 
@@ -24,7 +26,10 @@ struct NamedRun {
   std::string source;
   core::Run run;
 };
-RowTable make_rows(std::span<const NamedRun>);
+/// merged: launches of one source that measured the same point are one row, with the median of each number over
+/// launches, the 95 % interval over launches of what has one, and `launches`. separate: a row for each point.
+enum class Launches { merged, separate };
+RowTable make_rows(std::span<const NamedRun>, Launches = Launches::merged);
 
 /// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
 void add_comparison(RowTable&, const analysis::Comparison&);
