@@ -53,6 +53,29 @@ std::string csv_cell(const core::Value& v) {
   return out + "\"";
 }
 
+std::string markup_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
 std::string why_not(const Point& p) {
   return p.status == core::Status::ok ? "" : fmt::format("{}: {}", core::name(p.status), p.reason);
 }
