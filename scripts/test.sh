@@ -37,6 +37,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/packages.sh
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
+# What presets compile by the same command is compiled once: paths relative to the tree, and no build folder in what ccache compares.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 jobs=$(nproc)
 report=()      # one line for each stage
 failed=()      # names of the stages that failed
