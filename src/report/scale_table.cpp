@@ -37,7 +37,8 @@ std::string ranks_cell(const Point& p) {
 
 /// With the mesh and the micro-batches, where there are any.
 std::string strategy_cell(const Point& p, const Labels& labels) {
-  std::string out = labels.at(text(p.factors[Factor::strategy]));
+  const auto label = labels.find(text(p.factors[Factor::strategy]));
+  std::string out = label == labels.end() ? "-" : label->second;
   if (const auto& mesh = p.factors[Factor::mesh]; !core::is_null(mesh)) out += fmt::format(" · {}", text(mesh));
   if (const auto n = integer(p.factors[Factor::accumulate]); n > 1) out += fmt::format(" · {} micro-batches", n);
   return out;

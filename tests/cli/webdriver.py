@@ -21,10 +21,13 @@ class Browser:
         self.base = f"http://127.0.0.1:{self._port(log)}"
         options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}",
                             f"--user-data-dir={self.folder / 'profile'}"],
-                   "prefs": {"download.default_directory": str(self.downloads), "download.prompt_for_download": False}}
+                   "prefs": {"download.default_directory": str(self.downloads), "download.prompt_for_download": False,
+                             "profile.default_content_setting_values.automatic_downloads": 1}}
         capabilities = {"browserName": "chrome", "goog:chromeOptions": options,
                         "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         self.session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})["sessionId"]
+        self._ask("POST", "/url", {"url": "about:blank"})
+        self.requests()  # the browser's own first page
 
     @staticmethod
     def _port(log):
