@@ -92,7 +92,8 @@ std::string skipped(const RowTable& table) {
   if (reasons.empty()) return "";
   std::string out =
       "<section aria-labelledby=\"skipped-head\">\n<h2 id=\"skipped-head\">What has no figure, and "
-      "why</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of reasons\"><table><thead><tr><th scope=\"col\">points</th>"
+      "why</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of "
+      "reasons\"><table><thead><tr><th scope=\"col\">points</th>"
       "<th scope=\"col\" class=\"word\">status</th><th scope=\"col\" class=\"word\">reason</th></tr></thead><tbody>\n";
   for (const auto& [what, count] : reasons) {
     out += fmt::format("<tr><td>{}</td><td class=\"word status\">{}</td><td class=\"word reason\">{}</td></tr>\n",
