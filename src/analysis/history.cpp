@@ -62,7 +62,7 @@ fs::path keep(const fs::path& file, const core::RunInfo& first, const fs::path& 
   std::error_code error;
   fs::create_directories(directory, error);
   check(error, "mkdir", directory);
-  const fs::path kept = directory / file_name(first);
+  fs::path kept = directory / file_name(first);
   if (fs::exists(kept, error)) return kept;
   const fs::path partial = directory / fmt::format(".{}.{}", kept.filename().string(), ::getpid());
   fs::copy_file(file, partial, error);

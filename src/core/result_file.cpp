@@ -75,7 +75,7 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
   std::size_t number = 0;
   const auto refuse = [&](const UsageError& e) {
     std::string message = fmt::format("{}:{}: {}", label, number, e.what());
-    if (reading == Reading::strict) throw UsageError(std::move(message));
+    if (reading == Reading::strict) throw UsageError(message);
     collector.file().left_out.push_back(std::move(message));
   };
   while (!text.empty()) {

@@ -22,7 +22,7 @@ constexpr std::array axes{Factor::ranks,          Factor::nodes,        Factor::
 
 double six_digits(double v) { return std::isfinite(v) ? std::stod(fmt::format("{:.6g}", v)) : v; }
 
-void put(Json& row, std::string key, const core::Value& value) {
+void put(Json& row, const std::string& key, const core::Value& value) {
   struct Writer {
     Json& to;
     const std::string& key;
