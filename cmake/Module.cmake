@@ -5,7 +5,7 @@
 #                  [CUDA sources that need CUDA: kernels (.cu) and what hands them work]
 # One folder, one target, one namespace: src/NAME is the library gradmeter::NAME.
 # Under the sanitizers the modules without loops over data are not optimised: they compile in two thirds of the time.
-set(gradmeter_modules_without_loops analysis bench report)
+set(gradmeter_modules_without_loops analysis bench importers report)
 function(gradmeter_module NAME)
   cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE;SEES_CUDA;CUDA" ${ARGN})
   add_library(gradmeter_${NAME} STATIC ${MODULE_SOURCES})

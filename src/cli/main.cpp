@@ -40,6 +40,7 @@ constexpr std::array commands{
                  cli::run_compare_command},
     cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
                  cli::run_report_command},
+    cli::Command{"import", "logs of nccl-tests, OSU and IMB as a result file", false, cli::run_import_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
                  cli::run_list_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
