@@ -50,7 +50,10 @@ Flags::Flags(std::string_view command, const options::options_description& d, co
   }
   try {
     const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-    const auto parsed = options::command_line_parser(arguments).options(all).positional(places).style(style).run();
+    options::command_line_parser parser(arguments);
+    parser.options(all).style(style);
+    if (!words.empty()) parser.positional(places);  // without, refuse_stray says more of a stray word than Boost
+    const auto parsed = parser.run();
     refuse_stray(command, parsed, !words.empty());
     options::store(parsed, map_);
     options::notify(map_);

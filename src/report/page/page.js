@@ -64,7 +64,9 @@
     if (points.length === 0) { place.textContent = "No point passes the filter."; return Promise.resolve(); }
     const spec = structuredClone(chart.spec);
     const begins = starts.filter((row) => isIn(chart, row) && points.some((other) => other.series === row.series));
-    spec.data = { name: "points", values: [...(chart.curves ? begins : []), ...points].map((row) => ({ ...row })) };
+    const text = JSON.stringify(chart.spec), used = columns.filter((key) => text.includes(key));
+    const lean = (row) => { const out = {}; used.forEach((key) => { if (key in row) out[key] = row[key]; }); return out; };
+    spec.data = { name: "points", values: [...(chart.curves ? begins : []), ...points].map(lean) };
     const options = { actions: false, mode: "vega-lite", renderer: points.length > manyPoints ? "canvas" : "svg", config: config(),
       tooltip: { theme: isDark() ? "dark" : "light" } };
     return window.vegaEmbed(place, spec, options).then((result) => {
