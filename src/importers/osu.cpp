@@ -1,5 +1,6 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "importers/importers.hpp"
 #include "importers/lines.hpp"
 
