@@ -31,7 +31,6 @@ if(GRADMETER_SANITIZE)
   target_compile_options(gradmeter_test_options INTERFACE -O0 -fno-sanitize=undefined)
 endif()
 
-
 # What the sanitizers run is all that their presets build: programs for real ranks would double the time.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)

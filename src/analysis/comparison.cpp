@@ -12,29 +12,22 @@ namespace {
 
 constexpr double significance = 0.05;
 
-/// Where a rate is asked for and a time was measured, the sides change places.
-RatioEstimate rate_ratio(const ComparedPoint& p, int direction) {
-  return direction > 0 ? estimate_ratio(p.a, p.b) : [&] {
-    RatioEstimate r = estimate_ratio(p.b, p.a);
-    std::swap(r.a_launches, r.b_launches);
-    return r;
-  }();
-}
-
 ComparedPoint join(const std::string& key, const LaunchedPoint* a, const LaunchedPoint* b, int direction) {
   ComparedPoint out;
   out.key = key;
   out.sample = b ? b->sample : a->sample;
   if (a) out.a = a->values;
   if (b) out.b = b->values;
+  if (b && b->values.size() < b->launches)
+    out.left_out = fmt::format("{} of {} launches {}", b->launches - b->values.size(), b->launches, b->reason);
   if (out.a.empty() || out.b.empty()) {
     const LaunchedPoint* lacking = out.a.empty() ? a : b;
     out.reason = fmt::format("{} side: {}", out.a.empty() ? "first" : "second",
                              lacking ? lacking->reason : std::string("no such point"));
-    out.ratio = {NAN, NAN, NAN, NAN, out.a.size(), out.b.size()};
+    out.ratio = {NAN, NAN, NAN, NAN};
     return out;
   }
-  out.ratio = rate_ratio(out, direction);
+  out.ratio = direction > 0 ? estimate_ratio(out.a, out.b) : estimate_ratio(out.b, out.a);  // always of rates
   return out;
 }
 
@@ -136,6 +129,7 @@ Comparison compare(const Side& a, const Side& b, const Selection& selection, dou
 
 std::optional<std::string> why_below(const ComparedPoint& p, double bar) {
   if (p.verdict == Verdict::missing) return fmt::format("missing, {}", p.reason);
+  if (!p.left_out.empty()) return p.left_out;
   if (std::isnan(p.ratio.ci95_low)) return fmt::format("undecided, {}", p.reason);
   if (p.ratio.ci95_low >= bar) return std::nullopt;
   return fmt::format("{}, the ratio is {:.3f} ({:.3f} to {:.3f})", p.ratio.ci95_high < bar ? "below" : "undecided",

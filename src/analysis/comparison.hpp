@@ -22,6 +22,7 @@ struct ComparedPoint {
   Verdict verdict = Verdict::missing;
   std::int64_t launches_needed = 0;  ///< of each side; 0: not known, or over `most_launches`
   std::string reason;                ///< why missing or undecided
+  std::string left_out;              ///< launches of the second side that are in no number, and why
 };
 
 struct Comparison {
@@ -36,7 +37,8 @@ struct Comparison {
 /// Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The points that do not pass a bar on the ratio: below it, undecided about it, or missing. Empty: the bar is met.
+/// The points that do not pass a bar on the ratio: below it, undecided about it, missing, or with a launch on the
+/// second side that went wrong or is not trusted, however fast the others were. Empty: the bar is met.
 struct BarFailure {
   const ComparedPoint* point;
   std::string why;

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "analysis/merged.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
 
@@ -28,7 +29,7 @@ bool is_true(const Point& p, Metric m) {
   return v && *v;
 }
 
-/// The 95 % interval of a time; without one the median is both of its ends, so that nothing is concluded from less.
+/// A 95 % interval; where there is none, nothing is concluded.
 struct Interval {
   double low, high;
 };
@@ -60,6 +61,14 @@ std::string key_without(const Point& p, std::initializer_list<Factor> axes) {
   return f.key();
 }
 
+/// For algorithms that look for the least and the most of something.
+auto by(Metric m) {
+  return [m](const Point* a, const Point* b) { return a->metrics.number(m) < b->metrics.number(m); };
+}
+auto by(Factor f) {
+  return [f](const Point* a, const Point* b) { return whole(*a, f) < whole(*b, f); };
+}
+
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // --- scale
@@ -84,17 +93,12 @@ Points reference_curve(const Points& scale) {
   Points best;
   for (const auto& key : order) {
     Points curve = curves[key];
-    const auto most =
-        whole(**std::max_element(curve.begin(), curve.end(),
-                                 [](auto a, auto b) { return whole(*a, Factor::ranks) < whole(*b, Factor::ranks); }),
-              Factor::ranks);
+    const auto most = whole(**std::max_element(curve.begin(), curve.end(), by(Factor::ranks)), Factor::ranks);
     std::erase_if(curve, [&](const Point* p) { return whole(*p, Factor::ranks) != most; });
     const bool more_ranks = best.empty() || most > whole(*best.front(), Factor::ranks);
     if (more_ranks || (most == whole(*best.front(), Factor::ranks) && curve.size() > best.size())) best = curve;
   }
-  std::stable_sort(best.begin(), best.end(), [](auto a, auto b) {
-    return whole(*a, Factor::batch_per_rank) < whole(*b, Factor::batch_per_rank);
-  });
+  std::stable_sort(best.begin(), best.end(), by(Factor::batch_per_rank));
   return best;
 }
 
@@ -190,28 +194,14 @@ std::string about_scaling(std::span<const Point* const> points) {
   });
   const Points curve = reference_curve(scale);
   if (curve.empty()) return "";
-  const Point& worst = **std::min_element(curve.begin(), curve.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::efficiency) < b->metrics.number(Metric::efficiency);
-  });
+  const Point& worst = **std::min_element(curve.begin(), curve.end(), by(Metric::efficiency));
   return how_efficient(curve) + where_time_went(worst) + what_wins_back(scale, worst) + remarks(worst);
 }
 
 // --- the other experiments
 
-std::string bytes_text(std::int64_t bytes) {
-  constexpr std::array units{"B", "KiB", "MiB", "GiB"};
-  std::size_t unit = 0;
-  while (unit + 1 < units.size() && bytes >= 1024 && bytes % 1024 == 0) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{} {}", bytes, units[unit]);
-}
-
 const Point* fastest(const Points& points) {
-  return *std::min_element(points.begin(), points.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::time_s) < b->metrics.number(Metric::time_s);
-  });
+  return *std::min_element(points.begin(), points.end(), by(Metric::time_s));
 }
 
 std::string fastest_exchange(const Points& all, std::int64_t size) {
@@ -222,8 +212,8 @@ std::string fastest_exchange(const Points& all, std::int64_t size) {
     return text(*p, Factor::algorithm) == text(*best, Factor::algorithm) || surely_faster(*best, *p);
   });
   const double limit = best->metrics.number(Metric::limit_s);
-  return fmt::format("at {} {} {} the fastest{}", bytes_text(size), text(*best, Factor::algorithm),
-                     sure ? "is" : "is among",
+  return fmt::format("at {} {} {} the fastest{}", core::to_text(core::Bytes{static_cast<std::size_t>(size)}),
+                     text(*best, Factor::algorithm), sure ? "is" : "is among",
                      std::isfinite(limit) && limit > 0
                          ? fmt::format(", {:.2f} times the limit", best->metrics.number(Metric::time_s) / limit)
                          : "");
@@ -241,12 +231,12 @@ std::string about_exchanges(std::span<const Point* const> points) {
     return key_without(*p, {Factor::size_bytes, Factor::algorithm, Factor::transport, Factor::in_place,
                             Factor::codec}) != first;
   });
-  const auto by_size = [](auto a, auto b) { return whole(*a, Factor::size_bytes) < whole(*b, Factor::size_bytes); };
-  const auto [least, most] = std::minmax_element(all.begin(), all.end(), by_size);
+  const auto [least, most] = std::minmax_element(all.begin(), all.end(), by(Factor::size_bytes));
   std::string out =
       fmt::format("{} between {} ranks: {}", text(*all.front(), Factor::collective), whole(*all.front(), Factor::ranks),
                   fastest_exchange(all, whole(**least, Factor::size_bytes)));
-  if (by_size(*least, *most)) out += fmt::format("; {}", fastest_exchange(all, whole(**most, Factor::size_bytes)));
+  if (by(Factor::size_bytes)(*least, *most))
+    out += fmt::format("; {}", fastest_exchange(all, whole(**most, Factor::size_bytes)));
   return out;
 }
 
@@ -254,9 +244,7 @@ std::string about_kernels(std::span<const Point* const> points) {
   const Points all = chosen(
       points, [](const Point& p) { return p.experiment == "kernels" && p.metrics.number(Metric::roofline) > 0; });
   if (all.empty()) return "";
-  const auto [least, most] = std::minmax_element(all.begin(), all.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::roofline) < b->metrics.number(Metric::roofline);
-  });
+  const auto [least, most] = std::minmax_element(all.begin(), all.end(), by(Metric::roofline));
   const auto shown = [](const Point& p) {
     return fmt::format("{} ({} in {})", percent(p.metrics.number(Metric::roofline)), text(p, Factor::problem),
                        text(p, Factor::precision));
@@ -271,9 +259,7 @@ std::string about_codecs(std::span<const Point* const> points) {
     return p.experiment == "codecs" && p.metrics.number(Metric::crossover_bytes_per_s) > 0;
   });
   if (all.empty()) return "";
-  const Point& best = **std::max_element(all.begin(), all.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::crossover_bytes_per_s) < b->metrics.number(Metric::crossover_bytes_per_s);
-  });
+  const Point& best = **std::max_element(all.begin(), all.end(), by(Metric::crossover_bytes_per_s));
   return fmt::format(
       "of the codecs {} pays on the fastest links: those below {:.3g} GB/s, with {:.3g} bits an element and an error "
       "of {:.2g}",
@@ -286,9 +272,7 @@ std::string about_training(std::span<const Point* const> points) {
     return p.experiment == "train" && std::isfinite(p.metrics.number(Metric::accuracy));
   });
   if (all.empty()) return "";
-  const Point& best = **std::max_element(all.begin(), all.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::accuracy) < b->metrics.number(Metric::accuracy);
-  });
+  const Point& best = **std::max_element(all.begin(), all.end(), by(Metric::accuracy));
   return fmt::format("training {} reaches an accuracy of {:.1f} % after {:.3g} epochs with {} on {} ranks",
                      text(best, Factor::model), 100 * best.metrics.number(Metric::accuracy),
                      best.metrics.number(Metric::epoch), text(best, Factor::strategy), whole(best, Factor::ranks));
@@ -299,9 +283,7 @@ std::string about_inference(std::span<const Point* const> points) {
     return p.experiment == "infer" && p.metrics.number(Metric::speedup) > 0 && text(p, Factor::precision) != "fp32";
   });
   if (all.empty()) return "";
-  const Point& best = **std::max_element(all.begin(), all.end(), [](auto a, auto b) {
-    return a->metrics.number(Metric::speedup) < b->metrics.number(Metric::speedup);
-  });
+  const Point& best = **std::max_element(all.begin(), all.end(), by(Metric::speedup));
   const double lost = best.metrics.number(Metric::accuracy_lost);
   return fmt::format("{} runs a pass of {} at batch {} in {} {:.2f} times as fast as in fp32{}",
                      whole(best, Factor::ranks) > 1 ? "each rank" : "the machine", text(best, Factor::model),
@@ -317,7 +299,9 @@ std::string about_gaps(std::span<const Point* const> points) {
   std::string out;
   for (const auto& [status, count] : counts)
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, core::name(status));
-  return out.empty() ? "" : fmt::format("of {} points these have no figure: {}", points.size(), out);
+  return out.empty()
+             ? ""
+             : fmt::format("of {} point{} these have no figure: {}", points.size(), points.size() == 1 ? "" : "s", out);
 }
 
 std::string as_sentence(std::string text) {
@@ -342,7 +326,10 @@ std::string share_in_words(double share) {
   return share > 0.95 ? "almost all" : percent(share);
 }
 
-std::vector<std::string> findings(std::span<const Point* const> points) {
+std::vector<std::string> findings(std::span<const core::Run> runs) {
+  const auto merged = merge_launches(runs);
+  Points points;
+  for (const auto& m : merged) points.push_back(&m.point);
   std::vector<std::string> out;
   for (auto* about :
        {about_scaling, about_training, about_exchanges, about_codecs, about_kernels, about_inference, about_gaps}) {

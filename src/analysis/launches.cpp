@@ -43,13 +43,15 @@ std::vector<core::Point> points_of(const core::Run& run, const Selection& select
 void add_launch(LaunchedPoint& to, core::Point point, core::Metric metric) {
   ++to.launches;
   const double value = point.metrics.number(metric);
+  std::string why;
   if (point.status != core::Status::ok) {
-    to.reason = fmt::format("{}: {}", core::name(point.status), point.reason);
+    why = fmt::format("{}: {}", core::name(point.status), point.reason);
   } else if (!(value > 0) || !std::isfinite(value)) {
-    to.reason = fmt::format("no positive {}", core::name(metric));
+    why = fmt::format("no positive {}", core::name(metric));
   } else {
     to.values.push_back(value);
   }
+  if (to.reason.empty()) to.reason = std::move(why);
   to.sample = std::move(point);
 }
 
@@ -109,6 +111,17 @@ std::vector<Side> sides_by(core::Factor factor, std::span<const core::Run> runs,
                                        out.empty() ? "no value" : "one value", core::name(factor)));
   }
   return out;
+}
+
+void refuse_twice(std::span<const Side> sides) {
+  std::set<std::string> known;
+  for (const Side& side : sides) {
+    for (const core::Run& run : side.runs) {
+      if (known.insert(run.info.run_id).second) continue;
+      throw core::UsageError(
+          fmt::format("{}: its launch {} is named twice; name each launch once", side.name, run.info.run_id));
+    }
+  }
 }
 
 int better_direction(core::Metric metric) {

@@ -27,7 +27,7 @@ struct LaunchedPoint {
   core::Point sample;          ///< the last launch's, without ignored factors
   std::vector<double> values;  ///< the metric's median in each launch that measured it
   std::size_t launches = 0;    ///< that have the point at all
-  std::string reason;          ///< of a launch that has it and no number of it
+  std::string reason;          ///< of the first launch that has it and no number of it
 };
 
 /// By experiment and factors, in order of first appearance.
@@ -47,6 +47,9 @@ class LaunchedPoints {
 /// The points of all runs, sorted into sides by their value of a factor, in order of appearance; `baseline` comes
 /// first. Errors: UsageError where no point has the baseline, or where there is one value only.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
+
+/// Errors: UsageError where a launch is there twice: it would be held against itself, or make an interval too narrow.
+void refuse_twice(std::span<const Side>);
 
 /// +1: more is better (a rate, a share), −1: less is (a time).
 /// Errors: UsageError for a metric that has no better direction.

@@ -60,7 +60,7 @@ double two_sided(double t, double degrees) {
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b) {
   const LogMoments log_a = log_moments(a), log_b = log_moments(b);
   const double difference = log_b.mean - log_a.mean;
-  RatioEstimate out{std::exp(difference), not_known, not_known, not_known, a.size(), b.size()};
+  RatioEstimate out{std::exp(difference), not_known, not_known, not_known};
   if (log_a.n < 2 || log_b.n < 2) return out;
   const double error = std::sqrt(log_a.of_mean() + log_b.of_mean());
   if (error == 0) {  // a clock too coarse to show any spread

@@ -15,7 +15,6 @@ struct RatioEstimate {
   double ratio;
   double ci95_low, ci95_high;
   double p_value;
-  std::size_t a_launches, b_launches;
 };
 /// All values positive. Errors: UsageError for an empty side and for a value that is not positive and finite.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);

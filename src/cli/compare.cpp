@@ -112,9 +112,12 @@ std::vector<analysis::Side> read_sides(const CompareOptions& o) {
       auto more = runs_of(word, o.reading);
       std::move(more.begin(), more.end(), std::back_inserter(runs));
     }
-    return analysis::sides_by(*o.by, runs, o.baseline);
+    const analysis::Side all{"the files", std::move(runs)};
+    analysis::refuse_twice({&all, 1});
+    return analysis::sides_by(*o.by, all.runs, o.baseline);
   }
   for (const auto& word : o.words) sides.push_back({word, runs_of(word, o.reading)});
+  analysis::refuse_twice(sides);
   return sides;
 }
 
@@ -129,7 +132,7 @@ void print_conditions(const analysis::Side& a, const analysis::Side& b) {
 }
 
 void print_comparison(const CompareOptions& o, const analysis::Comparison& c, std::size_t width) {
-  fmt::print("{}{}\n", report::comparison_summary(c),
+  fmt::print("{}\n{}\n", report::comparison_summary(c),
              report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
 }
 
@@ -188,6 +191,7 @@ int compare_with_history(const CompareOptions& o, std::size_t width) {
     auto more = runs_of(word, o.reading);
     std::move(more.begin(), more.end(), std::back_inserter(now.runs));
   }
+  analysis::refuse_twice({&now, 1});
   std::error_code error;
   analysis::Side past;
   if (fs::exists(o.history, error)) past = analysis::past_of(now, o.history, o.last, o.reading);
@@ -208,14 +212,15 @@ int run_compare_command(const Invocation& invocation) {
   const auto description = describe_compare();
   const Flags flags("compare", description, invocation.arguments, "sides");
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (print_help(flags, invocation.rank, description,
-                 "gradmeter compare FIRST SECOND...: which points differ beyond what launches do anyway\n"
-                 "gradmeter compare FILE... --by FACTOR: the same between the values of a factor\n"
-                 "gradmeter compare FILE... --history DIR: against this machine's past\n"
-                 "\n"
-                 "A side is a result file, a directory of them, or a comma list; each run in them is a launch\n"
-                 "(--out FILE --append adds one). Five launches of each side, taken in turn, decide most points.\n"
-                 "Exit code 1: --fail-below is not met.")) {
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter compare FIRST SECOND...: which points differ beyond what launches do anyway\n"
+          "gradmeter compare FILE... --by FACTOR: the same between the values of a factor\n"
+          "gradmeter compare FILE... --history DIR: against this machine's past\n"
+          "\n"
+          "A side is a result file, a directory of them, or a comma list; each run in them is a launch\n"
+          "(--out FILE --append adds one). Take several of each side, in turn; a row says how many would decide it.\n"
+          "Exit code 1: --fail-below is not met.")) {
     return 0;
   }
   const CompareOptions options = read_compare_options(flags);

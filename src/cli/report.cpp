@@ -3,7 +3,6 @@
 #include <map>
 
 #include "analysis/comparison.hpp"
-#include "analysis/findings.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
 #include "cli/result_input.hpp"
@@ -34,27 +33,13 @@ options::options_description describe_report() {
   return d;
 }
 
-/// One a word of the command line.
-struct Source {
-  std::string name;
-  std::vector<core::Run> runs;
-};
-
-std::vector<report::NamedRun> named(const std::vector<Source>& sources) {
-  std::vector<report::NamedRun> out;
-  for (const auto& source : sources)
-    for (const auto& run : source.runs) out.push_back({source.name, run});
-  return out;
-}
-
-/// Each further source against the first, where they have points in common.
-std::vector<analysis::Comparison> comparisons_of(const std::vector<Source>& sources) {
+/// Each further side against the first, where they have points in common.
+std::vector<analysis::Comparison> comparisons_of(const std::vector<analysis::Side>& sides) {
   std::vector<analysis::Comparison> out;
   constexpr double tolerance = 0.05;
-  for (std::size_t i = 1; i < sources.size(); ++i) {
+  for (std::size_t i = 1; i < sides.size(); ++i) {
     try {
-      out.push_back(
-          analysis::compare({sources[0].name, sources[0].runs}, {sources[i].name, sources[i].runs}, {}, tolerance));
+      out.push_back(analysis::compare(sides[0], sides[i], {}, tolerance));
     } catch (const UsageError& e) {
       fmt::print(stderr, "not compared: {}\n", e.what());
     }
@@ -63,10 +48,11 @@ std::vector<analysis::Comparison> comparisons_of(const std::vector<Source>& sour
 }
 
 /// What the measuring commands print.
-std::string tables(const std::vector<report::NamedRun>& runs, std::size_t width) {
+std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) {
   std::map<std::string, std::vector<core::Point>> points;
-  for (const auto& named_run : runs)
-    for (const auto& p : named_run.run.points) points[p.experiment].push_back(p);
+  for (const auto& side : sides)
+    for (const auto& run : side.runs)
+      for (const auto& p : run.points) points[p.experiment].push_back(p);
   struct Printer {
     const char* experiment;
     std::string (*tables)(std::span<const core::Point>, std::size_t);
@@ -92,21 +78,21 @@ void tell(const std::vector<std::filesystem::path>& pictures, const std::string&
 
 int make_report(const Flags& f) {
   const auto reading = f.on("lenient") ? core::Reading::lenient : core::Reading::strict;
-  std::vector<Source> sources;
-  for (const auto& word : f.words()) sources.push_back({word, runs_of(word, reading)});
-  const auto runs = named(sources);
-  const auto comparisons = comparisons_of(sources);
+  std::vector<analysis::Side> sides;
+  for (const auto& word : f.words()) sides.push_back({word, runs_of(word, reading)});
+  analysis::refuse_twice(sides);
+  const auto comparisons = comparisons_of(sides);
   const bool other = f.has("csv") || f.on("text") || f.has("markdown") || f.has("png") || f.has("svg");
-  report::RowTable rows = report::make_rows(runs);
-  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(runs, report::Launches::separate)));
+  report::RowTable rows = report::make_rows(sides);
+  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
   for (const auto& c : comparisons) report::add_comparison(rows, c);
-  if (f.on("text")) fmt::print("{}", tables(runs, table_width(f)));
-  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(runs, comparisons));
+  if (f.on("text")) fmt::print("{}", tables(sides, table_width(f)));
+  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(sides, comparisons));
   if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
   if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
   if (f.has("out") || !other) {
     const std::string path = f.has("out") ? f.text("out") : "report.html";
-    write_text(path, report::html_page(runs, comparisons));
+    write_text(path, report::html_page(sides, comparisons));
     if (path != "-") fmt::print("{}\n", path);
   }
   return static_cast<int>(core::ExitCode::done);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -14,6 +16,10 @@ struct Head {
   bool per_iteration = false;  ///< four more columns after each half
 };
 
+void add_host(const std::string& host, core::RunInfo& info) {
+  if (std::find(info.hosts.begin(), info.hosts.end(), host) == info.hosts.end()) info.hosts.push_back(host);
+}
+
 void read_head(std::string_view line, Head& head, core::RunInfo& info) {
   const auto words = words_of(line);
   if (line.starts_with("# Collective test starting:") && words.size() > 4) {
@@ -21,7 +27,8 @@ void read_head(std::string_view line, Head& head, core::RunInfo& info) {
   }
   if (words.size() > 8 && words[0] == "#" && words[1] == "Rank") {
     ++head.ranks;
-    if (words[7] != "" && words[6] == "on") info.hosts.push_back(words[7]);
+    const auto on = std::find(words.begin(), words.end(), "on");  // older versions have no group before it
+    if (on != words.end() && on + 1 != words.end()) add_host(*(on + 1), info);
     if (const auto place = line.find("] "); place != std::string_view::npos)
       info.gpus.emplace_back(line.substr(place + 2));
   }

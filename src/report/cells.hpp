@@ -24,7 +24,9 @@ std::int64_t integer(const core::Value&);
 const core::Value& codec_label(const core::Point&);
 /// Three digits, "0" for nothing at all, "-" where it is not finite.
 std::string error_text(double);
-/// One cell of CSV: quoted where it has to be, empty for null and for what is not finite.
+/// Quoted where CSV asks for it (RFC 4180).
+std::string csv_quoted(const std::string&);
+/// One cell of CSV: empty for null and for what is not finite.
 std::string csv_cell(const core::Value&);
 /// Text for XML and HTML, attributes included; control characters, which XML 1.0 does not have, become blanks.
 std::string markup_text(std::string_view);

@@ -50,8 +50,8 @@ Scale scale_of(const Comparison& c) {
 }
 
 std::string remark(const ComparedPoint& p) {
-  std::string text = p.reason;
-  if (p.verdict == analysis::Verdict::undecided && p.reason.empty()) {
+  std::string text = p.left_out.empty() ? p.reason : fmt::format("second side: {}", p.left_out);
+  if (p.verdict == analysis::Verdict::undecided && text.empty()) {
     text = p.launches_needed > 0 ? fmt::format("about {} launches of each would decide", p.launches_needed)
                                  : fmt::format("over {} launches of each would decide", analysis::most_launches);
   }
@@ -75,7 +75,6 @@ std::string comparison_summary(const Comparison& c) {
     text += fmt::format("{}{} {}", comma, c.count(v), analysis::name(v));
     comma = ", ";
   }
-  text += "\n";
   return text;
 }
 
@@ -101,7 +100,10 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
               [](const auto& p) { return std::isnan(p.q_value) ? "-" : fmt::format("{:.2g}", p.q_value); });
   columns.add(column("launches", {}, core::Align::right, 2),
               [](const auto& p) { return fmt::format("{}+{}", p.a.size(), p.b.size()); });
-  columns.add(word("verdict"), [](const auto& p) { return std::string(analysis::name(p.verdict)); });
+  columns.add(word("verdict"), [](const auto& p) {
+    return fmt::format("{}{}{}", analysis::name(p.verdict), oversubscribed(p.sample) ? "*" : "",
+                       noisy(p.sample) ? "~" : "");
+  });
   core::Table table = columns.table();
   const std::size_t shown = std::min(most, c.points.size());
   for (std::size_t i = 0; i < shown; ++i) table.add_row(columns.cells(c.points[i]), remark(c.points[i]));
@@ -124,7 +126,8 @@ std::string comparison_legend(double tolerance) {
   return fmt::format(
       "ratio: of rates, above 1 the second side is better; its interval is over launches (Welch, of logarithms)\n"
       "faster, slower: the interval excludes 1, also when all points are counted (q at most 0.05, Benjamini-Hochberg)\n"
-      "same: the interval lies within {:.3f} to {:.3f}; else undecided\n",
+      "same: the interval lies within {:.3f} to {:.3f}; else undecided\n"
+      "*: more busy threads than cores, no measurement; ~: a disturbed machine\n",
       1 / (1 + tolerance), 1 + tolerance);
 }
 

@@ -54,7 +54,7 @@ const CsvColumns& codec_csv();
 
 // comparison_table.cpp
 
-/// "42 points: 3 slower, 1 faster, 38 same", one line.
+/// "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
 /// What the points have in common, then a row for each of the first `most`, those that matter first.
 std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);

@@ -37,9 +37,8 @@ Point step(std::int64_t batch, double efficiency, double half = 0.01) {
 }
 
 std::string first(const std::vector<Point>& points) {
-  std::vector<const Point*> pointers;
-  for (const Point& p : points) pointers.push_back(&p);
-  const auto out = findings(pointers);
+  const core::Run run{.info = {}, .points = points};
+  const auto out = findings({&run, 1});
   return out.empty() ? "" : out.front();
 }
 
@@ -76,7 +75,7 @@ TEST(Findings, SayWhatIsNoMeasurement) {
 TEST(Findings, LeaveOutWhatIsNotTrusted) {
   Point wrong = step(16, 0.5);
   wrong.status = core::Status::mistrusted;
-  EXPECT_EQ(first({wrong}), "Of 1 points these have no figure: 1 mistrusted.");
+  EXPECT_EQ(first({wrong}), "Of 1 point these have no figure: 1 mistrusted.");
   EXPECT_THAT(first({}), IsEmpty());
 }
 

@@ -35,6 +35,11 @@ def launches(path, times, first_second=0, step=2, algorithm="ring", **changed):
     return path
 
 
+def relaunched(text):
+    """The same lines as other launches: one that is on both sides is refused."""
+    return text.replace('"run_id": "', '"run_id": "again-')
+
+
 def drawn(seed, factors, spread=0.01, count=5):
     draw = random.Random(seed)
     return [[f * 1e-3 * math.exp(draw.gauss(0, spread)) for f in factors] for _ in range(count)]
@@ -89,9 +94,32 @@ def bars(test, a, b):
     done = test.run("compare", a, few, "--fail-below", 0.5)
     test.check(done.code == 1 and "one launch" in done.err, "one launch decides nothing, so the bar is not met", done)
     lacking = test.path("lacking.jsonl")
-    lacking.write_text("\n".join(line for line in a.read_text().splitlines() if '"size_bytes": 1024' not in line) + "\n")
+    lacking.write_text("\n".join(line for line in relaunched(a.read_text()).splitlines() if '"size_bytes": 1024' not in line) + "\n")
     done = test.run("compare", a, lacking, "--fail-below", 0.5)
     test.check(done.code == 1 and "missing" in done.err, "a point that the second side lacks does not pass", done)
+
+
+def attacks(test, a):
+    """What would make a gate pass, or an interval narrow, without anything being as fast."""
+    whole = launches(test.path("whole.jsonl"), drawn(6, (1, 1, 1)), 1)
+    wrong = test.path("wrong.jsonl")
+    lines = whole.read_text().splitlines()
+    for i, status in ((1, "wrong"), (5, "mistrusted")):
+        lines[i] = lines[i].replace('"status": "ok", "reason": ""', f'"status": "{status}", "reason": "elements differ"')
+    wrong.write_text("\n".join(lines) + "\n")
+    done = test.run("compare", a, whole, "--fail-below", 0.9)
+    test.check(done.code == 0, "five right launches pass", done)
+    done = test.run("compare", a, wrong, "--fail-below", 0.9)
+    test.check(done.code == 1 and "wrong: elements differ" in done.err, "launches with a wrong result do not, though three others are fast", done)
+    done = test.run("compare", wrong, a, "--fail-below", 0.9)
+    test.check(done.code == 0, "a first side with such launches is held against by its others", done)
+    for sides in ((a, a), (f"{a},{a}", whole), (a, f"{whole},{whole}")):
+        done = test.run("compare", *sides)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "twice" in done.err, "a launch that is named twice is refused", done)
+    crowded = test.path("crowded.jsonl")
+    crowded.write_text(whole.read_text().replace('"time_s":', '"oversubscribed": true, "time_s":'))
+    done = test.run("compare", a, crowded)
+    test.check("more busy threads than cores" in done.out, "crowded points are marked, and the mark explained", done)
 
 
 def sides_by_factor(test):
@@ -125,7 +153,7 @@ def history(test):
 
 
 def refusals(test, a):
-    whole = a.read_text().splitlines()
+    whole = relaunched(a.read_text()).splitlines()
     broken, newer, foreign = test.path("broken.jsonl"), test.path("newer.jsonl"), test.path("foreign.jsonl")
     broken.write_text("\n".join([*whole[:3], "{not json}", *whole[3:]]) + "\n")
     newer.write_text("\n".join(whole).replace('"schema": 2', '"schema": 3') + "\n")
@@ -153,6 +181,7 @@ def body(test):
     judges(test, a, b)
     is_scipys(test, a, b)
     bars(test, a, b)
+    attacks(test, a)
     sides_by_factor(test)
     history(test)
     refusals(test, a)

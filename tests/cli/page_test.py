@@ -240,8 +240,25 @@ def compares(test):
     done = test.run("report", *sides, "-o", page)
     text = page.read_text(encoding="utf-8")
     test.check(done.code == 0 and "2 points: 2 slower" in text, "two files have their ratios on the page", done)
+    done = test.run("report", *sides, "--markdown", "-")
+    test.check("before.jsonl: All" in done.out and "after.jsonl: All" in done.out, "each file has sentences of its own", done)
     done = test.run("report", sides[0], "--csv", "-")
     test.equal(len(done.out.splitlines()), 9, "launches are rows of their own in CSV")
+
+
+def launches_are_no_batches(test):
+    """Three launches of one configuration differ by what launches do: nothing falls, and nothing wins anything back."""
+    lines = []
+    for launch, time in enumerate((1.2e-3, 1.0e-3, 1.4e-3)):
+        name = f"l{launch}"
+        lines.append(run_line(name))
+        factors = {"ranks": 8, "model": "mlp:784-64-10", "batch_per_rank": 64, "strategy": "sync", "algorithm": "ring", "codec": "none"}
+        lines.append(point(name, "scale", factors, {"time_s": summary(time), "baseline_time_s": 8e-4, "efficiency": 8e-4 / time,
+                                                   "efficiency_ci95_low": 0.99 * 8e-4 / time, "efficiency_ci95_high": 1.01 * 8e-4 / time,
+                                                   "wire_s": 1e-4, "bound_by": "wire"}))
+    done = test.run("report", write(test.path("launches.jsonl"), lines), "--markdown", "-")
+    test.check("On 8 ranks efficiency is 67 % at 64 samples a rank" in done.out, "launches are merged before anything is said of them", done)
+    test.check("wins" not in done.out and "falls" not in done.out, "and are not held against each other", done)
 
 
 def refusals(test, file):
@@ -267,6 +284,7 @@ def body(test):
     refusals(test, file)
     pandas_reads(test, file)
     compares(test)
+    launches_are_no_batches(test)
     as_text(test, file)
     if 'id="chart-efficiency"' not in page.read_text(encoding="utf-8"):
         test.check("built without vl-convert" in page.read_text(encoding="utf-8"), "a page without charts says why")

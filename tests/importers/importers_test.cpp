@@ -98,6 +98,7 @@ TEST(NcclTests, BothHalvesOfEachRowAreRead) {
   EXPECT_NEAR(p.metrics.number(Metric::busbw_bytes_per_s), 33.55e9, 1);
   EXPECT_EQ(log.run.points[3].status, core::Status::wrong);
   EXPECT_EQ(log.run.info.gpus.size(), 2u);
+  EXPECT_THAT(log.run.info.hosts, ::testing::ElementsAre("node01"));
   EXPECT_THAT(log.silent, HasSubstr("the spread of times"));
 }
 

@@ -1,6 +1,7 @@
 // Charts as declarative specifications: each is one file of charts/, which says itself when it applies. The same
-// specification is drawn in the page and, by scripts/draw-charts.py, without a browser.
+// specification is drawn in the page and, by `draw`, without a browser.
 #pragma once
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,10 @@
 #include "report/page/rows.hpp"
 
 namespace gradmeter::report {
+
+/// Okabe and Ito's colours, which colour-blind people tell apart; yellow gives way to brown on a white ground.
+inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                    "#E69F00", "#56B4E9", "#5D4A00", "#000000"};
 
 struct EmbeddedFile {
   std::string_view name, text;

@@ -1,5 +1,8 @@
 #include "report/page/draw.hpp"
 
+#include <sys/wait.h>
+
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
@@ -14,14 +17,19 @@ namespace {
 namespace fs = std::filesystem;
 using core::Json;
 
-// Reads {"pictures": [{"path", "spec"}]} from standard input.
+// Reads {"pictures": [{"path", "spec"}]} from standard input. Ends with 9 where there is no vl-convert.
 constexpr std::string_view program =
-    "import json, sys, vl_convert as v\n"
+    "import json, sys\n"
+    "try:\n"
+    "    import vl_convert as v\n"
+    "except ImportError:\n"
+    "    sys.exit(9)\n"
     "for p in json.load(sys.stdin)[\"pictures\"]:\n"
     "    if p[\"path\"].endswith(\".svg\"):\n"
     "        open(p[\"path\"], \"w\", encoding=\"utf-8\").write(v.vegalite_to_svg(p[\"spec\"]))\n"
     "    else:\n"
     "        open(p[\"path\"], \"wb\").write(v.vegalite_to_png(p[\"spec\"], scale=2))\n";
+constexpr int no_library = 9, no_program = 127;  // the latter is the shell's
 
 std::string shell_quoted(std::string_view text) {
   std::string out = "'";
@@ -37,24 +45,20 @@ std::string shell_quoted(std::string_view text) {
 
 std::string python() {
   const char* given = std::getenv("GRADMETER_CHARTS_PYTHON");
-  std::string path = given && *given ? given : GRADMETER_BUILT_CHARTS_PYTHON;
-  if (path.empty() ||
-      std::system(fmt::format("{} -c 'import vl_convert' 2>/dev/null", shell_quoted(path)).c_str()) != 0) {
-    throw core::UsageError(
-        "pictures need vl-convert, and there is none; run scripts/charts.sh, or set GRADMETER_CHARTS_PYTHON to a "
-        "Python "
-        "that has the package vl-convert-python");
-  }
-  return path;
+  return given && *given ? given : GRADMETER_BUILT_CHARTS_PYTHON;
 }
 
-/// Okabe and Ito's colours, as in the page.
+[[noreturn]] void refuse_without_library() {
+  throw core::UsageError(
+      "pictures need vl-convert, and there is none; run scripts/charts.sh, or set GRADMETER_CHARTS_PYTHON to a Python "
+      "that has the package vl-convert-python");
+}
+
 Json config() {
   return {{"background", "white"},
           {"font", "sans-serif"},
           {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
-          {"range",
-           {{"category", {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D4A00", "#000000"}}}}};
+          {"range", {{"category", palette}}}};
 }
 
 Json filled(const Chart& chart, const RowTable& table) {
@@ -71,11 +75,28 @@ Json filled(const Chart& chart, const RowTable& table) {
   return spec;
 }
 
-void send(const std::string& command, const std::string& text) {
+/// A process that ends before it has read everything must not end this one.
+class IgnoredBrokenPipe {
+ public:
+  IgnoredBrokenPipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredBrokenPipe() { std::signal(SIGPIPE, before_); }
+  IgnoredBrokenPipe(const IgnoredBrokenPipe&) = delete;
+  IgnoredBrokenPipe& operator=(const IgnoredBrokenPipe&) = delete;
+
+ private:
+  void (*before_)(int);
+};
+
+void draw(const std::string& interpreter, const std::string& pictures) {
+  const IgnoredBrokenPipe ignored;
+  const std::string command = fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(program));
   std::FILE* pipe = ::popen(command.c_str(), "w");
   if (!pipe) throw core::BackendError("vl-convert", "popen", "the process could not be started");
-  const bool written = std::fwrite(text.data(), 1, text.size(), pipe) == text.size();
-  if (::pclose(pipe) != 0 || !written) {
+  const bool written = std::fwrite(pictures.data(), 1, pictures.size(), pipe) == pictures.size();
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == no_library || WEXITSTATUS(status) == no_program))
+    refuse_without_library();
+  if (status != 0 || !written) {
     throw core::BackendError("vl-convert", "draw", "a picture could not be drawn or written; the reason stands above");
   }
 }
@@ -84,6 +105,7 @@ void send(const std::string& command, const std::string& text) {
 
 std::vector<fs::path> draw_charts(const RowTable& table, const fs::path& folder, Picture picture) {
   const std::string interpreter = python();
+  if (interpreter.empty()) refuse_without_library();
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
@@ -95,8 +117,7 @@ std::vector<fs::path> draw_charts(const RowTable& table, const fs::path& folder,
     pictures.push_back({{"path", paths.back().string()}, {"spec", filled(chart, table)}});
   }
   if (!paths.empty()) {
-    send(fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(program)),
-         Json{{"pictures", std::move(pictures)}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+    draw(interpreter, Json{{"pictures", std::move(pictures)}}.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   return paths;
 }

@@ -4,9 +4,8 @@
 #include <array>
 #include <set>
 
-#include "analysis/findings.hpp"
 #include "core/format.hpp"
-#include "report/tables.hpp"
+#include "report/page/sentences.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -70,22 +69,17 @@ std::string markdown_table(const std::string& experiment, const RowTable& all) {
 
 }  // namespace
 
-std::string markdown(std::span<const NamedRun> runs, std::span<const analysis::Comparison> comparisons) {
-  const RowTable rows = make_rows(runs);
-  std::vector<const core::Point*> points;
-  std::vector<std::string> experiments;
-  for (const auto& named : runs) {
-    for (const auto& point : named.run.points) {
-      points.push_back(&point);
-      if (std::find(experiments.begin(), experiments.end(), point.experiment) == experiments.end())
-        experiments.push_back(point.experiment);
-    }
-  }
+std::string markdown(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
   std::string out = "## gradmeter\n\n";
-  for (const auto& finding : analysis::findings(points)) out += fmt::format("- {}\n", markdown_cell(finding));
-  for (const auto& c : comparisons)
-    out += fmt::format("- {} against {}: {}", markdown_cell(c.b_name), markdown_cell(c.a_name), comparison_summary(c));
+  for (const auto& sentence : sentences(sides, comparisons)) out += fmt::format("- {}\n", markdown_cell(sentence));
   out += '\n';
+  const RowTable rows = make_rows(sides);
+  std::vector<std::string> experiments;
+  for (const Json& row : rows.rows) {
+    const auto experiment = row.at("experiment").get<std::string>();
+    if (std::find(experiments.begin(), experiments.end(), experiment) == experiments.end())
+      experiments.push_back(experiment);
+  }
   for (const auto& experiment : experiments) out += markdown_table(experiment, rows);
   return out;
 }

@@ -9,6 +9,6 @@ namespace gradmeter::report {
 
 /// The findings as a list, what the sides' comparisons say, and for each experiment a table of its varying factors and
 /// its main figures; long ones are cut, and say so.
-std::string markdown(std::span<const NamedRun>, std::span<const analysis::Comparison>);
+std::string markdown(std::span<const analysis::Side>, std::span<const analysis::Comparison>);
 
 }  // namespace gradmeter::report

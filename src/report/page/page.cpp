@@ -5,10 +5,10 @@
 #include <set>
 #include <stdexcept>
 
-#include "analysis/findings.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/page/charts.hpp"
+#include "report/page/sentences.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::report {
@@ -50,16 +50,9 @@ std::string fill(std::string_view frame, const std::map<std::string, std::string
   return out;
 }
 
-std::string findings_list(std::span<const NamedRun> runs, std::span<const analysis::Comparison> comparisons) {
+std::string findings_list(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
   std::string out = "<ul class=\"findings\">\n";
-  std::vector<const core::Point*> points;
-  for (const auto& named : runs)
-    for (const auto& point : named.run.points) points.push_back(&point);
-  for (const auto& finding : analysis::findings(points)) out += fmt::format("<li>{}</li>\n", markup_text(finding));
-  for (const auto& c : comparisons) {
-    out += fmt::format("<li>{} against {}: {}</li>\n", markup_text(c.b_name), markup_text(c.a_name),
-                       markup_text(comparison_summary(c)));
-  }
+  for (const auto& sentence : sentences(sides, comparisons)) out += fmt::format("<li>{}</li>\n", markup_text(sentence));
   return out + "</ul>";
 }
 
@@ -102,12 +95,11 @@ std::string skipped(const RowTable& table) {
   return out + "</tbody></table></div>\n</section>";
 }
 
-std::string described(const NamedRun& named) {
-  const core::RunInfo& i = named.run.info;
+std::string described(const std::string& source, const core::RunInfo& i) {
   std::string libraries;
   for (const auto& [name, version] : i.libraries)
     libraries += fmt::format("{}{} {}", libraries.empty() ? "" : ", ", name, version);
-  std::string out = fmt::format("<h3>{}</h3>\n<dl>\n", markup_text(named.source));
+  std::string out = fmt::format("<h3>{}</h3>\n<dl>\n", markup_text(source));
   const std::pair<const char*, std::string> facts[] = {
       {"when", i.time},
       {"command", i.command},
@@ -127,56 +119,62 @@ std::string described(const NamedRun& named) {
 }
 
 /// Runs of one command on one machine are told once.
-std::string machines(std::span<const NamedRun> runs) {
+std::string machines(std::span<const analysis::Side> sides) {
   std::string out;
-  std::map<std::string, std::size_t> told;
-  for (const auto& named : runs) {
-    const core::RunInfo& i = named.run.info;
-    const std::string same = fmt::format("{}|{}|{}|{}", named.source, i.command, i.fingerprint, i.commit);
-    if (++told[same] == 1) out += described(named);
+  std::set<std::string> told;
+  for (const auto& side : sides) {
+    for (const auto& [info, points] : side.runs) {
+      const bool is_new =
+          told.insert(fmt::format("{}|{}|{}|{}", side.name, info.command, info.fingerprint, info.commit)).second;
+      if (is_new) out += described(side.name, info);
+    }
   }
   return out;
 }
 
-std::string title_of(std::span<const NamedRun> runs) {
+std::string title_of(std::span<const analysis::Side> sides) {
   std::set<std::string> experiments;
-  for (const auto& named : runs)
-    for (const auto& point : named.run.points) experiments.insert(point.experiment);
+  for (const auto& side : sides)
+    for (const auto& run : side.runs)
+      for (const auto& point : run.points) experiments.insert(point.experiment);
   return fmt::format("gradmeter: {}", fmt::join(experiments, ", "));
 }
 
-std::string summary_of(std::span<const NamedRun> runs, std::size_t points) {
+std::string summary_of(std::span<const analysis::Side> sides, std::size_t points) {
   std::set<std::string> hosts, processors;
-  for (const auto& named : runs) {
-    hosts.insert(named.run.info.hosts.begin(), named.run.info.hosts.end());
-    processors.insert(named.run.info.cpu);
+  std::size_t runs = 0;
+  for (const auto& side : sides) {
+    runs += side.runs.size();
+    for (const auto& run : side.runs) {
+      hosts.insert(run.info.hosts.begin(), run.info.hosts.end());
+      processors.insert(run.info.cpu);
+    }
   }
-  return fmt::format("{} point{} of {} run{} on {} host{}: {}", points, points == 1 ? "" : "s", runs.size(),
-                     runs.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s",
-                     fmt::join(processors, ", "));
+  return fmt::format("{} point{} of {} run{} on {} host{}: {}", points, points == 1 ? "" : "s", runs,
+                     runs == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", fmt::join(processors, ", "));
 }
 
 }  // namespace
 
 std::string_view chart_library() { return page_file("library"); }
 
-std::string html_page(std::span<const NamedRun> runs, std::span<const analysis::Comparison> comparisons) {
-  RowTable table = make_rows(runs);
+std::string html_page(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
+  RowTable table = make_rows(sides);
   const std::size_t points = table.rows.size();
   for (const auto& c : comparisons) add_comparison(table, c);
   const auto charts = charts_for(table);
-  Json specs = {{"charts", Json::array()}, {"varying", table.varying}};
+  Json specs = {{"charts", Json::array()}, {"varying", table.varying}, {"palette", palette}};
   if (!chart_library().empty())
     for (const auto& c : charts) specs["charts"].push_back(to_json(c));
   return fill(
       page_file("frame"),
-      {{"title", markup_text(title_of(runs))},
-       {"summary", markup_text(summary_of(runs, points))},
+      {{"title", markup_text(title_of(sides))},
+       {"summary", markup_text(summary_of(sides, points))},
        {"style", std::string(page_file("style"))},
-       {"findings", findings_list(runs, comparisons)},
+       {"findings", findings_list(sides, comparisons)},
        {"charts", figures(charts)},
        {"skipped", skipped(table)},
-       {"runs", machines(runs)},
+       {"runs", machines(sides)},
        {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
        {"data", embedded(compact(table))},
        {"specs", embedded(specs)},

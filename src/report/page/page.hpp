@@ -15,6 +15,6 @@ std::string_view chart_library();
 
 /// Works from disk without a network. Names and texts of result files are shown as text, whatever is in them.
 /// `comparisons`: of the files with the first; their points have a chart and rows of their own.
-std::string html_page(std::span<const NamedRun>, std::span<const analysis::Comparison> comparisons = {});
+std::string html_page(std::span<const analysis::Side>, std::span<const analysis::Comparison> comparisons = {});
 
 }  // namespace gradmeter::report

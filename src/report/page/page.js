@@ -3,7 +3,7 @@
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const { columns, rows: cells, curve_starts: startCells } = read("data");
-  const { charts, varying } = read("specs");
+  const { charts, varying, palette } = read("specs");
   const asObjects = (list) => list.map((row) => {
     const object = {};
     row.forEach((value, i) => { if (value !== null) object[columns[i]] = value; });
@@ -40,9 +40,8 @@
   // --- charts
 
   const isDark = () => document.documentElement.dataset.theme === "dark";
-  // Okabe and Ito's colours, which colour-blind people tell apart; black and yellow give way to what shows on the ground.
-  const palette = () => ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", isDark() ? "#F0E442" : "#5D4A00",
-    isDark() ? "#DDDDDD" : "#000000"];
+  // On a dark ground its last two, brown and black, are yellow and light grey.
+  const colours = () => (isDark() ? [...palette.slice(0, -2), "#F0E442", "#DDDDDD"] : palette);
   const config = () => {
     const text = isDark() ? "#ececec" : "#1a1a1a", grid = isDark() ? "#3a3e46" : "#dddddd";
     return {
@@ -50,7 +49,7 @@
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12 },
       legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360, orient: "bottom", columns: 2, symbolOpacity: 1 },
       header: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360 },
-      title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: palette() },
+      title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: colours() },
       rule: { color: text }, tick: { color: text },
     };
   };

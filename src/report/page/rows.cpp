@@ -6,8 +6,9 @@
 #include <map>
 #include <set>
 
-#include "analysis/ratio.hpp"
+#include "analysis/merged.hpp"
 #include "core/format.hpp"
+#include "report/cells.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::report {
@@ -46,14 +47,18 @@ void put(Json& row, const std::string& key, const core::Value& value) {
 /// Per experiment, the values that each factor takes, where it applies.
 using Values = std::map<std::string, std::array<std::set<std::string>, core::factor_count>>;
 
-Values values_of(std::span<const NamedRun> runs) {
+void add_values(std::array<std::set<std::string>, core::factor_count>& to, const core::Factors& factors) {
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const core::Value& value = factors[static_cast<Factor>(i)];
+    if (!core::is_null(value)) to[i].insert(core::to_text(value));
+  }
+}
+
+Values values_of(std::span<const analysis::Side> sides) {
   Values out;
-  for (const auto& [source, run] : runs) {
-    for (const auto& point : run.points) {
-      for (std::size_t i = 0; i < core::factor_count; ++i) {
-        const core::Value& value = point.factors[static_cast<Factor>(i)];
-        if (!core::is_null(value)) out[point.experiment][i].insert(core::to_text(value));
-      }
+  for (const auto& side : sides) {
+    for (const auto& run : side.runs) {
+      for (const auto& point : run.points) add_values(out[point.experiment], point.factors);
     }
   }
   return out;
@@ -89,38 +94,6 @@ Json row_of(const core::Point& point, std::size_t source) {
     put(row, std::string(core::name(m)), point.metrics[m]);
   }
   return row;
-}
-
-/// What makes two rows the same point: all factors, and how far training had come.
-std::string identity(const core::Point& point, const std::string& source) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", source, point.experiment, core::name(point.status), point.factors.key(),
-                     core::to_text(point.metrics[core::Metric::step]),
-                     core::to_text(point.metrics[core::Metric::epoch]));
-}
-
-constexpr std::string_view low_suffix = "_ci95_low", high_suffix = "_ci95_high";
-
-/// One row of several launches: medians of numbers, intervals over launches where a launch had one; texts are the
-/// last's.
-Json merge(const std::vector<Json>& launches) {
-  Json out = launches.back();
-  out["launches"] = launches.size();
-  if (launches.size() == 1) return out;
-  for (const auto& [key, last] : launches.back().items()) {
-    if (!last.is_number_float() || key.ends_with(low_suffix) || key.ends_with(high_suffix)) continue;
-    std::vector<double> values;
-    for (const Json& row : launches)
-      if (row.contains(key)) values.push_back(row[key].get<double>());
-    out[key] = six_digits(core::median(values));
-    const std::string low = key + std::string(low_suffix), high = key + std::string(high_suffix);
-    if (!out.contains(low)) continue;
-    const bool positive = std::all_of(values.begin(), values.end(), [](double v) { return v > 0; });
-    if (!positive || values.size() < 2) continue;
-    const auto interval = analysis::launch_interval(values);
-    out[low] = six_digits(interval.low);
-    out[high] = six_digits(interval.high);
-  }
-  return out;
 }
 
 /// Whether a curve of `row` may begin at `start`: it is the same but for factors that one rank does not have, and
@@ -167,39 +140,31 @@ std::vector<std::string> columns_of(const RowTable& table) {
 }
 
 std::string csv_text(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  std::string text = value.get<std::string>();
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
+  return value.is_null() ? "" : csv_quoted(value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+/// The side's points, launches merged or each for itself.
+std::vector<analysis::MergedPoint> points_of(const analysis::Side& side, Launches launches) {
+  if (launches == Launches::merged) return analysis::merge_launches(side.runs);
+  std::vector<analysis::MergedPoint> out;
+  for (const auto& run : side.runs)
+    for (const auto& point : run.points) out.push_back({point, 1});
+  return out;
 }
 
 }  // namespace
 
-RowTable make_rows(std::span<const NamedRun> runs, Launches launches) {
-  const Values values = values_of(runs);
-  std::vector<std::string> sources;
-  for (const auto& named : runs)
-    if (std::find(sources.begin(), sources.end(), named.source) == sources.end()) sources.push_back(named.source);
-  std::map<std::string, std::size_t> places;
-  std::vector<std::vector<Json>> points;
-  for (const auto& [source, run] : runs) {
-    for (const auto& point : run.points) {
-      Json row =
-          row_of(point, static_cast<std::size_t>(std::find(sources.begin(), sources.end(), source) - sources.begin()));
-      row["series"] = series_of(point, values, sources.size() > 1 ? source : std::string());
-      const auto [place, is_new] = places.try_emplace(identity(point, source), points.size());
-      if (is_new || launches == Launches::separate) {
-        points.push_back({std::move(row)});
-      } else {
-        points[place->second].push_back(std::move(row));
-      }
+RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
+  const Values values = values_of(sides);
+  RowTable out;
+  for (std::size_t s = 0; s < sides.size(); ++s) {
+    for (const auto& [point, count] : points_of(sides[s], launches)) {
+      Json row = row_of(point, s);
+      row["series"] = series_of(point, values, sides.size() > 1 ? sides[s].name : std::string());
+      row["launches"] = count;
+      out.rows.push_back(std::move(row));
     }
   }
-  RowTable out;
-  for (const auto& of_point : points) out.rows.push_back(merge(of_point));
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const bool differs =
         std::any_of(values.begin(), values.end(), [i](const auto& v) { return v.second[i].size() > 1; });
