@@ -7,6 +7,7 @@
 #include "allreduce/chosen.hpp"
 #include "allreduce/cuda/gpu_direct.hpp"
 #include "allreduce/cuda/nccl.hpp"
+#include "allreduce/cuda/nccl_messages.hpp"
 #include "allreduce/known_data.hpp"
 #include "allreduce/native/gloo.hpp"
 #include "allreduce/native/mpi.hpp"
@@ -87,6 +88,14 @@ constexpr std::array table{
                   .on_device = true,
                   .refusal = gpu_direct_refusal,
                   .bind = bind_gpu_direct},
+    AlgorithmInfo{.name = "gpu-ring",
+                  .parameters = "",
+                  .cost_text = "2(p-1) barriers of neighbours, 2n(p-1)/p read by each rank",
+                  .source = "own kernels over CUDA IPC; ring as Patarasuk & Yuan, JPDC 2009",
+                  .backend = Backend::device,
+                  .on_device = true,
+                  .refusal = gpu_ring_refusal,
+                  .bind = bind_gpu_ring},
     AlgorithmInfo{.name = "hierarchical-lane",
                   .parameters = "",
                   .cost_text = "2(g+p/g-2) rounds, 2n(p-1)/p sent",
@@ -130,6 +139,15 @@ constexpr std::array table{
                   .on_device = true,
                   .refusal = nccl_row_refusal,
                   .bind = bind_nccl},
+    AlgorithmInfo{.name = "nccl-messages",
+                  .parameters = "schedule=ring,message=4M",
+                  .cost_text = "the schedule's; between GPUs, sums between the messages",
+                  .source = "a schedule of ours over ncclSend and ncclRecv",
+                  .backend = Backend::device,
+                  .on_device = true,
+                  .adds_all_at_once = true,  // where its schedule does: the refusal
+                  .refusal = nccl_messages_refusal,
+                  .bind = bind_nccl_messages},
     AlgorithmInfo{.name = "neighbour",
                   .parameters = "",
                   .cost_text = "1 round, n sent",

@@ -24,7 +24,7 @@ struct Site {
 enum class Backend : std::uint8_t {
   schedule,  ///< our executor, over any transport
   vendor,    ///< a library's own transfers: no transport applies, its bytes are not counted
-  device,    ///< our own kernels on memory of a node's GPUs: no transport applies
+  device,    ///< our own kernels on memory of GPUs: no transport applies
   shared,    ///< our own code on memory that all ranks map: transport shm only
   selection  ///< one of the others, chosen for each call by the buffer's size
 };

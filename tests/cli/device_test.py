@@ -70,18 +70,29 @@ def codecs(test):
 
 
 def allreduce(test):
-    rows = rows_of(test, "allreduce", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", "ring,nccl", "--collective", "all",
-                   "-n", "1", "-w", "1", ranks=3)
+    rows = rows_of(test, "allreduce", "allreduce", "-b", "1K", "-e", "1K", "--algorithm",
+                   "ring,nccl,gpu-direct,gpu-ring,nccl-messages:schedule=ring", "--collective", "all", "-n", "1", "-w", "1", ranks=3)
     measured = timed(rows)
-    of_nccl = {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"].startswith("nccl")}
+    of_nccl = {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"].startswith("nccl:")}
     test.equal(of_nccl, {r["factors"]["collective"] for r in rows}, "allreduce: NCCL has every collective")
     test.check({"allreduce", "reduce_scatter", "all_gather"} <=
                {r["factors"]["collective"] for r in measured if r["factors"]["algorithm"] == "ring"},
                "allreduce: ring has those of its kind")
+    rings = {"allreduce", "reduce_scatter", "all_gather"}
+    for name, kinds in (("gpu-direct", {"allreduce"}), ("gpu-ring", rings | {"broadcast", "sendrecv"}), ("nccl-messages", rings)):
+        mine = [r for r in measured if r["factors"]["algorithm"].split(":")[0] == name]
+        test.equal({r["factors"]["collective"] for r in mine}, kinds, f"allreduce: {name} has its collectives, between processes")
+        test.check(all("staged" not in r["metrics"]["implementation"] for r in mine), f"allreduce: {name} is not staged", mine)
     test.equal({r["metrics"]["wrong"] for r in measured}, {0}, "allreduce: no element is wrong")
     for command in (["allreduce", "--overlap", "gemm"], ["codecs", "--exchange", "sra"]):
         refused = test.run(*command, "--device", "cuda")
         test.check(refused.code == 2 and "host" in refused.err, f"{' '.join(command)}: what runs on the host is refused", refused)
+
+
+def train_between_gpus(test):
+    ways = [trained(test, f"mlp-{a.split(':')[0]}", "cuda", "--model", "mlp:784-16-10", "--batch", "4", "--train-samples", "32",
+                    "--algorithm", a) for a in ("ring", "gpu-ring", "nccl-messages:schedule=recursive-doubling")]
+    test.check(ways[0] and all(w == ways[0] for w in ways), "two ranks' sums are the same whatever moves them", ways)
 
 
 def kernels(test):
@@ -158,6 +169,7 @@ def body(test):
     kernels(test)
     codecs(test)
     training(test)
+    train_between_gpus(test)
     scale(test)
     allreduce(test)
 

@@ -1,5 +1,5 @@
-// All-reduce among the GPUs of a node by kernels that read their peers' memory, through CUDA IPC between processes and
-// by plain addresses between threads.
+// Collectives among the GPUs of a node by kernels that read their peers' memory, through CUDA IPC between processes and
+// by plain addresses between threads. A call is one kernel: nothing of it needs the host.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,5 +18,14 @@ std::string gpu_direct_refusal(const Request&);
 /// Collective over the site's ranks. Errors: BackendError without a queue of a GPU, or where GPUs cannot reach each
 /// other's memory.
 std::unique_ptr<Collective> bind_gpu_direct(const Request&, const Site&, const ExecutorOptions&);
+
+/// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
+/// its left neighbour alone (kernels of cuda/peer_ring.hpp). Bits: those of the schedule `ring` in one slice. Cost:
+/// memory of two buffers a rank; 2(p-1) barriers between neighbours, 2n(p-1)/p read by each rank, of an
+///         all-reduce.
+/// Source: Patarasuk & Yuan, JPDC 2009
+std::string gpu_ring_refusal(const Request&);
+/// Errors: as bind_gpu_direct.
+std::unique_ptr<Collective> bind_gpu_ring(const Request&, const Site&, const ExecutorOptions&);
 
 }  // namespace gradmeter::allreduce

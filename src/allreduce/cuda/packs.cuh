@@ -59,4 +59,13 @@ __device__ Pack<typename Format::Memory> combined(const Sources& sources, bool w
   return p;
 }
 
+/// Of two, with the same bits.
+template <class Format, Op op, class T = typename Format::Memory>
+__device__ Pack<T> combined(const Pack<T>& a, const Pack<T>& b) {
+  Pack<T> p;
+  for (std::size_t c = 0; c < Pack<T>::count; ++c)
+    p.v[c] = Format::store(settled(combine<op>(Format::load(a.v[c]), Format::load(b.v[c]))));
+  return p;
+}
+
 }  // namespace gradmeter::allreduce::cuda

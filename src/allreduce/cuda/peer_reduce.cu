@@ -1,33 +1,10 @@
 #include "allreduce/cuda/peer_reduce.hpp"
 
-#include <algorithm>
-
-#include "allreduce/cuda/packs.cuh"
+#include "allreduce/cuda/peer_kernels.cuh"
 #include "runtime/cuda/handles.hpp"
-#include "runtime/cuda/launch.hpp"
 
 namespace gradmeter::allreduce::cuda {
 namespace {
-
-constexpr unsigned peer_threads = 256;
-
-/// Where block `block` of rank `from` says in `window` which barrier it has reached.
-__device__ std::uint32_t* flag_of(std::byte* window, unsigned block, unsigned from) {
-  return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
-}
-
-/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. Numbers grow, and
-/// wrap: a difference says who is behind.
-__device__ void peer_barrier(const PeerCall& c, std::uint32_t number) {
-  __syncthreads();
-  const unsigned peer = threadIdx.x;
-  if (peer < c.ranks) {
-    gpu::release_to_all(flag_of(c.windows[peer], blockIdx.x, c.rank), number);
-    std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, peer);
-    while (static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0) gpu::spin_pause();
-  }
-  __syncthreads();
-}
 
 __device__ Sources given_by_all(const PeerCall& c) {
   Sources s{};
@@ -36,27 +13,6 @@ __device__ Sources given_by_all(const PeerCall& c) {
   for (unsigned r = 0; r < c.ranks; ++r) s.of[r] = c.windows[r] + c.window.given(c.slot);
   return s;
 }
-
-/// As allreduce::finish, on the result that memory holds.
-template <class Format>
-__device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
-  if constexpr (std::is_floating_point_v<typename Format::Value>) {
-    if (factor == 1) return;
-    const auto f = static_cast<typename Format::Value>(factor);
-    for (auto& v : p.v) v = Format::store(Format::load(v) * f);
-  }
-}
-
-/// Packs of a block of elements, dealt out to the threads of the grid: pack k of a block is the same thread's on every
-/// GPU.
-template <class T>
-struct Packs {
-  std::size_t begin, end;
-  __device__ std::size_t first() const {
-    return begin + Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
-  }
-  static __device__ std::size_t step() { return Pack<T>::count * std::size_t{gridDim.x} * blockDim.x; }
-};
 
 /// Whole packs, the last rank's block may be shorter.
 template <class T>
@@ -101,24 +57,6 @@ __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, std::byte* t
       write_pack<T>(read_pack<T>(c.windows[r] + c.window.result(), true, i, n), to, aligned, i, n);
   }
 }
-
-/// Of the longest stretch of elements that the grid works on at a time. The same on all GPUs.
-template <class T>
-gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
-  const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;
-  const std::size_t blocks = std::clamp<std::size_t>((packs + peer_threads - 1) / peer_threads, 1, most_blocks);
-  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(peer_threads), .cooperative = true};
-}
-
-template <class Kernel>
-void launch_op(Op op, const Kernel& kernel) {
-  if (op == Op::min) return kernel.template operator()<Op::min>();
-  if (op == Op::max) return kernel.template operator()<Op::max>();
-  if (op == Op::product) return kernel.template operator()<Op::product>();
-  kernel.template operator()<Op::sum>();
-}
-
-bool has_whole_packs(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
 }  // namespace
 

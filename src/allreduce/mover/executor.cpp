@@ -103,8 +103,7 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   const std::size_t message = message_bytes(t, options_);
   const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
   const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
-  const std::uint32_t blocks = algorithm_.schedules.front()->blocks();
-  const std::size_t landing = reads_all(t) ? 0 : ((wire ? wire : slice) / blocks + 2048) * landing_blocks;
+  const std::size_t landing = reads_all(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
   auto& all = lanes_.emplace<Lanes<Submit>>();
@@ -117,32 +116,45 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   }
 }
 
+std::size_t Executor::alternate_bytes(const Algorithm& a, const ExecutorOptions& o) {
+  return slice_bytes(a, o.message_bytes, o, spans_blocks(a));
+}
+
+std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t alternate_bytes, std::uint32_t landing_blocks) {
+  return (alternate_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
+}
+
+void Executor::check_call(const Algorithm& a, const ExecutorOptions& o, const Call& call) {
+  const std::size_t bytes = call.out.bytes();
+  if (bytes > o.max_bytes) {
+    throw core::BackendError("allreduce", a.name,
+                             fmt::format("{} bytes given, made for {} at most", bytes, o.max_bytes));
+  }
+  if ((o.placement == Placement::in_place) != call.in_place() && bytes > 0) {
+    throw core::BackendError("allreduce", a.name, "made for the other of in place and out of place");
+  }
+  check_supported(call.element(), call.op, call.accumulates_in());
+  const Schedule& schedule = *a.schedules.front();
+  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count() % schedule.blocks() != 0) {
+    throw core::BackendError("allreduce", a.name,
+                             fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
+                                         call.count(), schedule.blocks()));
+  }
+}
+
 void Executor::check(const Call& call, CallMemory memory) const {
   const std::size_t bytes = call.out.bytes();
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-  if (bytes > options_.max_bytes) {
-    throw core::BackendError("allreduce", name(),
-                             fmt::format("{} bytes given, made for {} at most", bytes, options_.max_bytes));
-  }
-  if ((options_.placement == Placement::in_place) != call.in_place() && bytes > 0) {
-    throw core::BackendError("allreduce", name(), "made for the other of in place and out of place");
-  }
-  if (options_.codec) {
-    if (call.element() == core::Element::f32 && (call.op == Op::sum || call.op == Op::average)) return;
+  if (options_.codec && (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average))) {
     throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
   }
+  check_call(algorithm_, options_, call);
+  if (options_.codec) return;
   if (!transport_.can_send_from({memory.in, bytes}) || !transport_.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
                                          "transport mpi",
                                          transport_.name()));
-  }
-  check_supported(call.element(), call.op, call.accumulates_in());
-  const Schedule& schedule = *algorithm_.schedules.front();
-  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count() % schedule.blocks() != 0) {
-    throw core::BackendError("allreduce", name(),
-                             fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
-                                         call.count(), schedule.blocks()));
   }
 }
 

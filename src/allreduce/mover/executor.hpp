@@ -52,6 +52,12 @@ class Executor final : public Collective {
   /// How a buffer is cut; and its bytes on the wire. message_bytes must be given.
   static Slices slices(const Algorithm&, const ExecutorOptions&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExecutorOptions&, const Slices&, std::size_t element_bytes);
+  /// What a slice's alternate holds, for any buffer up to max_bytes; and what lands for the reductions of a round.
+  /// message_bytes must be given.
+  static std::size_t alternate_bytes(const Algorithm&, const ExecutorOptions&);
+  static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
+  /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.
+  static void check_call(const Algorithm&, const ExecutorOptions&, const Call&);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.

@@ -305,12 +305,19 @@ NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
   state_->join(c, c.broadcast_value(id));
 }
 
-void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
+void NcclCommunicator::begin(const char* what) {
   State& s = *state_;
   s.require_alive();
   if (s.is_under_way) throw core::BackendError("NCCL", what, "issued before the last call was complete");
   s.call = what;
   s.begin_s = host_clock();
+  s.is_under_way = true;
+  s.counts.add_one();
+}
+
+void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
+  State& s = *state_;
+  s.require_alive();
   check_nccl(ncclGroupStart(), "ncclGroupStart", s.comm);
   try {
     body(GroupCalls(s.comm, stream));
@@ -319,9 +326,12 @@ void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::f
     s.abort();
     throw;
   }
-  s.is_under_way = true;
-  s.counts.add_one();
-  check_nccl(ncclGroupEnd(), what, s.comm);
+  check_nccl(ncclGroupEnd(), s.call, s.comm);
+}
+
+void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
+  begin(what);
+  add_group(stream, body);
 }
 
 bool NcclCommunicator::launched() { return state_->patient_state() == ncclSuccess; }
@@ -356,6 +366,10 @@ NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) {  // NOLIN
   throw core::UsageError(nccl_refusal());
 }
 void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) {
+  throw core::UsageError(nccl_refusal());
+}
+void NcclCommunicator::begin(const char*) { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::add_group(CUstream_st*, const std::function<void(const NcclCalls&)>&) {
   throw core::UsageError(nccl_refusal());
 }
 bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }

@@ -66,6 +66,10 @@ class NcclCommunicator {
 
   /// The calls that `body` makes, as one group. `what` names it in errors: a literal.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
+  /// The same for a call of several groups, or of none: the patience is for all of them. The next group may be added
+  /// when `launched` says that the last one is in its stream.
+  void begin(const char* what);
+  void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Are the calls in their stream, so that an event after them can be recorded? Does not block. Errors: as `check`.
   bool launched();
   /// While waiting for the stream. Errors: BackendError that names the call and NCCL's asynchronous error, or after the
