@@ -11,5 +11,5 @@ function(gradmeter_embed)
   endforeach()
   file(CONFIGURE OUTPUT ${E_OUTPUT} @ONLY CONTENT
 "#include \"@E_HEADER@\"\n\nnamespace @E_NAMESPACE@ {\n\nstd::span<const EmbeddedFile> @E_FUNCTION@() {
-  static constexpr EmbeddedFile files[] = {\n@rows@  };\n  return files;\n}\n\n}  // namespace @E_NAMESPACE@\n")
+  static const EmbeddedFile files[] = {\n@rows@  };\n  return files;\n}\n\n}  // namespace @E_NAMESPACE@\n")
 endfunction()

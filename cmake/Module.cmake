@@ -1,12 +1,13 @@
 # gradmeter_module(NAME [SOURCES ...] [USES modules and libraries whose headers its own headers need]
 #                  [PRIVATELY libraries its headers do not show])
 #                  [ALONE sources that never share a unity build's unit]
+#                  [SEES_CUDA sources of the host whose text depends on whether CUDA is there]
 #                  [CUDA sources that need CUDA: kernels (.cu) and what hands them work]
 # One folder, one target, one namespace: src/NAME is the library gradmeter::NAME.
 # Under the sanitizers the modules without loops over data are not optimised: they compile in two thirds of the time.
-set(gradmeter_modules_without_loops bench report)
+set(gradmeter_modules_without_loops analysis bench importers report)
 function(gradmeter_module NAME)
-  cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE;CUDA" ${ARGN})
+  cmake_parse_arguments(MODULE "" "" "SOURCES;USES;PRIVATELY;ALONE;SEES_CUDA;CUDA" ${ARGN})
   add_library(gradmeter_${NAME} STATIC ${MODULE_SOURCES})
   add_library(gradmeter::${NAME} ALIAS gradmeter_${NAME})
   gradmeter_exclude_from_unity("${MODULE_SOURCES}" "${MODULE_ALONE}")
@@ -14,9 +15,25 @@ function(gradmeter_module NAME)
     target_compile_options(gradmeter_${NAME} PRIVATE -O0)
   endif()
   target_link_libraries(gradmeter_${NAME} PUBLIC gradmeter_options ${MODULE_USES} PRIVATE ${MODULE_PRIVATELY})
+  if(MODULE_SEES_CUDA)
+    gradmeter_sees_cuda(gradmeter_${NAME} SOURCES ${MODULE_SEES_CUDA} USES ${MODULE_USES} ${MODULE_PRIVATELY})
+  endif()
   if(MODULE_CUDA AND TARGET gradmeter_cuda_runtime)
     gradmeter_cuda_library(${NAME} "${MODULE_CUDA}")
   endif()
+endfunction()
+
+# gradmeter_sees_cuda(TARGET SOURCES ... [USES ...]): sources of TARGET that see GRADMETER_HAS_CUDA and CUDA's headers. No other
+# source of the host does, so that with and without CUDA the others are compiled by the same commands: ccache compiles them once.
+function(gradmeter_sees_cuda TARGET)
+  cmake_parse_arguments(T "" "" "SOURCES;USES" ${ARGN})
+  set(library ${TARGET}_sees_cuda)
+  add_library(${library} OBJECT ${T_SOURCES})
+  target_link_libraries(${library} PRIVATE gradmeter_options ${T_USES})
+  if(TARGET gradmeter_cuda_runtime)
+    target_link_libraries(${library} PRIVATE gradmeter_cuda_runtime)
+  endif()
+  target_link_libraries(${TARGET} PRIVATE ${library})
 endfunction()
 
 # gradmeter_NAME_cuda: kernels by nvcc, or by the host's compiler for the emulated runtime.
@@ -29,15 +46,16 @@ function(gradmeter_cuda_library NAME SOURCES)
   list(FILTER SOURCES INCLUDE REGEX "\\.cu$")
   if(GRADMETER_CUDA_EMULATED)
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
-    target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime)
+    target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime gradmeter_cuda_runtime)
     return()
   endif()
-  set(nvcc --fmad=false --expt-relaxed-constexpr --maxrregcount=128 -Xcompiler=-Wall,-Wextra)
+  # Two threads: architectures side by side, where one file takes as long as all others together.
+  set(nvcc --fmad=false --expt-relaxed-constexpr --maxrregcount=128 --threads=2 -Xcompiler=-Wall,-Wextra)
   if(GRADMETER_WARNINGS_AS_ERRORS)
     list(APPEND nvcc -Werror=all-warnings)
   endif()
   target_compile_options(${library} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc}>")
-  target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime)
+  target_link_libraries(${library} PUBLIC gradmeter_${NAME} gradmeter_runtime gradmeter_cuda_runtime)
 endfunction()
 
 # A unity build (all presets but dev and alone) compiles several sources as one unit, so names in unnamed namespaces must

@@ -1,8 +1,8 @@
 # gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...]):
 # GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake.
 # gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
-# program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS): ranks that poll keep
-# the cores from each other.
+# program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS) or there is one: ranks that
+# poll keep the cores from each other.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -31,9 +31,6 @@ if(GRADMETER_SANITIZE)
   target_compile_options(gradmeter_test_options INTERFACE -O0 -fno-sanitize=undefined)
 endif()
 
-# Tests use the same short names more often than src/ does: smaller units keep them apart.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
-
 # What the sanitizers run is all that their presets build: programs for real ranks would double the time.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
@@ -51,6 +48,9 @@ function(gradmeter_test MODULE)
   add_executable(${T_PROGRAM} ${T_SOURCES})
   gradmeter_exclude_from_unity("${T_SOURCES}" "${T_ALONE}")
   target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_${MODULE} ${T_USES} gradmeter_test_options GTest::gmock GTest::gtest_main)
+  if(TARGET gradmeter_cuda_runtime)
+    target_link_libraries(${T_PROGRAM} PRIVATE gradmeter_cuda_runtime)
+  endif()
   target_include_directories(${T_PROGRAM} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(unit_tests ${T_PROGRAM})
   if("threads" IN_LIST T_LABELS)
@@ -117,9 +117,14 @@ function(gradmeter_mpi_test NAME)
     set(cost 20)  # begins early, as the long ones of tests/cli
   endif()
   foreach(ranks ${T_RANKS})
+    if(ranks EQUAL 1)
+      set(alone_now FALSE)
+    else()
+      set(alone_now ${alone})
+    endif()
     add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_MPIEXEC_ARGS} ${T_COMMAND})
     set_tests_properties(mpi.${NAME}.np${ranks} PROPERTIES
-      TIMEOUT ${T_TIMEOUT} COST ${cost} RUN_SERIAL ${alone} LABELS "mpi;${T_LABELS}"
+      TIMEOUT ${T_TIMEOUT} COST ${cost} RUN_SERIAL ${alone_now} LABELS "mpi;${T_LABELS}"
       ENVIRONMENT "${GRADMETER_MPIEXEC_ENV}")
   endforeach()
 endfunction()

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 or Ubuntu 24.04 to the first scaling curve: installs what is missing, builds gradmeter, and
-# measures how training of a small network scales over this machine's cores. Leaves results/quickstart.jsonl.
+# measures how training of a small network scales over this machine's cores. Leaves results/quickstart.jsonl and the page
+# results/quickstart.html.
 # Usage: scripts/quickstart.sh
 set -euo pipefail
 
 if [ $# -gt 0 ]; then
-  sed -n '2,4s/^# //p' "$0"
+  sed -n '2,5s/^# //p' "$0"
   [ "$1" = --help ] || [ "$1" = -h ] || exit 2
   exit 0
 fi
@@ -36,6 +37,7 @@ powers_of_two() { # LIMIT
 
 say "1/3 packages"
 gradmeter_install build
+scripts/charts.sh || echo "quickstart: the page will have tables only"
 
 say "2/3 build"
 # The tests need GoogleTest, which only scripts/test.sh installs; a build folder that exists keeps its own choice.
@@ -58,10 +60,12 @@ command=(mpirun -np "$GRADMETER_RANKS" build/release/gradmeter scale --model mlp
   --strategy independent,sync --algorithm mpi,ring --time-budget 2m --out "$out" --force)
 say "3/3 measure, about two minutes: ${command[*]}"
 "${command[@]}"
+page=${out%.jsonl}.html
+build/release/gradmeter report "$out" -o "$page"
 
 cat <<EOF
 
-Every point is in $out, one JSON object a line. To go on:
+Every point is in $out, one JSON object a line. Open the page in a browser: $PWD/$page. To go on:
   . scripts/environment.sh                            what mpirun needs in a container or with few cores
   build/release/gradmeter scale --help                models, batches, algorithms, precisions, time budget
   mpirun -np $GRADMETER_RANKS build/release/gradmeter scale --model mlp --batch 16,64,256,1024 --ranks $rank_list --out results/my.jsonl

@@ -4,7 +4,7 @@
 cmake_minimum_required(VERSION 3.25)
 
 # Lowest first: a module may use itself and the modules that its line names, all of them on lines above it.
-set(modules core runtime kernels model compression allreduce dataparallel predict bench report cli)
+set(modules core runtime kernels model compression allreduce dataparallel predict bench analysis importers report cli)
 set(core_uses)
 set(runtime_uses core)
 set(kernels_uses core runtime)
@@ -14,8 +14,10 @@ set(allreduce_uses core runtime kernels compression)
 set(dataparallel_uses core runtime kernels model compression allreduce)
 set(predict_uses core allreduce)
 set(bench_uses core runtime kernels model compression allreduce dataparallel predict)
-set(report_uses core)
-set(cli_uses core runtime kernels model compression allreduce dataparallel predict bench report)
+set(analysis_uses core)
+set(importers_uses core)
+set(report_uses core analysis)
+set(cli_uses core runtime kernels model compression allreduce dataparallel predict bench analysis importers report)
 
 # library @ what its includes look like @ the paths under src that may have them
 set(adapters
@@ -28,6 +30,7 @@ set(adapters
   "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"
+  "Boost.Math @ ^boost/math/ @ ^analysis/"
   "Boost @ ^boost/ @ ^(cli/|runtime/cuda/host_view)"
   "JSON @ ^nlohmann/ @ ^core/json\\.hpp$"
   "fmt @ ^fmt/ @ ^core/format\\.hpp$"

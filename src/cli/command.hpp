@@ -35,6 +35,9 @@ int run_allreduce_command(const Invocation&);
 int run_infer_command(const Invocation&);
 int run_kernels_command(const Invocation&);
 int run_codecs_command(const Invocation&);
+int run_compare_command(const Invocation&);
+int run_report_command(const Invocation&);
+int run_import_command(const Invocation&);
 int run_list_command(const Invocation&);
 int run_doctor_command(const Invocation&);
 

@@ -70,9 +70,14 @@ std::string read_all(const std::filesystem::path& path) {
 
 }  // namespace
 
-ResultFile parse_results(std::string_view text, const std::string& label) {
+ResultFile parse_results(std::string_view text, const std::string& label, Reading reading) {
   Collector collector;
   std::size_t number = 0;
+  const auto refuse = [&](const UsageError& e) {
+    std::string message = fmt::format("{}:{}: {}", label, number, e.what());
+    if (reading == Reading::strict) throw UsageError(message);
+    collector.file().left_out.push_back(std::move(message));
+  };
   while (!text.empty()) {
     ++number;
     const std::size_t end = text.find('\n');
@@ -80,21 +85,30 @@ ResultFile parse_results(std::string_view text, const std::string& label) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(ended ? end + 1 : text.size());
     try {
-      std::visit([&](auto&& read) { collector.add(std::forward<decltype(read)>(read)); }, detail::parse_line(line));
+      std::visit([&](auto&& read) { collector.add(std::forward<decltype(read)>(read)); },
+                 detail::parse_line(line, reading));
     } catch (const detail::NotJson& e) {
       if (ended || (number == 1 && !begins_as_ours(line))) {
-        throw UsageError(fmt::format("{}:{}: {}", label, number, e.what()));
+        refuse(e);
+        continue;
       }
       collector.file().note =
           fmt::format("{}:{}: the last line is torn (a run was killed) and was left out", label, number);
     } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}:{}: {}", label, number, e.what()));
+      refuse(e);
     }
+  }
+  if (reading == Reading::lenient && collector.file().runs.empty()) {
+    throw UsageError(
+        fmt::format("{}: no line of it begins a gradmeter run; the first problem is {}", label,
+                    collector.file().left_out.empty() ? "that it is empty" : collector.file().left_out.front()));
   }
   return std::move(collector.file());
 }
 
-ResultFile read_results(const std::filesystem::path& path) { return parse_results(read_all(path), path.string()); }
+ResultFile read_results(const std::filesystem::path& path, Reading reading) {
+  return parse_results(read_all(path), path.string(), reading);
+}
 
 std::map<std::string, Point> finished_points(const ResultFile& file, const std::string& fingerprint,
                                              const std::string& experiment) {

@@ -18,21 +18,28 @@ struct Run {
   std::vector<Point> points;
 };
 
-/// A whole file. `note` says that a torn last line was dropped (empty otherwise).
+/// A whole file. `note` says that a torn last line was dropped (empty otherwise). `left_out`: "FILE:LINE: why" of lines
+/// that a lenient reader could not use.
 struct ResultFile {
   std::vector<Run> runs;
   std::string note;
+  std::vector<std::string> left_out;
 };
+
+/// lenient: lines that cannot be used are left out, and lines of a newer schema are read as far as their keys are
+/// known.
+enum class Reading { strict, lenient };
 
 /// One line each, no newline. Non-finite numbers become null and their key's name goes to "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
 
 /// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
-/// file that is not gradmeter's, for another schema number, for a point before its run.
-ResultFile read_results(const std::filesystem::path&);
+/// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only where the file
+/// cannot be read, or has no run at all.
+ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict);
 /// Parses text as if it were the file called `label` (the fuzz target).
-ResultFile parse_results(std::string_view text, const std::string& label);
+ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
 

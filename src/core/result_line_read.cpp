@@ -120,11 +120,14 @@ const Json* find_object(const Json& line, const char* key) {
   return json;
 }
 
-RunInfo read_run(const Json& line) {
+RunInfo read_run(const Json& line, Reading reading) {
   const Json* schema = find(line, "schema");
   if (!schema) throw UsageError("the key 'schema' is missing");
   if (const std::int64_t given = read_integer("schema", *schema); given != result_schema) {
-    throw UsageError(fmt::format("schema {} is not known; this gradmeter reads schema {}", given, result_schema));
+    if (given < result_schema || reading == Reading::strict) {
+      throw UsageError(fmt::format("schema {} is not known; this gradmeter reads schema {}{}", given, result_schema,
+                                   given > result_schema ? " (with --lenient what it knows of newer ones)" : ""));
+    }
   }
   RunInfo info;
   required_text(line, "run_id");
@@ -186,14 +189,14 @@ Json parse_json(std::string_view text) {
 
 }  // namespace
 
-Line parse_line(std::string_view text) {
+Line parse_line(std::string_view text, Reading reading) {
   const Json line = parse_json(text);
   const Json* kind = line.is_object() ? find(line, "kind") : nullptr;
   if (!kind || !kind->is_string()) {
     throw UsageError("not a line of a gradmeter result file: it should have a \"kind\" of run, point or note");
   }
   const std::string what = kind->get<std::string>();
-  if (what == "run") return read_run(line);
+  if (what == "run") return read_run(line, reading);
   if (what == "point") return read_point(line);
   if (what == "note") return NoteLine{};
   throw UsageError(fmt::format("kind {} is not known; there are: run, point, note", quote(what)));

@@ -43,14 +43,40 @@ const core::Value& codec_label(const Point& p) {
 
 std::string error_text(double x) { return !std::isfinite(x) ? "-" : x == 0 ? "0" : fmt::format("{:.3g}", x); }
 
+std::string csv_quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
 std::string csv_cell(const core::Value& v) {
   const auto* x = std::get_if<double>(&v);
   if (core::is_null(v) || (x && !std::isfinite(*x))) return "";
-  std::string s = core::to_text(v);
-  if (s.find_first_of(",\"\n") == std::string::npos) return s;
-  std::string out = "\"";
-  for (const char c : s) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
+  return csv_quoted(core::to_text(v));
+}
+
+std::string markup_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
 }
 
 std::string why_not(const Point& p) {

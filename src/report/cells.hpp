@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.hpp"
@@ -23,8 +24,12 @@ std::int64_t integer(const core::Value&);
 const core::Value& codec_label(const core::Point&);
 /// Three digits, "0" for nothing at all, "-" where it is not finite.
 std::string error_text(double);
-/// One cell of CSV: quoted where it has to be, empty for null and for what is not finite.
+/// Quoted where CSV asks for it (RFC 4180).
+std::string csv_quoted(const std::string&);
+/// One cell of CSV: empty for null and for what is not finite.
 std::string csv_cell(const core::Value&);
+/// Text for XML and HTML, attributes included; control characters, which XML 1.0 does not have, become blanks.
+std::string markup_text(std::string_view);
 /// "skipped: why", for a row's note; empty where the point was measured.
 std::string why_not(const core::Point&);
 /// Other processes had more than a twentieth of the time, or most blocks were disturbed: marked "~".

@@ -37,7 +37,8 @@ std::string ranks_cell(const Point& p) {
 
 /// With the mesh and the micro-batches, where there are any.
 std::string strategy_cell(const Point& p, const Labels& labels) {
-  std::string out = labels.at(text(p.factors[Factor::strategy]));
+  const auto label = labels.find(text(p.factors[Factor::strategy]));
+  std::string out = label == labels.end() ? "-" : label->second;
   if (const auto& mesh = p.factors[Factor::mesh]; !core::is_null(mesh)) out += fmt::format(" · {}", text(mesh));
   if (const auto n = integer(p.factors[Factor::accumulate]); n > 1) out += fmt::format(" · {} micro-batches", n);
   return out;
@@ -199,7 +200,9 @@ std::string strategy_table(const std::vector<const Point*>& curve, const Labels&
   Columns<Point> c;
   c.add({"ranks", "", right}, ranks_cell);
   c.add({"strategy", "", left}, [&labels](const Point& p) { return strategy_cell(p, labels); });
-  c.add({"exchange", "", left, 1}, [](const Point& p) { return exchange(p, short_labels({&p, 1}, Factor::codec)); });
+  c.add({"exchange", "", left, 1}, [](const Point& p) {
+    return report::exchange(p, short_labels({&p, 1}, Factor::codec));
+  });
   c.add({"time", "µs/sample", right}, number(Metric::time_per_sample_s, [](double s) { return digits(s * 1e6); }));
   c.add({"sent", "B/step", right}, number(Metric::bytes_sent_total, bytes_cell));
   c.add({"stale", "updates", right}, staleness_cell);

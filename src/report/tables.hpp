@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "analysis/comparison.hpp"
 #include "core/result.hpp"
 #include "report/columns.hpp"
 
@@ -50,6 +51,23 @@ std::string codec_tables(std::span<const core::Point>, std::size_t width = core:
 std::string codec_legend();
 
 const CsvColumns& codec_csv();
+
+// comparison_table.cpp
+
+/// "42 points: 3 slower, 1 faster, 38 same".
+std::string comparison_summary(const analysis::Comparison&);
+/// What the points have in common, then a row for each of the first `most`, those that matter first.
+std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);
+/// The factors in which the point differs from others.
+std::string comparison_label(const analysis::Comparison&, const analysis::ComparedPoint&);
+std::string comparison_legend(double tolerance);
+/// All points, one a line.
+std::string comparison_csv(const analysis::Comparison&);
+
+// comparison_junit.cpp
+
+/// JUnit's XML: a suite for each comparison, a case for each point, a failure for each that does not pass the bar.
+std::string comparison_junit(std::span<const analysis::Comparison>, double bar);
 
 // exchange_error_table.cpp
 

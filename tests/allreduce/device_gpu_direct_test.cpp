@@ -61,7 +61,8 @@ std::vector<std::vector<Bytes>> results(const DirectCase& c) {
   std::vector<std::vector<Bytes>> all(static_cast<std::size_t>(c.ranks));
   runtime::run_thread_ranks(c.ranks, [&](const runtime::Communicator& world) {
     runtime::CudaDevice device(0);
-    const auto queue = device.make_queue();
+    // Another queue than the call's, which nothing orders but that the call says it is done.
+    const auto queue = device.make_queue(), other = device.make_queue();
     runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
     const auto link = network.connect(world, 1);
     const auto direct =
@@ -71,10 +72,10 @@ std::vector<std::vector<Bytes>> results(const DirectCase& c) {
     const auto typed = [&](const runtime::OwnedBuffer& b) { return runtime::Buffer(c.element, b.buffer.device()); };
     for (int call = 0; call < calls; ++call) {
       Bytes b = given(c, world.rank(), call);
-      queue->at_once([&] { std::memcpy(in.buffer.host(), b.data(), bytes); });
+      other->at_once([&] { std::memcpy(in.buffer.host(), b.data(), bytes); });
       direct->start({.in = typed(in), .out = typed(c.in_place ? in : out), .op = c.op, .accumulate = c.accumulate});
       while (!direct->advance()) std::this_thread::yield();
-      queue->at_once([&] { std::memcpy(b.data(), (c.in_place ? in : out).buffer.host(), bytes); });
+      other->at_once([&] { std::memcpy(b.data(), (c.in_place ? in : out).buffer.host(), bytes); });
       all[static_cast<std::size_t>(world.rank())].push_back(b);
     }
     world.barrier();
@@ -118,6 +119,25 @@ TEST(GpuDirect, HasEveryTypeAndOperation) {
 TEST(GpuDirect, WorksInPlace) {
   for (const std::size_t count : {300U, 2000U})
     expect_sums_in_rank_order({.ranks = 3, .count = count, .in_place = true});
+}
+
+/// Each rank gives its call up, and with it the memory that peers' kernels may still read.
+TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
+  test::each_device_seed([] {
+    runtime::run_thread_ranks(3, [](const runtime::Communicator& world) {
+      runtime::CudaDevice device(0);
+      const auto queue = device.make_queue();
+      runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
+      const auto link = network.connect(world, 1);
+      const auto in = device.allocate(Element::f32, 60000), out = device.allocate(Element::f32, 60000);
+      for (const std::size_t count : {100U, 60000U}) {
+        const auto direct = find_algorithm("gpu-direct:small=2048")
+                                ->bind({world, network, *link}, {.max_bytes = most_bytes, .queue = queue.get()});
+        direct->start({.in = in.buffer.part(0, count), .out = out.buffer.part(0, count)});
+      }
+      queue->synchronise();
+    });
+  });
 }
 
 TEST(GpuDirect, RefusesWhatIsLongerThanItWasBoundFor) {

@@ -11,7 +11,7 @@
 namespace gradmeter::bench {
 namespace {
 
-ScaleFactors factors() {
+ScaleFactors usual_factors() {
   return {.models = {"mlp:784-1024-1024-10"},
           .batches = {16, 64, 256},
           .ranks = {1, 2, 4},
@@ -31,7 +31,7 @@ auto count_if(const std::vector<ScalePoint>& points, auto predicate) {
 }
 
 TEST(ScalePlan, MeaningfulCombinationsStandOnce) {
-  const auto points = plan_scale(factors());
+  const auto points = plan_scale(usual_factors());
   EXPECT_EQ(points.size(), 24u);
   EXPECT_EQ(count_if(points, [](const auto& p) { return !p.strategy->communicates(); }), 9);
   EXPECT_EQ(count_if(points, [](const auto& p) { return p.strategy->communicates() && p.ranks == 1; }), 3);
@@ -39,7 +39,7 @@ TEST(ScalePlan, MeaningfulCombinationsStandOnce) {
 }
 
 TEST(ScalePlan, ControlsAreAddedWhereTheyWereNotAskedFor) {
-  auto f = factors();
+  auto f = usual_factors();
   f.ranks = {4};
   f.strategies = {dataparallel::find_strategy("sync")};
   const auto points = plan_scale(f);
@@ -48,7 +48,7 @@ TEST(ScalePlan, ControlsAreAddedWhereTheyWereNotAskedFor) {
 }
 
 TEST(ScalePlan, BaselineAndControlComeBeforeWhatIsComparedWithThem) {
-  auto f = factors();
+  auto f = usual_factors();
   f.scalings = {Scaling::weak, Scaling::strong};
   const auto points = plan_scale(f);
   const auto same = [](const ScalePoint& a, const ScalePoint& b) {
@@ -64,7 +64,7 @@ TEST(ScalePlan, BaselineAndControlComeBeforeWhatIsComparedWithThem) {
 }
 
 TEST(ScalePlan, WeakKeepsTheBatchOfARankAndStrongThatOfAll) {
-  auto f = factors();
+  auto f = usual_factors();
   f.scalings = {Scaling::weak, Scaling::strong};
   for (const auto& p : plan_scale(f)) {
     if (!p.impossible.empty()) continue;
@@ -76,7 +76,7 @@ TEST(ScalePlan, WeakKeepsTheBatchOfARankAndStrongThatOfAll) {
 }
 
 TEST(ScalePlan, AFurtherFactorIsCrossedWithAllOthersAndStandsInItsRow) {
-  auto f = factors();
+  auto f = usual_factors();
   const std::size_t before = plan_scale(f).size();
   const auto micro_batches = [](std::size_t n) { return [n](TrainingConfig& c) { c.accumulate = n; }; };
   f.settings = {{"--accumulate", {micro_batches(1), micro_batches(4)}}};
@@ -93,7 +93,7 @@ TEST(ScalePlan, AFurtherFactorIsCrossedWithAllOthersAndStandsInItsRow) {
 }
 
 TEST(ScalePlan, APointWithoutAnExchangeHasNothingOfOne) {
-  auto f = factors();
+  auto f = usual_factors();
   f.codecs = {compression::find_codec("qsgd4")};
   f.buckets = {4096};
   f.common.overlap = Overlap::bucketed;
@@ -110,7 +110,7 @@ TEST(ScalePlan, APointWithoutAnExchangeHasNothingOfOne) {
 }
 
 TEST(ScalePlan, ABatchThatDoesNotDivideIsARowWithItsReason) {
-  auto f = factors();
+  auto f = usual_factors();
   f.ranks = {3};
   f.scalings = {Scaling::strong};
   const auto points = plan_scale(f);
@@ -118,7 +118,7 @@ TEST(ScalePlan, ABatchThatDoesNotDivideIsARowWithItsReason) {
 }
 
 TEST(ScalePlan, TheVendorsExchangeHasNoTransportOfOurs) {
-  auto f = factors();
+  auto f = usual_factors();
   f.transports = {dataparallel::TransportKind::mpi, dataparallel::TransportKind::shm};
   std::set<std::string_view> vendors;
   const auto points = plan_scale(f);
@@ -127,7 +127,7 @@ TEST(ScalePlan, TheVendorsExchangeHasNoTransportOfOurs) {
 }
 
 ScaleFactors on_four(std::vector<std::string> strategies) {
-  auto f = factors();
+  auto f = usual_factors();
   f.ranks = {4};
   f.batches = {64};
   f.scalings = {Scaling::weak};
@@ -237,7 +237,7 @@ TEST(ScalePlan, APlacementIsAFactorOnlyWhereItTakesOtherRanks) {
 }
 
 TEST(ScalePlan, AutomaticOverlapNeedsACoreForEachProgressThread) {
-  ScaleFactors f = factors();
+  ScaleFactors f = usual_factors();
   f.ranks = {2, 3};
   f.strategies = {dataparallel::find_strategy("sync"), dataparallel::find_strategy("ps-async")};
   f.overlaps = {Overlap::automatic, Overlap::none};

@@ -1,5 +1,5 @@
 """--device cuda end to end, on the emulated CUDA runtime: training has the host's losses, each command's results are right,
-no time of an emulated device is taken for a measurement, and what a device has not is said."""
+no time of an emulated device is taken for a measurement, and what a device has not or lacks is said."""
 import math
 
 import support
@@ -115,7 +115,57 @@ def kernels(test):
     test.check(plan.code == 0 and "points" in plan.out, "kernels: a plan for the device", plan)
 
 
+def refusal(test, what, variables, wanted, *arguments, ranks=None):
+    """Exit code 3, and one line that says all of `wanted`."""
+    done = test.run(*arguments, "--device", "cuda", ranks=ranks, env=variables, timeout=120)
+    test.check(done.code == 3 and len(done.own_lines) == 1 and all(w in done.own_lines[0] for w in wanted), what, done)
+
+
+def short_of_memory(test):
+    """Ranks of the emulator have a memory each."""
+    small = {"GRADMETER_CUDA_EMULATOR_MEMORY": str(4 << 20)}
+    needed = ("MiB more are needed", "of 4 MiB are free on GPU 0", "choose a smaller")
+    refusal(test, "train: too little memory is one line", small, needed, "train", "--model", "mlp:784-2048-10", "--batch", "4",
+            "--steps", "1", "--train-samples", "16", "--validation-samples", "16")
+    out = test.path("short-of-memory.jsonl")
+    sizes = ["allreduce", "--algorithm", "ring", "-n", "1", "-w", "1", "-f", "64", "-b", "1K", "--append", "--out", out]
+    done = test.run(*sizes, "-e", "64K", "--device", "cuda", ranks=2, env=small)
+    before = support.points(out)
+    test.check(done.code == 0 and before, "allreduce: what fits is measured", done)
+    refusal(test, "allreduce: too little memory is one line", small, needed, *sizes, "-e", "16M", ranks=2)
+    test.equal(support.points(out), before, "allreduce: points measured before are kept")
+    rows = test.path("small-codecs.jsonl")
+    refusal(test, "codecs: too little memory is one line", small, needed, "codecs", "--codec", "bf16", "--size", "4K,16M", *QUICK[2:],
+            "--out", rows)
+    test.equal([r["factors"]["codec"] for r in support.points(rows)], ["bf16:ef=off,min=1024"], "codecs: the points measured before are kept")
+    out = test.path("short-kernels.jsonl")
+    room = {"GRADMETER_CUDA_EMULATOR_MEMORY": str(40 << 20)}  # cuBLASLt's workspace is 32 MiB
+    command = ["kernels", "--device", "cuda", "--append", "--out", out, *QUICK]
+    for shape in ("gemm:m=64,n=64,k=64", "gemm:m=2048,n=2048,k=2048"):
+        done = test.run(*command, "--shape", shape, env=room)
+        test.check(done.code == 0 and not done.own_lines, f"kernels: {shape} in 40 MiB ends with 0", done)
+    before = support.points(out)
+    test.equal([r["status"] for r in before], ["mistrusted", "skipped"], "kernels: what fits is measured, what does not is skipped")
+    test.check("48 MiB of the device's memory, of which a rank has 40 MiB" in before[-1]["reason"],
+               "kernels: the row that is skipped says what it needs and what there is", before[-1])
+    refusal(test, "kernels: too little memory for a library is one line", small, needed, "kernels", "--shape", "gemm:m=65,n=64,k=64",
+            "--append", "--out", out, *QUICK)
+    test.equal(support.points(out), before, "kernels: points measured before are kept")
+
+
+def drivers(test):
+    for ranks, arguments in ((2, ["train", "--steps", "1"]), (2, ["allreduce"]), (None, ["codecs"]), (None, ["kernels"])):
+        refusal(test, f"{arguments[0]}: a driver older than the runtime is one line", {"GRADMETER_CUDA_EMULATOR_DRIVER": "12020"},
+                ("driver is for 12.2 and the program for 13", "update the driver or use --device cpu"), *arguments, ranks=ranks)
+    doctor = test.run("doctor", env={"GRADMETER_CUDA_EMULATOR_DRIVER": "12020"}, timeout=120)
+    test.check("the CUDA driver is for 12.2" in doctor.out, "doctor: names the old driver", doctor)
+    one = test.run("train", "--device", "cuda:7")
+    test.check(one.code == 2 and len(one.own_lines) == 1 and "cpu, cuda" in one.err, "train: ranks choose their GPU, no number is taken", one)
+
+
 def body(test):
+    short_of_memory(test)
+    drivers(test)
     kernels(test)
     codecs(test)
     training(test)

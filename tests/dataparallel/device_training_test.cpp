@@ -65,6 +65,14 @@ TEST(DeviceTraining, OfScaledLossesHasTheHostsBits) {
     expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:grow=1,start=1024"});
 }
 
+/// Norms of layers that several ranks hold parts of are summed on the way.
+TEST(DeviceTraining, ByOptimizersThatShareNormsHasTheHostsBits) {
+  for (const char* optimizer : {"lars", "lamb"}) {
+    expect_host_bits({.strategy = "sharded", .optimizer = optimizer, .ranks = 3});
+    expect_host_bits({.optimizer = optimizer, .mesh = "tensor=2"});
+  }
+}
+
 TEST(DeviceTraining, WithEveryCodecHasTheHostsBits) {
   for (const auto& row : compression::codecs()) {
     const bool sparse = row.parameters.find("density") != std::string_view::npos;

@@ -14,7 +14,7 @@ namespace {
 using allreduce::Op;
 
 constexpr int ranks = 3, faulty = 1;
-constexpr std::size_t n = 20;
+constexpr std::size_t buffer_elements = 20;
 
 core::Injection from_call(const char* call) { return core::parse_injection(std::string("flip:rank=1,call=") + call); }
 
@@ -36,7 +36,7 @@ void on_faulty_ranks(const core::Injection& injection, Program program) {
 
 TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
   on_faulty_ranks(from_call("2"), [](Fabric& f) {
-    const auto v = f.memory(n).values<float>();
+    const auto v = f.memory(buffer_elements).values<float>();
     for (int call = 0; call < 5; ++call) {
       std::ranges::fill(v, float(f.rank()));
       f.wait(f.all_reduce(everybody, v, Op::sum));
@@ -47,7 +47,7 @@ TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
 
 TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
   on_faulty_ranks(core::parse_injection("drop:rank=1,call=1"), [](Fabric& f) {
-    const auto v = f.memory(n).values<float>();
+    const auto v = f.memory(buffer_elements).values<float>();
     for (int call = 0; call < 3; ++call) {
       std::ranges::fill(v, 1.0f);
       f.wait(f.all_gather(everybody, v));
@@ -61,11 +61,11 @@ TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
 TEST(FaultInjector, SpoilsEveryKindOfCall) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
     const int wrong = f.rank() == faulty ? 1 : 0, r = f.rank();
-    const auto v = f.memory(n).values<float>();
+    const auto v = f.memory(buffer_elements).values<float>();
     std::ranges::fill(v, 1.0f);
     f.wait(f.reduce_scatter(everybody, v, Op::sum));
     int found = 0;
-    const auto begin = [](int block) { return allreduce::block_begin(n, ranks, std::uint32_t(block)); };
+    const auto begin = [](int block) { return allreduce::block_begin(buffer_elements, ranks, std::uint32_t(block)); };
     for (std::size_t i = begin(r); i < begin(r + 1); ++i) found += v[i] == 4.0f;
     EXPECT_EQ(found, wrong);
     std::ranges::fill(v, 2.0f);
@@ -74,7 +74,7 @@ TEST(FaultInjector, SpoilsEveryKindOfCall) {
     std::ranges::fill(v, 5.0f);
     f.wait(f.broadcast(everybody, v, 0));
     EXPECT_EQ(differing(v, [](std::size_t) { return 5.0f; }), wrong);
-    const auto w = f.memory(n).values<float>();
+    const auto w = f.memory(buffer_elements).values<float>();
     std::ranges::fill(v, 6.0f);
     const Ticket in = f.receive(everybody, (r + 1) % ranks, w), out = f.send(everybody, (r + ranks - 1) % ranks, v);
     f.wait(in);
@@ -85,14 +85,14 @@ TEST(FaultInjector, SpoilsEveryKindOfCall) {
 
 TEST(FaultInjector, SpoilsMailThatItsRankPosts) {
   on_faulty_ranks(from_call("0"), [](Fabric& f) {
-    Ports ports = f.open(everybody, {.payload_bytes = n * sizeof(float)});
-    const auto draft = ports.worker->draft((f.rank() + 1) % ranks, n * sizeof(float));
+    Ports ports = f.open(everybody, {.payload_bytes = buffer_elements * sizeof(float)});
+    const auto draft = ports.worker->draft((f.rank() + 1) % ranks, buffer_elements * sizeof(float));
     std::memset(draft->data(), 0, draft->size());
-    ports.worker->post((f.rank() + 1) % ranks, {.count = n, .bytes = draft->size()}, "push");
+    ports.worker->post((f.rank() + 1) % ranks, {.count = buffer_elements, .bytes = draft->size()}, "push");
     std::optional<Message> message;
     while (!message) message = ports.server->next("a push");
     int set = 0;
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < buffer_elements; ++i) {
       float v;
       std::memcpy(&v, message->payload.data() + i * sizeof v, sizeof v);
       set += v == 1.0f;
@@ -144,7 +144,7 @@ TEST(FaultInjector, LetsTheComputationsOfItsRankLastLonger) {
 
 TEST(FaultInjector, LeavesAloneWhatHasNoFault) {
   on_faulty_ranks({}, [](Fabric& f) {
-    const auto v = f.memory(n).values<float>();
+    const auto v = f.memory(buffer_elements).values<float>();
     std::ranges::fill(v, 1.0f);
     f.wait(f.all_reduce(everybody, v, Op::sum));
     EXPECT_EQ(differing(v, [](std::size_t) { return 3.0f; }), 0);

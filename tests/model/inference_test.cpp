@@ -36,9 +36,9 @@ class InferenceLayers : public testing::Test {
   }
 };
 
-using Parameters = std::vector<std::vector<float>>;
+using FloatParameters = std::vector<std::vector<float>>;
 
-std::vector<float> inferred(const Layer& layer, const Parameters& parameters, const std::vector<float>& input,
+std::vector<float> inferred(const Layer& layer, const FloatParameters& parameters, const std::vector<float>& input,
                             Precision precision, const ActivationRange& range = {}) {
   runtime::HostQueue queue;
   const std::size_t samples = input.size() / elements(layer.input());
@@ -72,7 +72,7 @@ TEST_F(InferenceLayers, ComputeInFp32WhatTrainingDoes) {
 TEST_F(InferenceLayers, WithoutProductsAreInferredAsTheyTrainInEveryPrecision) {
   const auto layer = make_embedding_layer(4, 6, 3);
   EXPECT_EQ(layer->inference_refusal(Precision::int8), "");
-  const Parameters table{drawn(6 * 3, 1)};
+  const FloatParameters table{drawn(6 * 3, 1)};
   const auto found = inferred(*layer, table, {0, 5, 2, 2}, Precision::int8);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(found[3 + i], table[0][5 * 3 + i]);
 }
@@ -176,7 +176,7 @@ TEST_F(InferenceLayers, Int8IsWithinTheBoundOfItsQuantaOnAnyData) {
 
 TEST_F(InferenceLayers, Int8CutsOffWhatIsBeyondTheRange) {
   const auto layer = make_dense_layer(FeatureShape{1}, 1, Activation::none);
-  const Parameters identity{{1}, {0}};
+  const FloatParameters identity{{1}, {0}};
   const auto found = inferred(*layer, identity, {-9, 0, 9}, Precision::int8, {.least = -1, .greatest = 2});
   EXPECT_NEAR(found[0], -1, 0.01);
   EXPECT_EQ(found[1], 0);
@@ -205,7 +205,7 @@ TEST_P(RecurrentInt8, MakesTheStepsOfItsDefinitionOnWholeNumbers) {
     }
     return w;
   };
-  const Parameters parameters{weights(features), weights(h), drawn(gates * h, 4, 0.2)};
+  const FloatParameters parameters{weights(features), weights(h), drawn(gates * h, 4, 0.2)};
   std::vector<float> x(samples * steps * features);
   for (float& v : x) v = static_cast<float>(random.below(draw++, 154)) * q.quantum;
   const auto found = inferred(*layer, parameters, x, Precision::int8, range);

@@ -16,7 +16,7 @@
 namespace gradmeter::model {
 namespace {
 
-std::string refusal(std::string_view name, std::size_t features = 784, std::size_t classes = 10) {
+std::string model_refusal(std::string_view name, std::size_t features = 784, std::size_t classes = 10) {
   try {
     make_model(name, {.features = features, .classes = classes});
     return "";
@@ -46,18 +46,18 @@ TEST(ModelRegistry, EachEntrysDefaultNameMakesIt) {
 }
 
 TEST(ModelRegistry, WhatDoesNotFitTheDataIsRefusedInOneLine) {
-  EXPECT_NE(refusal("mlp:100-10").find("784"), std::string::npos);
-  EXPECT_NE(refusal("mlp:784-100-12").find("12 classes"), std::string::npos);
-  EXPECT_NE(refusal("mlq").find("mlp"), std::string::npos);
+  EXPECT_NE(model_refusal("mlp:100-10").find("784"), std::string::npos);
+  EXPECT_NE(model_refusal("mlp:784-100-12").find("12 classes"), std::string::npos);
+  EXPECT_NE(model_refusal("mlq").find("mlp"), std::string::npos);
   for (const char* bad :
        {"mlp:784", "mlp:", "mlp:784-", "mlp:-10", "mlp:784-x-10", "mlp:784--10", "mlp:784-0-10", "mlp:784-65537-10",
         "mlp:784-99999999999999999999-10", "mlp:784-1e3-10", "mlp:width=3", "mlp:784-1.5-10", "resnet51"}) {
-    EXPECT_FALSE(refusal(bad).empty()) << bad;
-    EXPECT_EQ(refusal(bad).find('\n'), std::string::npos) << bad;
+    EXPECT_FALSE(model_refusal(bad).empty()) << bad;
+    EXPECT_EQ(model_refusal(bad).find('\n'), std::string::npos) << bad;
   }
   std::string deep = "mlp:784";
   for (int i = 0; i < 64; ++i) deep += "-10";
-  EXPECT_NE(refusal(deep).find("2 to 64"), std::string::npos);
+  EXPECT_NE(model_refusal(deep).find("2 to 64"), std::string::npos);
 }
 
 TEST(ModelRegistry, HeadsOfATransformerDivideItsWidth) {

@@ -29,9 +29,9 @@ std::vector<std::string> every_codec() {
   return out;
 }
 
-class Site {
+class CodedSite {
  public:
-  Site(const runtime::Communicator& world, const StrategyRun& run, const Setting& s)
+  CodedSite(const runtime::Communicator& world, const StrategyRun& run, const Setting& s)
       : model_(run.model()),
         bytes_(model_->element_count() * sizeof(float)),
         strategy_(find_strategy(run.strategy)
@@ -86,7 +86,7 @@ TEST(CodedTraining, SyncSendsWhatItForecastWithEveryCodecOverEveryAlgorithmThatT
     for (const char* algorithm : {"ring", "direct", "one-shot", "recursive-doubling", "auto"}) {
       const Setting s{.algorithm = algorithm, .codec = codec};
       if (!taken(world, run, s)) continue;
-      Site site(world, run, s);
+      CodedSite site(world, run, s);
       const double sent = world.sum(static_cast<double>(site.train(run).totals.bytes_sent));
       const Forecast f = site.forecast(run, s), dense = site.forecast(run, {.algorithm = algorithm});
       const auto where = fmt::format("{} {}", algorithm, codec);
@@ -112,7 +112,7 @@ TEST(CodedTraining, ChangesSendWhatWasForecastAndLoseWhatTheCodecLoses) {
   };
   const auto world = runtime::MpiSession::world();
   const StrategyRun dense{.strategy = "diloco:every=2", .steps = 8};
-  const auto expected = Site(world, dense, {}).train(dense);
+  const auto expected = CodedSite(world, dense, {}).train(dense);
   for (const char* name : {"diloco:every=2", "diloco:every=3,fragments=3,overlap=2"}) {
     for (const auto& [codec, most_off] :
          {Coded{"bf16:min=100", 2e-3}, Coded{"qsgd8:ef=on,min=100", 2e-3}, Coded{"qsgd4:min=100", 0.1},
@@ -122,7 +122,7 @@ TEST(CodedTraining, ChangesSendWhatWasForecastAndLoseWhatTheCodecLoses) {
       const Setting s{.codec = codec};
       const bool is_cut = run.strategy != dense.strategy;
       if (is_cut && s.codec.starts_with("powersgd")) continue;
-      Site site(world, run, s);
+      CodedSite site(world, run, s);
       const auto end = site.train(run);
       const Forecast f = site.forecast(run, s);
       EXPECT_EQ(world.sum(static_cast<double>(end.totals.bytes_sent)), static_cast<double>(f.bytes)) << name << codec;
@@ -145,7 +145,7 @@ TEST(CodedTraining, TheForecastOfLongBuffersKnowsWhereTheyAreCut) {
     for (const char* codec : {"qsgd4", "natural8:bucket=192", "terngrad:exchange=sra", "topk"}) {
       const Setting s{.algorithm = "direct", .codec = codec, .transport = transport};
       if (!taken(world, run, s)) continue;
-      Site site(world, run, s);
+      CodedSite site(world, run, s);
       const double sent = world.sum(static_cast<double>(site.train(run).totals.bytes_sent));
       EXPECT_EQ(sent, static_cast<double>(site.forecast(run, s).bytes)) << codec << " " << int(transport);
       if (world.size() > 1 && s.codec == "qsgd4") {
@@ -163,7 +163,7 @@ TEST(CodedTraining, ServersHaveTheBitsAndBytesOfVirtualTimeWithEveryCodec) {
         .strategy = "ps-sync", .optimizer = own_momentum ? "sgd" : "momentum:mu=0.9", .codec = codec, .steps = 3};
     const auto expected = test::run_workers(world.size(), run)[static_cast<std::size_t>(world.rank())];
     for (const auto transport : {TransportKind::mpi, TransportKind::shm}) {
-      const auto end = Site(world, run, {.transport = transport}).train(run);
+      const auto end = CodedSite(world, run, {.transport = transport}).train(run);
       EXPECT_EQ(end.hashes, expected.hashes) << codec << " " << int(transport);
       EXPECT_EQ(end.totals.bytes_sent, expected.totals.bytes_sent) << codec << " " << int(transport);
     }

@@ -20,8 +20,8 @@ using runtime::Communicator;
 
 constexpr PortOptions small_messages{.payload_bytes = 4096, .in_flight = 2};
 
-struct Site {
-  explicit Site(TransportKind transport, ProgressMode progress = ProgressMode::thread)
+struct MessengerSite {
+  explicit MessengerSite(TransportKind transport, ProgressMode progress = ProgressMode::thread)
       : fabric(world,
                {.algorithm = allreduce::find_algorithm("ring"),
                 .transport = transport,
@@ -92,7 +92,7 @@ void adding_server(Port& port, int workers, double& total) {
 class MessengerOver : public ::testing::TestWithParam<TransportKind> {};
 
 TEST_P(MessengerOver, EveryWorkerSpeaksWithEveryServerInOrder) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   double total = 0;
   auto background_task =
@@ -119,7 +119,7 @@ TEST_P(MessengerOver, EveryWorkerSpeaksWithEveryServerInOrder) {
 }
 
 TEST_P(MessengerOver, ManyMessagesAtOnceKeepTheirOrderAndNoneIsLost) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   constexpr std::uint64_t messages = 200;
   std::vector<std::uint64_t> expected(static_cast<std::size_t>(site.size()), 0);
@@ -143,7 +143,7 @@ TEST_P(MessengerOver, ManyMessagesAtOnceKeepTheirOrderAndNoneIsLost) {
 }
 
 TEST_P(MessengerOver, OnlyPayloadToOthersCounts) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Probe probe(site.fabric);
   Ports ports = probe.open(everybody, small_messages);
   double total = 0;
@@ -167,7 +167,7 @@ TEST_P(MessengerOver, OnlyPayloadToOthersCounts) {
 }
 
 TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   const int to = (site.rank() + 1) % site.size();
   int drafts = 0;
@@ -195,7 +195,7 @@ TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {
 }
 
 TEST_P(MessengerOver, ADeadlineEndsAWait) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   EXPECT_FALSE(ports.worker->poll());
   const double begin = site.fabric.now();
@@ -204,7 +204,7 @@ TEST_P(MessengerOver, ADeadlineEndsAWait) {
 }
 
 TEST_P(MessengerOver, WhatAProgramBesideThrowsReachesItsWorker) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   auto background_task = site.fabric.launch([](ExecutionContext&) { throw core::WrongResult("as expected"); });
   EXPECT_THROW((void)ports.worker->next("an answer that will not come"), core::WrongResult);
@@ -213,7 +213,7 @@ TEST_P(MessengerOver, WhatAProgramBesideThrowsReachesItsWorker) {
 }
 
 TEST_P(MessengerOver, AProgramThatIsNotJoinedEndsWithItsWorker) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   auto background_task = site.fabric.launch([&](ExecutionContext&) {
     for (;;) (void)ports.server->next("a message that never comes");
@@ -224,7 +224,7 @@ TEST_P(MessengerOver, AProgramThatIsNotJoinedEndsWithItsWorker) {
 
 // The last rank waits for rank 0's server before it comes to the barrier in which rank 0 waits already.
 TEST_P(MessengerOver, ServersAnswerWhileTheirRankWaitsInMpi) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   Ports ports = site.fabric.open(everybody, small_messages);
   double total = 0;
   auto background_task =
@@ -259,7 +259,7 @@ TEST_P(MessengerOver, ServersAnswerWhileTheirRankWaitsInMpi) {
 }
 
 TEST_P(MessengerOver, InAPauseNothingMoves) {
-  Site site(GetParam());
+  MessengerSite site(GetParam());
   if (site.size() == 1) GTEST_SKIP() << "a message to the own rank travels nowhere";
   Ports ports = site.fabric.open(everybody, small_messages);
   Writer writer(*ports.worker);
@@ -277,7 +277,7 @@ TEST_P(MessengerOver, InAPauseNothingMoves) {
 
 TEST_P(MessengerOver, BlocksAreReducedToTheirOwnersAndGatheredFromThem) {
   for (const auto progress : {ProgressMode::thread, ProgressMode::on_wait}) {
-    Site site(GetParam(), progress);
+    MessengerSite site(GetParam(), progress);
     const std::size_t n = 10'007;
     const auto v = site.fabric.memory(n).values<float>();
     for (std::size_t i = 0; i < n; ++i) v[i] = static_cast<float>((i % 13) * static_cast<std::size_t>(site.rank() + 1));
@@ -293,7 +293,7 @@ TEST_P(MessengerOver, BlocksAreReducedToTheirOwnersAndGatheredFromThem) {
 }
 
 TEST(Message, WithoutAProgressThreadIsRefused) {
-  Site site(TransportKind::automatic, ProgressMode::on_wait);
+  MessengerSite site(TransportKind::automatic, ProgressMode::on_wait);
   EXPECT_THROW((void)site.fabric.open(everybody, small_messages), std::logic_error);
 }
 

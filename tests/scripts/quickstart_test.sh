@@ -3,8 +3,11 @@
 . "$(dirname "$0")/support.sh"
 
 # The script in a repository of its own, with nothing to install, a build that takes no time, and no real ranks.
-mkdir -p "$work/repo/scripts"
+mkdir -p "$work/repo/scripts" "$work/repo/build/release"
 cp "$root"/scripts/{quickstart,packages,environment}.sh "$work/repo/scripts/"
+echo 'exit 1' >"$work/repo/scripts/charts.sh"
+echo 'echo "gradmeter $*"' >"$work/repo/build/release/gradmeter"
+chmod +x "$work/repo/scripts/charts.sh" "$work/repo/build/release/gradmeter"
 stand_in dpkg-query <<<'echo -n installed'
 stand_in cmake <<<'echo "cmake $*"'
 stand_in mpirun <<END
@@ -32,6 +35,9 @@ expect_equal "passes" 0 "$code"
 expect_contains "builds the program alone" "cmake --build --preset release --target gradmeter" "$output"
 expect_contains "needs no GoogleTest" "cmake --preset release -DGRADMETER_TESTS=OFF" "$output"
 expect_contains "the file" "--out results/quickstart.jsonl --force" "$output"
+expect_contains "without the registry the page has tables" "the page will have tables only" "$output"
+expect_contains "the page is written" "gradmeter report results/quickstart.jsonl -o results/quickstart.html" "$output"
+expect_contains "and its path printed" "$work/repo/results/quickstart.html" "$output"
 expect_contains "what to do next" "jobs/weak-scaling.sbatch" "$output"
 
 MPIRUN_CODE=3 try bash "$work/repo/scripts/quickstart.sh"

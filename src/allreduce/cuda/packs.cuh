@@ -7,6 +7,7 @@
 
 namespace gradmeter::allreduce::cuda {
 
+/// What `combined` reads: `of[k]`, `count` and `aligned`.
 struct Sources {
   const std::byte* of[most_sources];
   unsigned count;
@@ -41,8 +42,8 @@ __device__ void write_pack(const Pack<T>& p, std::byte* to, bool aligned, std::s
 
 /// Elements i to i + 16 bytes of all, combined left to right. `wide`: small floats are rounded once, at the end; else
 /// after every operation.
-template <class Format, Op op>
-__device__ Pack<typename Format::Memory> combined(const Sources& sources, bool wide, std::size_t i, std::size_t n) {
+template <class Format, Op op, class From>
+__device__ Pack<typename Format::Memory> combined(const From& sources, bool wide, std::size_t i, std::size_t n) {
   using T = typename Format::Memory;
   constexpr std::size_t count = Pack<T>::count;
   typename Format::Value v[count];

@@ -6,13 +6,18 @@
 namespace gradmeter::allreduce::cuda {
 namespace {
 
-__device__ Sources given_by_all(const PeerCall& c) {
-  Sources s{};
-  s.count = c.ranks;
-  s.aligned = true;
-  for (unsigned r = 0; r < c.ranks; ++r) s.of[r] = c.windows[r] + c.window.given(c.slot);
-  return s;
-}
+/// Addresses are made where they are read: a table of them would fill the registers.
+struct GivenByAll {
+  struct Place {
+    const PeerCall& c;
+    __device__ const std::byte* operator[](unsigned r) const { return c.windows[r] + c.window.given(c.slot); }
+  };
+  Place of;
+  unsigned count;
+  bool aligned;
+};
+
+__device__ GivenByAll given_by_all(const PeerCall& c) { return {{c}, c.ranks, true}; }
 
 /// Whole packs, the last rank's block may be shorter.
 template <class T>
@@ -31,7 +36,7 @@ template <class Format, Op op>
 __global__ void sum_at_once(PeerCall c, bool wide, double factor, std::byte* to, bool aligned, std::size_t n) {
   using T = typename Format::Memory;
   peer_barrier(c, c.barrier);
-  const Sources given = given_by_all(c);
+  const GivenByAll given = given_by_all(c);
   for (std::size_t i = Packs<T>{0, n}.first(); i < n; i += Packs<T>::step()) {
     auto p = combined<Format, op>(given, wide, i, n);
     scale_pack<Format>(p, factor);
@@ -43,7 +48,7 @@ template <class Format, Op op>
 __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, std::byte* to, bool aligned, std::size_t n) {
   using T = typename Format::Memory;
   peer_barrier(c, c.barrier);
-  const Sources given = given_by_all(c);
+  const GivenByAll given = given_by_all(c);
   const Packs<T> own = block_of<T>(c.rank, c, n);
   for (std::size_t i = own.first(); i < own.end; i += Packs<T>::step()) {
     auto p = combined<Format, op>(given, wide, i, n);

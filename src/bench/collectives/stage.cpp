@@ -4,6 +4,7 @@
 #include <set>
 
 #include "allreduce/mover/staged_collective.hpp"
+#include "bench/engine/refusal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
@@ -86,11 +87,13 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
     : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
   only_slow_.injection.flip.reset();
   if (&s.device() != &runtime::host_device()) queue_ = s.device().make_queue();
+  std::string short_of;  // the other ranks may have theirs, and wait for this one in what follows
+  const auto note = [&](const std::string& why) { short_of = short_of.empty() ? why : short_of; };
   for (const auto kind : n.buffers) {
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
     private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
-    private_[kind]->buffers = take(private_[kind]->arena);
+    note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena); }));
   }
   const bool arena = n.has(BufferKind::arena);
   for (const auto kind : n.transports) {
@@ -98,9 +101,10 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
         world(), runtime::NetworkOptions{.transport = kind,
                                          .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{}});
-    if (arena) net->buffers = take(net->network.arena());
+    if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena()); }));
     nets_[kind] = std::move(net);
   }
+  if (const auto why = refused_anywhere(world(), short_of); !why.empty()) throw core::Unavailable(why);
 }
 
 CollectiveStage::~CollectiveStage() = default;

@@ -44,7 +44,7 @@ struct StageNeeds {
 };
 
 /// Collective over the session's world, as are `bind` and the destructor.
-/// Errors: BackendError when memory is short.
+/// Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's is.
 class CollectiveStage {
  public:
   /// `faults` outlives it.

@@ -22,9 +22,9 @@ std::vector<std::string> flag_names(const options::options_description& d) {
 }
 
 /// What Boost lets through: values that are flags (`--out --dry-run`), and words that belong to no flag.
-void refuse_stray(std::string_view command, const options::parsed_options& parsed) {
+void refuse_stray(std::string_view command, const options::parsed_options& parsed, bool takes_words) {
   for (const auto& o : parsed.options) {
-    if (o.position_key >= 0) {
+    if (o.position_key >= 0 && !takes_words) {
       throw UsageError(
           fmt::format("{}: '{}' belongs to no flag; write flags only, as in --model mlp; see gradmeter {} --help",
                       command, fmt::join(o.value, " "), command));
@@ -38,12 +38,23 @@ void refuse_stray(std::string_view command, const options::parsed_options& parse
 
 }  // namespace
 
-Flags::Flags(std::string_view command, const options::options_description& d,
-             const std::vector<std::string>& arguments) {
+Flags::Flags(std::string_view command, const options::options_description& d, const std::vector<std::string>& arguments,
+             const std::string& words)
+    : words_(words) {
+  options::options_description all;
+  all.add(d);
+  options::positional_options_description places;
+  if (!words.empty()) {
+    all.add_options()(words.c_str(), options::value<std::vector<std::string>>());
+    places.add(words.c_str(), -1);
+  }
   try {
     const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-    const auto parsed = options::command_line_parser(arguments).options(d).style(style).run();
-    refuse_stray(command, parsed);
+    options::command_line_parser parser(arguments);
+    parser.options(all).style(style);
+    if (!words.empty()) parser.positional(places);  // without, refuse_stray says more of a stray word than Boost
+    const auto parsed = parser.run();
+    refuse_stray(command, parsed, !words.empty());
     options::store(parsed, map_);
     options::notify(map_);
   } catch (const options::unknown_option& e) {
@@ -57,6 +68,10 @@ Flags::Flags(std::string_view command, const options::options_description& d,
   } catch (const options::error& e) {
     throw UsageError(fmt::format("{}: {}; see gradmeter {} --help", command, e.what(), command));
   }
+}
+
+std::vector<std::string> Flags::words() const {
+  return !words_.empty() && has(words_) ? map_[words_].as<std::vector<std::string>>() : std::vector<std::string>{};
 }
 
 bool print_help(const Flags& flags, int rank, const options::options_description& description, std::string_view about) {

@@ -24,16 +24,21 @@ namespace options = boost::program_options;
 /// Parsed flags of one subcommand. Boost's messages are rewritten: what is wrong, and the flags there are.
 class Flags {
  public:
+  /// `words`: what words that belong to no flag are called; empty: there must be none.
   /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
   /// that belongs to no flag.
-  Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments);
+  Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments,
+        const std::string& words = {});
   bool has(const std::string& name) const { return map_.count(name) > 0; }
   bool given(const std::string& name) const { return has(name) && !map_[name].defaulted(); }
   bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
   std::string text(const std::string& name) const { return map_[name].as<std::string>(); }
+  /// The words that belong to no flag.
+  std::vector<std::string> words() const;
 
  private:
   options::variables_map map_;
+  std::string words_;
 };
 
 /// Where `--help` was given: `about` and the flags, from the first rank alone. False: it was not.

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "core/error.hpp"
-#include "core/result.hpp"
+#include "core/result_file.hpp"
 
 namespace gradmeter::core::detail {
 
@@ -24,6 +24,6 @@ class NotJson : public UsageError {
 
 /// Errors: UsageError without place ("'ranks' is a text; it should be a whole number"): the caller knows the line.
 /// NotJson when the text breaks off or was never JSON.
-Line parse_line(std::string_view text);
+Line parse_line(std::string_view text, Reading);
 
 }  // namespace gradmeter::core::detail

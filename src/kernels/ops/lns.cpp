@@ -26,10 +26,10 @@ std::span<const Lns16> words(const std::byte* at, std::size_t n) { return {reint
 std::span<Lns16> words(std::byte* at, std::size_t n) { return {reinterpret_cast<Lns16*>(at), n}; }
 
 /// One operand between its own form and fp32.
-class LnsConversion final : public HostOp {
+class LnsConvertOp final : public HostOp {
  public:
   enum class To { logarithms, floats };
-  LnsConversion(const Lns& lns, const Operand& o, To to)
+  LnsConvertOp(const Lns& lns, const Operand& o, To to)
       : HostOp({to == To::logarithms ? floats_of(o) : o}, {to == To::logarithms ? o : floats_of(o)},
                {.flops = 0, .bytes = static_cast<double>(o.elements * (sizeof(float) + sizeof(Lns16)))}),
         lns_(lns),
@@ -74,10 +74,10 @@ class LnsOp final : public HostOp {
         gemm_(make_lns_gemm(product_alone(s), lns, sum)) {}
   std::string implementation() const override { return gemm_->implementation(); }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
-    return std::make_unique<LnsConversion>(lns_, inputs()[input], LnsConversion::To::logarithms);
+    return std::make_unique<LnsConvertOp>(lns_, inputs()[input], LnsConvertOp::To::logarithms);
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
-    return std::make_unique<LnsConversion>(lns_, outputs()[output], LnsConversion::To::floats);
+    return std::make_unique<LnsConvertOp>(lns_, outputs()[output], LnsConvertOp::To::floats);
   }
 
  protected:

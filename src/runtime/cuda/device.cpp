@@ -10,6 +10,24 @@
 
 namespace gradmeter::runtime {
 
+void* allocate_device_memory(std::size_t bytes, std::source_location where) {
+  void* address = nullptr;
+  const cudaError_t error = cudaMalloc(&address, bytes);
+  if (error != cudaErrorMemoryAllocation) return check_cuda(error, "cudaMalloc", where), address;
+  cudaGetLastError();  // it is remembered, and must not be the next call's
+  int device = 0;
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  throw core::BackendError(
+      "CUDA", "cudaMalloc",
+      fmt::format(
+          "{} more are needed and {} of {} are free on GPU {}: choose a smaller problem, or a GPU for each rank",
+          core::to_text(core::Bytes{bytes}), core::to_text(core::Bytes{free}), core::to_text(core::Bytes{total}),
+          device),
+      where);
+}
+
 CudaDevice::CudaDevice(int number) : number_(number) {
   int devices = 0;
   check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
@@ -49,14 +67,8 @@ void CudaDevice::select() const {
 
 std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin) {
   select();
-  void* address = nullptr;
   // An empty buffer has an address too: CUDA gives none for nothing.
-  if (const cudaError_t error = cudaMalloc(&address, std::max<std::size_t>(bytes, 1)); error != cudaSuccess) {
-    cudaGetLastError();
-    throw core::BackendError("CUDA", "cudaMalloc",
-                             fmt::format("{} of memory on GPU {}: {}", core::to_text(core::Bytes{bytes}), number_,
-                                         cudaGetErrorString(error)));
-  }
+  void* const address = allocate_device_memory(std::max<std::size_t>(bytes, 1));
   auto* const begin = static_cast<std::byte*>(address);
   const auto free = [this](void* a) {
     {

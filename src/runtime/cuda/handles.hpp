@@ -84,6 +84,9 @@ inline void Stream::wait(const CudaEvent& event) const {
   check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 
+/// Of the current device, not initialised. Errors: BackendError, which says how much is free where there is too little.
+void* allocate_device_memory(std::size_t bytes, std::source_location where = std::source_location::current());
+
 /// `count` elements on the current device, not initialised. Errors: BackendError when there is no such memory.
 template <class T>
 class DeviceBuffer {
@@ -95,7 +98,7 @@ class DeviceBuffer {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw core::BackendError("CUDA", "cudaMalloc", "more bytes than an address space has");
     }
-    if (count > 0) check_cuda(cudaMalloc(memory_.receive(), count * sizeof(T)), "cudaMalloc");
+    if (count > 0) *memory_.receive() = allocate_device_memory(count * sizeof(T));
   }
   DeviceBuffer(DeviceBuffer&& other) noexcept
       : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "support/cuda_emulator/device.hpp"
@@ -81,6 +82,8 @@ const char* text_of(cudaError_t e) {
       return "out of memory";
     case cudaErrorInvalidConfiguration:
       return "invalid configuration argument";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:
@@ -116,11 +119,19 @@ const char* text_of(cudaError_t e) {
   }
 }
 
+/// As CUDA counts: 12020 is 12.2. By default the runtime's own.
+int driver_version() {
+  const char* const text = std::getenv("GRADMETER_CUDA_EMULATOR_DRIVER");
+  return text ? std::atoi(text) : CUDART_VERSION;
+}
+
 }  // namespace
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  if (driver_version() < CUDART_VERSION) return checked(cudaErrorInsufficientDriver);
   *count = 1;
   return cudaSuccess;
 }
@@ -189,7 +200,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = driver_version();
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {

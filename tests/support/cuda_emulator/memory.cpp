@@ -40,7 +40,10 @@ struct Allocation {
 std::byte* window = nullptr;
 std::size_t used = 0;
 auto& allocations = *new std::map<std::byte*, Allocation>;  ///< by address
-std::size_t live_bytes = 0, memory_bytes = limits::memory_bytes;
+std::size_t live_bytes = 0, memory_bytes = [] {
+  const char* const text = std::getenv("GRADMETER_CUDA_EMULATOR_MEMORY");
+  return text ? static_cast<std::size_t>(std::strtoull(text, nullptr, 10)) : limits::memory_bytes;
+}();
 struct Pinned {
   std::size_t bytes = 0;
   bool registered = false;  ///< it is the program's own

@@ -203,10 +203,11 @@ std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligne
 /// By times on this device, on operands of their own that are read again and again; none: there was no choice.
 std::optional<LtProduct::Candidate> LtProduct::fastest(const std::vector<Candidate>& all) {
   if (all.size() < 2) return {};
-  runtime::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // so that nothing runs beside them
   const TrialOperands trial(p_, device_);
   const auto most = std::ranges::max(all, {}, &Candidate::workspace_bytes).workspace_bytes;
   const runtime::OwnedBuffer workspace = device_.allocate(core::Element::i8, most);
+  // Operands are written by the default stream, which this one does not wait for; and nothing is to run beside them.
+  runtime::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const runtime::Stream stream;
   std::optional<Candidate> best;
   float least = 0;

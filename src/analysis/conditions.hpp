@@ -1,0 +1,19 @@
+// In what two sides' launches differ beside the points' factors, and whether their order in time confounds them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "analysis/launches.hpp"
+
+namespace gradmeter::analysis {
+
+/// "commit: 1a2b to 3c4d", a line each: program, hosts, processor, MPI, libraries, environment, GPUs. Empty: none.
+std::vector<std::string> differing_conditions(const Side& a, const Side& b);
+
+/// Every launch of one side began before every launch of the other: a machine that drifts looks like a difference.
+bool launched_in_two_blocks(const Side& a, const Side& b);
+
+/// Hosts, processor, GPUs: what stays when drivers and libraries are updated.
+std::string machine_of(const core::RunInfo&);
+
+}  // namespace gradmeter::analysis

@@ -1,0 +1,119 @@
+#include "analysis/merged.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "analysis/ratio.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::analysis {
+namespace {
+
+using core::Metric;
+using core::Point;
+using Launches = std::vector<const Point*>;
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+std::string identity(const Point& p) {
+  return fmt::format("{}|{}|{}|{}|{}", p.experiment, core::name(p.status), p.factors.key(),
+                     core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
+}
+
+/// Of a number: `value` of each launch that has one.
+template <class Value>
+double median_of(const Launches& launches, const Value& value) {
+  std::vector<double> values;
+  for (const Point* p : launches) {
+    if (const double v = value(*p); std::isfinite(v)) values.push_back(v);
+  }
+  return values.empty() ? none : core::median(values);
+}
+
+LaunchInterval interval_of(const Launches& launches, Metric metric) {
+  std::vector<double> values;
+  for (const Point* p : launches) values.push_back(p->metrics.number(metric));
+  const bool positive = std::all_of(values.begin(), values.end(), [](double v) { return v > 0 && std::isfinite(v); });
+  return positive ? launch_interval(values) : LaunchInterval{none, none};
+}
+
+core::Summary merge_summaries(const Launches& launches, Metric metric) {
+  const auto summary_of = [metric](const Point& p) { return std::get_if<core::Summary>(&p.metrics[metric]); };
+  core::Summary out;
+  for (const auto& [key, statistic] : core::statistics) {
+    out.*statistic =
+        median_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : none; });
+  }
+  for (const Point* p : launches) out.n += summary_of(*p) ? summary_of(*p)->n : 0;
+  const auto interval = interval_of(launches, metric);
+  out.ci95_low = interval.low;
+  out.ci95_high = interval.high;
+  return out;
+}
+
+/// Metrics that are an end of another's interval: its name, with or without its unit, before the ending.
+struct End {
+  Metric of;
+  double LaunchInterval::*end;
+};
+std::optional<End> end_of_interval(Metric metric) {
+  for (const auto& [ending, end] :
+       {std::pair{"_ci95_low", &LaunchInterval::low}, {"_ci95_high", &LaunchInterval::high}}) {
+    const std::string_view name = core::name(metric);
+    if (!name.ends_with(ending)) continue;
+    const std::string base(name.substr(0, name.size() - std::string_view(ending).size()));
+    for (std::size_t i = 0; i < core::metric_count; ++i) {
+      const auto candidate = static_cast<Metric>(i);
+      if (core::name(candidate) == base || core::name(candidate) == base + "_s") return End{candidate, end};
+    }
+  }
+  return std::nullopt;
+}
+
+core::Value merge_metric(const Launches& launches, Metric metric) {
+  const core::Value& last = launches.back()->metrics[metric];
+  if (std::holds_alternative<core::Summary>(last)) return merge_summaries(launches, metric);
+  if (std::holds_alternative<bool>(last)) {
+    return std::any_of(launches.begin(), launches.end(), [metric](const Point* p) {
+      const auto* truth = std::get_if<bool>(&p->metrics[metric]);
+      return truth && *truth;
+    });
+  }
+  if (!std::holds_alternative<double>(last)) return last;
+  if (const auto end = end_of_interval(metric)) return interval_of(launches, end->of).*(end->end);
+  return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
+}
+
+Point merge(const Launches& launches) {
+  Point out = *launches.back();
+  out.raw_times_s.clear();
+  if (launches.size() == 1) return out;
+  for (std::size_t i = 0; i < core::metric_count; ++i) {
+    const auto metric = static_cast<Metric>(i);
+    out.metrics[metric] = merge_metric(launches, metric);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
+  std::map<std::string, std::size_t> places;
+  std::vector<Launches> points;
+  for (const auto& run : runs) {
+    for (const auto& point : run.points) {
+      const auto [place, is_new] = places.try_emplace(identity(point), points.size());
+      if (is_new) points.emplace_back();
+      points[place->second].push_back(&point);
+    }
+  }
+  std::vector<MergedPoint> out;
+  for (const auto& launches : points) out.push_back({merge(launches), launches.size()});
+  return out;
+}
+
+}  // namespace gradmeter::analysis

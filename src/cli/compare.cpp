@@ -1,0 +1,236 @@
+// gradmeter compare: result files held against each other, with an interval over launches. One process.
+#include <cstdio>
+#include <functional>
+
+#include "analysis/comparison.hpp"
+#include "analysis/conditions.hpp"
+#include "analysis/history.hpp"
+#include "cli/command.hpp"
+#include "cli/flags/flags.hpp"
+#include "cli/result_input.hpp"
+#include "cli/terminal.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+namespace fs = std::filesystem;
+
+constexpr std::size_t points_shown = 12;
+
+options::options_description describe_compare() {
+  options::options_description d("Flags", 110);
+  d.add_options()("help,h", "this text");
+  add_text(d, "by", "", "sides are the values of this factor over all files: interconnect, precision, codec, ...");
+  add_text(d, "baseline", "", "with --by: the value that the others are held against; default the first in the files");
+  add_text(d, "metric", "time_s",
+           "what is compared, see gradmeter list metrics; of a time the ratio is of its inverse");
+  add_text(d, "where", "", "only points with these values: ranks=4,precision=bf16");
+  add_text(d, "ignore", "", "factors in which points may differ and still be the same: transport,threads");
+  add_text(d, "tolerance", "0.05", "an interval within 1 ± this is same");
+  add_text(d, "fail-below", "", "exit 1 unless every point's interval lies at or above this ratio; missing ones fail");
+  add_text(d, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");
+  add_text(d, "csv", "", "all points as CSV in this file, - for standard output instead of tables");
+  add_text(d, "history", "", "the first side is this directory's past launches on this machine; a pass is kept there");
+  add_text(d, "last", "10", "with --history: launches at most that are looked back to");
+  add_switch(d, "all", "every point, not only those that matter most");
+  add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
+  add_wide_flag(d);
+  return d;
+}
+
+struct CompareOptions {
+  std::vector<std::string> words;
+  std::optional<core::Factor> by;
+  std::string baseline, junit, csv, history;
+  analysis::Selection selection;
+  double tolerance = 0.05;
+  std::optional<double> bar;
+  std::size_t last = 10;
+  core::Reading reading = core::Reading::strict;
+  bool all = false;
+};
+
+std::map<core::Factor, std::string> read_where(const Flags& f) {
+  std::map<core::Factor, std::string> out;
+  if (!f.has("where")) return out;
+  std::string text = f.text("where");
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(fmt::format("--where {}: write FACTOR=VALUE, as in ranks=4", item));
+    out[analysis::find_factor(item.substr(0, equals))] = item.substr(equals + 1);
+    begin = end + 1;
+  }
+  return out;
+}
+
+void refuse_alone(const Flags& f, const std::string& flag, const std::string& other) {
+  if (f.given(flag) && !f.has(other)) throw UsageError(fmt::format("--{} needs --{}", flag, other));
+}
+
+CompareOptions read_compare_options(const Flags& f) {
+  refuse_alone(f, "baseline", "by");
+  refuse_alone(f, "junit", "fail-below");
+  refuse_alone(f, "last", "history");
+  if (f.has("by") && f.has("history"))
+    throw UsageError("--by and --history are two ways of naming the sides; give one");
+  CompareOptions o;
+  o.words = f.words();
+  if (f.has("by")) o.by = analysis::find_factor(f.text("by"));
+  for (auto [name, to] :
+       {std::pair{"baseline", &o.baseline}, {"junit", &o.junit}, {"csv", &o.csv}, {"history", &o.history}}) {
+    if (f.has(name)) *to = f.text(name);
+  }
+  o.selection.metric = analysis::find_metric(f.text("metric"));
+  analysis::better_direction(o.selection.metric);
+  o.selection.only = read_where(f);
+  if (f.has("ignore")) {
+    for (const auto& name : split_list("--ignore", f.text("ignore")))
+      o.selection.ignored.push_back(analysis::find_factor(name));
+  }
+  if (o.by) o.selection.ignored.push_back(*o.by);
+  o.tolerance = parse_number("--tolerance", f.text("tolerance"), 1e-6, 1);
+  if (f.has("fail-below")) o.bar = parse_number("--fail-below", f.text("fail-below"), 1e-6, 1e6);
+  o.last = parse_count("--last", f.text("last"), 1, 10000);
+  if (f.on("lenient")) o.reading = core::Reading::lenient;
+  o.all = f.on("all");
+  return o;
+}
+
+/// The first is what the others are held against.
+std::vector<analysis::Side> read_sides(const CompareOptions& o) {
+  std::vector<analysis::Side> sides;
+  if (o.by) {
+    std::vector<core::Run> runs;
+    for (const auto& word : o.words) {
+      auto more = runs_of(word, o.reading);
+      std::move(more.begin(), more.end(), std::back_inserter(runs));
+    }
+    const analysis::Side all{"the files", std::move(runs)};
+    analysis::refuse_twice({&all, 1});
+    return analysis::sides_by(*o.by, all.runs, o.baseline);
+  }
+  for (const auto& word : o.words) sides.push_back({word, runs_of(word, o.reading)});
+  analysis::refuse_twice(sides);
+  return sides;
+}
+
+void print_conditions(const analysis::Side& a, const analysis::Side& b) {
+  fmt::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
+  for (const auto& line : analysis::differing_conditions(a, b)) fmt::print("differs: {}\n", line);
+  if (analysis::launched_in_two_blocks(a, b)) {
+    fmt::print(
+        "note: all launches of one side began before all of the other: a drift of the machine would look like a "
+        "difference; take them in turn\n");
+  }
+}
+
+void print_comparison(const CompareOptions& o, const analysis::Comparison& c, std::size_t width) {
+  fmt::print("{}\n{}\n", report::comparison_summary(c),
+             report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
+}
+
+/// Says which points do not pass, those that matter first. Empty: the bar is met.
+std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons, double bar) {
+  std::size_t failures = 0;
+  for (const auto& c : comparisons) {
+    for (const auto& failure : analysis::below_bar(c, bar)) {
+      if (++failures > points_shown) continue;
+      fmt::print(stderr, "gradmeter: below {}: {}: {}\n", bar, report::comparison_label(c, *failure.point),
+                 failure.why);
+    }
+  }
+  if (failures > points_shown) fmt::print(stderr, "gradmeter: and {} points more\n", failures - points_shown);
+  return failures;
+}
+
+int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& comparisons) {
+  if (!o.csv.empty()) {
+    std::string text;
+    for (const auto& c : comparisons) text += report::comparison_csv(c);
+    write_text(o.csv, text);
+  }
+  if (!o.bar) return static_cast<int>(core::ExitCode::done);
+  if (!o.junit.empty()) write_text(o.junit, report::comparison_junit(comparisons, *o.bar));
+  const bool passed = print_failures(comparisons, *o.bar) == 0;
+  return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::below_bar);
+}
+
+int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& sides, std::size_t width) {
+  std::vector<analysis::Comparison> comparisons;
+  for (std::size_t i = 1; i < sides.size(); ++i) {
+    comparisons.push_back(analysis::compare(sides.front(), sides[i], o.selection, o.tolerance));
+    if (o.csv == "-") continue;
+    if (!o.by) print_conditions(sides.front(), sides[i]);
+    if (o.by) fmt::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
+    print_comparison(o, comparisons.back(), width);
+  }
+  if (o.csv != "-") fmt::print("{}", report::comparison_legend(o.tolerance));
+  return finish(o, comparisons);
+}
+
+void keep_files(const CompareOptions& o) {
+  for (const auto& word : o.words) {
+    for (const auto& path : files_of(word)) {
+      const auto runs = core::read_results(path, o.reading).runs;
+      fmt::print(stderr, "kept: {}\n", analysis::keep(path, runs.front().info, o.history).string());
+    }
+  }
+}
+
+/// A first result has no past: it is kept, and is the baseline of the next. One that does not pass is not kept.
+int compare_with_history(const CompareOptions& o, std::size_t width) {
+  analysis::Side now{.name = fmt::format("{}", fmt::join(o.words, ",")), .runs = {}};
+  for (const auto& word : o.words) {
+    auto more = runs_of(word, o.reading);
+    std::move(more.begin(), more.end(), std::back_inserter(now.runs));
+  }
+  analysis::refuse_twice({&now, 1});
+  std::error_code error;
+  analysis::Side past;
+  if (fs::exists(o.history, error)) past = analysis::past_of(now, o.history, o.last, o.reading);
+  int code = static_cast<int>(core::ExitCode::done);
+  if (past.runs.empty()) {
+    fmt::print("{} has no launch of this machine yet: this result is its first\n", o.history);
+  } else {
+    past.name = o.history;
+    code = compare_sides(o, {past, now}, width);
+  }
+  if (code == static_cast<int>(core::ExitCode::done)) keep_files(o);
+  return code;
+}
+
+}  // namespace
+
+int run_compare_command(const Invocation& invocation) {
+  const auto description = describe_compare();
+  const Flags flags("compare", description, invocation.arguments, "sides");
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter compare FIRST SECOND...: which points differ beyond what launches do anyway\n"
+          "gradmeter compare FILE... --by FACTOR: the same between the values of a factor\n"
+          "gradmeter compare FILE... --history DIR: against this machine's past\n"
+          "\n"
+          "A side is a result file, a directory of them, or a comma list; each run in them is a launch\n"
+          "(--out FILE --append adds one). Take several of each side, in turn; a row says how many would decide it.\n"
+          "Exit code 1: --fail-below is not met.")) {
+    return 0;
+  }
+  const CompareOptions options = read_compare_options(flags);
+  if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
+  if (!options.history.empty()) return compare_with_history(options, table_width(flags));
+  if (!options.by && options.words.size() < 2) {
+    throw UsageError(
+        "compare: one side alone has nothing to differ from; name a second, or --by FACTOR, or --history DIR");
+  }
+  return compare_sides(options, read_sides(options), table_width(flags));
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,96 @@
+// gradmeter import: logs of other benchmarks as a result file. One process.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "cli/command.hpp"
+#include "cli/flags/flags.hpp"
+#include "cli/output.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "importers/importers.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+options::options_description describe_import() {
+  options::options_description d("Flags", 110);
+  d.add_options()("help,h", "this text");
+  std::string names = "auto";
+  for (const auto& f : importers::formats()) names += fmt::format(", {}", f.name);
+  add_text(d, "format", "auto", names.c_str());
+  add_text(d, "ranks", "", "of logs that do not say it");
+  add_text(d, "collective", "", "of logs that do not say it: allreduce, all_gather, ...");
+  add_text(d, "interconnect", "", "a label for the link, as in other commands");
+  add_output_flags(d);
+  return d;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing log", path));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+importers::Hints read_hints(const Flags& f) {
+  importers::Hints hints;
+  if (f.has("ranks")) hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", f.text("ranks"), 1, 1u << 24));
+  if (f.has("collective")) hints.collective = f.text("collective");
+  if (f.has("interconnect")) hints.interconnect = f.text("interconnect");
+  return hints;
+}
+
+/// A log that the file has already would make its runs' names ambiguous, and count one launch twice.
+void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlags& output) {
+  std::set<std::string> known;
+  if (output.append && std::filesystem::exists(output.path)) {
+    for (const auto& run : core::read_results(output.path).runs) known.insert(run.info.run_id);
+  }
+  for (const auto& log : logs) {
+    if (!known.insert(log.run.info.run_id).second) {
+      throw UsageError(fmt::format("{}: this log is imported already; give each once", log.run.info.run_id));
+    }
+  }
+}
+
+int import_logs(const Flags& f) {
+  OutputFlags output = read_output_flags(f);
+  if (output.resume) throw UsageError("--resume has no meaning for import, which measures nothing; --append adds runs");
+  if (output.path.empty()) throw UsageError("import: name the result file with --out");
+  const auto hints = read_hints(f);
+  std::vector<importers::Imported> logs;  // all are read before anything is written
+  for (const auto& path : f.words())
+    logs.push_back(importers::import_log(read_text(path), path, f.text("format"), hints));
+  check_output(output, {}, "allreduce");
+  refuse_twice(logs, output);
+  for (const auto& log : logs) {
+    const auto writer = open_output(output, log.run.info);
+    for (const auto& p : log.run.points) writer->append(p);
+    output.force = false;
+    output.append = true;
+    fmt::print("{}: {} points; it does not say {}\n", log.run.info.run_id, log.run.points.size(), log.silent);
+  }
+  return static_cast<int>(core::ExitCode::done);
+}
+
+}  // namespace
+
+int run_import_command(const Invocation& invocation) {
+  const auto description = describe_import();
+  const Flags flags("import", description, invocation.arguments, "logs");
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+  if (print_help(
+          flags, invocation.rank, description,
+          "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report\n"
+          "\n"
+          "gradmeter import all_reduce_perf.log osu.log --ranks 8 --out results/others.jsonl")) {
+    return 0;
+  }
+  if (flags.words().empty()) throw UsageError("import: name logs; see gradmeter import --help");
+  return import_logs(flags);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,118 @@
+// gradmeter report: result files as a page, pictures, text, CSV or Markdown. One process.
+#include <cstdio>
+#include <map>
+
+#include "analysis/comparison.hpp"
+#include "cli/command.hpp"
+#include "cli/flags/flags.hpp"
+#include "cli/result_input.hpp"
+#include "cli/terminal.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "report/page/draw.hpp"
+#include "report/page/markdown.hpp"
+#include "report/page/page.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+options::options_description describe_report() {
+  options::options_description d("Flags", 110);
+  d.add_options()("help,h", "this text");
+  add_text(d, "out,o", "", "the page; default report.html, where nothing else is asked for");
+  add_text(d, "csv", "", "every point and number as CSV in this file, - for standard output");
+  add_switch(d, "text", "the tables that the measuring commands print, on standard output");
+  add_text(d, "markdown", "", "findings and tables in this file, - for standard output: for a pull request");
+  add_text(d, "png", "", "each chart as NAME.png in this folder, without a browser");
+  add_text(d, "svg", "", "each chart as NAME.svg in this folder, without a browser");
+  add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
+  add_wide_flag(d);
+  return d;
+}
+
+/// Each further side against the first, where they have points in common.
+std::vector<analysis::Comparison> comparisons_of(const std::vector<analysis::Side>& sides) {
+  std::vector<analysis::Comparison> out;
+  constexpr double tolerance = 0.05;
+  for (std::size_t i = 1; i < sides.size(); ++i) {
+    try {
+      out.push_back(analysis::compare(sides[0], sides[i], {}, tolerance));
+    } catch (const UsageError& e) {
+      fmt::print(stderr, "not compared: {}\n", e.what());
+    }
+  }
+  return out;
+}
+
+/// What the measuring commands print.
+std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) {
+  std::map<std::string, std::vector<core::Point>> points;
+  for (const auto& side : sides)
+    for (const auto& run : side.runs)
+      for (const auto& p : run.points) points[p.experiment].push_back(p);
+  struct Printer {
+    const char* experiment;
+    std::string (*tables)(std::span<const core::Point>, std::size_t);
+  };
+  std::string out;
+  for (const auto& [experiment, print] : {Printer{"scale", report::scale_tables},
+                                          {"allreduce", report::collective_tables},
+                                          {"kernels", report::kernel_tables},
+                                          {"codecs", report::codec_tables},
+                                          {"infer", report::infer_tables}}) {
+    if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
+  }
+  if (const auto found = points.find("train"); found != points.end()) {
+    out += report::train_header();
+    for (const auto& p : found->second) out += report::train_row(p);
+  }
+  return out;
+}
+
+void tell(const std::vector<std::filesystem::path>& pictures, const std::string& folder) {
+  fmt::print("{} pictures in {}\n", pictures.size(), folder);
+}
+
+int make_report(const Flags& f) {
+  const auto reading = f.on("lenient") ? core::Reading::lenient : core::Reading::strict;
+  std::vector<analysis::Side> sides;
+  for (const auto& word : f.words()) sides.push_back({word, runs_of(word, reading)});
+  analysis::refuse_twice(sides);
+  const auto comparisons = comparisons_of(sides);
+  const bool other = f.has("csv") || f.on("text") || f.has("markdown") || f.has("png") || f.has("svg");
+  report::RowTable rows = report::make_rows(sides);
+  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
+  for (const auto& c : comparisons) report::add_comparison(rows, c);
+  if (f.on("text")) fmt::print("{}", tables(sides, table_width(f)));
+  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(sides, comparisons));
+  if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
+  if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
+  if (f.has("out") || !other) {
+    const std::string path = f.has("out") ? f.text("out") : "report.html";
+    write_text(path, report::html_page(sides, comparisons));
+    if (path != "-") fmt::print("{}\n", path);
+  }
+  return static_cast<int>(core::ExitCode::done);
+}
+
+}  // namespace
+
+int run_report_command(const Invocation& invocation) {
+  const auto description = describe_report();
+  const Flags flags("report", description, invocation.arguments, "files");
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+  if (print_help(flags, invocation.rank, description,
+                 "gradmeter report FILE...: result files as one page that works without a network\n"
+                 "\n"
+                 "gradmeter report results/my.jsonl -o my.html --png pictures\n"
+                 "With several files the page has their curves side by side, and their ratios to the first.")) {
+    return 0;
+  }
+  if (flags.words().empty()) throw UsageError("report: name result files; see gradmeter report --help");
+  return make_report(flags);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,54 @@
+#include "cli/result_input.hpp"
+
+#include <fstream>
+#include <iterator>
+
+#include "analysis/history.hpp"
+#include "cli/flags/flags.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::cli {
+
+using core::UsageError;
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_of(const std::string& word) {
+  std::vector<fs::path> out;
+  for (const auto& item : split_list("compare", word)) {
+    std::error_code error;
+    if (fs::is_directory(item, error)) {
+      const auto inside = analysis::result_files(item);
+      if (inside.empty()) throw UsageError(fmt::format("'{}' has no .jsonl file; name result files", item));
+      out.insert(out.end(), inside.begin(), inside.end());
+    } else {
+      out.emplace_back(item);
+    }
+  }
+  return out;
+}
+
+std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
+  std::vector<core::Run> out;
+  for (const auto& path : files_of(word)) {
+    auto file = core::read_results(path, reading);
+    if (!file.note.empty()) fmt::print(stderr, "{}\n", file.note);
+    for (const auto& line : file.left_out) fmt::print(stderr, "left out: {}\n", line);
+    std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
+  }
+  if (out.empty()) throw UsageError(fmt::format("'{}' has no run; name result files that have one", word));
+  return out;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw core::BackendError("file system", "write", fmt::format("'{}' could not be written", path));
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,55 @@
+#include "importers/importers.hpp"
+
+#include <array>
+#include <functional>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::UsageError;
+
+constexpr std::array table{
+    Format{"nccl-tests", "the table that all_reduce_perf and its like print", "NVIDIA/nccl-tests, src/util.cu",
+           is_nccl_tests, read_nccl_tests},
+    Format{"nccl-tests-json", "what they write with -J", "NVIDIA/nccl-tests, src/util.cu, versions 1 and 2",
+           is_nccl_tests_json, read_nccl_tests_json},
+    Format{"osu", "latency and bandwidth of the OSU micro-benchmarks", "OSU Micro-Benchmarks 5 to 7", is_osu, read_osu},
+    Format{"imb", "the tables of Intel's MPI benchmarks", "IMB-MPI1 2019 to 2021", is_imb, read_imb}};
+
+const Format& format_of(std::string_view log, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& f : table) {
+    if (name == f.name || (name == "auto" && f.recognises(log))) return f;
+    names.emplace_back(f.name);
+  }
+  if (name != "auto") core::refuse_unknown("format", name, names);
+  throw UsageError(fmt::format("no known log; --format names one of {}", fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+std::span<const Format> formats() { return table; }
+
+Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints& hints) {
+  try {
+    const Format& f = format_of(log, format);
+    Imported out = f.read(log, hints);
+    if (out.run.points.empty())
+      throw UsageError("it has no row; a log that broke off before its first has nothing to import");
+    out.run.info.run_id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(log));
+    out.run.info.command = fmt::format("imported from {}", label);
+    if (out.run.info.version.empty()) out.run.info.version = std::string(f.name);
+    for (const auto& p : out.run.points) {
+      if (const auto* ranks = std::get_if<std::int64_t>(&p.factors[core::Factor::ranks])) out.run.info.ranks = *ranks;
+    }
+    return out;
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", label, e.what()));
+  }
+}
+
+}  // namespace gradmeter::importers

@@ -1,0 +1,50 @@
+// Logs of other benchmarks as runs of our result file, so that compare and report work over them. What a log does not
+// say is null, and `silent` says what that is. A format is one file and one row of the table.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.hpp"
+#include "core/result_file.hpp"
+
+namespace gradmeter::importers {
+
+/// What the user says that the log does not.
+struct Hints {
+  std::int64_t ranks = 0;  ///< 0: unknown
+  std::string collective;  ///< empty: unknown
+  std::string interconnect;
+};
+
+struct Imported {
+  core::Run run;
+  std::string silent;  ///< "the spread of times; the number of ranks"
+};
+
+struct Format {
+  std::string_view name, about, source;
+  /// Whether a log is of this format, by what its tool prints first.
+  bool (*recognises)(std::string_view log);
+  /// Errors: UsageError "line N: what is wrong", for a row that is cut or no row of this format; and for a log without
+  /// rows.
+  Imported (*read)(std::string_view log, const Hints&);
+};
+std::span<const Format> formats();
+
+/// By name, or with "auto" the first that recognises the log. `label`: the file, for errors and for the run's id.
+/// Errors: UsageError "FILE: line N: …", and for a log of no known format.
+Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
+
+// one source each
+bool is_nccl_tests(std::string_view log);
+Imported read_nccl_tests(std::string_view log, const Hints&);
+bool is_nccl_tests_json(std::string_view log);
+Imported read_nccl_tests_json(std::string_view log, const Hints&);
+bool is_osu(std::string_view log);
+Imported read_osu(std::string_view log, const Hints&);
+bool is_imb(std::string_view log);
+Imported read_imb(std::string_view log, const Hints&);
+
+}  // namespace gradmeter::importers

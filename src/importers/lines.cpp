@@ -1,0 +1,113 @@
+#include "importers/lines.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::importers {
+
+using core::UsageError;
+
+void each_line(std::string_view text, const std::function<void(std::string_view, std::size_t)>& use) {
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    use(line, number);
+  }
+}
+
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> out;
+  for (std::size_t begin = line.find_first_not_of(" \t"); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+    out.emplace_back(line.substr(begin, end - begin));
+    begin = line.find_first_not_of(" \t", end);
+  }
+  return out;
+}
+
+void refuse_line(std::size_t number, const std::string& why) {
+  throw UsageError(fmt::format("line {}: {}", number, why));
+}
+
+double number_of(const std::string& word, std::size_t line) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || !std::isfinite(value)) {
+    refuse_line(line, fmt::format("'{}' is no number", word));
+  }
+  return value;
+}
+
+std::int64_t count_of(const std::string& word, std::size_t line) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || value < 0) {
+    refuse_line(line, fmt::format("'{}' is no count", word));
+  }
+  return value;
+}
+
+std::optional<std::string> collective_of(std::string_view name) {
+  std::string plain;
+  for (const char c : core::lower(name))
+    if (c >= 'a' && c <= 'z') plain += c;
+  if (plain.ends_with("perf")) plain.resize(plain.size() - 4);
+  struct Known {
+    std::string_view plain, collective;
+  };
+  static constexpr std::array known{Known{"allreduce", "allreduce"},  Known{"reducescatter", "reduce_scatter"},
+                                    Known{"allgather", "all_gather"}, Known{"broadcast", "broadcast"},
+                                    Known{"bcast", "broadcast"},      Known{"alltoall", "all_to_all"},
+                                    Known{"sendrecv", "sendrecv"},    Known{"pingpong", "ping_pong"},
+                                    Known{"reduce", "reduce"},        Known{"gather", "gather"},
+                                    Known{"scatter", "scatter"}};
+  for (const auto& k : known)
+    if (plain == k.plain) return std::string(k.collective);
+  return std::nullopt;
+}
+
+core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints& hints) {
+  core::Point p;
+  p.experiment = "allreduce";
+  p.factors[core::Factor::collective] = collective;
+  p.factors[core::Factor::size_bytes] = size;
+  const std::int64_t known_ranks = ranks > 0 ? ranks : hints.ranks;
+  if (known_ranks > 0) p.factors[core::Factor::ranks] = known_ranks;
+  if (!hints.interconnect.empty()) p.factors[core::Factor::interconnect] = hints.interconnect;
+  return p;
+}
+
+core::Summary mean_time(double seconds) {
+  core::Summary s;
+  for (const auto& [key, value] : core::statistics) s.*value = std::numeric_limits<double>::quiet_NaN();
+  s.median = seconds;
+  s.n = 1;
+  return s;
+}
+
+void set_wrong(core::Point& p, double elements) {
+  constexpr double most = 0x1p53;
+  p.metrics[core::Metric::wrong] = static_cast<std::int64_t>(std::clamp(elements, 0.0, most));
+  if (!(elements > 0)) return;
+  p.status = core::Status::wrong;
+  p.reason = fmt::format("{:.0f} elements out of bounds", elements);
+}
+
+std::optional<double> bus_factor(const std::string& collective, std::int64_t ranks) {
+  if (ranks < 1) return std::nullopt;
+  const auto p = static_cast<double>(ranks);
+  if (collective == "allreduce") return 2 * (p - 1) / p;
+  if (collective == "all_gather" || collective == "reduce_scatter" || collective == "all_to_all") return (p - 1) / p;
+  return 1;
+}
+
+}  // namespace gradmeter::importers

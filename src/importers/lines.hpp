@@ -1,0 +1,36 @@
+// What the formats share: lines with their numbers, words, numbers, and points of collectives.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.hpp"
+#include "importers/importers.hpp"
+
+namespace gradmeter::importers {
+
+/// Each line without its end, with its number from 1.
+void each_line(std::string_view text, const std::function<void(std::string_view line, std::size_t number)>&);
+std::vector<std::string> words_of(std::string_view line);
+
+/// Errors: UsageError "line N: 'word' is no number".
+double number_of(const std::string& word, std::size_t line);
+std::int64_t count_of(const std::string& word, std::size_t line);
+[[noreturn]] void refuse_line(std::size_t number, const std::string& why);
+
+/// "allreduce" of all_reduce_perf, Allreduce, "allreduce"; nothing for a name that no collective has.
+std::optional<std::string> collective_of(std::string_view name);
+
+/// A point of a collective with what every log says of it.
+core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
+/// One number for all iterations: a summary whose median it stands for, with nothing else. `silent` says that it is a
+/// mean.
+core::Summary mean_time(double seconds);
+/// Elements out of bounds, as the log says: a point that has any is wrong.
+void set_wrong(core::Point&, double elements);
+/// busbw from algbw: the collective's factor at so many ranks; nothing where ranks are unknown.
+std::optional<double> bus_factor(const std::string& collective, std::int64_t ranks);
+
+}  // namespace gradmeter::importers

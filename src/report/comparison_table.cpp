@@ -1,0 +1,153 @@
+#include <cmath>
+#include <set>
+
+#include "core/format.hpp"
+#include "report/cells.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using analysis::ComparedPoint;
+using analysis::Comparison;
+using core::Factor;
+
+/// Factors in which the points differ; all others stand once above the table.
+std::vector<Factor> varying_factors(const Comparison& c) {
+  std::vector<Factor> out;
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    std::set<std::string> values;
+    for (const auto& p : c.points) values.insert(core::to_text(p.sample.factors[static_cast<Factor>(i)]));
+    if (values.size() > 1) out.push_back(static_cast<Factor>(i));
+  }
+  return out;
+}
+
+core::Factors common_factors(const Comparison& c, const std::vector<Factor>& varying) {
+  core::Factors common = c.points.front().sample.factors;
+  for (const Factor f : varying) common[f] = {};
+  return common;
+}
+
+std::string plural(std::size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+double middle(const std::vector<double>& values) { return values.empty() ? NAN : core::median(values); }
+
+/// What numbers are shown in: times in a unit that their middle has digits in, rates in 10⁹, shares as they are.
+struct Scale {
+  double factor;
+  std::string unit;
+};
+Scale scale_of(const Comparison& c) {
+  const std::string unit(core::metric_table()[static_cast<std::size_t>(c.selection.metric)].unit);
+  if (unit == "B/s" || unit == "FLOP/s") return {1e-9, fmt::format("G{}", unit)};
+  if (unit != "s") return {1, unit == "1" ? "" : unit};
+  std::vector<double> times;
+  for (const auto& p : c.points) times.insert(times.end(), p.a.begin(), p.a.end());
+  const double typical = middle(times);
+  if (typical < 1e-3) return {1e6, "µs"};
+  return typical < 1 ? Scale{1e3, "ms"} : Scale{1, "s"};
+}
+
+std::string remark(const ComparedPoint& p) {
+  std::string text = p.left_out.empty() ? p.reason : fmt::format("second side: {}", p.left_out);
+  if (p.verdict == analysis::Verdict::undecided && text.empty()) {
+    text = p.launches_needed > 0 ? fmt::format("about {} launches of each would decide", p.launches_needed)
+                                 : fmt::format("over {} launches of each would decide", analysis::most_launches);
+  }
+  return text;
+}
+
+core::Column column(std::string header, std::string unit = {}, core::Align align = core::Align::right,
+                    unsigned expendable = 0) {
+  return {std::move(header), std::move(unit), align, expendable};
+}
+core::Column word(std::string header) { return column(std::move(header), {}, core::Align::left); }
+
+}  // namespace
+
+std::string comparison_summary(const Comparison& c) {
+  using enum analysis::Verdict;
+  std::string text = plural(c.points.size(), "point") + ":";
+  std::string_view comma = " ";
+  for (const auto v : {slower, faster, undecided, same, missing}) {
+    if (c.count(v) == 0) continue;
+    text += fmt::format("{}{} {}", comma, c.count(v), analysis::name(v));
+    comma = ", ";
+  }
+  return text;
+}
+
+std::string comparison_table(const Comparison& c, std::size_t most, std::size_t width) {
+  const auto varying = varying_factors(c);
+  const Scale scale = scale_of(c);
+  Columns<ComparedPoint> columns;
+  std::set<std::string> experiments;
+  for (const auto& p : c.points) experiments.insert(p.sample.experiment);
+  if (experiments.size() > 1) {
+    columns.add(word("experiment"), [](const auto& p) { return p.sample.experiment; });
+  }
+  for (const Factor f : varying) {
+    columns.add(word(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
+  }
+  columns.add(column("first", scale.unit), [scale](const auto& p) { return digits(middle(p.a) * scale.factor); });
+  columns.add(column("second", scale.unit), [scale](const auto& p) { return digits(middle(p.b) * scale.factor); });
+  columns.add(column("ratio"), [](const auto& p) { return digits(p.ratio.ratio); });
+  columns.add(column("95 % interval"), [](const auto& p) {
+    return std::isnan(p.ratio.ci95_low) ? "-" : fmt::format("{:.3f}–{:.3f}", p.ratio.ci95_low, p.ratio.ci95_high);
+  });
+  columns.add(column("q", {}, core::Align::right, 1),
+              [](const auto& p) { return std::isnan(p.q_value) ? "-" : fmt::format("{:.2g}", p.q_value); });
+  columns.add(column("launches", {}, core::Align::right, 2),
+              [](const auto& p) { return fmt::format("{}+{}", p.a.size(), p.b.size()); });
+  columns.add(word("verdict"), [](const auto& p) {
+    return fmt::format("{}{}{}", analysis::name(p.verdict), oversubscribed(p.sample) ? "*" : "",
+                       noisy(p.sample) ? "~" : "");
+  });
+  core::Table table = columns.table();
+  const std::size_t shown = std::min(most, c.points.size());
+  for (std::size_t i = 0; i < shown; ++i) table.add_row(columns.cells(c.points[i]), remark(c.points[i]));
+  std::string out = fmt::format("{}\n\n{}", common_factors(c, varying).key(), table.to_string(width));
+  if (shown < c.points.size())
+    out += fmt::format("{} more; --all shows them\n", plural(c.points.size() - shown, "point"));
+  return out;
+}
+
+std::string comparison_label(const Comparison& c, const ComparedPoint& p) {
+  const core::Factors common = common_factors(c, varying_factors(c));
+  core::Factors own = p.sample.factors;
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    if (!core::is_null(common[static_cast<Factor>(i)])) own[static_cast<Factor>(i)] = {};
+  }
+  return fmt::format("{} {}", p.sample.experiment, own.key());
+}
+
+std::string comparison_legend(double tolerance) {
+  return fmt::format(
+      "ratio: of rates, above 1 the second side is better; its interval is over launches (Welch, of logarithms)\n"
+      "faster, slower: the interval excludes 1, also when all points are counted (q at most 0.05, Benjamini-Hochberg)\n"
+      "same: the interval lies within {:.3f} to {:.3f}; else undecided\n"
+      "*: more busy threads than cores, no measurement; ~: a disturbed machine\n",
+      1 / (1 + tolerance), 1 + tolerance);
+}
+
+std::string comparison_csv(const Comparison& c) {
+  const auto varying = varying_factors(c);
+  std::string out = "experiment";
+  for (const Factor f : varying) out += fmt::format(",{}", core::name(f));
+  out +=
+      fmt::format(",first_{0},second_{0},ratio,ci95_low,ci95_high,p,q,first_launches,second_launches,verdict,reason\n",
+                  core::name(c.selection.metric));
+  for (const auto& p : c.points) {
+    out += csv_cell(p.sample.experiment);
+    for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.sample.factors[f]));
+    for (const double v :
+         {middle(p.a), middle(p.b), p.ratio.ratio, p.ratio.ci95_low, p.ratio.ci95_high, p.ratio.p_value, p.q_value}) {
+      out += fmt::format(",{}", csv_cell(v));
+    }
+    out += fmt::format(",{},{},{},{}\n", p.a.size(), p.b.size(), analysis::name(p.verdict), csv_cell(remark(p)));
+  }
+  return out;
+}
+
+}  // namespace gradmeter::report

@@ -1,0 +1,185 @@
+#include "report/page/page.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "core/format.hpp"
+#include "report/cells.hpp"
+#include "report/page/charts.hpp"
+#include "report/page/sentences.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::report {
+
+namespace {
+
+using core::Json;
+
+std::string_view page_file(std::string_view name) {
+  for (const auto& file : page_files())
+    if (file.name == name) return file.text;
+  throw std::logic_error("no such part of the page");
+}
+
+/// JSON for a script element: no "<", which could end it or open a comment. Bytes that are not UTF-8 are replaced.
+std::string embedded(const Json& json) {
+  std::string out;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+/// Replaces each {{name}} once, in one pass: what is filled in is not looked at again.
+std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts) {
+  std::string out;
+  while (!frame.empty()) {
+    const std::size_t begin = frame.find("{{");
+    out += frame.substr(0, begin);
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = frame.find("}}", begin);
+    out += parts.at(std::string(frame.substr(begin + 2, end - begin - 2)));
+    frame.remove_prefix(end + 2);
+  }
+  return out;
+}
+
+std::string findings_list(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
+  std::string out = "<ul class=\"findings\">\n";
+  for (const auto& sentence : sentences(sides, comparisons)) out += fmt::format("<li>{}</li>\n", markup_text(sentence));
+  return out + "</ul>";
+}
+
+std::string figure(const Chart& c) {
+  return fmt::format(
+      "<figure id=\"figure-{0}\" aria-labelledby=\"title-{0}\">\n<h3 id=\"title-{0}\">{1}</h3>\n<div class=\"chart\" "
+      "id=\"chart-{0}\"></div>\n"
+      "<figcaption>{2}</figcaption>\n<div class=\"tools\"><button type=\"button\" data-as=\"png\" aria-label=\"{1} as "
+      "PNG\">PNG</button>"
+      "<button type=\"button\" data-as=\"svg\" aria-label=\"{1} as SVG\">SVG</button>"
+      "<button type=\"button\" data-as=\"csv\" aria-label=\"Data of {1} as CSV\">CSV</button></div>\n</figure>\n",
+      c.name, markup_text(c.title), markup_text(c.about));
+}
+
+std::string figures(const std::vector<Chart>& charts) {
+  if (chart_library().empty())
+    return "<p>This gradmeter was built without vl-convert, which draws the charts; the table has all points.</p>";
+  if (charts.empty()) return "<p>No chart applies to these points; the table has all of them.</p>";
+  std::string out;
+  for (const auto& c : charts) out += figure(c);
+  return out;
+}
+
+/// What was not measured, or is not trusted, with its reason: equal reasons together.
+std::string skipped(const RowTable& table) {
+  std::map<std::pair<std::string, std::string>, std::size_t> reasons;
+  for (const Json& row : table.rows) {
+    if (row.at("status") != "ok") ++reasons[{row.at("status"), row.value("reason", std::string())}];
+  }
+  if (reasons.empty()) return "";
+  std::string out =
+      "<section aria-labelledby=\"skipped-head\">\n<h2 id=\"skipped-head\">What has no figure, and "
+      "why</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of "
+      "reasons\"><table><thead><tr><th scope=\"col\">points</th>"
+      "<th scope=\"col\" class=\"word\">status</th><th scope=\"col\" class=\"word\">reason</th></tr></thead><tbody>\n";
+  for (const auto& [what, count] : reasons) {
+    out += fmt::format("<tr><td>{}</td><td class=\"word status\">{}</td><td class=\"word reason\">{}</td></tr>\n",
+                       count, markup_text(what.first), markup_text(what.second));
+  }
+  return out + "</tbody></table></div>\n</section>";
+}
+
+std::string described(const std::string& source, const core::RunInfo& i) {
+  std::string libraries;
+  for (const auto& [name, version] : i.libraries)
+    libraries += fmt::format("{}{} {}", libraries.empty() ? "" : ", ", name, version);
+  std::string out = fmt::format("<h3>{}</h3>\n<dl>\n", markup_text(source));
+  const std::pair<const char*, std::string> facts[] = {
+      {"when", i.time},
+      {"command", i.command},
+      {"gradmeter", fmt::format("{} ({})", i.version, i.commit)},
+      {"ranks", fmt::format("{} on {} node{}{}{}", i.ranks, i.nodes, i.nodes == 1 ? "" : "s",
+                            i.mapping.empty() ? "" : ", ", i.mapping)},
+      {"hosts", fmt::format("{}", fmt::join(i.hosts, ", "))},
+      {"processor", i.cpu},
+      {"GPUs", fmt::format("{}", fmt::join(i.gpus, ", "))},
+      {"MPI", i.mpi},
+      {"binding", i.binding},
+      {"libraries", libraries}};
+  for (const auto& [name, value] : facts) {
+    if (!value.empty()) out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, markup_text(value));
+  }
+  return out + "</dl>\n";
+}
+
+/// Runs of one command on one machine are told once.
+std::string machines(std::span<const analysis::Side> sides) {
+  std::string out;
+  std::set<std::string> told;
+  for (const auto& side : sides) {
+    for (const auto& [info, points] : side.runs) {
+      const bool is_new =
+          told.insert(fmt::format("{}|{}|{}|{}", side.name, info.command, info.fingerprint, info.commit)).second;
+      if (is_new) out += described(side.name, info);
+    }
+  }
+  return out;
+}
+
+std::string title_of(std::span<const analysis::Side> sides) {
+  std::set<std::string> experiments;
+  for (const auto& side : sides)
+    for (const auto& run : side.runs)
+      for (const auto& point : run.points) experiments.insert(point.experiment);
+  return fmt::format("gradmeter: {}", fmt::join(experiments, ", "));
+}
+
+std::string summary_of(std::span<const analysis::Side> sides, std::size_t points) {
+  std::set<std::string> hosts, processors;
+  std::size_t runs = 0;
+  for (const auto& side : sides) {
+    runs += side.runs.size();
+    for (const auto& run : side.runs) {
+      hosts.insert(run.info.hosts.begin(), run.info.hosts.end());
+      processors.insert(run.info.cpu);
+    }
+  }
+  return fmt::format("{} point{} of {} run{} on {} host{}: {}", points, points == 1 ? "" : "s", runs,
+                     runs == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", fmt::join(processors, ", "));
+}
+
+}  // namespace
+
+std::string_view chart_library() { return page_file("library"); }
+
+std::string html_page(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
+  RowTable table = make_rows(sides);
+  const std::size_t points = table.rows.size();
+  for (const auto& c : comparisons) add_comparison(table, c);
+  const auto charts = charts_for(table);
+  Json specs = {{"charts", Json::array()}, {"varying", table.varying}, {"palette", palette}};
+  if (!chart_library().empty())
+    for (const auto& c : charts) specs["charts"].push_back(to_json(c));
+  return fill(
+      page_file("frame"),
+      {{"title", markup_text(title_of(sides))},
+       {"summary", markup_text(summary_of(sides, points))},
+       {"style", std::string(page_file("style"))},
+       {"findings", findings_list(sides, comparisons)},
+       {"charts", figures(charts)},
+       {"skipped", skipped(table)},
+       {"runs", machines(sides)},
+       {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
+       {"data", embedded(compact(table))},
+       {"specs", embedded(specs)},
+       {"library", std::string(chart_library())},
+       {"script", std::string(page_file("page"))}});
+}
+
+}  // namespace gradmeter::report

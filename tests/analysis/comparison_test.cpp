@@ -1,0 +1,129 @@
+#include "analysis/comparison.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "timed_launches.hpp"
+
+namespace gradmeter::analysis {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<std::vector<double>> three_points{{1.00, 2.00, 3.0}, {1.01, 2.02, 4.0}, {0.99, 1.98, 3.5}};
+const std::vector<std::vector<double>> changed{{1.30, 2.01, 3.6}, {1.31, 1.99, 3.2}, {1.29, 2.00, 4.4}};
+
+Comparison compared(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
+  return compare(timed_side("a", a), timed_side("b", b), {}, 0.05);
+}
+const ComparedPoint& of_size(const Comparison& c, std::int64_t size) {
+  for (const auto& p : c.points)
+    if (std::get<std::int64_t>(p.sample.factors[core::Factor::size_bytes]) == size) return p;
+  throw std::logic_error("no such point");
+}
+
+TEST(Comparison, SaysSlowerSameAndUndecided) {
+  const auto c = compared(three_points, changed);
+  EXPECT_EQ(of_size(c, 1).verdict, Verdict::slower);
+  EXPECT_LT(of_size(c, 1).ratio.ratio, 0.8);  // of rates
+  EXPECT_EQ(of_size(c, 2).verdict, Verdict::same);
+  EXPECT_EQ(of_size(c, 3).verdict, Verdict::undecided);
+  EXPECT_GT(of_size(c, 3).launches_needed, 3);
+  EXPECT_EQ(of_size(compared(changed, three_points), 1).verdict, Verdict::faster);
+}
+
+TEST(Comparison, PutsWhatMattersFirst) {
+  const auto c = compared(three_points, changed);
+  EXPECT_EQ(c.points.front().verdict, Verdict::slower);
+  EXPECT_EQ(c.points.back().verdict, Verdict::same);
+}
+
+TEST(Comparison, OneLaunchIsUndecided) {
+  const auto c = compared({{1.0}}, {{2.0}});
+  EXPECT_EQ(c.points.front().verdict, Verdict::undecided);
+  EXPECT_THAT(c.points.front().reason, HasSubstr("one launch"));
+}
+
+TEST(Comparison, NamesPointsThatASideLacks) {
+  const auto c = compared({{1.0, 2.0}, {1.0, 2.0}}, {{1.0}, {1.0}});
+  EXPECT_EQ(of_size(c, 2).verdict, Verdict::missing);
+  EXPECT_EQ(of_size(c, 2).reason, "second side: no such point");
+}
+
+TEST(Comparison, LeavesOutWhatWasNotMeasuredAndSaysWhy) {
+  Side a = timed_side("a", three_points), b = timed_side("b", changed);
+  for (auto& run : b.runs) {
+    run.points[0].status = core::Status::mistrusted;
+    run.points[0].reason = "faster than the link";
+  }
+  b.runs[0].points[1].status = core::Status::failed;
+  const auto c = compare(a, b, {}, 0.05);
+  EXPECT_EQ(of_size(c, 1).reason, "second side: mistrusted: faster than the link");
+  EXPECT_EQ(of_size(c, 2).b.size(), 2u);
+}
+
+TEST(Comparison, OfARateHasTheOtherDirection) {
+  Side a = timed_side("a", three_points), b = timed_side("b", changed);
+  for (Side* s : {&a, &b})
+    for (auto& run : s->runs)
+      for (auto& p : run.points) p.metrics[core::Metric::busbw_bytes_per_s] = p.metrics[core::Metric::time_s];
+  const auto c = compare(a, b, {.metric = core::Metric::busbw_bytes_per_s, .only = {}, .ignored = {}}, 0.05);
+  EXPECT_EQ(of_size(c, 1).verdict, Verdict::faster);
+}
+
+TEST(Comparison, WithoutACommonPointNamesTheFactorsThatDiffer) {
+  Side a = timed_side("a", {{1.0}}), b = timed_side("b", {{1.0}});
+  b.runs[0].points[0].factors[core::Factor::interconnect] = std::string("tcp");
+  try {
+    compare(a, b, {}, 0.05);
+    FAIL();
+  } catch (const core::UsageError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("they differ in interconnect (null and tcp)"));
+  }
+  const auto c =
+      compare(a, b, {.metric = core::Metric::time_s, .only = {}, .ignored = {core::Factor::interconnect}}, 0.05);
+  EXPECT_EQ(c.count(Verdict::undecided), 1u);
+}
+
+TEST(Bar, FailsClosed) {
+  const auto c = compared(three_points, changed);
+  EXPECT_FALSE(why_below(of_size(c, 2), 0.95));
+  EXPECT_THAT(why_below(of_size(c, 1), 0.95).value(), HasSubstr("below"));
+  EXPECT_THAT(why_below(of_size(c, 3), 0.95).value(), HasSubstr("undecided"));
+  EXPECT_EQ(below_bar(c, 0.95).size(), 2u);
+  EXPECT_EQ(below_bar(compared({{1.0, 2.0}, {1.0, 2.0}}, {{1.0}, {1.0}}), 0.5).size(), 1u);  // the missing one
+  EXPECT_EQ(below_bar(compared({{1.0}}, {{0.5}}), 0.5).size(), 1u);  // one launch decides nothing
+}
+
+TEST(Sides, ByAFactorBeginWithTheBaseline) {
+  Side all = timed_side("a", three_points);
+  for (auto& run : all.runs)
+    for (std::size_t i = 0; i < 3; ++i)
+      run.points[i].factors[core::Factor::precision] = std::string(i == 0 ? "fp32" : i == 1 ? "bf16" : "fp16");
+  const auto sides = sides_by(core::Factor::precision, all.runs, "bf16");
+  ASSERT_EQ(sides.size(), 3u);
+  EXPECT_EQ(sides[0].name, "bf16");
+  EXPECT_EQ(sides[1].name, "fp32");
+  EXPECT_EQ(sides[0].runs.size(), 3u);
+  EXPECT_THROW(sides_by(core::Factor::precision, all.runs, "int8"), core::UsageError);
+  EXPECT_THROW(sides_by(core::Factor::codec, all.runs, ""), core::UsageError);
+}
+
+TEST(Launches, TakeTheLastPointOfAKey) {
+  Side a = timed_side("a", {{1.0}, {1.0}});
+  for (auto& run : a.runs) run.points.push_back(timed_point(1, 5.0));
+  const LaunchedPoints points(a.runs, {});
+  ASSERT_EQ(points.keys().size(), 1u);
+  EXPECT_EQ(points.find(points.keys()[0])->values, (std::vector{5.0, 5.0}));
+}
+
+TEST(Metrics, WithoutADirectionAreRefused) {
+  EXPECT_EQ(better_direction(core::Metric::time_s), -1);
+  EXPECT_EQ(better_direction(core::Metric::efficiency), 1);
+  EXPECT_THROW(better_direction(core::Metric::blocks), core::UsageError);
+  EXPECT_THROW(find_metric("time"), core::UsageError);
+}
+
+}  // namespace
+}  // namespace gradmeter::analysis

@@ -1,0 +1,65 @@
+#include "analysis/merged.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "analysis/ratio.hpp"
+#include "timed_launches.hpp"
+
+namespace gradmeter::analysis {
+namespace {
+
+using core::Metric;
+
+TEST(MergedLaunches, HaveTheMedianAndTheIntervalOverLaunches) {
+  const auto merged = merge_launches(timed_side("a", {{1.0, 5.0}, {1.2, 5.5}, {1.1, 6.0}}).runs);
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].launches, 3u);
+  const auto& time = std::get<core::Summary>(merged[0].point.metrics[Metric::time_s]);
+  const std::vector values{1.0, 1.2, 1.1};
+  EXPECT_EQ(time.median, 1.1);
+  EXPECT_EQ(time.ci95_low, launch_interval(values).low);
+  EXPECT_EQ(time.ci95_high, launch_interval(values).high);
+}
+
+// The ends of an interval are metrics of their own: those of one launch would contradict the median of all.
+TEST(MergedLaunches, HaveTheEndsOfTheirOwnInterval) {
+  Side side = timed_side("a", {{1.0}, {1.0}});
+  const std::vector efficiencies{0.8, 0.9}, exposed{0.1, -0.1};
+  for (std::size_t i = 0; i < 2; ++i) {
+    auto& m = side.runs[i].points[0].metrics;
+    m[Metric::efficiency] = efficiencies[i];
+    m[Metric::efficiency_ci95_low] = 0.0;
+    m[Metric::efficiency_ci95_high] = 0.0;
+    m[Metric::exposed_s] = exposed[i];
+    m[Metric::exposed_ci95_low] = 7.0;
+  }
+  const auto merged = merge_launches(side.runs);
+  const core::Metrics& m = merged.front().point.metrics;
+  EXPECT_NEAR(m.number(Metric::efficiency), 0.85, 1e-12);
+  EXPECT_EQ(m.number(Metric::efficiency_ci95_low), launch_interval(efficiencies).low);
+  EXPECT_EQ(m.number(Metric::efficiency_ci95_high), launch_interval(efficiencies).high);
+  EXPECT_TRUE(std::isnan(m.number(Metric::exposed_ci95_low)));  // no logarithm of what is below 0
+}
+
+TEST(MergedLaunches, KeepWhatWentWrongApartAndWhatWasCrowdedMarked) {
+  Side side = timed_side("a", {{1.0}, {1.0}, {1.0}});
+  side.runs[0].points[0].metrics[Metric::oversubscribed] = true;
+  side.runs[1].points[0].metrics[Metric::oversubscribed] = false;
+  side.runs[2].points[0].status = core::Status::wrong;
+  const auto merged = merge_launches(side.runs);
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].launches, 2u);
+  EXPECT_TRUE(std::get<bool>(merged[0].point.metrics[Metric::oversubscribed]));
+  EXPECT_EQ(merged[1].point.status, core::Status::wrong);
+}
+
+TEST(MergedLaunches, OfOneAreAsTheyWere) {
+  const auto merged = merge_launches(timed_side("a", {{1.5}}).runs);
+  ASSERT_EQ(merged.size(), 1u);
+  EXPECT_EQ(merged[0].point.metrics.number(Metric::time_s), 1.5);
+}
+
+}  // namespace
+}  // namespace gradmeter::analysis

@@ -1,0 +1,192 @@
+// Logs as the tools print them: nccl-tests by the format strings of its src/util.cu, OSU and IMB by logs that people
+// published.
+#include "importers/importers.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using ::testing::HasSubstr;
+
+constexpr std::string_view nccl_log =
+    "# nccl-tests version 2.17.1 nccl-headers=22809 nccl-library=22809\n"
+    "# Collective test starting: all_reduce_perf\n"
+    "# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 131072(factor) warmup iters: 1 iters: 20 agg iters: 1 "
+    "validation: 1 graph: 0 unalign: 0\n"
+    "#\n"
+    "# Using devices\n"
+    "#  Rank  0 Group  0 Pid   4711 on     node01 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  1 Group  0 Pid   4711 on     node01 device  1 [0000:43:00] NVIDIA H100 80GB HBM3\n"
+    "#\n"
+    "#                                                              out-of-place                       in-place        "
+    "  \n"
+    "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  "
+    "#wrong \n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)    "
+    "     \n"
+    "           8             2     float     sum      -1    11.52    0.00    0.00       0    11.31    0.00    0.00    "
+    "   0\n"
+    "     1048576        262144     float     sum      -1    31.25   33.55   33.55       0    30.00   34.95   34.95    "
+    "   3\n"
+    "# Out of bounds values : 3 FAILED\n"
+    "# Avg bus bandwidth    : 17.1 \n"
+    "#\n";
+
+constexpr std::string_view nccl_json =
+    R"({"version":2,"start_time":"2026-01-01 00:00:00","args":[".\/build\/all_gather_perf","-J","x"],"env":[],"nccl_version":22809,)"
+    R"("config":{"nthreads":1,"ngpus":1,"minimum_bytes":8,"devices":[{"rank":0},{"rank":1},{"rank":2}]},)"
+    R"("results":[{"size":4096,"count":1024,"type":"bfloat16","redop":"none","root":"    -1",)"
+    R"("out_of_place":{"time":20.000000,"alg_bw":0.204800,"bus_bw":0.136533,"nwrong":0.000000},)"
+    R"("in_place":{"time":10.000000,"alg_bw":0.409600,"bus_bw":0.273067,"nwrong":null},"actual_iterations":20,"experiment_name":"all_gather"}],)"
+    R"("out_of_bounds":{"count":0,"okay":"true"}})";
+
+constexpr std::string_view osu_log =
+    "\n# OSU MPI Allreduce Latency Test v7.3\n# Datatype: MPI_INT.\n"
+    "# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations\n"
+    "4                       2.50              2.00              3.00        1000\n"
+    "1048576               500.00            400.00            600.00         100\n";
+
+constexpr std::string_view osu_bandwidth =
+    "# OSU MPI Bandwidth Test v5.9\n# Size      Bandwidth (MB/s)\n1                       5.00\n4194304             "
+    "12000.00\n";
+
+constexpr std::string_view imb_log =
+    "#----------------------------------------------------------------\n"
+    "# Benchmarking Alltoall \n"
+    "# #processes = 2 \n"
+    "# ( 2 additional processes waiting in MPI_Barrier)\n"
+    "#----------------------------------------------------------------\n"
+    "       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n"
+    "            0         1000         0.07         0.07         0.07\n"
+    "          256         1000         0.97         6.40         3.70\n"
+    "\n"
+    "#---------------------------------------------------\n"
+    "# Benchmarking PingPong \n"
+    "# #processes = 2 \n"
+    "#---------------------------------------------------\n"
+    "       #bytes #repetitions      t[usec]   Mbytes/sec\n"
+    "         1024         1000         1.66       616.87\n";
+
+Imported read(std::string_view log, const Hints& hints = {}) { return import_log(log, "x.log", "auto", hints); }
+std::string refusal(std::string_view log, const Hints& hints = {}) {
+  try {
+    read(log, hints);
+    return "";
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+std::string text(const core::Point& p, Factor f) { return core::to_text(p.factors[f]); }
+
+TEST(NcclTests, BothHalvesOfEachRowAreRead) {
+  const auto log = read(nccl_log);
+  ASSERT_EQ(log.run.points.size(), 4u);
+  const auto& p = log.run.points[2];
+  EXPECT_EQ(text(p, Factor::collective), "allreduce");
+  EXPECT_EQ(text(p, Factor::ranks), "2");
+  EXPECT_EQ(text(p, Factor::size_bytes), "1048576");
+  EXPECT_EQ(text(p, Factor::dtype), "fp32");
+  EXPECT_EQ(text(p, Factor::op), "sum");
+  EXPECT_EQ(text(p, Factor::in_place), "false");
+  EXPECT_NEAR(p.metrics.number(Metric::time_s), 31.25e-6, 1e-12);
+  EXPECT_NEAR(p.metrics.number(Metric::busbw_bytes_per_s), 33.55e9, 1);
+  EXPECT_EQ(log.run.points[3].status, core::Status::wrong);
+  EXPECT_EQ(log.run.info.gpus.size(), 2u);
+  EXPECT_THAT(log.run.info.hosts, ::testing::ElementsAre("node01"));
+  EXPECT_THAT(log.silent, HasSubstr("the spread of times"));
+}
+
+TEST(NcclTests, OldLogsNeedTheCollectivesName) {
+  std::string old(nccl_log);
+  old.erase(old.find("# Collective test starting"), old.find("# nThread") - old.find("# Collective test starting"));
+  EXPECT_THAT(refusal(old), HasSubstr("give --collective"));
+  EXPECT_EQ(
+      text(read(old, {.ranks = 0, .collective = "broadcast", .interconnect = ""}).run.points[0], Factor::collective),
+      "broadcast");
+}
+
+TEST(NcclTests, ACutRowIsNamed) {
+  const std::string cut(nccl_log.substr(0, nccl_log.find("33.55")));
+  EXPECT_THAT(refusal(cut), HasSubstr("x.log: line 13: the row is cut"));
+  std::string odd(nccl_log);
+  odd.replace(odd.find("31.25"), 5, "31,25");
+  EXPECT_THAT(refusal(odd), HasSubstr("line 13: '31,25' is no number"));
+}
+
+TEST(NcclTestsJson, IsRead) {
+  const auto log = read(nccl_json);
+  ASSERT_EQ(log.run.points.size(), 2u);
+  EXPECT_EQ(text(log.run.points[0], Factor::collective), "all_gather");
+  EXPECT_EQ(text(log.run.points[0], Factor::ranks), "3");
+  EXPECT_EQ(text(log.run.points[0], Factor::dtype), "bf16");
+  EXPECT_EQ(text(log.run.points[0], Factor::op), "null");
+  EXPECT_NEAR(log.run.points[1].metrics.number(Metric::time_s), 10e-6, 1e-12);
+  EXPECT_TRUE(core::is_null(log.run.points[1].metrics[Metric::wrong]));
+}
+
+TEST(NcclTestsJson, WhatBrokeOffIsRefused) {
+  EXPECT_THAT(refusal(nccl_json.substr(0, 400)), HasSubstr("no whole JSON"));
+  std::string odd(nccl_json);
+  odd.replace(odd.find("\"alg_bw\""), 8, "\"algbww\"");
+  EXPECT_THAT(refusal(odd), HasSubstr("result 1: 'alg_bw' is missing"));
+}
+
+TEST(Osu, LatencyAndBandwidthAreRead) {
+  const auto log = read(osu_log, {.ranks = 4, .collective = "", .interconnect = "ib"});
+  ASSERT_EQ(log.run.points.size(), 2u);
+  const auto& p = log.run.points[1];
+  EXPECT_EQ(text(p, Factor::collective), "allreduce");
+  EXPECT_EQ(text(p, Factor::interconnect), "ib");
+  EXPECT_NEAR(p.metrics.number(Metric::time_s), 500e-6, 1e-12);
+  EXPECT_NEAR(p.metrics.number(Metric::busbw_bytes_per_s), 1.5 * 1048576 / 500e-6, 1);
+  EXPECT_NEAR(p.metrics.number(Metric::ranks_spread), 1.5, 1e-12);
+  const auto bandwidth = read(osu_bandwidth);
+  EXPECT_EQ(text(bandwidth.run.points[1], Factor::ranks), "2");
+  EXPECT_NEAR(bandwidth.run.points[1].metrics.number(Metric::algbw_bytes_per_s), 12e9, 1);
+  EXPECT_THAT(read(osu_log).silent, HasSubstr("the number of ranks"));
+}
+
+TEST(Osu, RowsWithoutTheirHeadAreRefused) {
+  EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n1   2.0\n"), HasSubstr("line 2"));
+  EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n"),
+              HasSubstr("line 3: the row is cut"));
+}
+
+TEST(Imb, EachTableHasItsRanksAndItsSlowestRank) {
+  const auto log = read(imb_log);
+  ASSERT_EQ(log.run.points.size(), 2u);
+  EXPECT_EQ(text(log.run.points[0], Factor::collective), "all_to_all");
+  EXPECT_EQ(text(log.run.points[0], Factor::ranks), "2");
+  EXPECT_EQ(text(log.run.points[0], Factor::reduction), "max");
+  EXPECT_NEAR(log.run.points[0].metrics.number(Metric::time_s), 6.4e-6, 1e-12);
+  EXPECT_EQ(text(log.run.points[1], Factor::collective), "ping_pong");
+  EXPECT_NEAR(log.run.points[1].metrics.number(Metric::algbw_bytes_per_s), 616.87e6, 1e4);
+}
+
+TEST(Logs, OfNoKnownFormatAndWithoutRowsAreRefused) {
+  EXPECT_THAT(refusal("hello\n"), HasSubstr("no known log"));
+  EXPECT_THAT(refusal(""), HasSubstr("no known log"));
+  EXPECT_THAT(refusal(nccl_log.substr(0, 300)), HasSubstr("no row"));
+  EXPECT_THROW(import_log(osu_log, "x", "nccl", {}), core::UsageError);
+}
+
+// Whatever the bytes: an error or points, never a crash.
+TEST(Logs, CutAnywhereAreReadOrRefused) {
+  for (const auto log : {nccl_log, nccl_json, osu_log, osu_bandwidth, imb_log}) {
+    for (std::size_t cut = 0; cut < log.size(); cut += 7) refusal(log.substr(0, cut));
+    for (std::size_t at = 0; at < log.size(); at += 11) {
+      std::string changed(log);
+      changed[at] = static_cast<char>(at * 37 % 256);
+      refusal(changed, {.ranks = 2, .collective = "allreduce", .interconnect = ""});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmeter::importers
