@@ -94,6 +94,31 @@ core::Summary mean_time(double seconds) {
   return s;
 }
 
+namespace {
+std::int64_t whole(const core::Point& p, core::Factor f) {
+  const auto* value = std::get_if<std::int64_t>(&p.factors[f]);
+  return value ? *value : 0;
+}
+}  // namespace
+
+void set_time(core::Point& p, double seconds) {
+  const double rate = static_cast<double>(whole(p, core::Factor::size_bytes)) / seconds;
+  p.metrics[core::Metric::time_s] = mean_time(seconds);
+  p.metrics[core::Metric::algbw_bytes_per_s] = rate;
+  const auto factor = bus_factor(core::to_text(p.factors[core::Factor::collective]), whole(p, core::Factor::ranks));
+  if (factor) p.metrics[core::Metric::busbw_bytes_per_s] = *factor * rate;
+}
+
+void take_parts(core::Point& p, std::size_t line) {
+  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
+  if (collective != "all_gather" && collective != "all_to_all") return;
+  const std::int64_t ranks = whole(p, core::Factor::ranks), part = whole(p, core::Factor::size_bytes);
+  if (ranks == 0)
+    refuse_line(line, fmt::format("the size of an {} is one rank's part; --ranks says of how many", collective));
+  if (part > std::numeric_limits<std::int64_t>::max() / ranks) refuse_line(line, fmt::format("'{}' is no size", part));
+  p.factors[core::Factor::size_bytes] = part * ranks;
+}
+
 void set_wrong(core::Point& p, double elements) {
   constexpr double most = 0x1p53;
   p.metrics[core::Metric::wrong] = static_cast<std::int64_t>(std::clamp(elements, 0.0, most));
