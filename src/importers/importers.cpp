@@ -20,7 +20,9 @@ constexpr std::array table{
     Format{"osu", "latency and bandwidth of the OSU micro-benchmarks", "OSU Micro-Benchmarks 5 to 7", is_osu, read_osu},
     Format{"imb", "the tables of Intel's MPI benchmarks", "IMB-MPI1 2019 to 2021", is_imb, read_imb},
     Format{"deepbench", "its tables of products, convolutions, recurrent layers, sparse products and all-reduces",
-           "baidu-research/DeepBench, code/{nvidia,amd,arm,baidu_allreduce}", is_deepbench, read_deepbench}};
+           "baidu-research/DeepBench, code/{nvidia,amd,arm,baidu_allreduce}", is_deepbench, read_deepbench},
+    Format{"param", "the tables of collectives that PARAM's comms.py prints",
+           "facebookresearch/param, train/comms/pt/comms.py", is_param, read_param}};
 
 const Format& format_of(std::string_view log, const std::string& name) {
   std::vector<std::string> names;

@@ -64,14 +64,37 @@ std::optional<std::string> collective_of(std::string_view name) {
   struct Known {
     std::string_view plain, collective;
   };
-  static constexpr std::array known{Known{"allreduce", "allreduce"},  Known{"reducescatter", "reduce_scatter"},
-                                    Known{"allgather", "all_gather"}, Known{"broadcast", "broadcast"},
-                                    Known{"bcast", "broadcast"},      Known{"alltoall", "all_to_all"},
-                                    Known{"sendrecv", "sendrecv"},    Known{"pingpong", "ping_pong"},
-                                    Known{"reduce", "reduce"},        Known{"gather", "gather"},
-                                    Known{"scatter", "scatter"}};
+  static constexpr std::array known{
+      Known{"allreduce", "allreduce"}, Known{"reducescatter", "reduce_scatter"}, Known{"allgather", "all_gather"},
+      Known{"broadcast", "broadcast"}, Known{"bcast", "broadcast"}, Known{"alltoall", "all_to_all"},
+      Known{"sendrecv", "sendrecv"}, Known{"pingpong", "ping_pong"}, Known{"reduce", "reduce"},
+      Known{"gather", "gather"}, Known{"scatter", "scatter"},
+      // NCCL's Inspector, PARAM and PyTorch
+      Known{"allall", "all_to_all"}, Known{"alltoallv", "all_to_all"}, Known{"alltoallsingle", "all_to_all"},
+      Known{"alltoallbase", "all_to_all"}, Known{"allgatherv", "all_gather"}, Known{"allgatherbase", "all_gather"},
+      Known{"allgatherintotensor", "all_gather"}, Known{"reducescatterv", "reduce_scatter"},
+      Known{"reducescatterbase", "reduce_scatter"}, Known{"reducescattertensor", "reduce_scatter"}};
   for (const auto& k : known)
     if (plain == k.plain) return std::string(k.collective);
+  return std::nullopt;
+}
+
+std::optional<core::Element> element_of(std::string_view name) {
+  using enum core::Element;
+  if (const std::size_t colon = name.rfind(':'); colon != std::string_view::npos) name.remove_prefix(colon + 1);
+  struct Known {
+    std::string_view name;
+    core::Element element;
+  };
+  static constexpr std::array known{
+      Known{"float", f32}, Known{"float32", f32},        Known{"double", f64},       Known{"float64", f64},
+      Known{"half", f16},  Known{"float16", f16},        Known{"bfloat16", bf16},    Known{"int", i32},
+      Known{"int32", i32}, Known{"long", i64},           Known{"int64", i64},        Known{"char", i8},
+      Known{"int8", i8},   Known{"float8_e4m3fn", e4m3}, Known{"float8_e5m2", e5m2}, Known{"long int", i64},
+  };
+  const std::string plain = core::lower(name);
+  for (const auto& k : known)
+    if (plain == k.name) return k.element;
   return std::nullopt;
 }
 

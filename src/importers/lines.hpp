@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/result.hpp"
 #include "importers/importers.hpp"
 
@@ -22,6 +23,9 @@ std::int64_t count_of(const std::string& word, std::size_t line);
 
 /// "allreduce" of all_reduce_perf, Allreduce, "allreduce"; nothing for a name that no collective has.
 std::optional<std::string> collective_of(std::string_view name);
+
+/// The element type that PyTorch and others call float32, Float, c10::BFloat16, Half, Long; nothing for other names.
+std::optional<core::Element> element_of(std::string_view name);
 
 /// A point of a collective with what every log says of it.
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
