@@ -22,7 +22,9 @@ constexpr std::array table{
     Format{"deepbench", "its tables of products, convolutions, recurrent layers, sparse products and all-reduces",
            "baidu-research/DeepBench, code/{nvidia,amd,arm,baidu_allreduce}", is_deepbench, read_deepbench},
     Format{"param", "the tables of collectives that PARAM's comms.py prints",
-           "facebookresearch/param, train/comms/pt/comms.py", is_param, read_param}};
+           "facebookresearch/param, train/comms/pt/comms.py", is_param, read_param},
+    Format{"nccl-inspector", "the JSON lines of NCCL's profiler plugin, a line for each call of each rank",
+           "NVIDIA/nccl, plugins/profiler/inspector, format v4.0", is_inspector, read_inspector}};
 
 const Format& format_of(std::string_view log, const std::string& name) {
   std::vector<std::string> names;

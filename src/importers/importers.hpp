@@ -48,6 +48,8 @@ bool is_deepbench(std::string_view log);
 Imported read_deepbench(std::string_view log, const Hints&);
 bool is_imb(std::string_view log);
 Imported read_imb(std::string_view log, const Hints&);
+bool is_inspector(std::string_view log);
+Imported read_inspector(std::string_view log, const Hints&);
 bool is_param(std::string_view log);
 Imported read_param(std::string_view log, const Hints&);
 
