@@ -35,6 +35,7 @@ int run_allreduce_command(const Invocation&);
 int run_infer_command(const Invocation&);
 int run_kernels_command(const Invocation&);
 int run_codecs_command(const Invocation&);
+int run_links_command(const Invocation&);
 int run_compare_command(const Invocation&);
 int run_report_command(const Invocation&);
 int run_import_command(const Invocation&);

@@ -23,6 +23,9 @@ namespace {
 using namespace gradmeter;
 using core::ExitCode;
 
+/// No argument begins like it: the command makes all of its MPI calls in one thread.
+constexpr std::string_view no_progress_thread = "\n";
+
 constexpr std::array commands{
     cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true,
                  cli::run_scale_command},
@@ -36,6 +39,8 @@ constexpr std::array commands{
                  cli::run_infer_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
                  cli::run_codecs_command},
+    cli::Command{"links", "latency and bandwidth of every pair of ranks, and which links and hosts are slow", true,
+                 cli::run_links_command, no_progress_thread},
     cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
                  cli::run_compare_command},
     cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
