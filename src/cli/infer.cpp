@@ -108,17 +108,17 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_infer_command(const Invocation& invocation) {
-  const auto description = describe_infer();
-  const Flags flags("infer", description, invocation.arguments);
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter infer: models trained in fp32, then quantized: how long a forward pass takes on every rank\n"
-          "at once, with its tail, and how much accuracy each precision loses on the same samples\n"
-          "\n"
-          "gradmeter infer --model mlp,cnn,lstm --batch 1,4,16 --precision fp32,bf16,int8,int4 --out r.jsonl\n"
-          "gradmeter infer --model resnet50 --batch 1,4"))
-    return 0;
+Usage infer_usage() {
+  return {.flags = describe_infer(),
+          .about =
+              "gradmeter infer: models trained in fp32, then quantized: how long a forward pass takes on every rank\n"
+              "at once, with its tail, and how much accuracy each precision loses on the same samples\n"
+              "\n"
+              "gradmeter infer --model mlp,cnn,lstm --batch 1,4,16 --precision fp32,bf16,int8,int4 --out r.jsonl\n"
+              "gradmeter infer --model resnet50 --batch 1,4"};
+}
+
+int run_infer_command(const Flags& flags, const Invocation& invocation) {
   return flags.on("dry-run") ? print_infer_plan(flags) : measure_inference(flags, invocation);
 }
 

@@ -97,9 +97,6 @@ std::size_t index_of(std::span<const Operand>, std::string_view name);
 void require_lengths(std::span<const Operand>, Op::Inputs);
 void require_lengths(std::span<const Operand>, Op::Outputs);
 
-/// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
-enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
-
 struct OpOptions {
   /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
   /// inputs and outputs (rnn: `kept`); backward takes images as its forward has them, not in the layouts that are best

@@ -109,6 +109,8 @@ def kernels(test):
         rows = rows_of(test, f"kernels of {shape} in {precision}", "kernels", "--shape", shape, "--precision", precision, *QUICK)
         test.check(all(r["status"] == "unsupported" and words in r["reason"] for r in rows),
                    f"kernels: {shape} in {precision} is unsupported, with the reason", rows)
+    rows = rows_of(test, "kernels with both searches", "kernels", "--shape", "gemm:m=17,n=8,k=24", "--search", "all", *QUICK)
+    test.equal([row["factors"].get("search") for row in rows], [None, "exhaustive"], "kernels: the search is a factor")
     wrong = test.run("kernels", "--device", "cuda", "--shape", "gemm:m=17,n=8,k=24", "--damage", "0", *QUICK)
     test.check(wrong.code == 4, "kernels: an element made wrong is found", wrong)
     plan = test.run("kernels", "--device", "cuda", "--dry-run", "--op", "gemm", "--set", "device")
