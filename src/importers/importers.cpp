@@ -24,7 +24,9 @@ constexpr std::array table{
     Format{"param", "the tables of collectives that PARAM's comms.py prints",
            "facebookresearch/param, train/comms/pt/comms.py", is_param, read_param},
     Format{"nccl-inspector", "the JSON lines of NCCL's profiler plugin, a line for each call of each rank",
-           "NVIDIA/nccl, plugins/profiler/inspector, format v4.0", is_inspector, read_inspector}};
+           "NVIDIA/nccl, plugins/profiler/inspector, format v4.0", is_inspector, read_inspector},
+    Format{"kineto", "traces of PyTorch's profiler: steps with their parts, and collectives",
+           "pytorch/kineto, libkineto/src/output_json.cpp, schemaVersion 1", is_kineto, read_kineto}};
 
 const Format& format_of(std::string_view log, const std::string& name) {
   std::vector<std::string> names;

@@ -50,6 +50,8 @@ bool is_imb(std::string_view log);
 Imported read_imb(std::string_view log, const Hints&);
 bool is_inspector(std::string_view log);
 Imported read_inspector(std::string_view log, const Hints&);
+bool is_kineto(std::string_view log);
+Imported read_kineto(std::string_view log, const Hints&);
 bool is_param(std::string_view log);
 Imported read_param(std::string_view log, const Hints&);
 
