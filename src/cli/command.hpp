@@ -1,5 +1,6 @@
 // A subcommand: its name, what it does, whether it needs ranks, and how it is run.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,14 +24,14 @@ struct Invocation {
 /// `usage`: its flags and words, from which --help, completions and the manual are made. main has read the flags and
 /// answered --help when `run` is called.
 /// `with_ranks`: main has made the world (of MPI, or of threads) when `run` is called. run returns the exit code.
-/// `progress_flag`: only when this flag is given a progress thread may call MPI; empty: always. MPI's calls cost less
-/// where it may not.
+/// `progress_flag`: only when this flag is given a progress thread may call MPI; empty: always; null: never. MPI's
+/// calls cost less where it may not.
 struct Command {
   std::string_view name, summary;
   bool with_ranks;
   Usage (*usage)();
   int (*run)(const Flags&, const Invocation&);
-  std::string_view progress_flag = {};
+  std::optional<std::string_view> progress_flag = "";
 };
 /// All of them; the table stands in main.cpp.
 std::span<const Command> commands();
@@ -48,6 +49,8 @@ Usage kernels_usage();
 int run_kernels_command(const Flags&, const Invocation&);
 Usage codecs_usage();
 int run_codecs_command(const Flags&, const Invocation&);
+Usage links_usage();
+int run_links_command(const Flags&, const Invocation&);
 Usage compare_usage();
 int run_compare_command(const Flags&, const Invocation&);
 Usage report_usage();

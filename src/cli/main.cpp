@@ -36,6 +36,8 @@ constexpr std::array command_table{
                  cli::infer_usage, cli::run_infer_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
                  cli::codecs_usage, cli::run_codecs_command},
+    cli::Command{"links", "latency and bandwidth of every pair of ranks, and which links and hosts are slow", true,
+                 cli::links_usage, cli::run_links_command, std::nullopt},
     cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
                  cli::compare_usage, cli::run_compare_command},
     cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
@@ -74,9 +76,10 @@ bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) 
 
 /// Who will call MPI: "--overlap gemm" and "--overlap=gemm" both ask for a progress thread.
 runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::string>& arguments) {
-  const bool progress = c.progress_flag.empty() || std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) {
-                          return a.starts_with(c.progress_flag);
-                        });
+  const auto& flag = c.progress_flag;
+  const bool progress =
+      flag &&
+      (flag->empty() || std::ranges::any_of(arguments, [&](const std::string& a) { return a.starts_with(*flag); }));
   return progress ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
 }
 

@@ -62,6 +62,7 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
                                           {"allreduce", report::collective_tables},
                                           {"kernels", report::kernel_tables},
                                           {"codecs", report::codec_tables},
+                                          {"links", report::link_tables},
                                           {"infer", report::infer_tables}}) {
     if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
   }

@@ -121,7 +121,9 @@ def in_fish(test, commands, members):
 def manual(test, commands):
     page = test.path("gradmeter.1")
     page.write_text(test.run("manual").out)
-    for formatter in (["groff", "-man", "-ww", "-Tutf8", "-P-c", "-rLL=200n"], ["man", "-l", "--warnings"], ["mandoc", "-Tlint", "-Wwarning"]):
+    formatters = (["groff", "-man", "-ww", "-Tutf8", "-P-c", "-rLL=200n"], ["man", "-l", "--warnings"],
+                  ["mandoc", "-Tlint", "-Wwarning"])
+    for formatter in formatters:
         if not shutil.which(formatter[0]):
             print(f"note   no {formatter[0]}: it does not render the manual", flush=True)
             continue
@@ -133,7 +135,8 @@ def manual(test, commands):
             test.check(not done.stdout, "nor has its lint", done.stdout)
             continue
         text = re.sub(r".\x08", "", done.stdout)
-        missing = [f"{c} {f}" for c in commands for f in help_flags(test, c) if not re.search(rf"{f}(?![a-z_-])", section(text, c))]
+        missing = [f"{c} {f}" for c in commands for f in help_flags(test, c)
+                   if not re.search(rf"{f}(?![a-z_-])", section(text, c))]
         test.check(not missing, f"each command's section has the flags of its --help, as {formatter[0]} shows it", missing)
     roff = page.read_text()
     test.check(all(ord(c) < 128 for c in roff), "the page is ASCII, which every roff reads")

@@ -120,6 +120,7 @@ core::Injection read_injection(const Flags& f, int ranks) {
   if (!f.has("inject")) return {};
   const auto injection = core::parse_injection(f.text("inject"));
   injection.check_ranks(ranks);
+  injection.check_lasting();
   return injection;
 }
 
