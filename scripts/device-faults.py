@@ -34,6 +34,7 @@ STATEMENTS = [
     ("wait", r"(?:runtime::)?(?:check_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
+    ("wait for a peer", r"while \([^;]*acquire_from_all\([^;]*;"),
 ]
 VALUES = [
     ("event", rf"{QUEUE}record\(\)", "decltype({0})()"),
@@ -51,7 +52,7 @@ PROGRAMS = {
     "runtime": ["test_runtime_device", "test_runtime_nccl"],
     "compression": ["test_compression_device"],
     "kernels": ["test_kernels_device"],
-    "allreduce": ["test_allreduce_device", "test_allreduce_nccl", "test_allreduce"],
+    "allreduce": ["test_allreduce_device", "test_allreduce_nccl", "test_allreduce_nccl_messages", "test_allreduce"],
     "dataparallel": ["test_dataparallel_device", "test_dataparallel_device_losses"],
 }
 # Where tests of a program say what they came past: what all device tests have, and a file of one that runs queues of its

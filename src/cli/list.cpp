@@ -232,30 +232,23 @@ void print_table(const Shown& k, std::size_t width) {
 
 }  // namespace
 
-int run_list_command(const Invocation& invocation) {
+Usage list_usage() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_switch(d, "json", "machine-readable");
   add_wide_flag(d);
-  std::vector<std::string> flags_only;
-  std::vector<std::string> asked;
-  for (const auto& a : invocation.arguments) {
-    if (a.rfind('-', 0) == 0) {
-      flags_only.push_back(a);
-    } else {
-      asked.push_back(a);
-    }
-  }
-  const Flags flags("list", d, flags_only);
-  if (invocation.rank != 0) return 0;
   std::string names;
   for (const auto& k : kinds) names += fmt::format(" {}", k.name);
-  if (print_help(flags, invocation.rank, d,
-                 fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n"
-                             "list problems SET names the problems of one list",
-                             names))) {
-    return 0;
-  }
+  return {.flags = d,
+          .about = fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n"
+                               "list problems SET names the problems of one list",
+                               names),
+          .words = "kinds"};
+}
+
+int run_list_command(const Flags& flags, const Invocation& invocation) {
+  if (invocation.rank != 0) return 0;
+  const auto asked = flags.words();
   std::vector<Shown> chosen;
   if (asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos) {
     chosen.push_back({"problems", problems_of(asked[1])});

@@ -125,6 +125,9 @@ void add_op_backend(const OpBackend&);
 
 /// Empty: some backend of the device takes the problem. Else the reason of the last one that does not.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
+/// How the implementation of an operation begins whose device leaves it to the host, on copies: its time is no
+/// device's.
+inline constexpr std::string_view left_to_host = "on the host: ";
 /// By the first backend that takes it.
 /// Errors: UsageError with the reason, or with the known backends; BackendError when the library refuses;
 /// std::bad_alloc.

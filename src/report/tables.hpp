@@ -98,4 +98,12 @@ const CsvColumns& kernel_csv();
 /// no point has a batch.
 std::string kernel_curves(std::span<const core::Point>, std::size_t width = core::any_width);
 
+// link_table.cpp
+
+/// One part for each pattern, size and transport: matrices over the ranks with what stands out below them, or a table
+/// by pairs at once. A matrix that is too wide gives its quartiles.
+std::string link_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string link_legend();
+const CsvColumns& link_csv();
+
 }  // namespace gradmeter::report

@@ -50,6 +50,8 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
                                    return model::make_model(c.model, {.features = data.features(),
                                                                       .classes = data.classes(),
                                                                       .labels = data.labels(),
+                                                                      .precision = c.precision,
+                                                                      .loss_precision = c.precision,
                                                                       .part = mesh.shape().part(
                                                                           mesh.place(), 2, batch_per_replica, &peers)});
                                  },
@@ -58,7 +60,8 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
                              .strategy_options = {.bucket_bytes = std::size_t{16} << 10,
                                                   .optimizer = c.optimizer,
                                                   .seed = 7,
-                                                  .loss_scale = parse_loss_scaling(c.loss_scale)}});
+                                                  .loss_scale = parse_loss_scaling(c.loss_scale),
+                                                  .gradients = c.gradients}});
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<Samples> memory;
@@ -96,8 +99,8 @@ MeshShape RunCase::shape() const {
 bool RunCase::serves() const { return uses_ports(find_strategy(strategy)->info().communication); }
 
 std::string RunCase::text() const {
-  return fmt::format("{} {} {} {} on {} ranks, {} {}", model, strategy, optimizer, mesh, shape().ranks(), algorithm,
-                     codec);
+  return fmt::format("{} {} {} {} {} on {} ranks, {} {}, loss scale {}", model, kernels::name(precision), strategy,
+                     optimizer, mesh, shape().ranks(), algorithm, codec, loss_scale);
 }
 
 std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {

@@ -1,0 +1,20 @@
+// The options of `gradmeter links`.
+#pragma once
+#include <optional>
+
+#include "bench/links/links.hpp"
+#include "cli/flags/flags.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::cli {
+
+options::options_description describe_links();
+
+struct LinkRequest {
+  bench::LinkOptions options;
+  std::optional<double> fail_below;  ///< share of the median link
+};
+/// Errors: UsageError of one line.
+LinkRequest read_link_request(const Flags&, int ranks, runtime::RanksAs);
+
+}  // namespace gradmeter::cli
