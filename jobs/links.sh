@@ -10,6 +10,9 @@
 set -uo pipefail
 cd "${SLURM_SUBMIT_DIR:-$(dirname "${BASH_SOURCE[0]}")/..}" || exit
 if ! . jobs/common.sh; then echo "no jobs/common.sh in $PWD: submit in the repository's root" >&2 && exit 2; fi
+LINKS=${LINKS:-} # more flags of gradmeter links, such as --size 8,1M
 
+DEVICE=cpu # what travels is memory of the hosts
 begin links "$@"
-measure "" links --time-budget "$TIME_BUDGET" && conclude "$(result_file)"
+# shellcheck disable=SC2086  # a list of words
+measure "" links $LINKS --time-budget "$TIME_BUDGET" && conclude "$(result_file)"

@@ -4,14 +4,14 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/slurm-in-a-box.sh run [HOSTS [RATE]] -- COMMAND...
+usage: scripts/slurm-in-a-box.sh run [VIRTUAL-CLUSTER...] -- COMMAND...
        scripts/slurm-in-a-box.sh test [--long] [GRADMETER]
-  scripts/slurm-in-a-box.sh run 4 -- bash                          # a shell with sinfo, sbatch, srun
+  scripts/slurm-in-a-box.sh run 4 1Gbit -- bash                    # a shell with sinfo, sbatch, srun
   scripts/slurm-in-a-box.sh run -- bash jobs/weak-scaling.sh submit --wait
   scripts/slurm-in-a-box.sh test                                   # every script of jobs/, submitted and checked
 
-HOSTS  how many nodes (2); RATE of their links, as scripts/virtual-cluster.sh takes it (0: not shaped)
-run    starts munged, slurmctld and a slurmd on each host, runs COMMAND beside them, and ends as it does
+run    starts munged, slurmctld and a slurmd on each host, runs COMMAND beside them, and ends as it does.
+       VIRTUAL-CLUSTER: nodes and links as scripts/virtual-cluster.sh takes them; 2 0 (two nodes, not shaped) unless given
 test   submits each job script of jobs/ and checks its results; --long: also with limits of whole minutes.
        GRADMETER: the program (build/release/gradmeter, or the first of the other presets that is built)
 
@@ -59,6 +59,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+PreemptParameters=send_user_signal
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MailProg=/bin/true
@@ -114,29 +115,30 @@ forget_hostfile() {
     OMPI_MCA_rmaps_base_mapping_policy
 }
 
-inside() { # HOSTS COMMAND...
-  local hosts=$1
-  shift
+inside() { # COMMAND...
+  local hosts
+  hosts=$(tr , '\n' <<<"$GRADMETER_HOSTS" | wc -l)
   if ! { mkdir -p "$scratch/state" && chmod 755 "$scratch" && write_configuration "$hosts" && allow_groups && start_munge; }; then
     cannot "munge could not be started (see the line above)"
   fi
   start_slurm "$hosts" || cannot "Slurm could not be started (see the lines above)"
   forget_hostfile
-  export GRADMETER_BOX=$scratch
   exec "$@"
 }
 
-run() { # [HOSTS [RATE]] -- COMMAND...
-  local hosts=2 rate=0
-  if [ "${1:-}" != -- ]; then hosts=${1:-} && shift; fi
-  if [ "${1:-}" != -- ]; then rate=${1:-} && shift; fi
-  if [ "${1:-}" != -- ] || [ $# -lt 2 ]; then
+run() { # [VIRTUAL-CLUSTER...] -- COMMAND...
+  local cluster=()
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    cluster+=("$1")
+    shift
+  done
+  if [ $# -lt 2 ]; then
     usage >&2
     exit 2
   fi
-  shift
+  [ ${#cluster[@]} -gt 0 ] || cluster=(2 0)
   install
-  exec "$here/scripts/virtual-cluster.sh" "$hosts" "$rate" -- "$here/scripts/slurm-in-a-box.sh" --inside "$hosts" "$@"
+  exec "$here/scripts/virtual-cluster.sh" "${cluster[@]}" -- "$here/scripts/slurm-in-a-box.sh" --inside "${@:2}"
 }
 
 install() {

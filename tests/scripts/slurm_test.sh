@@ -15,7 +15,7 @@ outside() { # [--long] [GRADMETER]
     echo "slurm: no gradmeter${1:+ at $1}: build it (cmake --preset release && cmake --build --preset release)" >&2
     exit 2
   fi
-  timeout -k 5 900 scripts/slurm-in-a-box.sh run 2 -- bash "$0" --inside "$program" "$work" ${long[@]+"${long[@]}"} || code=$?
+  timeout -k 5 900 scripts/slurm-in-a-box.sh run -- bash "$0" --inside "$program" "$work" ${long[@]+"${long[@]}"} || code=$?
   if [ "$code" -eq 69 ]; then
     echo "skipped: no Slurm in a box here (the reason stands above)"
     exit 77
