@@ -35,7 +35,9 @@ gpu_flags() {
   gpu_job=() gpu_step=() gpu_mpirun=()
   [ "$DEVICE" = cuda ] || return 0
   gpu_job=(--gpus-per-node="$RANKS_PER_NODE")
-  gpu_step=(--gpus-per-task=1 --gpu-bind="$GPU_BIND")
+  # A step that asks for nothing has all GPUs of the job. With --gpus-per-task and --gpu-bind=none Slurm 22.05 names none to its
+  # ranks, which then see those of other jobs too.
+  [ "$GPU_BIND" = none ] || gpu_step=(--gpus-per-task=1 --gpu-bind="$GPU_BIND")
   if [ "$NUMA" = gpu ]; then
     gpu_step+=(--cpu-bind=none)
     gpu_mpirun=(--bind-to none)
@@ -95,7 +97,9 @@ begin() { # QUESTION ARGUMENTS...
       exit 2
       ;;
   esac
-  if [ "${SLURM_JOB_ID:-}" ]; then NODES=$SLURM_JOB_NUM_NODES; fi
+  if [ -n "${SLURM_JOB_ID:-}" ]; then NODES=$SLURM_JOB_NUM_NODES; fi
+  # Now, since Slurm puts it forward when it preempts the job.
+  if [ "${ENVIRONMENT:-}" = BATCH ]; then limit=$(date -d "$(squeue -h -j "$(this_job)" -o %e)" +%s 2>/dev/null); fi
   total=$((NODES * RANKS_PER_NODE))
   require_program && mkdir -p "$RESULTS" && record_environment || exit
 }
@@ -215,12 +219,9 @@ terminate() { # LAUNCHER PID
 # take its end within the time of grace for its last, so it asks to be queued again.
 explain_stop() {
   echo "stopped by SIGTERM: the points are kept, start again to measure the rest" >&2
-  local state end
-  [ "${ENVIRONMENT:-}" = BATCH ] || return 0
-  read -r state end < <(squeue -h -j "$(this_job)" -o '%T %e' 2>/dev/null)
-  end=$(date -d "${end:-}" +%s 2>/dev/null) || return 0
-  # Slurm's signal before a limit comes up to a minute early.
-  if [ "$state" = RUNNING ] && [ $((end - $(date +%s))) -gt 180 ]; then
+  # Slurm's signal before a limit comes up to a minute early. A job that was cancelled is not running.
+  if [ -n "${limit:-}" ] && [ $((limit - $(date +%s))) -gt 180 ] &&
+    [ "$(squeue -h -j "$(this_job)" -o %T)" = RUNNING ]; then
     echo "preempted: queued again" >&2
     scontrol requeue "$(this_job)"
   fi

@@ -59,7 +59,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PreemptParameters=send_user_signal
+SlurmctldParameters=preempt_send_user_signal
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MailProg=/bin/true

@@ -123,8 +123,8 @@ expect_contains "submitted with its GPUs" \
   "$output"
 export SLURM_JOB_ID=5 SLURM_SUBMIT_DIR=$PWD
 PMIX=pmix try bash "$work/slurm_script"
-expect_contains "srun: a GPU a task, all of them visible" \
-  "--ntasks=12 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-task=1 --gpu-bind=none --cpu-bind=none bash jobs/near-gpu.sh $GRADMETER scale" \
+expect_contains "srun: all GPUs of the job are visible" \
+  "--ntasks=12 --ntasks-per-node=4 --cpus-per-task=8 --cpu-bind=none bash jobs/near-gpu.sh $GRADMETER scale" \
   "$output"
 PMIX=pmix GPU_BIND=per_task:1 NUMA=launcher CORES_PER_RANK=4 try bash "$work/slurm_script"
 expect_contains "srun: bound by Slurm" "--cpus-per-task=4 --gpus-per-task=1 --gpu-bind=per_task:1 $GRADMETER scale" "$output"
@@ -178,7 +178,7 @@ END
 stand_in scontrol <<<'echo "scontrol $*"'
 # Ends the job ENDS seconds before its time limit by SIGTERM; leaves its exit code and its log.
 stopped() { # SECONDS-LEFT [STATE]
-  stand_in squeue <<<"echo ${2:-RUNNING} \$(date -d '$1 seconds' +%FT%T)"
+  stand_in squeue <<<"case \$* in *%e) date -d '$1 seconds' +%FT%T ;; *%T) echo ${2:-RUNNING} ;; esac"
   rm -f "$work/started"
   ENVIRONMENT=BATCH LAUNCHER=mpirun bash "$work/slurm_script" >"$work/log" 2>&1 &
   local job=$! i
