@@ -246,7 +246,7 @@ ${bars:-not measured}
 ## What this cannot show
 - CUDA IPC: ranks must be processes, so it needs MPI; two may share this GPU.
   \`cmake --preset cuda && cmake --build --preset cuda && mpirun -np 2 build/cuda/gradmeter allreduce --device cuda\`
-- NCCL beyond one rank: NCCL before 2.30 refuses two ranks on one GPU. Two GPUs: \`RANKS_PER_NODE=2 bash jobs/weak-scaling-gpu.sh\`
+- NCCL beyond one rank: NCCL before 2.30 refuses two ranks on one GPU. Two GPUs: \`DEVICE=cuda RANKS_PER_NODE=2 bash jobs/weak-scaling.sh\`
 - All-reduce against NCCL, overlap and scaling: 2 to 8 GPUs with NVLink, the same script.$(
     [ "${devices:-1}" -le 1 ] || echo " This machine has $devices GPUs.")
 REPORT
