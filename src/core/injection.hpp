@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/message_faults.hpp"
+
 namespace gradmeter::core {
 
 /// At most one fault of each kind. Ranks are those of the world.
@@ -30,7 +32,7 @@ struct Injection {
   };
   /// From this rank's sum number `call` on (the first is 0; all-reduces and reduce-scatters), it gives zeros: its
   /// contribution is missing, and all ranks agree on a wrong sum.
-  struct Drop {
+  struct Omit {
     int rank;
     std::uint64_t call;
   };
@@ -42,10 +44,11 @@ struct Injection {
   };
   std::optional<Slow> slow;
   std::optional<Flip> flip;
-  std::optional<Drop> drop;
+  std::optional<Omit> omit;
   std::optional<Drift> drift;
+  MessageFaults messages;
 
-  bool any() const { return slow || flip || drop || drift; }
+  bool any() const { return slow || flip || omit || drift || messages.any(); }
   /// Canonical text, for the factor `inject`; empty: nothing is injected.
   std::string text() const;
   /// Errors: UsageError for a rank that a world of so many does not have.
@@ -54,9 +57,10 @@ struct Injection {
   void check_lasting() const;
 };
 
-/// "slow:rank=1,factor=2,flip:call=40": a list as all flags take it. Defaults: slow:factor=2,rank=0
-/// (in a soak also after=0,for=0: seconds, 0 for as long as it lasts), flip:call=0,rank=0, drop:call=0,rank=0,
-/// drift:ppm=20 on the last rank. Errors: UsageError, one line.
+/// "slow:rank=1,factor=2,flip:call=40": a list as all flags take it. Defaults: slow:factor=2,rank=0 (in a soak also
+/// after=0,for=0: seconds, 0 for as long as it lasts), flip:call=0,rank=0, omit:call=0,rank=0, drift:ppm=20 on the last
+/// rank, drop:p=0.01,seed=1,timeout=200ms, delay:jitter=0s,seed=1,time=1ms, cut:at=0s,for=forever,rank=0.
+/// Errors: UsageError, one line.
 Injection parse_injection(std::string_view list);
 
 }  // namespace gradmeter::core

@@ -53,6 +53,8 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
+  o.message_faults = c.injection.messages;
+  o.world_rank = s.world().rank();
   return o;
 }
 
@@ -74,7 +76,8 @@ std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingCon
 
 std::unique_ptr<dataparallel::FaultInjector> injecting(dataparallel::Fabric& fabric, const Session& s,
                                                        const core::Injection& i) {
-  return i.any() ? std::make_unique<dataparallel::FaultInjector>(fabric, i, s.world().rank()) : nullptr;
+  const bool any = i.slow || i.flip || i.omit;
+  return any ? std::make_unique<dataparallel::FaultInjector>(fabric, i, s.world().rank()) : nullptr;
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words

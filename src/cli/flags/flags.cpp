@@ -112,7 +112,8 @@ void add_injection(options::options_description& d) {
   add_text(
       d, "inject", "",
       "faults, to see them found: slow:rank=1,factor=2; flip:call=40,rank=0 (results are wrong from that call on); "
-      "drop:call=40,rank=0 (sums lack the rank's contribution); "
+      "omit:call=40,rank=0 (sums lack the rank's contribution); drop:p=0.01,timeout=200ms (messages are lost and sent "
+      "again); delay:time=1ms,jitter=200us (of each message); cut:rank=1,at=5s,for=2s (of its link); "
       "drift:ppm=20 (the last rank's clock); a comma list");
 }
 

@@ -68,7 +68,10 @@ std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicato
 
 RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& o, runtime::Activity& activity)
     : options_(o),
-      network_(c, {.transport = o.transport, .memory_bytes = o.memory_bytes + scratch_bytes(o, c)}),
+      network_(c, {.transport = o.transport,
+                   .memory_bytes = o.memory_bytes + scratch_bytes(o, c),
+                   .faults = o.message_faults,
+                   .world_rank = o.world_rank}),
       activity_(activity),
       queue_(o.queue ? o.queue : &host_queue_) {
   if (device().is_staged()) {
