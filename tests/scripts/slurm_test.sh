@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: slurm_test.sh [--long] [GRADMETER]. Submits the scripts of jobs/ to a real Slurm on virtual hosts, and checks what they
-# leave. --long: also a time limit that kills. PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where the system makes no such cluster.
+# leave. --long: also chains over time limits, minutes. PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where the system makes no such cluster.
 # shellcheck disable=SC2016,SC2317  # what a job expands; functions called through others
 box=$(export -p | grep -E '^declare -x (SLURM_CONF|OMPI_|GRADMETER_ENTER_HOST)')
 # shellcheck source=tests/scripts/support.sh
@@ -10,9 +10,8 @@ cd "$root" || exit
 outside() { # [--long] [GRADMETER]
   local long=() program code=0
   if [ "${1:-}" = --long ]; then long=(--long) && shift; fi
-  program=$(realpath -e "${1:-$(find build/release build/*/ -maxdepth 1 -name gradmeter 2>/dev/null | head -n 1)}" 2>/dev/null)
-  if [ ! -x "$program" ]; then
-    echo "slurm: no gradmeter${1:+ at $1}: build it (cmake --preset release && cmake --build --preset release)" >&2
+  if ! program=$(realpath -e "${1:-build/release/gradmeter}"); then
+    echo "slurm: that is no gradmeter: build it (cmake --preset release && cmake --build --preset release)" >&2
     exit 2
   fi
   timeout -k 5 900 scripts/slurm-in-a-box.sh run -- bash "$0" --inside "$program" "$work" ${long[@]+"${long[@]}"} || code=$?
@@ -193,8 +192,8 @@ inside() { # GRADMETER WORK [--long]
   export GRADMETER=$1 GRADMETER_REAL=$1 RESULTS=$2/results MODEL=mlp:784-16-10 TIME_BUDGET=1s NODES=2 RANKS_PER_NODE=1 ALGORITHM=ring
   work=$2
   write_slow
-  local part parts=(questions gpus preempted told)
-  [ "${3:-}" != --long ] || parts+=(killed)
+  local part parts=(questions gpus preempted)
+  [ "${3:-}" != --long ] || parts+=(told killed)
   [ -z "${PARTS:-}" ] || read -ra parts <<<"$PARTS"
   for part in "${parts[@]}"; do "$part"; done
   finish
