@@ -113,6 +113,7 @@ finish() {
 
 stage packages gradmeter_install build test || finish
 scripts/charts.sh || echo "charts are not drawn, and not tested: no vl-convert"
+scripts/reframe.sh --install || echo "ReFrame's check is not run"
 stage format check_format
 prepare "$preset" || finish
 if $quick; then

@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "analysis/robust.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
 
@@ -17,8 +18,7 @@ using core::Metric;
 using core::Point;
 using What = LinkFinding::What;
 
-constexpr double mad_to_deviation = 1.4826;  // of a normal distribution
-constexpr double least_deviation = 0.01;     // of the median: machines are not steadier
+constexpr double least_deviation = 0.01;  // of the median: machines are not steadier
 
 /// One way of one link, by its time: what a slow link has more of.
 struct Way {
@@ -77,12 +77,6 @@ std::vector<Kind> kinds_of(std::span<const Point> points) {
 struct Robust {
   double median = 0, deviation = 0;
 };
-Robust robust(const std::vector<double>& values, double floor) {
-  const double median = core::median(values);
-  std::vector<double> off;
-  for (const double v : values) off.push_back(std::fabs(v - median));
-  return {median, std::max(mad_to_deviation * core::median(off), floor)};
-}
 double median_time(const Kind& k) {
   std::vector<double> times;
   for (const Way& w : k.ways) times.push_back(w.seconds);
@@ -144,8 +138,8 @@ class Judge {
     }
     if (has_ends()) all_.median = core::median(medians);
     std::vector<double> off;
-    for (const Way& w : kind_.ways) off.push_back(std::fabs(w.seconds - expected(w)));
-    all_.deviation = std::max(mad_to_deviation * core::median(off), least_deviation * all_.median);
+    for (const Way& w : kind_.ways) off.push_back(w.seconds - expected(w));
+    all_.deviation = robust_deviation(std::move(off), least_deviation * all_.median);
   }
 
   double ratio_bound() const { return kind_.latency ? bounds_.latency_ratio : bounds_.window_ratio; }
@@ -238,9 +232,11 @@ class Judge {
       logs.push_back(std::log(there / back));
     }
     if (pairs.size() < 2) return;
-    const Robust all = robust(logs, least_deviation);
+    const double middle = core::median(logs);
+    for (double& l : logs) l -= middle;
+    const double deviation = robust_deviation(std::move(logs), least_deviation);
     for (const Pair& p : pairs) {
-      const double deviations = std::log(p.ratio) / all.deviation;
+      const double deviations = std::log(p.ratio) / deviation;
       const bool apart = p.slow->low / expected(*p.slow) > p.fast->high / expected(*p.fast);
       if (p.ratio < bounds_.window_ratio || deviations < bounds_.deviations || !apart) continue;
       if (is_slow_link(*p.slow)) continue;  // said there

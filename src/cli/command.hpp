@@ -59,6 +59,10 @@ Usage import_usage();
 int run_import_command(const Flags&, const Invocation&);
 Usage list_usage();
 int run_list_command(const Flags&, const Invocation&);
+Usage completion_usage();
+int run_completion_command(const Flags&, const Invocation&);
+Usage manual_usage();
+int run_manual_command(const Flags&, const Invocation&);
 Usage doctor_usage();
 int run_doctor_command(const Flags&, const Invocation&);
 

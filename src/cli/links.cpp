@@ -1,9 +1,11 @@
 // gradmeter links: latency and bandwidth of every pair of ranks, and the links and hosts that are slower than others.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "analysis/links.hpp"
 #include "bench/links/links.hpp"
+#include "bench/links/soak.hpp"
 #include "bench/links/tournament.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
@@ -30,6 +32,12 @@ int print_links_plan(const Flags& f) {
   const auto as = f.has("thread-ranks") ? runtime::RanksAs::threads : runtime::RanksAs::processes;
   const auto request = read_link_request(f, launcher.size, as);
   const auto& factors = request.options.factors;
+  if (request.soak) {
+    fmt::print("{} of {}, a row for each of {} ranks every {}\n", core::to_text(*request.soak),
+               bench::name(factors.patterns.front()), launcher.size,
+               core::to_text(bench::soak_interval(*request.soak, launcher.size)));
+    return 0;
+  }
   for (const auto& g : bench::link_groups(factors)) {
     fmt::print("{} {}: {} points\n", bench::name(g.pattern), core::to_text(core::Bytes{g.size_bytes}),
                bench::plan_links(factors, g, launcher.size).size());
@@ -64,6 +72,32 @@ struct LinkDisplay {
   std::size_t width;  ///< of tables
 };
 
+/// What links and a soak do differently.
+struct LinkExperiment {
+  std::size_t total;  ///< points; 0: unknown
+  RowPrinters printers;
+  std::string (*legend)();
+  std::function<std::size_t(const bench::FinishedRows&, const bench::RowListener&)> run;
+};
+
+LinkExperiment experiment_of(bench::Session& session, const LinkRequest& request) {
+  if (request.soak) {
+    const double rows = request.soak->value / bench::soak_interval(*request.soak, session.world().size()).value;
+    return {.total = static_cast<std::size_t>(rows) * static_cast<std::size_t>(session.world().size()),
+            .printers = {report::soak_tables, report::soak_csv()},
+            .legend = report::soak_legend,
+            .run = [&session, &request](const auto&, const auto& listener) {
+              return bench::run_soak(session, {request.options.factors, *request.soak}, listener);
+            }};
+  }
+  return {.total = bench::count_links(request.options.factors, session.world().size()),
+          .printers = {report::link_tables, report::link_csv()},
+          .legend = report::link_legend,
+          .run = [&session, &request](const auto& finished, const auto& listener) {
+            return bench::run_links(session, request.options, finished, listener);
+          }};
+}
+
 int sweep_links(bench::Session& session, const LinkRequest& request, const LinkDisplay& display,
                 const OutputFlags& output, Earlier earlier) {
   const auto& world = session.world();
@@ -72,17 +106,16 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
-  const std::size_t total = bench::count_links(request.options.factors, world.size());
-  runtime::Progress progress("points", total, root);
-  RowOutput out(display.format, {report::link_tables, report::link_csv()}, display.width, session.run_info().run_id,
-                writer.get(), progress);
+  const LinkExperiment experiment = experiment_of(session, request);
+  runtime::Progress progress("points", experiment.total, root);
+  RowOutput out(display.format, experiment.printers, display.width, session.run_info().run_id, writer.get(), progress);
   if (root) out.head(session.run_info());
   if (root && display.format == Format::table) print_links_head(session, request.options.factors.injection);
   try {
-    const std::size_t wrong = bench::run_links(session, request.options, finished, out.listener());
+    const std::size_t wrong = experiment.run(finished, out.listener());
     if (root) out.finish();
     if (root && display.format == Format::table) {
-      fmt::print("{}", report::link_legend());
+      fmt::print("{}", experiment.legend());
       if (writer)
         fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
     }
@@ -90,8 +123,9 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+      fmt::print(
+          stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
+          writer ? fmt::format("; they are in {}{}", output.path, request.soak ? "" : ": go on with --resume") : "");
     }
     throw;
   }
@@ -105,7 +139,8 @@ int measure_links(const Flags& f, const Invocation& invocation) {
   const LinkDisplay display{read_format(f), table_width(f)};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "links"); });
+  agree(world,
+        [&] { earlier = check_output(output, session.run_info().fingerprint, request.soak ? "soak" : "links"); });
   return sweep_links(session, request, display, output, std::move(earlier));
 }
 

@@ -46,6 +46,9 @@ constexpr std::array command_table{
                  cli::run_import_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::list_usage,
                  cli::run_list_command},
+    cli::Command{"completion", "what bash, zsh or fish completes: commands, flags, their values", false,
+                 cli::completion_usage, cli::run_completion_command},
+    cli::Command{"manual", "the manual page, as roff", false, cli::manual_usage, cli::run_manual_command},
     cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::doctor_usage, cli::run_doctor_command},
 };
 
@@ -54,7 +57,7 @@ std::string help() {
       "gradmeter {}: how does training efficiency on this machine depend on mini-batch,\n"
       "gradient exchange and interconnect, and why?\n\nusage: [mpirun -np N] gradmeter COMMAND [FLAGS]\n\n",
       bench::version());
-  for (const auto& c : command_table) text += fmt::format("  {:9} {}\n", c.name, c.summary);
+  for (const auto& c : command_table) text += fmt::format("  {:10} {}\n", c.name, c.summary);
   return text + "\ngradmeter COMMAND --help tells the flags. First try: mpirun -np 2 gradmeter scale\n";
 }
 

@@ -63,6 +63,7 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
                                           {"kernels", report::kernel_tables},
                                           {"codecs", report::codec_tables},
                                           {"links", report::link_tables},
+                                          {"soak", report::soak_tables},
                                           {"infer", report::infer_tables}}) {
     if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
   }

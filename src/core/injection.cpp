@@ -48,9 +48,9 @@ void take(std::optional<Fault>& place, const ParsedName& given, Read read) {
 }
 
 std::string slow_text(const Injection::Slow& s) {
-  const auto always = fmt::format("factor={},rank={}", s.factor, s.rank);
-  if (s.is_always()) return "slow:" + always;
-  return fmt::format("slow:after={},{},for={}", s.after_s, always, std::isinf(s.for_s) ? 0 : s.for_s);
+  if (s.is_always()) return fmt::format("slow:factor={},rank={}", s.factor, s.rank);
+  return fmt::format("slow:after={},factor={},for={},rank={}", s.after_s, s.factor, std::isinf(s.for_s) ? 0 : s.for_s,
+                     s.rank);
 }
 
 void check_rank(std::string_view name, int rank, int ranks) {

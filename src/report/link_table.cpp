@@ -15,14 +15,20 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
+/// Points that differ in them stand in one table, which has a column for them.
+std::string pairs_text(const Point& p) {
+  const auto pairs = integer(p.factors[Factor::pairs]);
+  if (pairs == 0 || text(p.factors[Factor::pattern]) == "multi-pair") return {};
+  return fmt::format(" · {} pair{} at once", pairs, pairs == 1 ? "" : "s");
+}
+
 std::string link_heading(const Point& p) {
   const auto& f = p.factors;
-  return fmt::format("{} · {} messages of {} at once · {} · {} ranks on {} node{} · {} pair{} at once{}{}",
-                     text(f[Factor::pattern]), text(f[Factor::outstanding]),
+  return fmt::format("{} · {} messages of {} at once · {} · {} ranks on {} node{}{}{}{}", text(f[Factor::pattern]),
+                     text(f[Factor::outstanding]),
                      core::to_text(core::Bytes{static_cast<std::size_t>(integer(f[Factor::size_bytes]))}),
                      text(f[Factor::transport]), text(f[Factor::ranks]), text(f[Factor::nodes]),
-                     integer(f[Factor::nodes]) == 1 ? "" : "s", text(f[Factor::pairs]),
-                     integer(f[Factor::pairs]) == 1 ? "" : "s",
+                     integer(f[Factor::nodes]) == 1 ? "" : "s", pairs_text(p),
                      core::is_null(f[Factor::interconnect]) ? "" : fmt::format(" · {}", text(f[Factor::interconnect])),
                      core::is_null(f[Factor::inject]) ? "" : fmt::format(" · injected: {}", text(f[Factor::inject])));
 }
@@ -153,25 +159,33 @@ std::string rates(const std::vector<const Point*>& points, std::size_t width) {
   return table.to_string(width);
 }
 
-/// Points of the multi-pair pattern differ in their pairs, and are one table.
-std::string group_heading(const Point& p) {
-  Point alike = p;
-  if (text(p.factors[Factor::pattern]) == "multi-pair") alike.factors[Factor::pairs] = std::int64_t{1};
-  const std::string heading = link_heading(alike);
-  return core::is_null(p.factors[Factor::from_rank]) ? heading.substr(0, heading.rfind(" · 1 pair at once")) : heading;
+std::string group_findings(const std::vector<const Point*>& points) {
+  std::string out;
+  for (const Point* p : points) {
+    if (p->status != core::Status::ok) continue;
+    const auto& m = p->metrics;
+    const std::string ranks = text(m[Metric::slow_ranks]);
+    out += fmt::format("{} tests of groups, of which one usually takes {}; slow: {}\n", text(m[Metric::group_tests]),
+                       core::to_text(core::Seconds{m.number(Metric::time_s)}),
+                       ranks.empty() ? "none" : fmt::format("ranks {} on {}", ranks, text(m[Metric::slow_hosts])));
+  }
+  return out;
 }
 
 }  // namespace
 
 std::string link_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, group_heading)) {
+  for (const auto& [name, of] : by_name(points, link_heading)) {
     const bool links = !core::is_null(of.front()->factors[Factor::from_rank]);
-    out += fmt::format("{}\n{}\n", name, links ? matrices(of, width) : rates(of, width));
+    const bool groups = text(of.front()->factors[Factor::pattern]) == "groups";
+    out += fmt::format("{}\n{}\n", name, links ? matrices(of, width) : groups ? group_findings(of) : rates(of, width));
     for (const Point* p : of) {
       if (links && p->status != core::Status::ok) {
         out += fmt::format("{} > {}: {}\n", integer(p->factors[Factor::from_rank]),
                            integer(p->factors[Factor::to_rank]), why_not(*p));
+      } else if (groups && !why_not(*p).empty()) {
+        out += fmt::format("{}\n", why_not(*p));
       }
     }
   }

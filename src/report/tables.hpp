@@ -106,4 +106,11 @@ std::string link_tables(std::span<const core::Point>, std::size_t width = core::
 std::string link_legend();
 const CsvColumns& link_csv();
 
+// soak_table.cpp
+
+/// One table for each soak: a line a rank, below it disturbances, drift and outliers.
+std::string soak_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string soak_legend();
+const CsvColumns& soak_csv();
+
 }  // namespace gradmeter::report

@@ -14,6 +14,7 @@ stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
 stand_in git <<<'exit 128'
 echo 'exit 0' >"$work/repo/scripts/charts.sh"
+echo 'exit 0' >"$work/repo/scripts/reframe.sh"
 echo 'echo "slurm $*"; exit ${SLURM_CODE:-0}' >"$work/repo/scripts/slurm-in-a-box.sh"
 stand_in nvcc <<<'exit 0'
 stand_in cmake <<'END'

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "bench/engine/rounds.hpp"
+#include "bench/links/group_search.hpp"
 #include "bench/links/messages.hpp"
 #include "bench/links/passes.hpp"
 #include "bench/links/tournament.hpp"
@@ -17,6 +19,7 @@ namespace {
 using core::Metric;
 
 constexpr double usual_links_s = 20, usual_pairs_s = 2;
+constexpr int fewest_for_groups = 4;
 
 struct PlannedLink : SweepPoint {
   PlannedLink(SweepPoint planned, LinkPoint p) : SweepPoint(std::move(planned)), point(p) {}
@@ -108,6 +111,9 @@ class LinkSweep final : public Experiment {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       for (const auto& p : plan_links(options_.factors, groups_[g], c_.size())) {
         points_.emplace_back(rows.point("links", to_factors(options_.factors, p, map), g), p);
+        if (p.pattern == LinkPattern::groups && c_.size() < fewest_for_groups) {
+          refuse(points_.back().row, core::Status::unsupported, "groups of two are compared: it needs four ranks");
+        }
       }
     }
     return pointers_to(points_);
@@ -120,6 +126,7 @@ class LinkSweep final : public Experiment {
     for (auto& p : points_) {
       if (p.group == group && p.is_due()) due.push_back(&p);
     }
+    if (pattern == LinkPattern::groups) return search_groups(*due.front());
     const double share = static_cast<double>(due.size());
     const bool links = pattern == LinkPattern::one_way || pattern == LinkPattern::both_ways;
     const double usual = links ? usual_links_s / share : usual_pairs_s;
@@ -153,6 +160,50 @@ class LinkSweep final : public Experiment {
       if (p->row.status != core::Status::ok) continue;
       if (record.latencies.count() > 0) m[Metric::latency_s] = core::summarise(record.latencies);
     }
+  }
+
+  /// All ranks follow the same search, since all have the same times.
+  void search_groups(PlannedLink& p) {
+    double wrong = 0;
+    const auto seed = static_cast<unsigned>(session_.run_seed());
+    const auto found = find_slow_nodes(c_.size(), {}, seed, [&](std::span<const NodeGroup> groups) {
+      session_.stop_if_interrupted(c_);
+      return ring_times(p.point, groups, wrong);
+    });
+    std::set<std::string> hosts;
+    for (const int rank : found.slow) hosts.insert(session_.host_of(rank));
+    auto& m = p.row.metrics;
+    m[Metric::group_tests] = static_cast<std::int64_t>(found.tests);
+    m[Metric::slow_ranks] = fmt::format("{}", fmt::join(found.slow, ","));
+    m[Metric::slow_hosts] = fmt::format("{}", fmt::join(hosts, ","));
+    m[Metric::time_s] = found.usual_s;
+    refuse_wrong(p, c_.sum(wrong));
+  }
+
+  /// Members of a group send to the next one and receive from the one before, all groups at once. A group takes as long
+  /// as the median of its slowest member.
+  std::vector<double> ring_times(const LinkPoint& p, std::span<const NodeGroup> groups, double& wrong) {
+    constexpr std::size_t windows = 7, discarded = 2;
+    std::vector<double> times(groups.size(), 0);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const NodeGroup& members = groups[g];
+      const auto me = std::find(members.begin(), members.end(), c_.rank());
+      if (me == members.end()) continue;
+      const auto place = static_cast<std::size_t>(me - members.begin()), size = members.size();
+      const Window w{.to = members[(place + 1) % size],
+                     .from = members[(place + size - 1) % size],
+                     .size_bytes = p.size_bytes,
+                     .outstanding = options_.factors.outstanding};
+      std::vector<double> mine;
+      for (std::size_t i = 0; i < windows; ++i) {
+        const double took = messages_.exchange(w, i == 0 || i + 1 == windows);
+        if (i >= discarded) mine.push_back(took);
+      }
+      wrong += static_cast<double>(messages_.take_wrong(w.from));
+      times[g] = core::median(mine);
+    }
+    c_.max(times);
+    return times;
   }
 
   /// Points of one group take turns.
@@ -208,17 +259,21 @@ class LinkSweep final : public Experiment {
     return w;
   }
 
+  static bool refuse_wrong(PlannedLink& p, double wrong) {
+    p.row.metrics[Metric::wrong] = static_cast<std::int64_t>(wrong);
+    if (wrong == 0) return false;
+    refuse(p.row, core::Status::wrong,
+           fmt::format("{:.0f} messages were not what was sent: the link or its driver is broken", wrong));
+    return true;
+  }
+
   void fill(PlannedLink& p, const core::Blocks& windows, core::Stop stop, double wrong) {
     auto& m = p.row.metrics;
     if (p.point.from >= 0) {
       m[Metric::from_host] = session_.host_of(p.point.from);
       m[Metric::to_host] = session_.host_of(p.point.to);
     }
-    m[Metric::wrong] = static_cast<std::int64_t>(wrong);
-    if (wrong > 0) {
-      return refuse(p.row, core::Status::wrong,
-                    fmt::format("{:.0f} messages were not what was sent: the link or its driver is broken", wrong));
-    }
+    if (refuse_wrong(p, wrong)) return;
     auto summary = core::summarise(windows);
     summary.stop = stop;
     p.row.raw_times_s.assign(windows.samples().begin(), windows.samples().end());

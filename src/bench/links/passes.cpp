@@ -10,6 +10,13 @@ namespace gradmeter::bench {
 namespace {
 
 constexpr double latency_block_s = 5e-3, window_block_s = 20e-3, too_long_to_discard_s = 1;
+constexpr std::uint32_t discarded_round_trips = 1;
+
+/// A small budget, which has to hold the blocks of an interval, makes blocks shorter.
+double share_of_block(int ranks, const LinkPassesOptions& o) {
+  const double turns = 2.0 * tournament_rounds(ranks) * static_cast<double>(o.rule.min_blocks);
+  return std::clamp(o.rule.budget.value / (turns * (latency_block_s + window_block_s)), 0.1, 1.0);
+}
 
 std::uint32_t calls_in(double block_s, double call_s, std::uint32_t least, std::uint32_t most) {
   const double wanted = call_s > 0 ? std::ceil(block_s / call_s) : least;
@@ -26,6 +33,7 @@ LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMes
       c_(c),
       messages_(messages),
       options_(o),
+      share_(share_of_block(c.size(), o)),
       links_(place(c.size())),
       last_latency_(links_.size()),
       last_window_(links_.size()) {}
@@ -82,8 +90,8 @@ void LinkPasses::turn(int peer, bool keep) {
 LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
   if (!keep) return {.latencies = 5, .windows = warmup_windows, .discarded = 0};
   const double window = last_window_[place(peer)];
-  return {.latencies = calls_in(latency_block_s, 2 * last_latency_[place(peer)], 10, 100),
-          .windows = calls_in(window_block_s, window, 1, 50),
+  return {.latencies = calls_in(share_ * latency_block_s, 2 * last_latency_[place(peer)], 4, 100),
+          .windows = calls_in(share_ * window_block_s, window, 1, 50),
           .discarded = window > too_long_to_discard_s ? 0U : 1U};
 }
 
@@ -101,17 +109,15 @@ std::vector<double> LinkPasses::windows(const Window& w, const Counts& n) {
 void LinkPasses::initiate(int peer, bool keep) {
   const Counts n = counts_for(peer, keep);
   c_.send_value(peer, n);
-  constexpr std::uint32_t discarded = 2;
-  auto latencies = messages_.half_round_trips(peer, n.latencies + discarded);
-  latencies.erase(latencies.begin(), latencies.begin() + discarded);
+  auto latencies = messages_.half_round_trips(peer, n.latencies + discarded_round_trips);
+  latencies.erase(latencies.begin(), latencies.begin() + discarded_round_trips);
   const Window w{.to = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
   add(peer, keep, latencies, windows(w, n));
 }
 
 void LinkPasses::respond(int peer) {
   const auto n = c_.receive_value<Counts>(peer);
-  constexpr std::uint32_t discarded = 2;
-  messages_.answer(peer, n.latencies + discarded);
+  messages_.answer(peer, n.latencies + discarded_round_trips);
   windows({.from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding}, n);
 }
 

@@ -58,6 +58,7 @@ class LinkPasses {
   const runtime::Communicator& c_;
   LinkMessages& messages_;
   LinkPassesOptions options_;
+  double share_;  ///< of a usual block
   std::vector<OwnLink> links_;
   std::vector<double> last_latency_, last_window_;  ///< by peer [s]
   double warmup_s_ = 0;

@@ -10,10 +10,12 @@ struct PatternRow {
   LinkPattern pattern;
   std::string_view name;
 };
-constexpr std::array pattern_table{
-    PatternRow{LinkPattern::one_way, "one-way"}, PatternRow{LinkPattern::both_ways, "both-ways"},
-    PatternRow{LinkPattern::multi_pair, "multi-pair"}, PatternRow{LinkPattern::bisection, "bisection"},
-    PatternRow{LinkPattern::bisection_random, "bisection-random"}};
+constexpr std::array pattern_table{PatternRow{LinkPattern::one_way, "one-way"},
+                                   PatternRow{LinkPattern::both_ways, "both-ways"},
+                                   PatternRow{LinkPattern::multi_pair, "multi-pair"},
+                                   PatternRow{LinkPattern::bisection, "bisection"},
+                                   PatternRow{LinkPattern::bisection_random, "bisection-random"},
+                                   PatternRow{LinkPattern::groups, "groups"}};
 
 }  // namespace
 
@@ -49,6 +51,7 @@ std::vector<LinkPoint> plan_links(const LinkFactors& f, const LinkGroup& g, int 
     p.pairs = ranks / 2;
     out.push_back(p);
   } else {
+    if (g.pattern == LinkPattern::groups) p.pairs = 0;
     out.push_back(p);
   }
   return out;
@@ -68,7 +71,7 @@ core::Factors to_factors(const LinkFactors& f, const LinkPoint& p, const NodeMap
     out[Factor::to_rank] = std::int64_t{p.to};
   }
   out[Factor::outstanding] = static_cast<std::int64_t>(f.outstanding);
-  out[Factor::pairs] = std::int64_t{p.pairs};
+  if (p.pairs > 0) out[Factor::pairs] = std::int64_t{p.pairs};
   return out;
 }
 

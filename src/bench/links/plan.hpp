@@ -19,7 +19,8 @@ namespace gradmeter::bench {
 ///   bisection         all ranks of the first half with those of the second, both ways at once
 ///   bisection-random  the same with halves and pairs drawn anew for every window
 ///                     (Hoefler, Schneider & Lumsdaine, CLUSTER 2008)
-enum class LinkPattern : std::uint8_t { one_way, both_ways, multi_pair, bisection, bisection_random };
+///   groups            rings of groups of ranks, which halve: finds slow ranks where pairs are too many (group_search)
+enum class LinkPattern : std::uint8_t { one_way, both_ways, multi_pair, bisection, bisection_random, groups };
 std::string_view name(LinkPattern);
 std::vector<LinkPattern> link_patterns();
 
@@ -44,7 +45,7 @@ struct LinkPoint {
   LinkPattern pattern;
   std::size_t size_bytes;
   int from = -1, to = -1;  ///< of one link; both-ways: from < to
-  int pairs = 1;           ///< at the same time
+  int pairs = 1;           ///< at the same time; groups: 0
 };
 /// The points of one group on so many ranks. Cost: O(ranks²) for links.
 std::vector<LinkPoint> plan_links(const LinkFactors&, const LinkGroup&, int ranks);

@@ -26,6 +26,7 @@ struct Usage {
   options::options_description flags;
   std::string about;       ///< "gradmeter NAME WORDS: what it does", after an empty line more and examples
   std::string words = {};  ///< what words that belong to no flag are called; empty: there must be none
+  std::vector<std::string> choices = {};  ///< such words; empty: any, mostly files
 };
 
 /// What `--help` prints: `about` and the flags.

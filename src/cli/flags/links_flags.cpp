@@ -35,11 +35,31 @@ std::vector<std::size_t> read_message_sizes(const Flags& f) {
 }
 
 core::Injection read_link_injection(const Flags& f, int ranks) {
-  const auto injection = read_injection(f, ranks);
+  if (!f.has("inject")) return {};
+  const auto injection = core::parse_injection(f.text("inject"));
+  injection.check_ranks(ranks);
+  if (!f.has("soak")) injection.check_lasting();
   if (injection.drop || injection.drift) {
     throw UsageError("--inject: links has no sums and compares no clocks; it knows slow and flip");
   }
   return injection;
+}
+
+/// A soak has one point, and goes on as long as it was told to.
+void read_soak(const Flags& f, LinkRequest& r) {
+  if (!f.has("soak")) return;
+  r.soak = parse_time("--soak", f.text("soak"));
+  auto& factors = r.options.factors;
+  if (!f.given("pattern")) factors.patterns = {bench::LinkPattern::one_way};
+  const auto pattern = factors.patterns.front();
+  if (factors.patterns.size() != 1 || factors.sizes.size() != 1 ||
+      (pattern != bench::LinkPattern::one_way && pattern != bench::LinkPattern::both_ways)) {
+    throw UsageError("--soak repeats one point: give one --size and one --pattern, one-way or both-ways");
+  }
+  for (const char* other : {"fail-below", "time-budget", "pairs-at-once"}) {
+    if (f.has(other)) throw UsageError(fmt::format("--{} has no meaning with --soak: leave it out", other));
+  }
+  if (f.on("resume")) throw UsageError("--resume: a soak cannot go on where it ended; --append adds another");
 }
 
 }  // namespace
@@ -49,7 +69,7 @@ options::options_description describe_links() {
   d.add_options()("help,h", "this text");
   add_text(d, "pattern", "one-way,bisection",
            "one-way (latency and bandwidth of every pair), both-ways (osu_bibw), multi-pair (osu_mbw_mr), bisection, "
-           "bisection-random");
+           "bisection-random, groups (slow ranks by groups that halve, where pairs are too many)");
   add_text(d, "size", "128K", "bytes of a message: 8,64K,1M");
   add_text(d, "outstanding", "16", "messages that a rank has under way at once: a window");
   add_text(d, "pairs-at-once", "", "at most so many pairs exchange at the same time; default half of the ranks");
@@ -58,6 +78,9 @@ options::options_description describe_links() {
   add_text(d, "fail-below", "",
            "end with 1 when a link has less than this share of the median link's bandwidth, or a latency of more than "
            "the median's divided by it: 0.8");
+  add_text(d, "soak", "",
+           "repeat one point for so long (30s, 8h), and show drift, outliers, disturbances and their hosts; "
+           "--inject slow:rank=1,factor=2,after=10,for=5 disturbs a part of it");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 20 s for all links of a size");
   add_text(d, "min-samples", "10", "windows of each link at least");
   add_text(d, "precision-goal", "0.025",
@@ -88,6 +111,7 @@ LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs as) {
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
+  read_soak(f, r);
   return r;
 }
 
