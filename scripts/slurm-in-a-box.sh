@@ -12,8 +12,8 @@ usage: scripts/slurm-in-a-box.sh run [VIRTUAL-CLUSTER...] -- COMMAND...
 
 run    starts munged, slurmctld and a slurmd on each host, runs COMMAND beside them, and ends as it does.
        VIRTUAL-CLUSTER: nodes and links as scripts/virtual-cluster.sh takes them; 2 0 (two nodes, not shaped) unless given
-test   submits each job script of jobs/ and checks its results; --long: also with limits of whole minutes.
-       GRADMETER: the program (build/release/gradmeter, or the first of the other presets that is built)
+test   submits each job script of jobs/ and checks its results; --long: also chains of jobs over time limits.
+       GRADMETER: the program; without it what is missing is installed and build/release/gradmeter built
 
 Partitions: main (the default), urgent, whose jobs preempt those of main, which are requeued. Each node claims 4 cores and 2
 GPUs (device nodes that are none), whatever the machine has. Daemons, keys and files are in namespaces that vanish with
@@ -141,6 +141,19 @@ run() { # [VIRTUAL-CLUSTER...] -- COMMAND...
   exec "$here/scripts/virtual-cluster.sh" "${cluster[@]}" -- "$here/scripts/slurm-in-a-box.sh" --inside "${@:2}"
 }
 
+run_test() { # [--long] [GRADMETER]
+  local long=()
+  if [ "${1:-}" = --long ]; then long=(--long) && shift; fi
+  if [ $# -eq 0 ]; then
+    # shellcheck source=scripts/packages.sh
+    . "$here/scripts/packages.sh"
+    cd "$here" && gradmeter_install build test && cmake --preset release &&
+      cmake --build --preset release --parallel "$(nproc)" --target gradmeter || exit
+    set -- build/release/gradmeter
+  fi
+  exec bash "$here/tests/scripts/slurm_test.sh" ${long[@]+"${long[@]}"} "$1"
+}
+
 install() {
   local tool missing=()
   # shellcheck source=scripts/packages.sh
@@ -155,7 +168,7 @@ command=${1:-}
 [ $# -eq 0 ] || shift
 case "$command" in
   run) run "$@" ;;
-  test) exec bash "$here/tests/scripts/slurm_test.sh" "$@" ;;
+  test) run_test "$@" ;;
   --inside) inside "$@" ;;
   -h | --help) usage ;;
   *)

@@ -169,6 +169,27 @@ expect_equal "and runs" ran "$(tail -n 1 <<<"$output")"
 try bash jobs/near-gpu.sh
 expect_equal "no command" 2 "$code"
 
+# --- Slurm in a box: what it is asked, and that its test is skipped where there is no cluster
+try bash scripts/slurm-in-a-box.sh --help
+expect_equal "--help ends well" 0 "$code"
+for bad in "" "start" "run" "run 2 0" "run --"; do
+  # shellcheck disable=SC2086  # a list of words
+  try bash scripts/slurm-in-a-box.sh $bad
+  expect_equal "refused: $bad" 2 "$code"
+done
+mkdir -p tests/scripts && cp "$root/tests/scripts/support.sh" "$root/tests/scripts/slurm_test.sh" tests/scripts/
+for program in slurmctld slurmd munged; do stand_in $program <<<''; done
+echo 'echo "cluster $*"; exit ${CLUSTER_CODE:-0}' >scripts/virtual-cluster.sh
+try bash scripts/slurm-in-a-box.sh run 4 1Gbit -- bash -i
+expect_equal "nodes and links are the virtual cluster's" \
+  "cluster 4 1Gbit -- $work/repo/scripts/slurm-in-a-box.sh --inside bash -i" "$output"
+CLUSTER_CODE=69 try bash scripts/slurm-in-a-box.sh test "$GRADMETER"
+expect_equal "no cluster: skipped" 77 "$code"
+CLUSTER_CODE=1 try bash scripts/slurm-in-a-box.sh test "$GRADMETER"
+expect_equal "a failure is none" 1 "$code"
+try bash scripts/slurm-in-a-box.sh test build/none
+expect_equal "no program: refused" 2 "$code"
+
 # --- SIGTERM: the launch is told, waited for, and the job ends with 143
 stand_in mpirun <<END
 trap "echo told; exit 1" TERM
