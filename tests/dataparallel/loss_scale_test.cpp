@@ -9,57 +9,20 @@
 #include "core/error.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "model/registry.hpp"
+#include "support/overflowing.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using test::farthest;
+using test::ForwardingModel;
+using test::Overflowing;
 using test::run_workers;
 using test::StrategyEnd;
 using test::StrategyRun;
 
 constexpr float overflow = std::numeric_limits<float>::infinity();
-
-class ForwardingModel : public model::Model {
- public:
-  explicit ForwardingModel(std::unique_ptr<model::Model> inner) : inner_(std::move(inner)) {}
-  const std::string& name() const override { return inner_->name(); }
-  std::span<const model::Tensor> tensors() const override { return inner_->tensors(); }
-  std::size_t element_count() const override { return inner_->element_count(); }
-  std::size_t input_features() const override { return inner_->input_features(); }
-  std::size_t classes() const override { return inner_->classes(); }
-  double step_flops(std::size_t n) const override { return inner_->step_flops(n); }
-  std::size_t workspace_bytes(std::size_t n) const override { return inner_->workspace_bytes(n); }
-  void initialise(runtime::Queue& q, model::Buffers b, std::uint64_t seed) const override {
-    inner_->initialise(q, b, seed);
-  }
-  void run_forward(runtime::Queue& q, model::Buffers b, const model::Batch& batch,
-                   const model::OutcomePlace& outcome) override {
-    inner_->run_forward(q, b, batch, outcome);
-  }
-
- protected:
-  std::unique_ptr<model::Model> inner_;
-};
-
-/// Its gradient of one pass, from 0, has an infinite element.
-class Overflowing final : public ForwardingModel {
- public:
-  Overflowing(std::unique_ptr<model::Model> inner, int pass) : ForwardingModel(std::move(inner)), left_(pass) {}
-  void run_pass(runtime::Queue& q, model::Buffers b, const model::Batch& batch, const Ready& ready,
-                const model::OutcomePlace& outcome) override {
-    const bool spoils = left_-- == 0;
-    const auto spoilt = [&](std::size_t t) {
-      if (spoils && t == 1) b.gradients.values<float>()[tensors()[1].offset + 3] = overflow;
-      ready(t);
-    };
-    inner_->run_pass(q, b, batch, spoilt, outcome);
-  }
-
- private:
-  int left_;
-};
 
 /// The gradient of a loss that is a mean over a million times the labels.
 class SmallLoss final : public ForwardingModel {
