@@ -243,8 +243,7 @@ void RankFabric::run_marked(std::string_view label, const runtime::Work& work, r
 }
 
 void RankFabric::synchronise() {
-  queue_->synchronise();
-  if (copies_) copies_->synchronise();
+  queue_->synchronise();  // of the copies, it or a call under way waits for all that is read again
   log_marked();
 }
 
