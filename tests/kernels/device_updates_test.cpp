@@ -145,6 +145,7 @@ TEST_F(DeviceUpdates, OutsideOfTheirBuffersAreRefused) {
   const std::vector<TensorPiece> pieces{{6, 5}};
   const auto norms = [&] { loops().lars_norms(w.buffer, w.buffer, pieces, sums.buffer); };
   EXPECT_THROW(queue->submit("norms", {}, norms), std::invalid_argument);
+  queue->synchronise();  // the workspace is given back in the stream
 }
 
 /// w, m, v, target, g, counts.
