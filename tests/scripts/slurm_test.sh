@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Usage: slurm_test.sh [--long] [GRADMETER]. Submits the scripts of jobs/ to a real Slurm on virtual hosts, and checks what they
-# leave. --long: also chains over time limits, minutes. PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where the system makes no such cluster.
+# leave. --long: also chains over time limits, minutes.
+# PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where there can be no such
+# cluster.
 # shellcheck disable=SC2016,SC2317  # what a job expands; functions called through others
 box=$(export -p | grep -E '^declare -x (SLURM_CONF|OMPI_|GRADMETER_ENTER_HOST)')
 # shellcheck source=tests/scripts/support.sh
