@@ -90,7 +90,7 @@ questions() {
   queue interconnect BATCH=16 NODES=1 RANKS_PER_NODE=2 INTERCONNECTS="tcp shm fabric" LAUNCHER=mpirun
   queue acceptance BATCH=16 SIZES=64K LAUNCHES=1 KERNELS="--shape gemm:m=128,n=64,k=128"
   queue rank-counts BATCH=16 RANKS=1,2
-  patience=1800 await "all questions answered" none_queued
+  patience=4500 await "all questions answered" none_queued
   for name in "${!submitted[@]}"; do
     expect_equal "$name: its job's state" COMPLETED "$(state "${submitted[$name]}")"
     is_in "${submitted[$name]}" COMPLETED || log_of "${submitted[$name]}" | tail -n 15
