@@ -5,7 +5,7 @@
 #        scripts/reframe.sh [ARGUMENTS OF REFRAME ...]    such as -r -S program=$PWD/build/release/gradmeter
 set -euo pipefail
 
-version=4.10.4
+version=4.7.4
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$tree/build/reframe
 has_it() { [ -x "$folder/bin/reframe" ] && [[ $("$folder/bin/reframe" --version) == "$version"* ]]; }
@@ -24,5 +24,8 @@ fi
 [ "${1:-}" != --install ] || exit 0
 # shellcheck source=scripts/environment.sh
 . "$tree/scripts/environment.sh"
+prefix=${REFRAME_PREFIX:-$folder/runs}
+mkdir -p "$prefix"
+export RFM_SQLITE_DB_FILE=$prefix/results.db RFM_REPORT_FILE=$prefix/report.json  # else they are in the home folder
 exec "$folder/bin/reframe" --config-file "$tree/packaging/reframe/settings.py" --checkpath "$tree/packaging/reframe" \
-  --prefix "${REFRAME_PREFIX:-$folder/runs}" "$@"
+  --prefix "$prefix" "$@"

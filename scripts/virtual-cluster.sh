@@ -192,6 +192,11 @@ set_environment() {
   # Long messages ask first whether they may come, and the question would wait behind all that is under way.
   default OMPI_MCA_btl_tcp_eager_limit 8000000
   default OMPI_MCA_mpi_yield_when_idle 1 # the hosts share the cores
+  # mpirun gives a host up that says nothing for 6 s; by itself it would after 8 minutes. Sooner than gradmeter's --timeout: once
+  # it ends a job because a rank has failed, it waits for lost hosts for ever.
+  default OMPI_MCA_oob_tcp_keepalive_time 3
+  default OMPI_MCA_oob_tcp_keepalive_intvl 1
+  default OMPI_MCA_oob_tcp_keepalive_probes 3
   # shellcheck source=scripts/environment.sh
   . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
   GRADMETER_HOSTS=$(seq -s, -f 'host%.0f' "$hosts")

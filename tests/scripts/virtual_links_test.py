@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What gradmeter finds on links whose rate and latency are known, on clusters of four virtual hosts: bytes on the link are the bytes that
 it counts; a ring comes near the link's limit; ring and recursive doubling cross where latency and rate say; a hierarchical schedule spares
-the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link. Times are the least of some repetitions of calls
-that the wire bounds, so that a busy machine does not spoil them.
+the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link; a host that is cut off ends the job. Times are
+the least of some repetitions of calls that the wire bounds, so that a busy machine does not spoil them.
 
 usage: virtual_links_test.py GRADMETER MPIRUN [--long]    ends with 77 (skipped) where the system makes no such cluster
 --long: more sizes and latencies, for results/virtual-links.md"""
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -172,9 +173,27 @@ def four_bits(folder):
     check(ordered[0] < 1 < ordered[-1] and ordered[1] < ordered[-1] * 1.1, f"4 bits turn from loss to gain, times faster: {text}")
 
 
+def cut_link(folder):
+    """A host that is cut off while it trains: all others say for whom they wait, the job ends."""
+    out = f"{folder}/cut.jsonl"
+    command = (f"{GRADMETER} train --model mlp:784-32-10 --batch 4 --train-samples 4000 --validation-samples 64 --algorithm ring "
+               "--threads 1 --timeout 30s")
+    said = on_cluster("4 500Mbit", f"""
+        timeout -k 5 60 {MPIRUN} -np 4 {command} --epochs 100000 --log-every 50 --out {out} 2>{folder}/said >/dev/null & job=$!
+        for i in $(seq 300); do [ "$(cat {out} 2>/dev/null | wc -l)" -ge 4 ] && break; sleep 0.1; done
+        cp {out} {folder}/before; $GRADMETER_ENTER_HOST host3 ip link set eth0 down; wait $job; echo CODE $?; cat {folder}/said""")
+    check("CODE 0" not in said and "CODE 124" not in said and "CODE 137" not in said, "a host that is cut off ends the job: "
+          + next(line for line in said.splitlines() if line.startswith("CODE")))
+    waits = {int(a): int(b) for a, b in re.findall(r"rank (\d) waits for rank (\d): all-reduce ring", said)}
+    check(set(waits) and set(waits.values()) - set(waits) == {2}, f"of the ranks that are waited for only that host's is silent: {waits}")
+    before, after = (pathlib.Path(p).read_text(encoding="utf-8") for p in (f"{folder}/before", out))
+    valid = subprocess.run([sys.executable, ROOT / "scripts/validate-results.py", out], capture_output=True, text=True, check=False)
+    check(before.count("\n") >= 4 and after.startswith(before) and valid.returncode == 0, "the file keeps its rows, and is valid")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in (bytes_on_links, near_the_limit, crossover, racks, four_bits):
+        for part in (bytes_on_links, near_the_limit, crossover, racks, four_bits, cut_link):
             begin = time.monotonic()
             print(f"--- {part.__name__.replace('_', ' ')}", flush=True)
             try:
