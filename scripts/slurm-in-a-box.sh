@@ -66,6 +66,7 @@ MailProg=/bin/true
 MpiDefault=pmix
 ReturnToService=2
 KillWait=5
+MinJobAge=3600
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=host[1-$1] NodeAddr=$prefix.[1-$1] CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:2

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Usage: slurm_test.sh [--long] [GRADMETER]. Submits the scripts of jobs/ to a real Slurm on virtual hosts, and checks what they
-# leave. --long: also chains over time limits, minutes. PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where the system makes no such cluster.
+# leave. --long: also chains over time limits, minutes.
+# PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where there can be no such
+# cluster.
 # shellcheck disable=SC2016,SC2317  # what a job expands; functions called through others
 box=$(export -p | grep -E '^declare -x (SLURM_CONF|OMPI_|GRADMETER_ENTER_HOST)')
 # shellcheck source=tests/scripts/support.sh
@@ -88,7 +90,7 @@ questions() {
   queue interconnect BATCH=16 NODES=1 RANKS_PER_NODE=2 INTERCONNECTS="tcp shm fabric" LAUNCHER=mpirun
   queue acceptance BATCH=16 SIZES=64K LAUNCHES=1 KERNELS="--shape gemm:m=128,n=64,k=128"
   queue rank-counts BATCH=16 RANKS=1,2
-  patience=1800 await "all questions answered" none_queued
+  patience=4500 await "all questions answered" none_queued
   for name in "${!submitted[@]}"; do
     expect_equal "$name: its job's state" COMPLETED "$(state "${submitted[$name]}")"
     is_in "${submitted[$name]}" COMPLETED || log_of "${submitted[$name]}" | tail -n 15
