@@ -39,8 +39,8 @@ core::Injection read_link_injection(const Flags& f, int ranks) {
   const auto injection = core::parse_injection(f.text("inject"));
   injection.check_ranks(ranks);
   if (!f.has("soak")) injection.check_lasting();
-  if (injection.drop || injection.drift) {
-    throw UsageError("--inject: links has no sums and compares no clocks; it knows slow and flip");
+  if (injection.omit || injection.drift || injection.messages.any()) {
+    throw UsageError("--inject: links has no sums, no schedules and compares no clocks; it knows slow and flip");
   }
   return injection;
 }
