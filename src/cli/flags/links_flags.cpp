@@ -40,7 +40,7 @@ core::Injection read_link_injection(const Flags& f, int ranks) {
   injection.check_ranks(ranks);
   if (!f.has("soak")) injection.check_lasting();
   if (injection.omit || injection.drift || injection.messages.any()) {
-    throw UsageError("--inject: links sends messages of its own, and knows slow and flip alone");
+    throw UsageError("--inject: links has no sums, no schedules and compares no clocks; it knows slow and flip");
   }
   return injection;
 }
