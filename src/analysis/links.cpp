@@ -110,6 +110,8 @@ class Judge {
     find_usual();
   }
 
+  double usual() const { return all_.median; }
+
   void add_to(std::vector<LinkFinding>& out) {
     judge_ends(out);
     judge_links(out);
@@ -202,6 +204,7 @@ class Judge {
       if (both && w.from > w.to) continue;  // said with the first
       LinkFinding f{.what = What::link,
                     .latency = kind_.latency,
+                    .both_ways = both,
                     .deviations = (w.seconds - all_.median) / all_.deviation,
                     .ratio = w.seconds / all_.median,
                     .from = w.from,
@@ -274,12 +277,12 @@ std::vector<LinkFinding> link_findings(std::span<const Point> points, const Link
 std::vector<std::string> links_below(std::span<const Point> points, double share) {
   std::vector<std::string> out;
   for (const Kind& kind : kinds_of(points)) {
-    const double median = median_time(kind);
+    const double usual = Judge(kind, {}).usual();
     for (const Way& w : kind.ways) {
-      if (w.low * share <= median) continue;
-      out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the median link's", w.from_host, w.from,
-                                w.to_host, w.to, kind.latency ? "latency" : "bandwidth",
-                                kind.latency ? w.seconds / median : median / w.seconds));
+      if (w.low * share <= usual) continue;
+      out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", w.from_host, w.from, w.to_host,
+                                w.to, kind.latency ? "latency" : "bandwidth",
+                                kind.latency ? w.seconds / usual : usual / w.seconds));
     }
   }
   return out;

@@ -14,17 +14,19 @@ namespace gradmeter::analysis {
 struct LinkFinding {
   enum class What : std::uint8_t { host, link, asymmetry };
   What what = What::link;
-  bool latency = false;  ///< else bandwidth
-  /// Its times (half a round trip, a window) beyond the median link's, in robust standard deviations: 1.4826 times the
-  /// median absolute deviation, but at least 1 % of the median. Of an asymmetry of the two ways' ratio.
+  bool latency = false;    ///< else bandwidth
+  bool both_ways = false;  ///< of a link: slow from `to` to `from` too
+  /// Its time (half a round trip, a window) beyond the usual one, in robust standard deviations: 1.4826 times the
+  /// median absolute deviation of links from what their ends explain, but at least 1 % of the usual time. Of an
+  /// asymmetry of the two ways' ratio. Usual is the median of the hosts' medians; below four hosts of the links.
   double deviations = 0;
-  double ratio = 1;                  ///< its time, divided by the median link's; of an asymmetry by the other way's
+  double ratio = 1;                  ///< its time, divided by the usual one; of an asymmetry by the other way's
   int from = -1, to = -1;            ///< ranks; of a host its first rank and -1
   std::string name = {}, text = {};  ///< "host5", "host2 (1) > host5 (4)"; a sentence with its figures
 };
 
 /// What `link_findings` calls slow: a time that is so much longer than what its ends' medians lead to expect (of a
-/// host: than the median link's), by so many robust deviations, and whose 95 % interval lies above that too.
+/// host: than the usual), by so many robust deviations, and whose 95 % interval lies above that too.
 struct LinkBounds {
   double deviations = 5, window_ratio = 1.1, latency_ratio = 1.25;
 };
@@ -35,7 +37,7 @@ struct LinkBounds {
 /// The largest first, hosts before links. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>, const LinkBounds& = {});
 
-/// The links whose bandwidth is below `share` of the median link's of its kind, or whose latency is above the median's
+/// The links whose bandwidth is below `share` of the usual one of its kind, or whose latency is above the usual
 /// divided by it, by the whole 95 % interval.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 

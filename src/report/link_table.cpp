@@ -134,6 +134,7 @@ std::string matrices(const std::vector<const Point*>& points, std::size_t width)
   for (const auto& f : found) {
     if (f.what == analysis::LinkFinding::What::host) continue;
     (f.latency ? late : slow).insert({f.from, f.to});
+    if (f.both_ways) (f.latency ? late : slow).insert({f.to, f.from});
   }
   const Matrix matrix(points);
   std::string out = matrix.to_string(bandwidth_of(values_of(points, Metric::link_bytes_per_s)), slow, width);

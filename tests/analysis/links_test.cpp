@@ -72,6 +72,7 @@ TEST(LinkFindings, ASlowLinkIsNamedOnceForBothWays) {
   ASSERT_EQ(found.size(), 1U) << testing::PrintToString(texts(found));
   EXPECT_EQ(found[0].what, LinkFinding::What::link);
   EXPECT_EQ(std::pair(found[0].from, found[0].to), std::pair(2, 5));
+  EXPECT_TRUE(found[0].both_ways);
   EXPECT_NEAR(found[0].ratio, 2, 0.1);
   EXPECT_GT(found[0].deviations, 20);
   EXPECT_THAT(found[0].text, HasSubstr("host2 (rank 2) <> host5 (rank 5)"));
@@ -166,6 +167,11 @@ TEST(LinksBelow, NamesTheLinksUnderTheShareAndNoOthers) {
   EXPECT_THAT(links_below(all, 0.8),
               testing::ElementsAre(HasSubstr("host0 (rank 0) > host3 (rank 3): bandwidth 0.70")));
   EXPECT_THAT(links_below(all, 0.6), testing::IsEmpty());
+  // One of four hosts has half of all links; what is usual is the other hosts' all the same.
+  const auto half = rows(4, [](int from, int to) {
+    return Measured{.bytes_per_s = from == 2 || to == 2 ? 0.3 * usual_rate : usual_rate};
+  });
+  EXPECT_EQ(links_below(half, 0.5).size(), 6U);
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ class LinkSweep final : public Experiment {
   /// Members of a group send to the next one and receive from the one before, all groups at once. A group takes as long
   /// as the median of its slowest member.
   std::vector<double> ring_times(const LinkPoint& p, std::span<const NodeGroup> groups, double& wrong) {
-    constexpr std::size_t windows = 7, discarded = 2;
+    constexpr std::size_t windows = 15, discarded = 2;
     std::vector<double> times(groups.size(), 0);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const NodeGroup& members = groups[g];

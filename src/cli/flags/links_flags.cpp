@@ -76,8 +76,8 @@ options::options_description describe_links() {
   add_text(d, "transport", "", "what moves the bytes: mpi (the default), shm, hybrid, automatic");
   add_text(d, "interconnect", "", "a label of the link, for the result file");
   add_text(d, "fail-below", "",
-           "end with 1 when a link has less than this share of the median link's bandwidth, or a latency of more than "
-           "the median's divided by it: 0.8");
+           "end with 1 when a link has less than this share of the usual bandwidth, or a latency of more than "
+           "the usual one divided by it: 0.8");
   add_text(d, "soak", "",
            "repeat one point for so long (30s, 8h), and show drift, outliers, disturbances and their hosts; "
            "--inject slow:rank=1,factor=2,after=10,for=5 disturbs a part of it");

@@ -12,7 +12,7 @@ options::options_description describe_links();
 
 struct LinkRequest {
   bench::LinkOptions options;
-  std::optional<double> fail_below;   ///< share of the median link
+  std::optional<double> fail_below;   ///< share of the usual bandwidth
   std::optional<core::Seconds> soak;  ///< options.factors then have one pattern and one size
 };
 /// Errors: UsageError of one line.
