@@ -35,6 +35,7 @@ STATEMENTS = [
     ("wait", r"(?:runtime::)?(?:check_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
+    ("wait for a peer", r"while \([^;]*acquire_from_all\([^;]*;"),
 ]
 VALUES = [
     ("event", rf"{QUEUE}record\(\)", "decltype({0})()"),

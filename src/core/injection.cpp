@@ -15,8 +15,13 @@ constexpr std::uint64_t most_ranks = std::uint64_t{1} << 30;
 int rank_of(const ParsedName& n) { return static_cast<int>(count_parameter(n, "rank", {0, most_ranks})); }
 
 Injection::Slow read_slow(const ParsedName& given) {
-  const auto n = with_defaults(kind, "slow", "rank=0,factor=2", given);
-  return {.rank = rank_of(n), .factor = number_parameter(n, "factor", {1, 1000})};
+  const auto n = with_defaults(kind, "slow", "rank=0,factor=2,after=0,for=0", given);
+  constexpr double longest_s = 1e9;
+  Injection::Slow slow{.rank = rank_of(n),
+                       .factor = number_parameter(n, "factor", {1, 1000}),
+                       .after_s = number_parameter(n, "after", {0, longest_s})};
+  if (const double lasts = number_parameter(n, "for", {0, longest_s}); lasts > 0) slow.for_s = lasts;
+  return slow;
 }
 
 Injection::Flip read_flip(const ParsedName& given) {
@@ -42,6 +47,12 @@ void take(std::optional<Fault>& place, const ParsedName& given, Read read) {
   place = read(given);
 }
 
+std::string slow_text(const Injection::Slow& s) {
+  if (s.is_always()) return fmt::format("slow:factor={},rank={}", s.factor, s.rank);
+  return fmt::format("slow:after={},factor={},for={},rank={}", s.after_s, s.factor, std::isinf(s.for_s) ? 0 : s.for_s,
+                     s.rank);
+}
+
 void check_rank(std::string_view name, int rank, int ranks) {
   if (rank < ranks) return;
   throw UsageError(
@@ -53,7 +64,7 @@ void check_rank(std::string_view name, int rank, int ranks) {
 std::string Injection::text() const {
   std::string out;
   const auto add = [&](const std::string& one) { out += (out.empty() ? "" : ",") + one; };
-  if (slow) add(fmt::format("slow:factor={},rank={}", slow->factor, slow->rank));
+  if (slow) add(slow_text(*slow));
   if (flip) add(fmt::format("flip:call={},rank={}", flip->call, flip->rank));
   if (drop) add(fmt::format("drop:call={},rank={}", drop->call, drop->rank));
   if (drift)
@@ -66,6 +77,11 @@ void Injection::check_ranks(int ranks) const {
   if (flip) check_rank("flip", flip->rank, ranks);
   if (drop) check_rank("drop", drop->rank, ranks);
   if (drift) check_rank("drift", drift->rank_of(ranks), ranks);
+}
+
+void Injection::check_lasting() const {
+  if (!slow || slow->is_always()) return;
+  throw UsageError("--inject slow: after and for are seconds of a soak (gradmeter links --soak); leave them out here");
 }
 
 Injection parse_injection(std::string_view list) {

@@ -41,6 +41,20 @@ TEST(Injection, EqualInjectionsHaveOneText) {
   EXPECT_EQ(parse_injection(text).text(), text);
 }
 
+TEST(Injection, OnlyASoakKnowsAPartOfItsTime) {
+  const Injection part = parse_injection("slow:after=2,for=3,rank=1");
+  EXPECT_EQ(part.text(), "slow:after=2,factor=2,for=3,rank=1");
+  EXPECT_EQ(parse_injection(part.text()).text(), part.text());
+  EXPECT_FALSE(part.slow->covers(1.9));
+  EXPECT_TRUE(part.slow->covers(2) && part.slow->covers(4.9));
+  EXPECT_FALSE(part.slow->covers(5));
+  EXPECT_THAT(refusal([&] { part.check_lasting(); }), HasSubstr("--soak"));
+  const Injection open = parse_injection("slow:after=2");
+  EXPECT_TRUE(open.slow->covers(1e6)) << "to the end";
+  EXPECT_THAT(refusal([&] { open.check_lasting(); }), HasSubstr("--soak"));
+  EXPECT_NO_THROW(parse_injection("slow:rank=1").check_lasting());
+}
+
 TEST(Injection, MistakesAreNamedInALine) {
   const auto why = [](const char* text) { return refusal([=] { parse_injection(text); }); };
   EXPECT_THAT(why("slo:rank=1"), HasSubstr("did you mean 'slow'"));

@@ -46,6 +46,8 @@ std::unique_ptr<model::Model> make(const RunCase& c, const model::Dataset& data,
   auto m = model::make_model(c.model, {.features = data.features(),
                                        .classes = data.classes(),
                                        .labels = data.labels(),
+                                       .precision = c.precision,
+                                       .loss_precision = c.precision,
                                        .part = mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers)});
   if (c.overflowing_rank != rank) return m;
   return std::make_unique<Overflowing>(std::move(m), 1);
@@ -64,7 +66,8 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
                                                   .optimizer = c.optimizer,
                                                   .codec = c.serves() ? compression::find_codec(c.codec) : nullptr,
                                                   .seed = 7,
-                                                  .loss_scale = parse_loss_scaling(c.loss_scale)}});
+                                                  .loss_scale = parse_loss_scaling(c.loss_scale),
+                                                  .gradients = c.gradients}});
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<Samples> memory;
@@ -102,8 +105,8 @@ MeshShape RunCase::shape() const {
 bool RunCase::serves() const { return uses_ports(find_strategy(strategy)->info().communication); }
 
 std::string RunCase::text() const {
-  return fmt::format("{} {} {} {} on {} ranks, {} {}", model, strategy, optimizer, mesh, shape().ranks(), algorithm,
-                     codec);
+  return fmt::format("{} {} {} {} {} on {} ranks, {} {}, loss scale {}", model, kernels::name(precision), strategy,
+                     optimizer, mesh, shape().ranks(), algorithm, codec, loss_scale);
 }
 
 std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {

@@ -9,6 +9,7 @@
 
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/ranks/fabric.hpp"
+#include "kernels/problems/problem.hpp"
 #include "runtime/queue.hpp"
 
 namespace gradmeter::test {
@@ -20,8 +21,9 @@ struct RunCase {
   dataparallel::ProgressMode progress = dataparallel::ProgressMode::on_wait;
   bool verified = false;  ///< all calls, in one verified step
   std::string model = "mlp:784-32-24-16-10";
-  std::string loss_scale = "none";
-  int overflowing_rank = -1;  ///< its gradient of the second pass has an infinite element
+  kernels::Precision precision = kernels::Precision::fp32;
+  std::string loss_scale = "none", gradients = "fp32";  ///< as StrategyOptions has them
+  int overflowing_rank = -1;                            ///< its gradient of the second pass has an infinite element
 
   dataparallel::MeshShape shape() const;
   /// Does it use parameter servers, or other messages that come when they come?

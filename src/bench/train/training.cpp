@@ -169,14 +169,12 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
   model::Batch scaled = batch();
   const auto* const scaler = assembly_.scaler();
-  if (scaler) scaled.loss_scale = scaler->place();
+  if (scaler) scaled.loss_scale = scaler->scale();
   const runtime::Buffer gradients = assembly_.buffers().gradients;
   assembly_.model().pass(*queue_, assembly_.buffers(), scaled, [](std::size_t) {});
-  queue_->at_once([&] {
-    if (scaler) scaler->unscale(gradients.values<float>());
-    if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
-      format->round(gradients.values<float>());
-  });
+  if (scaler) scaler->submit_unscale(*queue_, gradients);
+  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
+    queue_->at_once([&] { format->round(gradients); });
   return on_host(gradients, gradient_copy_);
 }
 
@@ -324,7 +322,7 @@ Observations Training::observed() {
 
 std::optional<dataparallel::LossScaler::State> Training::loss_scale() {
   if (!assembly_.scaler()) return std::nullopt;
-  const auto mine = assembly_.scaler()->state();
+  const auto mine = assembly_.scaler()->state(*queue_);
   return dataparallel::LossScaler::State{
       .scale = static_cast<float>(-communicator_.max(-double{mine.scale})),
       .skipped = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(mine.skipped)))};

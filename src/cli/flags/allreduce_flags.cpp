@@ -111,6 +111,7 @@ std::vector<int> read_roots(const Flags& f, int ranks) {
 core::Injection read_injection(const std::string& text, int ranks, const bench::CollectiveFactors& o) {
   const auto injection = core::parse_injection(text);
   injection.check_ranks(ranks);
+  injection.check_lasting();
   const bool clocks_matter = std::ranges::count(o.reductions, bench::Reduction::span) > 0 ||
                              std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
   if (injection.drift && !clocks_matter) {

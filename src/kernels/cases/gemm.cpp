@@ -16,7 +16,7 @@ class GemmCase final : public KernelCase {
       : s_(std::get<GemmShape>(p.shape)),
         precision_(p.precision),
         seed_(o.seed),
-        op_(p, o.sets, {.backend = o.backend}, *o.device) {
+        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i) {
       op_.set_input(i, "a", left(i));
       op_.set_input(i, "b", right(i));
