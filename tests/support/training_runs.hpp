@@ -23,7 +23,7 @@ struct RunCase {
   std::string model = "mlp:784-32-24-16-10";
   kernels::Precision precision = kernels::Precision::fp32;
   std::string loss_scale = "none", gradients = "fp32";  ///< as StrategyOptions has them
-  int overflowing_rank = -1;  ///< its gradient of the second pass has an infinite element
+  int overflowing_rank = -1;                            ///< its gradient of the second pass has an infinite element
 
   dataparallel::MeshShape shape() const;
   /// Does it use parameter servers, or other messages that come when they come?
