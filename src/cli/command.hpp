@@ -33,6 +33,7 @@ int run_scale_command(const Invocation&);
 int run_train_command(const Invocation&);
 int run_allreduce_command(const Invocation&);
 int run_infer_command(const Invocation&);
+int run_replay_command(const Invocation&);
 int run_kernels_command(const Invocation&);
 int run_codecs_command(const Invocation&);
 int run_compare_command(const Invocation&);
