@@ -88,16 +88,18 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_replay_command(const Invocation& invocation) {
-  const auto description = describe_replay();
-  const Flags flags("replay", description, invocation.arguments, "trace");
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter replay TRACE: the steps of a trace of PyTorch's profiler on these ranks: its collectives with "
-          "their\nkind, size and element type, and what lies between them as busy time\n"
-          "\n"
-          "mpirun -np 2 gradmeter replay rank0.pt.trace.json --out results/replay.jsonl"))
-    return 0;
+Usage replay_usage() {
+  return {.flags = describe_replay(),
+          .about =
+              "gradmeter replay TRACE: the steps of a trace of PyTorch's profiler on these ranks: its collectives with "
+              "their\n"
+              "kind, size and element type, and what lies between them as busy time\n"
+              "\n"
+              "mpirun -np 2 gradmeter replay rank0.pt.trace.json --out results/replay.jsonl",
+          .words = "trace"};
+}
+
+int run_replay_command(const Flags& flags, const Invocation& invocation) {
   if (flags.words().size() != 1) throw UsageError("replay: name one trace; see gradmeter replay --help");
   return measure_replay(flags, invocation);
 }

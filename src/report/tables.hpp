@@ -104,4 +104,19 @@ const CsvColumns& kernel_csv();
 /// no point has a batch.
 std::string kernel_curves(std::span<const core::Point>, std::size_t width = core::any_width);
 
+// link_table.cpp
+
+/// One part for each pattern, size and transport: matrices over the ranks with what stands out below them, or a table
+/// by pairs at once. A matrix that is too wide gives its quartiles.
+std::string link_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string link_legend();
+const CsvColumns& link_csv();
+
+// soak_table.cpp
+
+/// One table for each soak: a line a rank, below it disturbances, drift and outliers.
+std::string soak_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string soak_legend();
+const CsvColumns& soak_csv();
+
 }  // namespace gradmeter::report
