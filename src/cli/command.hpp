@@ -45,6 +45,8 @@ Usage allreduce_usage();
 int run_allreduce_command(const Flags&, const Invocation&);
 Usage infer_usage();
 int run_infer_command(const Flags&, const Invocation&);
+Usage replay_usage();
+int run_replay_command(const Flags&, const Invocation&);
 Usage kernels_usage();
 int run_kernels_command(const Flags&, const Invocation&);
 Usage codecs_usage();

@@ -64,7 +64,8 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
                                           {"codecs", report::codec_tables},
                                           {"links", report::link_tables},
                                           {"soak", report::soak_tables},
-                                          {"infer", report::infer_tables}}) {
+                                          {"infer", report::infer_tables},
+                                          {"replay", report::replay_tables}}) {
     if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
   }
   if (const auto found = points.find("train"); found != points.end()) {

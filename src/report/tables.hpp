@@ -74,6 +74,12 @@ std::string comparison_junit(std::span<const analysis::Comparison>, double bar);
 /// A row for each codec and exchange, a column for each number of ranks; refused points have their reason below.
 std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
+// replay_table.cpp
+
+/// One table a trace: the trace's own step and its replays, with their parts.
+std::string replay_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string replay_legend();
+
 // infer_table.cpp
 
 /// One table for each model, in order of appearance.
