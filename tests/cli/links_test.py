@@ -78,8 +78,8 @@ def what_is_injected(test):
 
 def soak(test):
     out = test.path("soak.jsonl")
-    done = test.run("links", "--soak", "12s", "--size", "64K", "--outstanding", "2", "--out", out, "--force",
-                    "--inject", "slow:rank=2,factor=8,after=5,for=2", ranks=4, timeout=90)
+    done = test.run("links", "--soak", "12s", "--size", "512K", "--outstanding", "4", "--out", out, "--force",
+                    "--inject", "slow:rank=2,factor=30,after=5,for=2", ranks=4, timeout=90)
     if not test.check(done.code == 0, "twelve seconds, of which a rank is slow for two", done):
         return
     test.valid(out)
