@@ -4,7 +4,8 @@ it counts; a ring comes near the link's limit; ring and recursive doubling cross
 the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link; a host that is cut off ends the job. Times are
 the least of some repetitions of calls that the wire bounds, so that a busy machine does not spoil them.
 
-usage: virtual_links_test.py GRADMETER MPIRUN [--long]    ends with 77 (skipped) where the system makes no such cluster
+usage: virtual_links_test.py GRADMETER MPIRUN [--timed] [--long]    ends with 77 (skipped) where the system makes no such cluster
+--timed: also what depends on times (the limit, the crossover, the codec), as scripts/virtual-cluster.sh test does; ctest counts bytes alone
 --long: more sizes and latencies, for results/virtual-links.md"""
 import json
 import math
@@ -18,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GRADMETER, MPIRUN = sys.argv[1:3]
 LONG = "--long" in sys.argv
+TIMED = LONG or "--timed" in sys.argv
 HOSTS = 4
 GOODPUT = 0.94  # of a link's rate: what the headers of Ethernet, IP and TCP leave
 failures = 0
@@ -185,7 +187,8 @@ def cut_link(folder):
     check("CODE 0" not in said and "CODE 124" not in said and "CODE 137" not in said, "a host that is cut off ends the job: "
           + next(line for line in said.splitlines() if line.startswith("CODE")))
     waits = {int(a): int(b) for a, b in re.findall(r"rank (\d) waits for rank (\d): all-reduce ring", said)}
-    check(set(waits) and set(waits.values()) - set(waits) == {2}, f"of the ranks that are waited for only that host's is silent: {waits}")
+    # Which of the others wait when the job is ended, and for whom, depends on what is still under way on their links.
+    check("on node host3" in said and 2 not in waits, f"mpirun names the host, and its rank alone is silent: {waits}")
     before, after = (pathlib.Path(p).read_text(encoding="utf-8") for p in (f"{folder}/before", out))
     valid = subprocess.run([sys.executable, ROOT / "scripts/validate-results.py", out], capture_output=True, text=True, check=False)
     check(before.count("\n") >= 4 and after.startswith(before) and valid.returncode == 0, "the file keeps its rows, and is valid")
@@ -193,7 +196,7 @@ def cut_link(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in (bytes_on_links, near_the_limit, crossover, racks, four_bits, cut_link):
+        for part in (bytes_on_links, racks, cut_link, *((near_the_limit, crossover, four_bits) if TIMED else ())):
             begin = time.monotonic()
             print(f"--- {part.__name__.replace('_', ' ')}", flush=True)
             try:
