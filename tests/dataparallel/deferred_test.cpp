@@ -213,7 +213,7 @@ bool is_for_threads(const std::string& algorithm, int ranks) {
 TEST(DeferredExchange, HasTheHostsBitsOverEveryAlgorithm) {
   for (const auto& row : allreduce::algorithms()) {
     const std::string name(row.name);
-    if (row.on_device) continue;  // of a real one
+    if (row.on_device) continue;                    // of a real one
     if (name != "auto" && is_for_threads(name, 4))  // "auto" need not choose the same every time
       expect_host_bits({.ranks = 4, .algorithm = name});
   }
