@@ -5,8 +5,9 @@
 // 2. Codecs of 8, 4 and 2 bits on MIB (256) of fp32: bytes that encode and decode-add must move a second, by those of
 //    the device's own copy: wanted 85 %.
 // 3. Sums of 2, 4 and 8 buffers of MIB together, likewise: wanted 90 %.
-// Medians of rounds with their 95 % intervals. Exit code 1 when an interval lies wholly below its bar, 3 without a GPU.
-// An emulated device shows that all of it runs: its times are no measurements, and are not judged.
+// Medians of rounds with their 95 % intervals: met above the bar, undecided where the interval holds it. Exit code 1
+// when an interval lies wholly below its bar, 3 without a GPU. An emulated device shows that all of it runs: its times
+// are no measurements, and are not judged.
 #include <cublasLt.h>
 
 #include <array>
@@ -43,10 +44,11 @@ class Bars {
   explicit Bars(bool judged) : judged_(judged) {}
   void check(const std::string& what, const std::vector<double>& ratios, double wanted) {
     const auto t = timing(ratios);
-    const bool met = t.high >= wanted;
-    missed_ |= judged_ && !met;
+    missed_ |= judged_ && t.high < wanted;
+    // An interval that holds the bar has not met it: a noisy GPU would meet every bar.
+    const char* outcome = t.low >= wanted ? "met" : t.high < wanted ? "MISSED" : "undecided";
     fmt::print("{:<34} {:>6.3f}  {:>5.3f}-{:<5.3f}  {:>5.2f}  {}\n", what, t.median, t.low, t.high, wanted,
-               judged_ ? met ? "met" : "MISSED" : "not judged");
+               judged_ ? outcome : "not judged");
   }
   bool missed() const { return missed_; }
 
