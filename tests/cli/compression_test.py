@@ -6,7 +6,7 @@ import support
 
 QUICK = ["--time-budget", "1s", "--precision-goal", "0.5"]
 DIGITS = ["train", "--model", "mlp:784-100-10", "--batch", "32", "--epochs", "3", "--train-samples", "20000",
-          "--validation-samples", "10000", "--threads", "1", "--overlap", "none", "--algorithm", "auto"]
+          "--validation-samples", "10000", "--threads", "1", "--overlap", "none", "--algorithm", "direct"]
 HALF_A_POINT = 0.005
 VISIBLY = 0.008  # worse: in a run that loses 1.5 points and more
 
@@ -55,7 +55,7 @@ def sums(test):
 
 def injected_error(test):
     done = test.run("allreduce", "--sizes", "16K", "--algorithm", "direct,ring", "--codec", "none,qsgd4,topk", "--inject",
-                    "flip:rank=1", "--in-place", "out", *QUICK, "--out", test.path("flip.jsonl"), ranks=2)
+                    "flip:rank=1", "--in-place", "out", *QUICK, "--out", test.path("flip.jsonl"), ranks=2, threads=True)
     test.check(done.code == 4, "an injected error ends with 4", done)
     wrong = {base(p): p["metrics"]["wrong"] for p in support.points(test.path("flip.jsonl"))}
     test.check(len(wrong) == 3 and all(w >= 1 for w in wrong.values()), "for every codec", wrong)
@@ -65,7 +65,7 @@ def accuracy(test):
     found = {}
     for codec in ("none", "qsgd8", "qsgd4", "onebit", "topk", "powersgd:rank=2", "onebit:ef=off", "topk:ef=off"):
         out = test.path(f"{codec.replace(':', '_').replace('=', '_')}.jsonl")
-        done = test.run(*DIGITS, "--codec", codec, "--out", out, ranks=4, timeout=120)
+        done = test.run(*DIGITS, "--codec", codec, "--out", out, ranks=4, threads=True, timeout=120)
         if not test.check(done.code == 0, f"training with codec {codec}", done):
             return
         found[codec] = [p["metrics"]["accuracy"] for p in support.points(out)][-1]
@@ -81,7 +81,7 @@ def accuracy(test):
 def curves(test):
     out = test.path("scale.jsonl")
     done = test.run("scale", "--model", "mlp:784-64-10", "--batch", "32", "--ranks", "2", "--strategy", "sync",
-                    "--algorithm", "ring", "--codec", "none,qsgd4,qsgd4:bucket=128", *QUICK, "--out", out, ranks=2)
+                    "--algorithm", "ring", "--codec", "none,qsgd4,qsgd4:bucket=128", *QUICK, "--out", out, ranks=2, threads=True)
     test.check(done.code == 0, "scale takes codecs as a factor", done)
     test.valid(out)
     rows = {p["factors"]["codec"]: p for p in support.points(out) if p["factors"].get("codec")}
@@ -96,17 +96,17 @@ def curves(test):
 def warming_up(test, command, without):
     """10 steps: all of them in the first epoch of four, or four of each density."""
     for codec, label in (("dgc", "dgc:warmup=40"), ("dgc:warmup=16,density=0.001", "warmup=16")):
-        done = test.run(*command, "--codec", codec, ranks=3)
+        done = test.run(*command, "--codec", codec, ranks=3, threads=True)
         test.check(done.code == 0 and label in done.out.splitlines()[0] and ", as forecast" in done.out,
                    f"{codec}: the head says {label}, and the bytes are as forecast", done)
         test.check(without not in done.out, f"control: more than the {without} without a warm-up", done)
     for command in ("scale", "allreduce", "codecs"):
         ranks = None if command == "codecs" else 2
-        done = test.run(command, "--codec", "dgc:warmup=16", ranks=ranks)
+        done = test.run(command, "--codec", "dgc:warmup=16", ranks=ranks, threads=True)
         test.check(done.code == 2 and "warmup" in done.own_lines[0], f"{command} refuses a warm-up", done)
-    done = test.run("train", "--strategy", "ps-sync", "--codec", "dgc:warmup=16", ranks=2)
+    done = test.run("train", "--strategy", "ps-sync", "--codec", "dgc:warmup=16", ranks=2, threads=True)
     test.check(done.code == 2 and "warm-up" in done.own_lines[0], "servers have none", done)
-    done = test.run("train", "--mesh", "tensor=2", "--codec", "dgc:clip=1", ranks=4)
+    done = test.run("train", "--mesh", "tensor=2", "--codec", "dgc:clip=1", ranks=4, threads=True)
     test.check(done.code == 2 and "clip" in done.own_lines[0], "clipping wants all tensors on one rank", done)
 
 
@@ -122,7 +122,7 @@ def forecasts(test):
 
     def as_forecast(case):
         strategy, codec = case
-        done = test.run(*digits, *strategy, "--codec", codec, ranks=3)
+        done = test.run(*digits, *strategy, "--codec", codec, ranks=3, threads=True)
         text = ", of " if codec == "qsgd-elias" else ", as forecast"
         test.check(done.code == 0 and text in done.out, f"{' '.join(strategy)} {codec}: bytes{text}", done)
         if strategy is on_ring:
@@ -138,15 +138,15 @@ def refused(test):
 
     def in_one_line(case):
         command, (codec, part) = case
-        done = test.run(command, "--codec", codec, ranks=2)
+        done = test.run(command, "--codec", codec, ranks=2, threads=True)
         test.check(done.code == 2 and len(done.own_lines) == 1 and part in done.own_lines[0],
                    f"{command} --codec {codec} is refused in one line", done)
 
     test.side_by_side(in_one_line, itertools.product(("allreduce", "train"), bad), at_once=4)
-    done = test.run(*DIGITS, "--codec", "powersgd:rank=101", ranks=2)
+    done = test.run(*DIGITS, "--codec", "powersgd:rank=101", ranks=2, threads=True)
     test.check(done.code == 2 and "101" in done.err, "a rank above every matrix of the model is refused", done)
     done = test.run("allreduce", "--sizes", "16K", "--algorithm", "ring", "--codec", "powersgd:rank=101", "--in-place",
-                    "in", *QUICK, ranks=2)
+                    "in", *QUICK, ranks=2, threads=True)
     test.check(done.code == 0 and "unsupported" in done.out, "and in a sweep a row says so", done)
 
 

@@ -41,7 +41,7 @@ class Outcome:
 class Test:
     """One script: the program under test, a temporary folder, and a count of what failed."""
 
-    threads = False  # ranks are threads, which start sooner, where a test is not about processes
+    threads = False  # ranks are threads, which start sooner, where a test is not about processes; or run(threads=True)
 
     def __init__(self, description):
         if len(sys.argv) != 4:
@@ -92,11 +92,11 @@ class Test:
 
     # --- starting the program
 
-    def command(self, arguments, ranks=None, wrapper=()):
+    def command(self, arguments, ranks=None, wrapper=(), threads=False):
         own = [*wrapper, self.gradmeter, *map(str, arguments)]
         if ranks is None:
             return own
-        return [*own, "--thread-ranks", str(ranks)] if self.threads else [self.mpiexec, "-np", str(ranks), *own]
+        return [*own, "--thread-ranks", str(ranks)] if threads or self.threads else [self.mpiexec, "-np", str(ranks), *own]
 
     @staticmethod
     def environment(extra=None):
@@ -104,13 +104,13 @@ class Test:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
         return {**kept, "COLUMNS": "400", **(extra or {})}
 
-    def run(self, *arguments, ranks=None, timeout=60, env=None, wrapper=()):
+    def run(self, *arguments, ranks=None, timeout=60, env=None, wrapper=(), threads=False):
         """Runs to the end; one that is still there after `timeout` seconds is ended and counts as a failed check."""
-        with self.started(*arguments, ranks=ranks, env=env, wrapper=wrapper) as job:
+        with self.started(*arguments, ranks=ranks, env=env, wrapper=wrapper, threads=threads) as job:
             return job.wait(timeout)
 
-    def started(self, *arguments, ranks=None, env=None, wrapper=()):
-        return Job(self, self.command(arguments, ranks, wrapper), self.environment(env))
+    def started(self, *arguments, ranks=None, env=None, wrapper=(), threads=False):
+        return Job(self, self.command(arguments, ranks, wrapper, threads), self.environment(env))
 
     # --- result files
 
