@@ -1,7 +1,5 @@
 #include "compression/error.hpp"
 
-#include <limits>
-
 namespace gradmeter::compression {
 
 double squared_norm(std::span<const float> x) {
@@ -17,12 +15,6 @@ double squared_error(std::span<const float> decoded, std::span<const float> exac
     sum += difference * difference;
   }
   return sum;
-}
-
-double relative_squared_error(std::span<const float> decoded, std::span<const float> exact) {
-  const double error = squared_error(decoded, exact), norm = squared_norm(exact);
-  if (norm > 0 || error != error) return error / norm;
-  return error > 0 ? std::numeric_limits<double>::infinity() : 0.0;
 }
 
 }  // namespace gradmeter::compression

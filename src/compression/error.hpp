@@ -8,8 +8,5 @@ namespace gradmeter::compression {
 double squared_norm(std::span<const float> x);
 /// Σ (decoded - exact)², in double. Shape: both [n].
 double squared_error(std::span<const float> decoded, std::span<const float> exact);
-/// Σ (decoded - exact)² / Σ exact²; 0 where both are 0, infinity where only the norm is. NaN where a value is not
-/// finite.
-double relative_squared_error(std::span<const float> decoded, std::span<const float> exact);
 
 }  // namespace gradmeter::compression

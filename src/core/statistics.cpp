@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 
 #include "core/error.hpp"
@@ -12,9 +11,6 @@
 namespace gradmeter::core {
 
 namespace {
-
-/// Up to here the exact distribution of U is used: its counts fit 64 bits (C(40, 20) = 1.4e11).
-constexpr std::size_t kExactUpTo = 20;
 
 void check_samples(std::span<const double> samples) {
   if (samples.empty()) throw UsageError("no samples to summarise: at least 1 is needed");
@@ -30,39 +26,6 @@ double half_width_share(double low, double high, double middle) {
   const double half = (high - low) / 2;
   if (half == 0) return 0;
   return middle == 0 ? std::numeric_limits<double>::infinity() : half / std::fabs(middle);
-}
-
-/// How many of the orders of n and m distinct values give each U: the Gaussian binomial coefficient, built by
-/// multiplying with (1 - q^(m+i)) and dividing by (1 - q^i) for i = 1 … n.
-std::vector<std::int64_t> rank_sum_counts(std::size_t n, std::size_t m) {
-  std::vector<std::int64_t> counts(n * m + 1, 0);
-  counts[0] = 1;
-  for (std::size_t i = 1; i <= n; ++i) {
-    for (std::size_t u = counts.size(); u-- > m + i;) counts[u] -= counts[u - m - i];
-    for (std::size_t u = i; u < counts.size(); ++u) counts[u] += counts[u - i];
-  }
-  return counts;
-}
-
-double exact_p_value(double u, std::size_t n, std::size_t m) {
-  const auto counts = rank_sum_counts(n, m);
-  const auto pairs = static_cast<double>(n * m);
-  const auto nearer = static_cast<std::size_t>(std::min(u, pairs - u));
-  double total = 0, tail = 0;
-  for (std::size_t k = 0; k < counts.size(); ++k) {
-    total += static_cast<double>(counts[k]);
-    if (k <= nearer) tail += static_cast<double>(counts[k]);
-  }
-  return std::min(1.0, 2 * tail / total);
-}
-
-/// With continuity correction; `tie_sum` is the sum of t^3 - t over groups of t equal values.
-double normal_p_value(double u, double n, double m, double tie_sum) {
-  const double all = n + m;
-  const double variance = n * m / 12 * (all + 1 - tie_sum / (all * (all - 1)));
-  if (!(variance > 0)) return 1;  // all values equal: nothing can be told apart
-  const double distance = std::max(0.0, std::fabs(u - n * m / 2) - 0.5);
-  return std::erfc(distance / std::sqrt(2 * variance));
 }
 
 }  // namespace
@@ -172,32 +135,6 @@ Stop StoppingRule::decide(const Blocks& blocks, Seconds spread, Seconds spent) c
   const Seconds sample{summarise(blocks.medians()).median};
   if (blocks.count() >= fewest_blocks_of(sample) && spent >= budget) return Stop::budget;
   return Stop::none;
-}
-
-RankTest mann_whitney(std::span<const double> a, std::span<const double> b) {
-  check_samples(a);
-  check_samples(b);
-  struct Sample {
-    double value;
-    bool from_a;
-  };
-  std::vector<Sample> all;
-  all.reserve(a.size() + b.size());
-  for (const double x : a) all.push_back({x, true});
-  for (const double x : b) all.push_back({x, false});
-  std::sort(all.begin(), all.end(), [](const Sample& x, const Sample& y) { return x.value < y.value; });
-  double rank_sum = 0, tie_sum = 0;
-  for (std::size_t first = 0, last = 0; first < all.size(); first = last) {
-    while (last < all.size() && all[last].value == all[first].value) ++last;
-    const auto equal = static_cast<double>(last - first);
-    const double rank = (static_cast<double>(first + last) + 1) / 2;  // the mean of ranks first+1 … last
-    for (std::size_t i = first; i < last; ++i) rank_sum += all[i].from_a ? rank : 0;
-    tie_sum += equal * equal * equal - equal;
-  }
-  const auto n = static_cast<double>(a.size()), m = static_cast<double>(b.size());
-  const double u = rank_sum - n * (n + 1) / 2;
-  const bool exact = tie_sum == 0 && a.size() <= kExactUpTo && b.size() <= kExactUpTo;
-  return {u, exact ? exact_p_value(u, a.size(), b.size()) : normal_p_value(u, n, m, tie_sum)};
 }
 
 }  // namespace gradmeter::core

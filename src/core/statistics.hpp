@@ -92,10 +92,4 @@ struct StoppingRule {
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 
-/// Two-sided Mann-Whitney rank test with tie correction: exact for small samples without ties, else normal.
-struct RankTest {
-  double u, p_value;
-};
-RankTest mann_whitney(std::span<const double> a, std::span<const double> b);
-
 }  // namespace gradmeter::core

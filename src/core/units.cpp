@@ -23,10 +23,6 @@ struct Scale {
   std::string_view unit;
 };
 
-constexpr std::array kLinkSpeeds{
-    Scale{1e12 / 8, "Tbit/s"}, Scale{1e9 / 8, "Gbit/s"}, Scale{1e6 / 8, "Mbit/s"}, Scale{1e3 / 8, "kbit/s"},
-    Scale{1.0 / 8, "bit/s"},   Scale{1e12, "TB/s"},      Scale{1e9, "GB/s"},       Scale{1e6, "MB/s"},
-    Scale{1e3, "kB/s"},        Scale{1, "B/s"}};
 constexpr std::array kDurations{Scale{1, ""},  Scale{1e-6, "us"}, Scale{1e-3, "ms"},
                                 Scale{1, "s"}, Scale{60, "m"},    Scale{3600, "h"}};
 
@@ -155,19 +151,6 @@ Bytes parse_bytes(std::string_view text) {
   const auto extra = shifted_fraction(fraction, *shift);
   if (!extra) throw UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), right));
   return {static_cast<std::size_t>(*base + *extra)};
-}
-
-BytesPerSecond parse_link_speed(std::string_view text) {
-  const auto measured = parse_measured(text);
-  const auto factor = measured ? find_factor(kLinkSpeeds, measured->unit) : std::nullopt;
-  const double speed = factor ? measured->number * *factor : 0;
-  if (!(speed > 0) || !std::isfinite(speed)) {
-    throw UsageError(
-        fmt::format("link speed {} is not understood: write a number above 0 and a unit, such as "
-                    "25Gbit/s or 3GB/s; units: {}",
-                    quote(text), units_of(kLinkSpeeds)));
-  }
-  return {speed};
 }
 
 Seconds parse_duration(std::string_view text) {

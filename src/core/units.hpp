@@ -46,8 +46,6 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::
 
 /// "4096", "4K", "64M", "1G": K, M, G are binary, as nccl-tests has them. UsageError names what was read.
 Bytes parse_bytes(std::string_view text);
-/// "25Gbit/s", "3GB/s": decimal, a unit is required. UsageError says which units there are.
-BytesPerSecond parse_link_speed(std::string_view text);
 /// "30", "30s", "5m", "2h".
 Seconds parse_duration(std::string_view text);
 

@@ -65,7 +65,6 @@ TEST(Statistics, EmptyOrNonFiniteSamplesAreRefused) {
   EXPECT_THAT(refusal([] { summarise(std::vector<double>{}); }), HasSubstr("no samples"));
   EXPECT_THAT(refusal([] { summarise(std::vector{1., kNan}); }), HasSubstr("sample 1 of 2 is nan"));
   EXPECT_THAT(refusal([] { median(std::vector<double>{INFINITY}); }), HasSubstr("must be finite"));
-  EXPECT_THAT(refusal([] { mann_whitney(std::vector{1.}, {}); }), HasSubstr("no samples"));
 }
 
 TEST(Statistics, RelativeWidthOfAZeroMedianIsNeverSmallByAccident) {
@@ -183,42 +182,6 @@ TEST(StoppingRule, AFixedCountIsExact) {
   EXPECT_EQ(rule.decide(each(std::vector<double>(6, 1.0)), kLong, Seconds{0}), Stop::none);
   EXPECT_EQ(rule.decide(each(std::vector<double>(7, 1.0)), Seconds{0}, Seconds{0}), Stop::samples);
   EXPECT_EQ((StoppingRule{.max_samples = 1}.decide(each(std::vector{1.0}), Seconds{0}, Seconds{0})), Stop::samples);
-}
-
-struct RankCase {
-  std::vector<double> a, b;
-  double u, p_value;
-};
-
-// Reference: scipy.stats.mannwhitneyu 1.x, method="exact".
-TEST(MannWhitney, IsExactForSmallSamplesWithoutTies) {
-  for (const auto& [a, b, u, p] :
-       {RankCase{{1, 2, 3}, {4, 5, 6}, 0, 0.1}, RankCase{counted(5), counted(5, 5), 0, 2.0 / 252},
-        RankCase{{19, 22, 16, 29, 24}, {20, 11, 17, 12}, 17, 1.0 / 9},
-        RankCase{counted(20), counted(20, 4.5), 120, 0.030411256038764864},
-        RankCase{counted(20, 0, 2), counted(20, 1, 2), 190, 0.799407187161697}}) {
-    EXPECT_DOUBLE_EQ(mann_whitney(a, b).u, u);
-    EXPECT_NEAR(mann_whitney(a, b).p_value, p, 1e-12);
-  }
-}
-
-// Reference: scipy.stats.mannwhitneyu, method="asymptotic" (tie correction, continuity correction).
-TEST(MannWhitney, IsNormalWithTieCorrectionElsewhere) {
-  for (const auto& [a, b, u, p] :
-       {RankCase{{1, 2, 2, 3}, {2, 3, 4, 5}, 2.5, 0.1366582477381475},
-        RankCase{{1, 1, 1, 2, 2, 3, 5, 8}, {2, 3, 3, 4, 5, 5, 8, 9, 9, 12}, 14.5, 0.024946408186195958},
-        RankCase{counted(21), counted(25, 5.5), 120, 0.0017392445277400414}}) {
-    EXPECT_DOUBLE_EQ(mann_whitney(a, b).u, u);
-    EXPECT_NEAR(mann_whitney(a, b).p_value, p, 1e-12);
-  }
-}
-
-TEST(MannWhitney, IsSymmetricAndFindsNothingInEqualSamples) {
-  const std::vector<double> a{1, 5, 9, 2}, b{3, 4, 8};
-  EXPECT_DOUBLE_EQ(mann_whitney(a, b).p_value, mann_whitney(b, a).p_value);
-  EXPECT_DOUBLE_EQ(mann_whitney(a, b).u + mann_whitney(b, a).u, 12);
-  EXPECT_EQ(mann_whitney(std::vector<double>(30, 2.0), std::vector<double>(30, 2.0)).p_value, 1);
-  EXPECT_EQ(mann_whitney(std::vector{1.}, std::vector{1.}).p_value, 1);
 }
 
 TEST(Stop, HasItsName) {

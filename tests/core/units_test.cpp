@@ -68,21 +68,6 @@ TEST(Units, AMessageStaysOneLineWhateverWasGiven) {
   EXPECT_LT(message.size(), 250u);
 }
 
-TEST(Units, LinkSpeedsAreDecimalAndBitsAreEighths) {
-  EXPECT_DOUBLE_EQ(parse_link_speed("25Gbit/s").value, 3.125e9);
-  EXPECT_DOUBLE_EQ(parse_link_speed("3GB/s").value, 3e9);
-  EXPECT_DOUBLE_EQ(parse_link_speed("0.5 MB/s").value, 5e5);
-  EXPECT_DOUBLE_EQ(parse_link_speed("8bit/s").value, 1);
-}
-
-TEST(Units, ALinkSpeedWithoutAUnitIsRefusedWithTheUnitsThereAre) {
-  for (const char* text : {"25", "", "Gbit/s", "25G", "25gbit/s", "0GB/s", "-1GB/s", "nanGB/s", "infGB/s", "25GB"}) {
-    const std::string message = refusal([&] { parse_link_speed(text); });
-    EXPECT_THAT(message, HasSubstr(fmt::format("'{}'", text))) << text;
-    EXPECT_THAT(message, HasSubstr("Gbit/s, Mbit/s")) << text;
-  }
-}
-
 TEST(Units, DurationsAreSecondsUnlessTheySayOtherwise) {
   EXPECT_DOUBLE_EQ(parse_duration("30").value, 30);
   EXPECT_DOUBLE_EQ(parse_duration("0.5s").value, 0.5);

@@ -10,7 +10,6 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/small_float.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/cases/rnn_check.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/own/product.hpp"
@@ -19,6 +18,7 @@
 #include "kernels/reference/conv.hpp"
 #include "kernels/reference/rnn.hpp"
 #include "runtime/cuda/device.hpp"
+#include "support/accuracy.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
 #include "support/op_runner.hpp"
@@ -148,7 +148,7 @@ TEST(DeviceOwnGemm, IsTheReferences) {
     for (const Floats& f : inputs) in.emplace_back(f);
     const auto reference = prepare({.shape = s}, {.backend = "reference"});
     reference->run(queue, "reference", in, {right});
-    EXPECT_LE(relative_error(c, right), gemm_tolerance(s));
+    EXPECT_LE(test::relative_error(c, right), gemm_tolerance(s));
   });
 }
 

@@ -11,9 +11,9 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/op.hpp"
 #include "kernels/threads.hpp"
+#include "support/accuracy.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -85,7 +85,7 @@ class GemmContract : public testing::TestWithParam<std::string> {
   std::unique_ptr<Gemm> make(const GemmShape& p) const { return make_gemm(p, GetParam()); }
   void expect_right(const GemmShape& p) const {
     const Operands operands(p);
-    const double error = relative_error(run(*make(p), operands), by_definition(p, operands));
+    const double error = test::relative_error(run(*make(p), operands), by_definition(p, operands));
     EXPECT_LE(error, gemm_tolerance(p)) << describe(p);
     worst_ = std::max(worst_, error / gemm_tolerance(p));
   }
@@ -117,9 +117,9 @@ TEST_P(GemmContract, OneMissingSummandInOneElementIsFoundByTheNorm) {
   const Operands operands(p);
   const std::vector<float> right = by_definition(p, operands);
   std::vector<float> wrong = run(*make(p), operands);
-  ASSERT_LE(relative_error(wrong, right), gemm_tolerance(p));
+  ASSERT_LE(test::relative_error(wrong, right), gemm_tolerance(p));
   wrong[17 * p.n + 3] -= operands.a[17 * p.k + 69] * operands.b[69 * p.n + 3];
-  EXPECT_GT(relative_error(wrong, right), 10 * gemm_tolerance(p));
+  EXPECT_GT(test::relative_error(wrong, right), 10 * gemm_tolerance(p));
 }
 
 TEST_P(GemmContract, TwoRunsGiveEqualBits) {
@@ -137,7 +137,7 @@ TEST_P(GemmContract, OneProblemRunsOnOtherBuffers) {
   run(*gemm, operands);
   std::ranges::reverse(operands.a);
   std::ranges::reverse(operands.bias);
-  EXPECT_LE(relative_error(run(*gemm, operands), by_definition(p, operands)), gemm_tolerance(p));
+  EXPECT_LE(test::relative_error(run(*gemm, operands), by_definition(p, operands)), gemm_tolerance(p));
 }
 
 TEST_P(GemmContract, WithoutAccumulationTheOldContentsDoNotMatter) {
@@ -145,7 +145,7 @@ TEST_P(GemmContract, WithoutAccumulationTheOldContentsDoNotMatter) {
   Operands operands(p);
   const std::vector<float> right = by_definition(p, operands);
   std::ranges::fill(operands.c, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_LE(relative_error(run(*make(p), operands), right), gemm_tolerance(p));
+  EXPECT_LE(test::relative_error(run(*make(p), operands), right), gemm_tolerance(p));
 }
 
 TEST_P(GemmContract, BuffersOfTheWrongLengthAreRefused) {
@@ -213,7 +213,7 @@ TEST(Gemm, TwoThreadsAgreeWithTheReference) {
   set_compute_threads(2);
   const std::vector<float> two = run(*make_gemm(p), operands);
   set_compute_threads(1);
-  EXPECT_LE(relative_error(two, by_definition(p, operands)), gemm_tolerance(p));
+  EXPECT_LE(test::relative_error(two, by_definition(p, operands)), gemm_tolerance(p));
 }
 
 TEST(Gemm, CountsTwoOperationsAMultiplyAddAndEachOperandOnce) {
@@ -225,10 +225,10 @@ TEST(Gemm, CountsTwoOperationsAMultiplyAddAndEachOperandOnce) {
 
 TEST(RelativeError, IsTheNormOfTheDifferenceOverTheReferencesNorm) {
   const std::vector<float> reference{3, 4}, value{3, 4.5F};
-  EXPECT_DOUBLE_EQ(relative_error(value, reference), 0.1);
-  EXPECT_EQ(relative_error(reference, reference), 0);
-  EXPECT_EQ(relative_error(std::vector<float>(2), std::vector<float>(2)), 0);
-  EXPECT_THROW(relative_error(value, std::vector<float>(3)), std::invalid_argument);
+  EXPECT_DOUBLE_EQ(test::relative_error(value, reference), 0.1);
+  EXPECT_EQ(test::relative_error(reference, reference), 0);
+  EXPECT_EQ(test::relative_error(std::vector<float>(2), std::vector<float>(2)), 0);
+  EXPECT_THROW(test::relative_error(value, std::vector<float>(3)), std::invalid_argument);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/threads.hpp"
+#include "support/accuracy.hpp"
 #include "support/every_target.hpp"
 
 namespace gradmeter::kernels {
@@ -173,12 +173,12 @@ Errors errors(unsigned fraction_bits) {
   const auto error = [&](LnsSum sum) {
     make_lns_gemm(p, lns, sum)->run(la, lb, lc);
     lns_decode(lns, lc, value);
-    return relative_error(value, exact);
+    return test::relative_error(value, exact);
   };
   lns_decode(lns, la, a);
   lns_decode(lns, lb, b);
   make_gemm(p, "reference")->run(a, b, {}, value);
-  return {relative_error(value, exact), error(LnsSum::linear), error(LnsSum::logarithmic)};
+  return {test::relative_error(value, exact), error(LnsSum::linear), error(LnsSum::logarithmic)};
 }
 
 TEST(LnsGemmAccuracy, IsThatOfItsOperandsWhenSumsAreLinear) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/pointwise.hpp"
+#include "support/accuracy.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -37,7 +37,7 @@ TEST(Softmax, AgreesWithTheReference) {
         const CrossEntropy want = softmax_cross_entropy_reference(c.logits, c.labels, classes, 0.25F, expected);
         EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum + 1e-7 * double(rows));
         EXPECT_EQ(got.correct, want.correct);
-        EXPECT_LE(relative_error(gradient, expected), 4e-7) << rows << " x " << classes << " spread " << spread;
+        EXPECT_LE(test::relative_error(gradient, expected), 4e-7) << rows << " x " << classes << " spread " << spread;
       }
 }
 

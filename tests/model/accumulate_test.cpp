@@ -5,10 +5,10 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/threads.hpp"
 #include "model/registry.hpp"
+#include "support/accuracy.hpp"
 #include "support/mlp.hpp"
 
 namespace gradmeter::model {
@@ -50,7 +50,7 @@ TEST(Accumulate, GivesTheGradientOfTheWholeBatchWithinRounding) {
   const Floats whole = c.gradients_in(1);
   const Outcome of_whole = c.outcome;
   for (const std::size_t k : {2u, 3u, 24u}) {
-    EXPECT_LE(kernels::relative_error(c.gradients_in(k), whole), 1e-6) << k;
+    EXPECT_LE(test::relative_error(c.gradients_in(k), whole), 1e-6) << k;
     EXPECT_NEAR(c.outcome.loss_sum, of_whole.loss_sum, 1e-5);
     EXPECT_EQ(c.outcome.correct, of_whole.correct);
     EXPECT_EQ(c.outcome.samples, samples);

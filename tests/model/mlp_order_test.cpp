@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "kernels/accuracy.hpp"
 #include "model/mlp_net.hpp"
+#include "support/accuracy.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -161,7 +161,7 @@ TEST(Mlp, TheNumberOfThreadsMayChangeBetweenSteps) {
   kernels::set_compute_threads(2);
   net.step(data.batch());
   kernels::set_compute_threads(1);
-  EXPECT_LE(kernels::relative_error(net.gradients, one), 1e-6);
+  EXPECT_LE(test::relative_error(net.gradients, one), 1e-6);
 }
 
 TEST(Mlp, BuffersAndBatchesOfTheWrongSizeAreRefused) {

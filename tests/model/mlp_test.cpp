@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "core/format.hpp"
-#include "kernels/accuracy.hpp"
 #include "kernels/pointwise.hpp"
 #include "model/mlp_net.hpp"
+#include "support/accuracy.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -76,11 +76,11 @@ TEST_P(MlpGradient, IsTheSlopeOfTheReferencesLoss) {
   const Data data = random_data(3, widths.front(), widths.back());
   net.step(data.batch());
   const std::vector<float> expected = slopes(net, widths, data);
-  EXPECT_LE(kernels::relative_error(net.gradients, expected), 1e-6);
+  EXPECT_LE(test::relative_error(net.gradients, expected), 1e-6);
   // The same check must see one wrong element.
   Floats wrong = net.gradients;
   wrong[net.mlp.tensors().back().offset] += 0.01F;
-  EXPECT_GT(kernels::relative_error(wrong, expected), 1e-4);
+  EXPECT_GT(test::relative_error(wrong, expected), 1e-4);
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, MlpGradient,
                          testing::Values(Widths{5, 7, 4}, Widths{5, 4}, Widths{6, 5, 3, 2}, Widths{3, 17, 16, 15, 10}),
@@ -116,8 +116,8 @@ TEST(Mlp, TwoHalfBatchesAverageToTheWholeOne) {
     net.step(data.part(first, 16));
     for (std::size_t i = 0; i < average.size(); ++i) average[i] += 0.5F * net.gradients[i];
   }
-  EXPECT_LE(kernels::relative_error(average, whole), 1e-6);
-  EXPECT_GT(kernels::relative_error(net.gradients, whole), 0.1) << "one half alone must not be taken for the whole";
+  EXPECT_LE(test::relative_error(average, whole), 1e-6);
+  EXPECT_GT(test::relative_error(net.gradients, whole), 0.1) << "one half alone must not be taken for the whole";
 }
 
 TEST(Mlp, LearnsAnEasyRule) {

@@ -157,10 +157,6 @@ CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
   return *nets_.at(p.transport.value_or(needs_.transports.front()));
 }
 
-CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
-  return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
-}
-
 CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
   const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
   return all.first(p.bytes(), p.in_place);

@@ -58,8 +58,6 @@ class CollectiveStage {
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);
   bool is_on_device() const { return queue_ != nullptr; }
-  /// All buffers of this kind, for the plain copy that is the limit of one node.
-  CollectiveBuffers all_buffers(BufferKind);
   /// Binds every point's algorithm; returns for each point why that is impossible, empty when it is not. The same on
   /// all ranks. Bindings last over groups. When scratch runs out, those of earlier groups are given up; if that is not
   /// enough, the scratch grows.

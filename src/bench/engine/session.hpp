@@ -65,8 +65,6 @@ class Session {
   const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
 
-  /// A signal that this rank has seen, or 0. Not collective.
-  int pending_signal() const { return process_.signals.pending(); }
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
 

@@ -133,7 +133,6 @@ class Training {
 
   const model::Model& model() const { return assembly_.model(); }
   std::string_view transport_name() const;
-  std::size_t parameter_bytes() const { return assembly_.model().element_count() * sizeof(float); }
   /// Is each bucket of the gradients exchanged in a call of its own?
   bool exchanges_buckets() const;
   std::size_t bucket_bytes() const { return config_.bucket_bytes; }

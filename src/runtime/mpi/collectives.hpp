@@ -24,7 +24,6 @@ class Reduction {
   Reduction(core::Element, Combine);
   /// Any element, as so many bytes that only `combiner` understands. At most 64 different combiners a process.
   Reduction(core::Element, Combiner);
-  static bool is_native(core::Element e) { return !core::is_small_float(e); }
 
   const Handles& handles() const { return *handles_; }
   std::size_t bytes() const { return bytes_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include "core/format.hpp"
@@ -12,6 +13,12 @@
 namespace gradmeter::dataparallel {
 namespace {
 
+/// A codec that consists of collectives, in its form for one sender and one receiver.
+struct ChunkCodecInfo {
+  std::string_view codec;
+  /// senders: how many send changes of the same chunk.
+  ChunkCodecPtr (*make)(const compression::CodecChoice&, std::size_t senders);
+};
 constexpr std::array chunk_codec_table{
     ChunkCodecInfo{"dgc", make_momentum_chunks},
     ChunkCodecInfo{"powersgd", make_thin_factor_chunks},
@@ -69,8 +76,6 @@ const ChunkCodecInfo* row_of(const compression::CodecChoice& c) {
 }
 
 }  // namespace
-
-std::span<const ChunkCodecInfo> chunk_codecs() { return chunk_codec_table; }
 
 std::string chunk_codec_refusal(const compression::CodecChoice& c) {
   if (c.codec || row_of(c)) return {};

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "compression/registry.hpp"
 
@@ -33,14 +32,6 @@ class ChunkCodec {
   virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const = 0;
 };
 using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;
-
-/// A codec that consists of collectives, in its form for one sender and one receiver. One row each in chunk_codec.cpp.
-struct ChunkCodecInfo {
-  std::string_view codec;
-  /// senders: how many send changes of the same chunk.
-  ChunkCodecPtr (*make)(const compression::CodecChoice&, std::size_t senders);
-};
-std::span<const ChunkCodecInfo> chunk_codecs();
 
 /// Why chunks cannot be sent by this codec; empty: they can.
 std::string chunk_codec_refusal(const compression::CodecChoice&);
