@@ -206,6 +206,7 @@ BAD = [
     (["-a", "4"], ["--average", "4"]),
     (["-a", "1", "--reduction", "max"], ["--average", "--reduction"]),
     (["-G", "1"], ["--device cuda"]),
+    (["-G", "often"], ["--cudagraph", "often"]),
     (["-c", "2"], ["--check"]),
     (["--collective", "gather"], ["gather", "allreduce"]),
     (["--algorithm", "rings"], ["rings", "ring"]),

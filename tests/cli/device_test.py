@@ -89,6 +89,27 @@ def allreduce(test):
         test.check(refused.code == 2 and "host" in refused.err, f"{' '.join(command)}: what runs on the host is refused", refused)
 
 
+def graphs(test):
+    """Captured calls, between processes: right, told apart by their factor, and refused where the host is in between."""
+    names = ["nccl", "nccl-messages", "gpu-direct", "gpu-ring"]
+    arguments = ["allreduce", "-b", "1K", "-e", "1K", "--algorithm", ",".join([*names, "ring"]), "-n", "2", "-w", "1", "--in-place", "both",
+                 "--agg_iters", "3", "--cudagraph", "none,2"]
+    rows = rows_of(test, "graphs", *arguments, ranks=3)
+    of = {g: [r for r in rows if r["factors"]["cudagraph"] == g] for g in (None, 2)}
+    test.equal([len(of[None]), len(of[2])], [10, 10], "graphs: none and captured")
+    captured = timed(of[2])
+    test.equal(sorted(r["factors"]["algorithm"].split(":")[0] for r in captured), sorted(2 * names), "graphs: of what runs in a stream")
+    test.equal({r["metrics"]["wrong"] for r in captured}, {0}, "graphs: no element is wrong")
+    test.equal({r["metrics"].get("bytes_per_rank") for r in captured if "messages" in r["factors"]["algorithm"]},
+               {r["metrics"].get("bytes_per_rank") for r in timed(of[None]) if "messages" in r["factors"]["algorithm"]},
+               "graphs: a captured call sends what a plain one does")
+    test.check(all("cannot be captured" in r["reason"] for r in of[2] if r["factors"]["algorithm"] == "ring"), "graphs: ring is refused")
+    out = test.path("graphs-wrong.jsonl")
+    done = test.run(*arguments, "--device", "cuda", "--inject", "flip:rank=1", "--out", out, ranks=3, timeout=120)
+    test.check(done.code == 4 and "graph×2" in done.out, "graphs: what is wrong in a captured iteration is found", done)
+    test.equal({r["status"] for r in support.points(out) if r["factors"]["algorithm"] != "ring"}, {"wrong"}, "graphs: in every row")
+
+
 def train_between_gpus(test):
     ways = [trained(test, f"mlp-{a.split(':')[0]}", "cuda", "--model", "mlp:784-16-10", "--batch", "4", "--train-samples", "32",
                     "--algorithm", a) for a in ("ring", "gpu-ring", "nccl-messages:schedule=recursive-doubling")]
@@ -172,6 +193,7 @@ def body(test):
     train_between_gpus(test)
     scale(test)
     allreduce(test)
+    graphs(test)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "allreduce/cuda/graphed_collective.hpp"
 #include "allreduce/mover/staged_collective.hpp"
 #include "bench/engine/refusal.hpp"
 #include "core/error.hpp"
@@ -17,14 +18,15 @@ constexpr std::size_t page = 4096;
 std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
 
 /// Points with equal keys share a binding.
-using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t>;
 Key key_of(const CollectivePoint& p) {
   return {p.transport ? std::string(runtime::name(*p.transport)) : "",
           p.algorithm->name,
           p.codec ? p.codec->name : "",
           p.in_place,
           p.collective->collective_kind,
-          p.root};
+          p.root,
+          p.cudagraph};
 }
 
 allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
@@ -186,9 +188,15 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
     b.collective =
         p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
-    if (faults_.concerns_calls()) {
-      b.collective =
-          std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind, faults_);
+    if (p.cudagraph > 0) {
+      auto graphs =
+          allreduce::capture_calls(std::move(b.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
+      b.collective = std::move(graphs.one);
+      b.iteration = std::move(graphs.iteration);
+    }
+    for (auto* const c : {&b.collective, &b.iteration}) {
+      if (*c && faults_.concerns_calls())
+        *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
     }
     b.collective = on_device(std::move(b.collective));
   } catch (const core::BackendError& e) {

@@ -25,6 +25,8 @@ struct CollectiveBuffers {
 /// An algorithm ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
+  /// What a timed iteration is, where calls are captured; null: calls of `collective`.
+  std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;  ///< "allreduce ring", for the watchdog
 };
@@ -72,7 +74,7 @@ class CollectiveStage {
 
  private:
   struct Net;
-  using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+  using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t>;
   Net& net(const CollectivePoint&);
   std::string bind_one(const CollectivePoint&);
 

@@ -212,6 +212,7 @@ struct NcclCommunicator::State {
   const char* call = "";
   double begin_s = 0;  ///< of the call
   bool is_under_way = false;
+  std::function<void()> before_abort = {};
 
   void join(const Communicator&, const ncclUniqueId&);
   /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
@@ -229,6 +230,7 @@ void NcclCommunicator::State::require_alive() const {
 }
 
 void NcclCommunicator::State::abort() noexcept {
+  if (comm && before_abort) before_abort();
   if (comm) (void)ncclCommAbort(comm);  // there is nothing left to be done with an error of it
   comm = nullptr;
 }
@@ -341,6 +343,7 @@ void NcclCommunicator::completed() {
   state_->is_under_way = false;
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
+void NcclCommunicator::before_abort(std::function<void()> what) { state_->before_abort = std::move(what); }
 int NcclCommunicator::rank() const { return state_->rank; }
 int NcclCommunicator::size() const { return state_->size; }
 
@@ -376,6 +379,7 @@ bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::completed() {}
 void NcclCommunicator::abort() noexcept {}
+void NcclCommunicator::before_abort(std::function<void()>) {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }
 int NcclCommunicator::late_peer() const { return -1; }

@@ -37,6 +37,7 @@ struct Pending {
   CommPtr comm;
   cudaStream_t stream;
   NcclPart part;
+  const Graph* graph = nullptr;  ///< which the stream recorded into when the call was made
 };
 using Calls = std::vector<Pending>;
 
@@ -119,24 +120,61 @@ class StreamCalls {
   std::vector<NcclPart> parts_ = {};
 };
 
+StreamWork work_of(std::shared_ptr<StreamCalls> calls, const char* what) {
+  return {.run = [calls] { calls->run(); }, .what = what, .seconds = 2e-5, .peers = [calls] { return calls->peers(); }};
+}
+
+/// As a graph has them: a launch is a group of its own, after all that were issued and launched before. NCCL counts who
+/// holds its calls, and its communicators do not end before.
+StreamWork captured_work(const CommPtr& comm, const std::vector<NcclPart>& parts) {
+  ++comm->graphs;
+  const std::shared_ptr<void> held(nullptr, [comm](void*) { --comm->graphs; });
+  const char* const what = name(parts.front().description().call);
+  return {.run = {}, .what = what, .of_launch = [comm, parts, held, what](Stream& s) {
+            if (comm->has_ended()) report("NCCL rank %d: a graph calls a communicator that has ended", comm->rank);
+            const auto work = std::make_shared<StreamCalls>(comm, comm->issued++, &s);
+            for (const NcclPart& p : parts) work->add(p);
+            return work_of(work, what);
+          }};
+}
+
+/// All of one communicator, to be captured.
+ncclResult_t capture(const Calls& calls, Stream& stream) {
+  const auto& [comm, handle, first, graph] = calls.front();
+  std::vector<NcclPart> parts;
+  for (const Pending& p : calls) {
+    if (p.comm != comm) continue;
+    if (p.stream != handle || p.graph != graph || stream.capture.graph != graph) {
+      report("NCCL rank %d: a captured group of calls in several streams, or asked for when its capture had ended",
+             comm->rank);
+      return ncclInvalidUsage;
+    }
+    parts.push_back(p.part);
+  }
+  push(stream, captured_work(comm, parts));
+  return ncclSuccess;
+}
+
 ncclResult_t put_in_streams(Calls calls) {
   std::map<Comm*, std::uint64_t> numbers;
   for (const Pending& c : calls) {
-    if (!numbers.contains(c.comm.get())) numbers[c.comm.get()] = c.comm->issued++;
+    if (!c.graph && !numbers.contains(c.comm.get())) numbers[c.comm.get()] = c.comm->issued++;
   }
   while (!calls.empty()) {
-    const auto [comm, handle, first] = calls.front();
+    const auto [comm, handle, first, graph] = calls.front();
     Stream* const stream = find_stream(handle);
     if (!stream) return ncclInvalidArgument;
+    if (graph || stream->capture.graph) {
+      if (const ncclResult_t r = capture(calls, *stream); r != ncclSuccess) return r;
+      std::erase_if(calls, [&, c = comm](const Pending& p) { return p.comm == c; });
+      continue;
+    }
     const auto work = std::make_shared<StreamCalls>(comm, numbers.at(comm.get()), stream);
     const auto is_of_it = [&, c = comm, h = handle](const Pending& p) { return p.comm == c && p.stream == h; };
     for (const Pending& p : calls) {
       if (is_of_it(p)) work->add(p.part);
     }
-    push(*stream, {.run = [work] { work->run(); },
-                   .what = name(first.description().call),
-                   .seconds = 2e-5,
-                   .peers = [work] { return work->peers(); }});
+    push(*stream, work_of(work, name(first.description().call)));
     std::erase_if(calls, is_of_it);
   }
   return ncclSuccess;
@@ -209,7 +247,7 @@ ncclResult_t check(Comm& c, const Description& d, const void* from, const void* 
     return refused(c, "a call while the last one is in progress: ask ncclCommGetAsyncError first");
   }
   const std::string call = name(d.call);
-  if (!stream || stream->capture.graph) return refused(c, call + ": in a graph, or in no stream: not emulated");
+  if (!stream) return refused(c, call + ": in no stream");
   if (peer < 0 || peer >= c.ranks || d.root < 0 || d.root >= c.ranks) return refused(c, call + ": no such rank");
   const std::size_t width = size_of(d.type);
   if (width == 0 || d.op < 0 || d.op >= ncclNumOps) return refused(c, call + ": no such type or operation");
@@ -227,8 +265,9 @@ ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, 
   const Lock lock;
   const CommPtr comm = find_comm(handle);
   if (!comm) return ncclInvalidArgument;
-  if (const ncclResult_t r = check(*comm, d, from, to, peer, find_stream(stream)); r != ncclSuccess) return r;
-  if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer)});
+  const Stream* const s = find_stream(stream);
+  if (const ncclResult_t r = check(*comm, d, from, to, peer, s); r != ncclSuccess) return r;
+  if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
 }
 
@@ -293,6 +332,11 @@ ncclResult_t state_of(Comm& c) {
   if (!c.is_finalized || c.left.empty()) return c.error;
   (void)run_one(nullptr);
   return ncclInProgress;
+}
+
+/// The real one waits for their end.
+void require_no_graph(const Comm& c, const char* call) {
+  if (c.graphs > 0) report("hang: %s of rank %d waits for a graph that holds its calls", call, c.rank);
 }
 
 void forget(ncclComm_t handle) {
@@ -360,6 +404,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const CommPtr c = find_comm(comm);
   if (!c || c->is_finalized) return ncclInvalidArgument;
   c->is_finalized = true;
+  require_no_graph(*c, "ncclCommFinalize");
   if (!c->is_blocking) return ncclInProgress;
   return run_until([&] { return c->left.empty() || c->has_ended(); }) ? ncclSuccess : ncclInternalError;
 }
@@ -367,6 +412,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
+  if (!c->is_finalized) require_no_graph(*c, "ncclCommDestroy");
   if (!run_until([&] { return c->left.empty() || c->has_ended(); })) {
     report("hang: ncclCommDestroy of rank %d waits for calls that are not done", c->rank);
   }
@@ -379,6 +425,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
+  require_no_graph(*c, "ncclCommAbort");
   c->is_aborted = true;
   (void)run_until([&] { return c->left.empty(); });
   forget(comm);
