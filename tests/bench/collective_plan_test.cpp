@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "runtime/nccl/memory.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -170,6 +171,17 @@ TEST(CollectivePlan, CallsAndRootAreToldApartByTheirProblem) {
   const auto map = nodes({0, 0});
   const auto row = to_factors(plan_collectives(f, map).front(), map, f);
   EXPECT_EQ(core::to_text(row[core::Factor::problem]), "root=1,calls=20");
+}
+
+TEST(CollectivePlan, BuffersThatNcclKnowsAreOfNoneOfOurAlgorithms) {
+  auto f = factors();
+  f.buffers = {BufferKind::registered};
+  for (const auto& p : plan_collectives(f, nodes({0, 0}))) {
+    if (p.algorithm->is_vendor()) continue;
+    EXPECT_NE(p.unsupported.find(runtime::nccl_registration_refusal().empty() ? "registers no buffers" : "NCCL"),
+              std::string::npos)
+        << p.unsupported;
+  }
 }
 
 TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {

@@ -211,6 +211,7 @@ BAD = [
     (["--collective", "gather"], ["gather", "allreduce"]),
     (["--algorithm", "rings"], ["rings", "ring"]),
     (["--buffers", "pinned"], ["pinned", "arena"]),
+    (["--buffers", "registered"], ["registered", "--device cuda"]),
     (["--in-place", "maybe"], ["maybe", "both"]),
     (["--fake-nodes", "0,0,1"], ["--fake-nodes", "3 nodes", "1 rank"]),
     (["--set", "mlperf"], ["mlperf", "deepbench"]),

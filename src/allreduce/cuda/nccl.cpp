@@ -158,6 +158,10 @@ void NcclCollective::enqueue(const Call& call) {
   nccl_.completed();
 }
 
+void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) {
+  for (const runtime::Buffer& b : buffers) nccl_.register_memory(b.device().device_address(), b.bytes());
+}
+
 void NcclCollective::launched() { nccl_.begin(nccl_call(collective_kind_)); }
 
 void NcclCollective::submit(const Call& call) {

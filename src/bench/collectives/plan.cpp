@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/nccl/memory.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -146,6 +147,11 @@ class Planner {
       why = allreduce::tensor_layout_refusal(coded_request(p, shape_, p.bytes()), {&all, 1});
       if (!why.empty()) return why;
     }
+    if (p.buffers == BufferKind::registered) {
+      if (why = runtime::nccl_registration_refusal(); !why.empty()) return why;
+      if (p.codec || p.algorithm->uses_transport())
+        return fmt::format("{} registers no buffers; take nccl, or buffers arena", p.algorithm->info().name);
+    }
     if (p.cudagraph > 0 && (p.codec || !p.algorithm->info().on_device)) {
       return fmt::format(
           "{} needs the host between its parts, and cannot be captured; nccl, nccl-messages, gpu-direct and gpu-ring "
@@ -201,12 +207,12 @@ std::span<const Reduction> reductions() {
 }
 
 std::string_view name(BufferKind b) {
-  constexpr std::array<std::string_view, 3> names{"arena", "plain", "malloc"};
+  constexpr std::array<std::string_view, 4> names{"arena", "plain", "malloc", "registered"};
   return names[static_cast<std::size_t>(b)];
 }
 
 std::span<const BufferKind> buffer_kinds() {
-  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc};
+  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc, BufferKind::registered};
   return all;
 }
 std::string_view name(OverlapLoad u) { return u == OverlapLoad::none ? "none" : "gemm"; }

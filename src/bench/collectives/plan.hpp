@@ -22,7 +22,8 @@ std::span<const Reduction> reductions();
 
 /// arena: memory that the transport moves best, shared by a node's ranks where it shares any. plain: private memory on
 /// huge pages by advice. malloc: private memory as malloc gives it, which is what most MPI programs have.
-enum class BufferKind : std::uint8_t { arena, plain, malloc };
+/// registered: memory of a GPU that NCCL is told of before the calls (beside it, ordinary memory of the host).
+enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
 

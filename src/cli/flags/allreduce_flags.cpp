@@ -127,6 +127,18 @@ void refuse_what_needs_a_gpu(const Flags& f) {
     throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
 }
 
+/// `all` are those of the device.
+std::vector<bench::BufferKind> read_buffers(const Flags& f) {
+  const auto is_of_gpus = [](bench::BufferKind b) { return b == bench::BufferKind::registered; };
+  std::vector<bench::BufferKind> known(bench::buffer_kinds().begin(), bench::buffer_kinds().end());
+  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(known, is_of_gpus);
+  auto chosen =
+      choose("--buffers", "buffers", f.text("buffers"), known, [](auto b) { return std::string(bench::name(b)); });
+  if (f.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
+    throw UsageError("--buffers registered: NCCL registers memory of a GPU; it needs --device cuda");
+  return chosen;
+}
+
 /// 0: not captured.
 std::vector<std::size_t> read_cudagraphs(const Flags& f) {
   std::vector<std::size_t> out;
@@ -143,9 +155,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   o.algorithms = parse_algorithms(f.text("algorithm"));
   o.codecs = compression::as_timed(parse_codecs(f.text("codec")));
   o.transports = parse_transports(f.text("transport"));
-  o.buffers = choose("--buffers", "buffers", f.text("buffers"),
-                     std::vector<bench::BufferKind>(bench::buffer_kinds().begin(), bench::buffer_kinds().end()),
-                     [](auto b) { return std::string(bench::name(b)); });
+  o.buffers = read_buffers(f);
   o.in_place = read_placements(f);
   o.sizes = read_sizes(f);
   o.elements = read_elements(f);
@@ -191,7 +201,8 @@ options::options_description describe_allreduce() {
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid: for our own algorithms");
   add_text(d, "buffers", "arena",
-           "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc");
+           "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc, "
+           "registered (with --device cuda, by nccl)");
   add_text(d, "in-place", "both", "out, in, both");
   add_text(d, "accum-dtype", "same", "same, fp32: what sums of 16-bit and 8-bit floats are kept in");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");

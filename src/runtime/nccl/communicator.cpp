@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/nccl/memory.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/time/clock.hpp"
 
@@ -213,6 +214,7 @@ struct NcclCommunicator::State {
   double begin_s = 0;  ///< of the call
   bool is_under_way = false;
   std::function<void()> before_abort = {};
+  std::vector<void*> registrations = {};
 
   void join(const Communicator&, const ncclUniqueId&);
   /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
@@ -221,6 +223,7 @@ struct NcclCommunicator::State {
   ncclResult_t patient_state();
   void abort() noexcept;
   void free() noexcept;
+  void deregister() noexcept;
   void require_alive() const;
   [[noreturn]] void give_up(const std::string& reason);
 };
@@ -235,10 +238,19 @@ void NcclCommunicator::State::abort() noexcept {
   comm = nullptr;
 }
 
+/// An abort does it too.
+void NcclCommunicator::State::deregister() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  for (void* const handle : registrations) (void)ncclCommDeregister(comm, handle);  // as for an abort's error
+#endif
+  registrations.clear();
+}
+
 /// With all calls done. While an exception is on its way the peers may be elsewhere, and a call under way never ends.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
   if (is_under_way || !may_free()) return abort();
+  deregister();
   ncclResult_t now = ncclCommFinalize(comm);
   const double begin = host_clock();
   while (now == ncclInProgress && host_clock() - begin < destruction_patience_s) {
@@ -343,6 +355,17 @@ void NcclCommunicator::completed() {
   state_->is_under_way = false;
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
+void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  state_->require_alive();
+  void* handle = nullptr;
+  check_nccl(ncclCommRegister(state_->comm, at, bytes, &handle), "ncclCommRegister", state_->comm);
+  if (handle) state_->registrations.push_back(handle);
+#else
+  (void)at, (void)bytes;
+  throw core::UsageError(nccl_registration_refusal());
+#endif
+}
 void NcclCommunicator::before_abort(std::function<void()> what) { state_->before_abort = std::move(what); }
 int NcclCommunicator::rank() const { return state_->rank; }
 int NcclCommunicator::size() const { return state_->size; }
@@ -379,6 +402,7 @@ bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::completed() {}
 void NcclCommunicator::abort() noexcept {}
+void NcclCommunicator::register_memory(std::byte*, std::size_t) { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::before_abort(std::function<void()>) {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }

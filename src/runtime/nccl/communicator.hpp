@@ -80,6 +80,8 @@ class NcclCommunicator {
   void completed();
   /// Ends what is under way on this rank, so that its stream goes on. Nothing more can be issued.
   void abort() noexcept;
+  /// Memory of map_registrable, for all calls on it from now on; equal on all ranks, or on none. Errors: BackendError.
+  void register_memory(std::byte* at, std::size_t bytes);
   /// Is called before an abort, for whatever reason: NCCL's waits until no graph holds calls of the communicator.
   void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls; -1: none, as far as can be seen.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "support/cuda_emulator/nccl_sum.hpp"
 #include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/schedule.hpp"
+#include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -49,6 +51,7 @@ struct Deferred {
 
 // Never destroyed: the driver's thread uses them.
 auto& comms = *new std::map<ncclComm_t, CommPtr>;
+auto& nccl_memory = *new std::set<void*>;  // of ncclMemAlloc
 auto& deferred = *new std::map<Comm*, Deferred>;
 int failing_rank = -1;
 std::array<std::string, most_ranks> environments;
@@ -224,6 +227,19 @@ Elements counts_of(const Comm& c, const Description& d) {
   }
 }
 
+bool is_registered(const Comm& c, const char* at, std::size_t bytes) {
+  const auto after = c.registered.upper_bound(at);
+  if (bytes == 0 || after == c.registered.begin()) return bytes == 0;
+  const auto& [begin, length] = *std::prev(after);
+  return static_cast<std::size_t>(at - begin) + bytes <= length;
+}
+bool is_registered(const Comm& c, const Description& d, const void* from, const void* to) {
+  const auto [in, out] = counts_of(c, d);
+  const std::size_t width = size_of(d.type);
+  return in + out > 0 && is_registered(c, static_cast<const char*>(from), in * width) &&
+         is_registered(c, static_cast<const char*>(to), out * width);
+}
+
 /// In place: all-gather and reduce-scatter have this rank's block where it lies in the whole.
 bool overlaps_wrongly(const Comm& c, const Description& d, const char* from, std::size_t in, const char* to,
                       std::size_t out) {
@@ -267,6 +283,7 @@ ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, 
   if (!comm) return ncclInvalidArgument;
   const Stream* const s = find_stream(stream);
   if (const ncclResult_t r = check(*comm, d, from, to, peer, s); r != ncclSuccess) return r;
+  if (is_registered(*comm, d, from, to)) ++tally().registered;
   if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
 }
@@ -454,24 +471,41 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 }
 
 ncclResult_t ncclMemAlloc(void** at, std::size_t bytes) {
-  return cudaMalloc(at, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  if (cudaMalloc(at, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  const Lock lock;
+  nccl_memory.insert(*at);
+  return ncclSuccess;
 }
-ncclResult_t ncclMemFree(void* at) { return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+/// Every communicator has to have let go of it.
+ncclResult_t ncclMemFree(void* at) {
+  {
+    const Lock lock;
+    for (const auto& [handle, c] : comms) {
+      if (c->registered.contains(static_cast<const char*>(at)))
+        report("ncclMemFree of memory that rank %d still has registered", c->rank);
+    }
+    if (nccl_memory.erase(at) == 0) return ncclInvalidArgument;
+  }
+  return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* at, std::size_t bytes, void** handle) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
   if (is_bad(at, bytes)) return refused(*c, "ncclCommRegister: memory that is not the device's, or too little");
+  if (!nccl_memory.contains(at))
+    report("ncclCommRegister of rank %d: memory that is not ncclMemAlloc's, of which it makes no use", c->rank);
   *handle = at;
-  c->registered[at] = at;
+  c->registered[static_cast<const char*>(at)] = bytes;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  return c->registered.erase(handle) == 1 ? ncclSuccess
-                                          : refused(*c, "ncclCommDeregister: nothing is registered there");
+  return c->registered.erase(static_cast<const char*>(handle)) == 1
+             ? ncclSuccess
+             : refused(*c, "ncclCommDeregister: nothing is registered there");
 }
 
 ncclResult_t ncclGroupStart() {
