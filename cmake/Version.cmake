@@ -5,4 +5,6 @@ execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=10 -
 if(NOT failed)
   set(GRADMETER_COMMIT ${described})
 endif()
+execute_process(COMMAND git -C ${SOURCE} show --no-patch --format=%cs
+                OUTPUT_VARIABLE GRADMETER_COMMIT_DATE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 configure_file(${SOURCE}/src/bench/version.cpp.in ${OUTPUT} @ONLY)

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Weak scaling with mpirun alone: on this machine, or on the hosts of a host file. Edit jobs/settings.sh, then
-#   bash jobs/weak-scaling.sh
-# Started again it goes on where it stopped. jobs/weak-scaling.sbatch is the same under Slurm, jobs/weak-scaling-gpu.sh
-# with a GPU for each rank.
+# How does efficiency depend on the mini-batch of a rank when the whole batch grows with the ranks?
+#   bash jobs/weak-scaling.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
+# Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.
+#SBATCH --job-name=weak-scaling
+#SBATCH --output=%x-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@60
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
-. jobs/settings.sh
-. jobs/common.sh
+cd "${SLURM_SUBMIT_DIR:-$(dirname "${BASH_SOURCE[0]}")/..}" || exit
+if ! . jobs/common.sh; then echo "no jobs/common.sh in $PWD: submit in the repository's root" >&2 && exit 2; fi
+BATCH=${BATCH:-16,64,256} # of a rank
 
-mpirun_job
+begin weak-scaling "$@"
+measure_curve "" --scaling weak --batch "$BATCH" --time-budget "$TIME_BUDGET" && conclude "$(result_file)"

@@ -33,12 +33,14 @@ done
 [[ $seeds =~ ^[1-9][0-9]{0,3}$ ]] || refuse "'$seeds' is not a number of seeds; give a whole number from 1"
 [ ${#presets[@]} -gt 0 ] || presets=(cuda-emulated cuda-emulated-asan cuda-emulated-tsan)
 programs=(test_cuda_emulator test_runtime_device test_runtime_nccl test_compression_device test_kernels_device
-  test_allreduce_device test_allreduce_nccl test_dataparallel_device test_dataparallel_device_losses)
+  test_allreduce_device test_allreduce_nccl test_allreduce_nccl_messages test_dataparallel_device test_dataparallel_device_losses)
 
 # What a sanitizer leaves out: more of what other cases run.
 filter_of() { # PRESET PROGRAM
   case $1:$2 in
-    cuda-emulated-tsan:test_dataparallel_device) echo '*HasTheHostsBits/sync:*HasTheHostsBits/gossip:*HasTheHostsBits/ps_sync:DeviceAsynchronous.*' ;;
+    cuda-emulated-tsan:test_dataparallel_device)
+      echo '*HasTheHostsBits/sync:*HasTheHostsBits/gossip:*HasTheHostsBits/ps_sync:DeviceAsynchronous.*'
+      ;;
     cuda-emulated-tsan:test_dataparallel_device_losses) echo '*Mlp*:*mlp*' ;;
     *) echo '*' ;;
   esac
@@ -81,6 +83,19 @@ for preset in "${presets[@]}"; do
     continue
   fi
   for program in "${programs[@]}"; do run_program "$preset" "$program"; done
+  for path in build/"$preset"/tests/*/test_*_{device,nccl}*; do
+    [[ ! -x $path || " ${programs[*]} " == *" ${path##*/} "* ]] || {
+      failed=true
+      row "| $preset | ${path##*/} | **not in the list of this script** | | |"
+    }
+  done
 done
-[ -z "$out" ] || printf '%s\n' "${rows[@]}" >"$out"
+[ -z "$out" ] || cat >"$out" <<REPORT
+# Device tests under many orders
+
+\`scripts/device-matrix.sh --seeds $seeds --out $out\`, $(date -u +%Y-%m-%d), on the tests' emulated CUDA runtime: every test of device
+code, under so many orders of the device's work, and under both sanitizers. Seconds are of a busy machine.
+
+$(printf '%s\n' "${rows[@]}")
+REPORT
 if $failed; then exit 1; fi

@@ -52,6 +52,7 @@ trap 'stop 130' INT
 trap 'stop 143' TERM
 rows=()        # of the report: what | outcome | seconds | note
 failed=false
+bars=''
 
 stop() { # CODE
   [ -z "$running" ] || kill "$running" 2>/dev/null
@@ -169,6 +170,7 @@ measure_rows() { # WHAT LIMIT ARGUMENTS...
 measure_all() {
   local precision one=(--device cuda --thread-ranks 1) two=(--device cuda --thread-ranks 2)
   measure doctor 60 doctor --thread-ranks 1
+  measure_bars
   # One by one: a name that is not known refuses its command whole.
   for precision in fp32 tf32 fp16 bf16 fp8 int8; do
     measure_rows "products in $precision" 20 kernels "${one[@]}" --shape gemm:m=8192,n=8192,k=8192 --precision "$precision" \
@@ -184,10 +186,24 @@ measure_all() {
   measure_rows "their all-reduce" 40 allreduce "${two[@]}" --time-budget 25s
 }
 
+# Its bars are read by people: on a GPU that others use, or that is too hot, they say little.
+measure_bars() { # ARGUMENTS of bench_device...
+  local start=$SECONDS code=0
+  run_for 90 "$build/tests/bench/bench_device" "$@" || code=$?
+  case $code in
+    0) note_row "bars" ok $((SECONDS - start)) "$(grep -cE ' met$|not judged' "$step_log") of $(grep -c ' / ' "$step_log")" ;;
+    1) note_row "bars" missed $((SECONDS - start)) "$(grep -c ' MISSED$' "$step_log") of $(grep -c ' / ' "$step_log"); see below" ;;
+    *) note_row "bars" "failed ($code)" $((SECONDS - start)) "$(tail -n 1 "$step_log")" ;;
+  esac
+  [ "$code" -le 1 ] || failed=true
+  bars=$(cat "$step_log")
+}
+
 # The emulated device runs a few million threads a second.
 measure_emulated() {
   local small=(--model mlp --batch 16 --steps 5 --train-samples 1000 --validation-samples 100)
   measure doctor 60 doctor --thread-ranks 1
+  measure_bars 64 1
   measure_rows products 60 kernels --device cuda --thread-ranks 1 --shape gemm:m=64,n=64,k=64 --time-budget 5s
   measure_rows codecs 60 codecs --device cuda --size 4K --codec bf16,qsgd4,topk --time-budget 5s
   measure_rows "training of mlp" 60 train --device cuda --thread-ranks 1 "${small[@]}"
@@ -221,10 +237,16 @@ $(printf '%s\n' ${rows[@]+"${rows[@]}"})
 
 Rows: rows.jsonl. All output: log.txt.
 
+## Bars
+Kernels beside the bare library and the device's own copy (tests/bench/device_speed.cpp):
+\`\`\`
+${bars:-not measured}
+\`\`\`
+
 ## What this cannot show
 - CUDA IPC: ranks must be processes, so it needs MPI; two may share this GPU.
   \`cmake --preset cuda && cmake --build --preset cuda && mpirun -np 2 build/cuda/gradmeter allreduce --device cuda\`
-- NCCL beyond one rank: NCCL before 2.30 refuses two ranks on one GPU. Two GPUs: \`RANKS_PER_NODE=2 bash jobs/weak-scaling-gpu.sh\`
+- NCCL beyond one rank: NCCL before 2.30 refuses two ranks on one GPU. Two GPUs: \`DEVICE=cuda RANKS_PER_NODE=2 bash jobs/weak-scaling.sh\`
 - All-reduce against NCCL, overlap and scaling: 2 to 8 GPUs with NVLink, the same script.$(
     [ "${devices:-1}" -le 1 ] || echo " This machine has $devices GPUs.")
 REPORT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The one list of Debian and Ubuntu packages (Debian 12, Ubuntu 24.04), and their installation.
-# Run it:     scripts/packages.sh [build|test|gpu ...]          installs what is missing of these groups (default: build test)
-#             scripts/packages.sh --list [build|test|gpu ...]   prints the names, one a line
+# Run it:     scripts/packages.sh [build|test|gpu|slurm ...]          installs what is missing of these groups (default: build test)
+#             scripts/packages.sh --list [build|test|gpu|slurm ...]   prints the names, one a line
 # Source it:  defines gradmeter_packages GROUP... and gradmeter_install GROUP...
 
 gradmeter_packages_build=(
@@ -21,6 +21,9 @@ gradmeter_packages_gpu=(
   libboost-program-options-dev libhwy-dev libhwloc-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libgtest-dev libgmock-dev
 )
 
+# For scripts/slurm-in-a-box.sh.
+gradmeter_packages_slurm=(slurmctld slurmd slurm-client munge iproute2 util-linux procps)
+
 # Prints the packages of the named groups, one a line.
 gradmeter_packages() {
   local group
@@ -29,8 +32,9 @@ gradmeter_packages() {
       build) printf '%s\n' "${gradmeter_packages_build[@]}" ;;
       test) printf '%s\n' "${gradmeter_packages_test[@]}" ;;
       gpu) printf '%s\n' "${gradmeter_packages_gpu[@]}" ;;
+      slurm) printf '%s\n' "${gradmeter_packages_slurm[@]}" ;;
       *)
-        echo "packages: no group '$group'; the groups are build, test and gpu" >&2
+        echo "packages: no group '$group'; the groups are build, test, gpu and slurm" >&2
         return 2
         ;;
     esac
@@ -70,7 +74,7 @@ gradmeter_install() {
   local log
   log=$(mktemp) || return
   gradmeter_apt update >"$log" 2>&1  # one broken source must not stop the rest: the installation below is what counts
-  if gradmeter_apt install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+  if gradmeter_without_services gradmeter_apt install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
     rm -f "$log"
     return 0
   fi
@@ -78,6 +82,24 @@ gradmeter_install() {
   rm -f "$log"
   echo "packages: apt-get failed (its last lines are above); install these yourself, then try again: ${missing[*]}" >&2
   return 1
+}
+
+# Runs a command during which no package starts its services, and has those of Slurm not start at the next boot either. A policy
+# that the system has already stays.
+gradmeter_without_services() { # COMMAND...
+  local policy=${GRADMETER_POLICY:-/usr/sbin/policy-rc.d} made=false code=0 service  # another file in the tests
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null && "${as_root[@]}" chmod 755 "$policy" || return
+    made=true
+  fi
+  "$@" || code=$?
+  if $made; then "${as_root[@]}" rm -f "$policy"; fi
+  for service in munge slurmctld slurmd; do
+    case " ${missing[*]} " in
+      *" $service "*) "${as_root[@]}" systemctl disable "$service" || : ;;  # no systemd: nothing starts
+    esac
+  done
+  return "$code"
 }
 
 # apt-get that asks nothing; as_root comes from the caller.

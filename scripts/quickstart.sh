@@ -70,5 +70,5 @@ Every point is in $out, one JSON object a line. Open the page in a browser: $PWD
   build/release/gradmeter scale --help                models, batches, algorithms, precisions, time budget
   mpirun -np $GRADMETER_RANKS build/release/gradmeter scale --model mlp --batch 16,64,256,1024 --ranks $rank_list --out results/my.jsonl
   scripts/launches.sh 5 -- mpirun -np $GRADMETER_RANKS build/release/gradmeter scale --model mlp --ranks $rank_list --out results/five.jsonl
-  \$EDITOR jobs/settings.sh; bash jobs/weak-scaling.sbatch            the same on a cluster with Slurm
+  \$EDITOR jobs/settings.sh; bash jobs/weak-scaling.sh submit         the same on a cluster with Slurm
 EOF

@@ -15,7 +15,7 @@ set(dataparallel_uses core runtime kernels model compression allreduce)
 set(predict_uses core allreduce)
 set(bench_uses core runtime kernels model compression allreduce dataparallel predict)
 set(analysis_uses core)
-set(importers_uses core)
+set(importers_uses core kernels dataparallel)
 set(report_uses core analysis)
 set(cli_uses core runtime kernels model compression allreduce dataparallel predict bench analysis importers report)
 

@@ -335,6 +335,12 @@ Request AlgorithmChoice::request(Shape shape, CollectiveKind collective_kind, st
           .machine = machine_};
 }
 
+std::string AlgorithmChoice::fault_refusal(const core::MessageFaults& f) const {
+  if (!f.any() || has_schedule()) return {};
+  return fmt::format(
+      "--inject drop, delay and cut are of messages of our schedules, and {} has others or none: take ring", name);
+}
+
 std::string AlgorithmChoice::refusal(Shape shape, CollectiveKind collective_kind, Arithmetic arithmetic) const {
   try {
     check_supported(arithmetic.element, arithmetic.op, arithmetic.accumulate());

@@ -8,6 +8,7 @@
 #include "allreduce/mover/executor.hpp"
 #include "allreduce/request.hpp"
 #include "allreduce/schedule/schedule.hpp"
+#include "core/message_faults.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/transport/network.hpp"
 
@@ -63,6 +64,8 @@ class AlgorithmChoice {
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// Why it cannot serve these ranks; empty: it can.
   std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
+  /// Why these faults would not be met: it sends no messages by transports. Empty: there are none, or it does.
+  std::string fault_refusal(const core::MessageFaults&) const;
   /// Errors: UsageError with the refusal.
   std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   StatedCost cost(Shape, CollectiveKind = CollectiveKind::all_reduce) const;

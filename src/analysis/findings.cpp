@@ -7,7 +7,9 @@
 #include <map>
 #include <optional>
 
+#include "analysis/links.hpp"
 #include "analysis/merged.hpp"
+#include "analysis/soak.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
 
@@ -292,6 +294,36 @@ std::string about_inference(std::span<const Point* const> points) {
                      std::isfinite(lost) ? fmt::format(" and loses {:.2f} % of accuracy", 100 * lost) : "");
 }
 
+std::vector<Point> copies_of(std::span<const Point* const> points, std::string_view experiment) {
+  std::vector<Point> out;
+  for (const Point* p : points)
+    if (p->experiment == experiment) out.push_back(*p);
+  return out;
+}
+
+/// The first three of them.
+std::string listed(const std::vector<std::string>& texts) {
+  constexpr std::size_t most = 3;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(most, texts.size()); ++i) out += fmt::format("{}{}", i ? "; " : "", texts[i]);
+  return texts.size() > most ? fmt::format("{}; and {} more", out, texts.size() - most) : out;
+}
+
+std::string about_links(std::span<const Point* const> points) {
+  const auto links = copies_of(points, "links");
+  if (links.empty()) return "";
+  std::vector<std::string> texts;
+  for (const auto& f : link_findings(links)) texts.push_back(f.text);
+  return texts.empty() ? "no link and no host stands out" : fmt::format("of the links stand out {}", listed(texts));
+}
+
+std::string about_soak(std::span<const Point* const> points) {
+  const auto rows = copies_of(points, "soak");
+  if (rows.empty()) return "";
+  const auto found = soak_findings(rows);
+  return fmt::format("in a soak of {:.0f} s: {}", found.seconds, listed(soak_sentences(found)));
+}
+
 std::string about_gaps(std::span<const Point* const> points) {
   std::map<core::Status, std::size_t> counts;
   for (const Point* p : points)
@@ -331,8 +363,8 @@ std::vector<std::string> findings(std::span<const core::Run> runs) {
   Points points;
   for (const auto& m : merged) points.push_back(&m.point);
   std::vector<std::string> out;
-  for (auto* about :
-       {about_scaling, about_training, about_exchanges, about_codecs, about_kernels, about_inference, about_gaps}) {
+  for (auto* about : {about_scaling, about_training, about_exchanges, about_codecs, about_kernels, about_inference,
+                      about_links, about_soak, about_gaps}) {
     if (std::string text = about(points); !text.empty()) out.push_back(as_sentence(std::move(text)));
   }
   return out;

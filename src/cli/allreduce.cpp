@@ -190,16 +190,15 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_allreduce_command(const Invocation& invocation) {
-  const auto description = describe_allreduce();
-  const Flags flags("allreduce", description, invocation.arguments);
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter allreduce: collectives checked, timed in turn with the vendor's, and held against the limit\n"
-          "\n"
-          "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl")) {
-    return 0;
-  }
+Usage allreduce_usage() {
+  return {.flags = describe_allreduce(),
+          .about =
+              "gradmeter allreduce: collectives checked, timed in turn with the vendor's, and held against the limit\n"
+              "\n"
+              "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl"};
+}
+
+int run_allreduce_command(const Flags& flags, const Invocation& invocation) {
   return flags.on("dry-run") ? print_collectives_plan(flags) : measure_collectives(flags, invocation);
 }
 

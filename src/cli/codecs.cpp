@@ -95,17 +95,16 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_codecs_command(const Invocation& invocation) {
-  const auto description = describe_codecs();
-  const Flags flags("codecs", description, invocation.arguments);
+Usage codecs_usage() {
+  return {.flags = describe_codecs(),
+          .about =
+              "gradmeter codecs: encode, decode, error and wire size of each codec, and the link below which it pays\n"
+              "\n"
+              "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl"};
+}
+
+int run_codecs_command(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter codecs: encode, decode, error and wire size of each codec, and the link below which it pays\n"
-          "\n"
-          "gradmeter codecs --codec qsgd8,qsgd4,topk --size 256K,64M --out r.jsonl")) {
-    return 0;
-  }
   return measure_codecs(flags, invocation);
 }
 

@@ -208,21 +208,22 @@ int compare_with_history(const CompareOptions& o, std::size_t width) {
 
 }  // namespace
 
-int run_compare_command(const Invocation& invocation) {
-  const auto description = describe_compare();
-  const Flags flags("compare", description, invocation.arguments, "sides");
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (print_help(
-          flags, invocation.rank, description,
+Usage compare_usage() {
+  return {
+      .flags = describe_compare(),
+      .about =
           "gradmeter compare FIRST SECOND...: which points differ beyond what launches do anyway\n"
           "gradmeter compare FILE... --by FACTOR: the same between the values of a factor\n"
           "gradmeter compare FILE... --history DIR: against this machine's past\n"
           "\n"
           "A side is a result file, a directory of them, or a comma list; each run in them is a launch\n"
           "(--out FILE --append adds one). Take several of each side, in turn; a row says how many would decide it.\n"
-          "Exit code 1: --fail-below is not met.")) {
-    return 0;
-  }
+          "Exit code 1: --fail-below is not met.",
+      .words = "sides"};
+}
+
+int run_compare_command(const Flags& flags, const Invocation& invocation) {
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
   const CompareOptions options = read_compare_options(flags);
   if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
   if (!options.history.empty()) return compare_with_history(options, table_width(flags));

@@ -90,15 +90,15 @@ void print_findings(const std::vector<bench::Finding>& findings) {
 
 }  // namespace
 
-int run_doctor_command(const Invocation& invocation) {
+Usage doctor_usage() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_text(d, "thread-ranks", "", thread_ranks_help);
-  const Flags flags("doctor", d, invocation.arguments);
-  if (print_help(flags, invocation.rank, d,
-                 "gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor")) {
-    return 0;
-  }
+  return {.flags = d,
+          .about = "gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor"};
+}
+
+int run_doctor_command(const Flags&, const Invocation& invocation) {
   bench::Session session(*invocation.world, invocation.process, core::Seconds{300}, invocation.command_line);
   if (session.is_root()) print_machine(session);
   const auto checkup = bench::check_up(session);

@@ -78,17 +78,17 @@ int import_logs(const Flags& f) {
 
 }  // namespace
 
-int run_import_command(const Invocation& invocation) {
-  const auto description = describe_import();
-  const Flags flags("import", description, invocation.arguments, "logs");
+Usage import_usage() {
+  return {.flags = describe_import(),
+          .about =
+              "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report\n"
+              "\n"
+              "gradmeter import all_reduce_perf.log osu.log --ranks 8 --out results/others.jsonl",
+          .words = "logs"};
+}
+
+int run_import_command(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report\n"
-          "\n"
-          "gradmeter import all_reduce_perf.log osu.log --ranks 8 --out results/others.jsonl")) {
-    return 0;
-  }
   if (flags.words().empty()) throw UsageError("import: name logs; see gradmeter import --help");
   return import_logs(flags);
 }

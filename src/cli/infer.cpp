@@ -4,6 +4,7 @@
 #include "bench/infer/infer.hpp"
 #include "cli/agree.hpp"
 #include "cli/command.hpp"
+#include "cli/devices.hpp"
 #include "cli/flags/infer_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
@@ -23,11 +24,13 @@ int print_infer_plan(const Flags& f) {
   read_output_flags(f);
   const DataShape data = read_data_shape(f.has("data") ? f.text("data") : "");
   const auto options = read_infer_options(f, data, 1);
+  const OpenedDevice opened = open_device(options.training.config.device);
+  const runtime::Device& device = opened.device ? *opened.device : runtime::host_device();
   using enum core::Align;
   core::Table table({{"model", "", left}, {"batch", "", right}, {"precision", "", left}});
   std::size_t unsupported = 0;
   for (const auto& p : bench::plan_infer(options.factors)) {
-    const auto why = bench::infer_refusal(p, {data.features, data.classes, data.labels});
+    const auto why = bench::infer_refusal(p, {data.features, data.classes, data.labels}, device);
     table.add_row({p.model, p.is_timed() ? std::to_string(p.batch) : "-", std::string(kernels::name(p.precision))},
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
@@ -60,6 +63,9 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
   const DataShape data = agree_on_data(world, f.has("data") ? f.text("data") : "");
   const auto options =
       read_infer_options(f, data, std::max(1, session.cores_per_node() / session.ranks_per_node(world.size())));
+  const OpenedDevice device = open_device(options.training.config.device, world);
+  session.compute_on(device.device, device.note);
+  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
@@ -81,7 +87,8 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
       print_infer_head(session, options.training, std::min(data.train_samples, options.data.train_samples));
   }
   try {
-    const std::size_t wrong = bench::run_infer(session, options, finished, out.listener());
+    const std::size_t wrong =
+        bench::run_infer(session, options, finished, checking(out.listener(), session.device(), session.device_note()));
     if (root) out.finish();
     if (root && format == Format::table) {
       fmt::print("{}", report::infer_legend());
@@ -101,17 +108,17 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_infer_command(const Invocation& invocation) {
-  const auto description = describe_infer();
-  const Flags flags("infer", description, invocation.arguments);
-  if (print_help(
-          flags, invocation.rank, description,
-          "gradmeter infer: models trained in fp32, then quantized: how long a forward pass takes on every rank\n"
-          "at once, with its tail, and how much accuracy each precision loses on the same samples\n"
-          "\n"
-          "gradmeter infer --model mlp,cnn,lstm --batch 1,4,16 --precision fp32,bf16,int8,int4 --out r.jsonl\n"
-          "gradmeter infer --model resnet50 --batch 1,4"))
-    return 0;
+Usage infer_usage() {
+  return {.flags = describe_infer(),
+          .about =
+              "gradmeter infer: models trained in fp32, then quantized: how long a forward pass takes on every rank\n"
+              "at once, with its tail, and how much accuracy each precision loses on the same samples\n"
+              "\n"
+              "gradmeter infer --model mlp,cnn,lstm --batch 1,4,16 --precision fp32,bf16,int8,int4 --out r.jsonl\n"
+              "gradmeter infer --model resnet50 --batch 1,4"};
+}
+
+int run_infer_command(const Flags& flags, const Invocation& invocation) {
   return flags.on("dry-run") ? print_infer_plan(flags) : measure_inference(flags, invocation);
 }
 

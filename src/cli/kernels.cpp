@@ -201,18 +201,18 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_kernels_command(const Invocation& invocation) {
-  const auto description = describe_kernels();
-  const Flags flags("kernels", description, invocation.arguments);
-  if (print_help(
-          flags, invocation.rank, description,
+Usage kernels_usage() {
+  return {
+      .flags = describe_kernels(),
+      .about =
           "gradmeter kernels: DeepBench's operations and yours on every rank at once, checked against float64, timed,\n"
           "and held against the roofline of the same run\n"
           "\n"
           "gradmeter kernels --op gemm --set training --precision fp32,bf16 --out r.jsonl\n"
-          "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold")) {
-    return 0;
-  }
+          "mpirun -np 4 gradmeter kernels --op conv --filter Resnet --cache hot,cold"};
+}
+
+int run_kernels_command(const Flags& flags, const Invocation& invocation) {
   return flags.on("dry-run") ? print_kernels_plan(flags) : measure_kernels(flags, invocation);
 }
 

@@ -148,10 +148,16 @@ constexpr std::array kinds{
     Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
     Kind{"strategies", strategies}, Kind{"transports", transports}, Kind{"updates", updates}};
 
+std::vector<std::string> kind_names() {
+  std::vector<std::string> out;
+  for (const auto& k : kinds) out.emplace_back(k.name);
+  return out;
+}
+
 /// In the table's order, each once; nothing asked means all.
 std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
-  std::vector<std::string> names{"all"};
-  for (const auto& k : kinds) names.emplace_back(k.name);
+  std::vector<std::string> names = kind_names();
+  names.emplace_back("all");
   for (const auto& what : asked) {
     if (std::find(names.begin(), names.end(), what) == names.end()) core::refuse_unknown("list", what, names);
   }
@@ -232,30 +238,31 @@ void print_table(const Shown& k, std::size_t width) {
 
 }  // namespace
 
-int run_list_command(const Invocation& invocation) {
+std::vector<std::string> member_names(std::string_view kind) {
+  std::vector<std::string> out;
+  for (const auto& k : kinds) {
+    if (k.name != kind) continue;
+    for (const auto& m : k.members()) out.push_back(m.name);
+  }
+  return out;
+}
+
+Usage list_usage() {
   options::options_description d("Flags");
   d.add_options()("help,h", "this text");
   add_switch(d, "json", "machine-readable");
   add_wide_flag(d);
-  std::vector<std::string> flags_only;
-  std::vector<std::string> asked;
-  for (const auto& a : invocation.arguments) {
-    if (a.rfind('-', 0) == 0) {
-      flags_only.push_back(a);
-    } else {
-      asked.push_back(a);
-    }
-  }
-  const Flags flags("list", d, flags_only);
+  return {.flags = d,
+          .about = fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of: {}\n"
+                               "list problems SET names the problems of one list",
+                               fmt::join(kind_names(), " ")),
+          .words = "kinds",
+          .choices = kind_names()};
+}
+
+int run_list_command(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;
-  std::string names;
-  for (const auto& k : kinds) names += fmt::format(" {}", k.name);
-  if (print_help(flags, invocation.rank, d,
-                 fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of:{}\n"
-                             "list problems SET names the problems of one list",
-                             names))) {
-    return 0;
-  }
+  const auto asked = flags.words();
   std::vector<Shown> chosen;
   if (asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos) {
     chosen.push_back({"problems", problems_of(asked[1])});

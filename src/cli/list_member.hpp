@@ -2,6 +2,8 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/table/table_summary.hpp"
 
@@ -16,5 +18,8 @@ struct Member {
   std::string sends = {};                          ///< of a strategy: bytes of a rank and step, for a model of M bytes
   std::optional<model::TableSummary> layers = {};  ///< of a layer table
 };
+
+/// Of a kind that `gradmeter list` has; none of another.
+std::vector<std::string> member_names(std::string_view kind);
 
 }  // namespace gradmeter::cli

@@ -23,27 +23,35 @@ namespace {
 using namespace gradmeter;
 using core::ExitCode;
 
-constexpr std::array commands{
+constexpr std::array command_table{
     cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true,
-                 cli::run_scale_command},
-    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true,
+                 cli::scale_usage, cli::run_scale_command},
+    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true, cli::train_usage,
                  cli::run_train_command},
     cli::Command{"allreduce", "collectives by every algorithm, with nccl-tests' flags and columns", true,
-                 cli::run_allreduce_command, "--overlap"},
+                 cli::allreduce_usage, cli::run_allreduce_command, "--overlap"},
     cli::Command{"kernels", "DeepBench's operations and yours on every rank, against the roofline", true,
-                 cli::run_kernels_command},
+                 cli::kernels_usage, cli::run_kernels_command},
     cli::Command{"infer", "latency of forward passes, and what quantization after training costs in accuracy", true,
-                 cli::run_infer_command},
+                 cli::infer_usage, cli::run_infer_command},
+    cli::Command{"replay", "the steps of a trace of PyTorch's profiler on these ranks", true, cli::replay_usage,
+                 cli::run_replay_command},
     cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
-                 cli::run_codecs_command},
+                 cli::codecs_usage, cli::run_codecs_command},
+    cli::Command{"links", "latency and bandwidth of every pair of ranks, and which links and hosts are slow", true,
+                 cli::links_usage, cli::run_links_command, std::nullopt},
     cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
-                 cli::run_compare_command},
+                 cli::compare_usage, cli::run_compare_command},
     cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
-                 cli::run_report_command},
-    cli::Command{"import", "logs of nccl-tests, OSU and IMB as a result file", false, cli::run_import_command},
-    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false,
+                 cli::report_usage, cli::run_report_command},
+    cli::Command{"import", "logs of nccl-tests, OSU, PARAM, DeepBench, PyTorch's profiler … as a result file", false,
+                 cli::import_usage, cli::run_import_command},
+    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::list_usage,
                  cli::run_list_command},
-    cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::run_doctor_command},
+    cli::Command{"completion", "what bash, zsh or fish completes: commands, flags, their values", false,
+                 cli::completion_usage, cli::run_completion_command},
+    cli::Command{"manual", "the manual page, as roff", false, cli::manual_usage, cli::run_manual_command},
+    cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::doctor_usage, cli::run_doctor_command},
 };
 
 std::string help() {
@@ -51,13 +59,13 @@ std::string help() {
       "gradmeter {}: how does training efficiency on this machine depend on mini-batch,\n"
       "gradient exchange and interconnect, and why?\n\nusage: [mpirun -np N] gradmeter COMMAND [FLAGS]\n\n",
       bench::version());
-  for (const auto& c : commands) text += fmt::format("  {:9} {}\n", c.name, c.summary);
+  for (const auto& c : command_table) text += fmt::format("  {:10} {}\n", c.name, c.summary);
   return text + "\ngradmeter COMMAND --help tells the flags. First try: mpirun -np 2 gradmeter scale\n";
 }
 
 const cli::Command& find_command(const std::string& name) {
   std::vector<std::string> known;
-  for (const auto& c : commands) {
+  for (const auto& c : command_table) {
     if (c.name == name) return c;
     known.emplace_back(c.name);
   }
@@ -70,9 +78,10 @@ bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) 
 
 /// Who will call MPI: "--overlap gemm" and "--overlap=gemm" both ask for a progress thread.
 runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::string>& arguments) {
-  const bool progress = c.progress_flag.empty() || std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) {
-                          return a.starts_with(c.progress_flag);
-                        });
+  const auto& flag = c.progress_flag;
+  const bool progress =
+      flag &&
+      (flag->empty() || std::ranges::any_of(arguments, [&](const std::string& a) { return a.starts_with(*flag); }));
   return progress ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
 }
 
@@ -96,7 +105,11 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
 /// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
 int run_guarded(const cli::Command& command, const cli::Invocation& invocation) {
   try {
-    return command.run(invocation);
+    const cli::Usage usage = command.usage();
+    const cli::Flags flags(command.name, usage, invocation.arguments);
+    if (!flags.has("help")) return command.run(flags, invocation);
+    if (invocation.rank == 0) fmt::print("{}", cli::help_text(usage));
+    return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
     complain(invocation.rank, e, false);
     return static_cast<int>(ExitCode::usage);
@@ -173,6 +186,8 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation,
 }
 
 }  // namespace
+
+std::span<const cli::Command> cli::commands() { return command_table; }
 
 int main(int argc, char** argv) {
   runtime::flush_subnormals();

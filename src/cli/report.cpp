@@ -62,7 +62,10 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
                                           {"allreduce", report::collective_tables},
                                           {"kernels", report::kernel_tables},
                                           {"codecs", report::codec_tables},
-                                          {"infer", report::infer_tables}}) {
+                                          {"links", report::link_tables},
+                                          {"soak", report::soak_tables},
+                                          {"infer", report::infer_tables},
+                                          {"replay", report::replay_tables}}) {
     if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
   }
   if (const auto found = points.find("train"); found != points.end()) {
@@ -100,17 +103,18 @@ int make_report(const Flags& f) {
 
 }  // namespace
 
-int run_report_command(const Invocation& invocation) {
-  const auto description = describe_report();
-  const Flags flags("report", description, invocation.arguments, "files");
+Usage report_usage() {
+  return {.flags = describe_report(),
+          .about =
+              "gradmeter report FILE...: result files as one page that works without a network\n"
+              "\n"
+              "gradmeter report results/my.jsonl -o my.html --png pictures\n"
+              "With several files the page has their curves side by side, and their ratios to the first.",
+          .words = "files"};
+}
+
+int run_report_command(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  if (print_help(flags, invocation.rank, description,
-                 "gradmeter report FILE...: result files as one page that works without a network\n"
-                 "\n"
-                 "gradmeter report results/my.jsonl -o my.html --png pictures\n"
-                 "With several files the page has their curves side by side, and their ratios to the first.")) {
-    return 0;
-  }
   if (flags.words().empty()) throw UsageError("report: name result files; see gradmeter report --help");
   return make_report(flags);
 }

@@ -276,15 +276,15 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_scale_command(const Invocation& invocation) {
-  const auto description = curve_flags();
-  const Flags flags("scale", description, invocation.arguments);
-  if (print_help(flags, invocation.rank, description,
-                 "gradmeter scale: scaling curves of real training steps\n"
-                 "\n"
-                 "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl")) {
-    return 0;
-  }
+Usage scale_usage() {
+  return {.flags = curve_flags(),
+          .about =
+              "gradmeter scale: scaling curves of real training steps\n"
+              "\n"
+              "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl"};
+}
+
+int run_scale_command(const Flags& flags, const Invocation& invocation) {
   return flags.on("dry-run") ? print_curve_plan(flags) : measure_curve(flags, invocation);
 }
 

@@ -293,16 +293,14 @@ int run_training(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-int run_train_command(const Invocation& invocation) {
-  const auto description = train_flags();
-  const Flags flags("train", description, invocation.arguments);
-  if (print_help(flags, invocation.rank, description,
-                 "gradmeter train: one configuration to convergence\n"
-                 "\n"
-                 "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97")) {
-    return 0;
-  }
-  return run_training(flags, invocation);
+Usage train_usage() {
+  return {.flags = train_flags(),
+          .about =
+              "gradmeter train: one configuration to convergence\n"
+              "\n"
+              "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97"};
 }
+
+int run_train_command(const Flags& flags, const Invocation& invocation) { return run_training(flags, invocation); }
 
 }  // namespace gradmeter::cli

@@ -1,10 +1,12 @@
 #include "core/injection.hpp"
 
 #include <array>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/units.hpp"
 
 namespace gradmeter::core {
 namespace {
@@ -15,8 +17,13 @@ constexpr std::uint64_t most_ranks = std::uint64_t{1} << 30;
 int rank_of(const ParsedName& n) { return static_cast<int>(count_parameter(n, "rank", {0, most_ranks})); }
 
 Injection::Slow read_slow(const ParsedName& given) {
-  const auto n = with_defaults(kind, "slow", "rank=0,factor=2", given);
-  return {.rank = rank_of(n), .factor = number_parameter(n, "factor", {1, 1000})};
+  const auto n = with_defaults(kind, "slow", "rank=0,factor=2,after=0,for=0", given);
+  constexpr double longest_s = 1e9;
+  Injection::Slow slow{.rank = rank_of(n),
+                       .factor = number_parameter(n, "factor", {1, 1000}),
+                       .after_s = number_parameter(n, "after", {0, longest_s})};
+  if (const double lasts = number_parameter(n, "for", {0, longest_s}); lasts > 0) slow.for_s = lasts;
+  return slow;
 }
 
 Injection::Flip read_flip(const ParsedName& given) {
@@ -24,8 +31,8 @@ Injection::Flip read_flip(const ParsedName& given) {
   return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
 }
 
-Injection::Drop read_drop(const ParsedName& given) {
-  const auto n = with_defaults(kind, "drop", "rank=0,call=0", given);
+Injection::Omit read_omit(const ParsedName& given) {
+  const auto n = with_defaults(kind, "omit", "rank=0,call=0", given);
   return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
 }
 
@@ -36,10 +43,49 @@ Injection::Drift read_drift(const ParsedName& given) {
   return d;
 }
 
+double seconds_of(const ParsedName& n, const char* key) { return parse_duration(n.parameters.at(key)).value; }
+
+/// As parse_duration reads it, to the nanosecond.
+std::string duration_text(double seconds) {
+  if (std::isinf(seconds)) return "forever";
+  const double us = std::round(seconds * 1e9) / 1e3;
+  if (us == 0 || us >= 1e6) return fmt::format("{}s", us / 1e6);
+  return us >= 1e3 ? fmt::format("{}ms", us / 1e3) : fmt::format("{}us", us);
+}
+
+MessageFaults::Drop read_drop(const ParsedName& given) {
+  const auto n = with_defaults(kind, "drop", "p=0.01,seed=1,timeout=200ms", given);
+  return {.probability = number_parameter(n, "p", {0, 1}),
+          .timeout_s = seconds_of(n, "timeout"),
+          .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
+}
+
+MessageFaults::Delay read_delay(const ParsedName& given) {
+  const auto n = with_defaults(kind, "delay", "time=1ms,jitter=0s,seed=1", given);
+  const MessageFaults::Delay d{.time_s = seconds_of(n, "time"),
+                               .jitter_s = seconds_of(n, "jitter"),
+                               .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
+  if (d.jitter_s > d.time_s) throw UsageError("--inject delay: jitter is more than time, so a delay would be negative");
+  return d;
+}
+
+MessageFaults::Cut read_cut(const ParsedName& given) {
+  const auto n = with_defaults(kind, "cut", "rank=0,at=0s,for=forever", given);
+  MessageFaults::Cut c{.rank = rank_of(n), .at_s = seconds_of(n, "at")};
+  if (n.parameters.at("for") != "forever") c.for_s = seconds_of(n, "for");
+  return c;
+}
+
 template <class Fault, class Read>
 void take(std::optional<Fault>& place, const ParsedName& given, Read read) {
   if (place) throw UsageError(fmt::format("--inject has {} twice: give each kind once", given.base));
   place = read(given);
+}
+
+std::string slow_text(const Injection::Slow& s) {
+  if (s.is_always()) return fmt::format("slow:factor={},rank={}", s.factor, s.rank);
+  return fmt::format("slow:after={},factor={},for={},rank={}", s.after_s, s.factor, std::isinf(s.for_s) ? 0 : s.for_s,
+                     s.rank);
 }
 
 void check_rank(std::string_view name, int rank, int ranks) {
@@ -53,19 +99,34 @@ void check_rank(std::string_view name, int rank, int ranks) {
 std::string Injection::text() const {
   std::string out;
   const auto add = [&](const std::string& one) { out += (out.empty() ? "" : ",") + one; };
-  if (slow) add(fmt::format("slow:factor={},rank={}", slow->factor, slow->rank));
+  if (slow) add(slow_text(*slow));
   if (flip) add(fmt::format("flip:call={},rank={}", flip->call, flip->rank));
-  if (drop) add(fmt::format("drop:call={},rank={}", drop->call, drop->rank));
+  if (omit) add(fmt::format("omit:call={},rank={}", omit->call, omit->rank));
   if (drift)
     add(fmt::format("drift:ppm={},rank={}", drift->ppm, drift->rank ? fmt::format("{}", *drift->rank) : "last"));
+  const auto& [drop, delay, cut] = messages;
+  if (drop) {
+    add(fmt::format("drop:p={},seed={},timeout={}", drop->probability, drop->seed, duration_text(drop->timeout_s)));
+  }
+  if (delay) {
+    add(fmt::format("delay:jitter={},seed={},time={}", duration_text(delay->jitter_s), delay->seed,
+                    duration_text(delay->time_s)));
+  }
+  if (cut) add(fmt::format("cut:at={},for={},rank={}", duration_text(cut->at_s), duration_text(cut->for_s), cut->rank));
   return out;
 }
 
 void Injection::check_ranks(int ranks) const {
   if (slow) check_rank("slow", slow->rank, ranks);
   if (flip) check_rank("flip", flip->rank, ranks);
-  if (drop) check_rank("drop", drop->rank, ranks);
+  if (omit) check_rank("omit", omit->rank, ranks);
+  if (messages.cut) check_rank("cut", messages.cut->rank, ranks);
   if (drift) check_rank("drift", drift->rank_of(ranks), ranks);
+}
+
+void Injection::check_lasting() const {
+  if (!slow || slow->is_always()) return;
+  throw UsageError("--inject slow: after and for are seconds of a soak (gradmeter links --soak); leave them out here");
 }
 
 Injection parse_injection(std::string_view list) {
@@ -76,12 +137,18 @@ Injection parse_injection(std::string_view list) {
       take(out.slow, given, read_slow);
     } else if (given.base == "flip") {
       take(out.flip, given, read_flip);
+    } else if (given.base == "omit") {
+      take(out.omit, given, read_omit);
     } else if (given.base == "drop") {
-      take(out.drop, given, read_drop);
+      take(out.messages.drop, given, read_drop);
+    } else if (given.base == "delay") {
+      take(out.messages.delay, given, read_delay);
+    } else if (given.base == "cut") {
+      take(out.messages.cut, given, read_cut);
     } else if (given.base == "drift") {
       take(out.drift, given, read_drift);
     } else {
-      const std::array<std::string, 4> known{"drift", "drop", "flip", "slow"};
+      const std::array<std::string, 7> known{"cut", "delay", "drift", "drop", "flip", "omit", "slow"};
       refuse_unknown(kind, given.base, known);
     }
   }

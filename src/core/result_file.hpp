@@ -43,9 +43,9 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each with one write(2) and flushed to the kernel before `append` returns.
-/// create: refuses an existing file (UsageError names --force and --resume). resume: drops a torn last line from the
-/// file before appending. Errors: UsageError when it cannot be opened; BackendError when a write fails.
+/// Appends lines, each by one write(2), in the kernel before `append` returns. A network's disk may be away a minute.
+/// create: refuses an existing file (UsageError names --force and --resume). resume: drops a torn last line before it
+/// appends. Errors: UsageError when it cannot be opened, or another job has it; BackendError when a write fails.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);

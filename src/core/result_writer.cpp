@@ -1,12 +1,18 @@
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -25,7 +31,7 @@ bool is_stream(const std::filesystem::path& path) {
 int flags_of(const std::filesystem::path& path, OpenMode mode) {
   constexpr int always = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
   if (is_stream(path) || mode == OpenMode::resume) return always;
-  return always | (mode == OpenMode::create ? O_EXCL : O_TRUNC);
+  return always | (mode == OpenMode::create ? O_EXCL : 0);
 }
 
 [[noreturn]] void refuse_to_open(const std::filesystem::path& path, int code) {
@@ -42,15 +48,39 @@ int flags_of(const std::filesystem::path& path, OpenMode mode) {
   throw UsageError(fmt::format("cannot write '{}': {}; name a file that can be written", file, std::strerror(code)));
 }
 
-void write_fully(int file, std::string_view bytes, const std::filesystem::path& path) {
+/// The error number; 0: all is written.
+int try_to_write(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      throw BackendError("file system", "write", fmt::format("'{}': {}", path.string(), std::strerror(errno)));
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return errno;
     }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
   }
+  return 0;
+}
+
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, int code) {
+  throw BackendError("file system", "write", fmt::format("'{}': {}", path.string(), std::strerror(code)));
+}
+
+void write_fully(int file, std::string_view bytes, const std::filesystem::path& path) {
+  if (const int code = try_to_write(file, bytes)) fail_to_write(path, code);
+}
+
+/// The lock goes with the process, however it ends. Errors: UsageError where another job has it.
+void lock(int file, const std::filesystem::path& path) {
+  // A file system without locks leaves things as they are.
+  if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  throw UsageError(fmt::format(
+      "another job is writing '{}', and lines of both would mix; wait for it, or name another file", path.string()));
+}
+
+/// Of a network's file system whose server is away, or has started anew.
+bool may_pass(int code) {
+  constexpr std::array codes{EIO, ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, EREMOTEIO, ENOENT};
+  return std::ranges::find(codes, code) != codes.end();
 }
 
 /// Where the last line begins, and whether it lacks its newline.
@@ -90,9 +120,11 @@ ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode) : p
     file_ = ::open(path.c_str(), flags_of(path, mode), 0666);
   } while (file_ < 0 && errno == EINTR);
   if (file_ < 0) refuse_to_open(path, errno);
-  if (mode != OpenMode::resume || is_stream(path)) return;
+  if (is_stream(path)) return;
   try {
-    mend_end(file_, path);
+    lock(file_, path);
+    if (mode == OpenMode::overwrite && ::ftruncate(file_, 0) != 0) fail_to_write(path, errno);
+    if (mode == OpenMode::resume) mend_end(file_, path);
   } catch (...) {
     ::close(file_);  // no destructor runs for an object that was not made
     throw;
@@ -111,6 +143,52 @@ void ResultWriter::append(const Point& point) {
   write_line(to_json_line(point, run_id_));
 }
 
-void ResultWriter::write_line(const std::string& line) { write_fully(file_, line + '\n', path_); }
+namespace {
+
+/// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
+int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
+  // Not made anew: in an empty mount point it would be another file.
+  const int opened = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (opened < 0) return errno;
+  const int moved = ::dup3(opened, file, O_CLOEXEC);
+  ::close(opened);
+  if (moved < 0) return errno;
+  lock(file, path);
+  try {
+    mend_end(file, path);
+  } catch (const BackendError&) {
+    return EIO;
+  }
+  const auto has_run = [&](const Run& r) { return r.info.run_id == run_id; };
+  if (!run_id.empty() && !std::ranges::any_of(read_results(path).runs, has_run)) {
+    throw BackendError("file system", "write",
+                       fmt::format("'{}' is another file now: this run is not in it", path.string()));
+  }
+  return try_to_write(file, line);
+}
+
+}  // namespace
+
+void ResultWriter::write_line(const std::string& line) {
+  using std::chrono::steady_clock;
+  constexpr std::chrono::seconds patience{60};
+  constexpr std::chrono::milliseconds pause{200};
+  const std::string text = line + '\n';
+  int code = try_to_write(file_, text);
+  if (code == 0) return;
+  if (!may_pass(code) || is_stream(path_)) fail_to_write(path_, code);
+  std::fputs(fmt::format("gradmeter: cannot write '{}': {}; trying again for {} s\n", path_.string(),
+                         std::strerror(code), patience.count())
+                 .c_str(),
+             stderr);
+  const auto end = steady_clock::now() + patience;
+  do {
+    std::this_thread::sleep_for(pause);
+    code = write_anew(file_, path_, run_id_, text);
+  } while (code != 0 && may_pass(code) && steady_clock::now() < end);
+  if (code != 0) fail_to_write(path_, code);
+  std::fputs(fmt::format("gradmeter: '{}' can be written again, and nothing is missing\n", path_.string()).c_str(),
+             stderr);
+}
 
 }  // namespace gradmeter::core

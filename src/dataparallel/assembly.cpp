@@ -12,16 +12,15 @@ std::unique_ptr<PartSums> norms_of(const AssemblyOptions& o, const model::Model&
   return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_a_tensor * m.tensors().size());
 }
 
-std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o) {
-  return o.loss_scale.used() ? std::make_unique<LossScaler>(o.loss_scale) : nullptr;
+std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o, runtime::Device& device) {
+  return o.loss_scale.used() ? std::make_unique<LossScaler>(o.loss_scale, device) : nullptr;
 }
 
 std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, PartSums* norms,
-                                        const LossScaler* scaler, runtime::Device& device) {
+                                        runtime::Device& device) {
   const std::string name = o.strategy->info().own_optimizer ? "sgd" : o.optimizer;  // which has no state
-  return make_optimizer(
-      name,
-      {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms, .device = device, .scaler = scaler});
+  return make_optimizer(name,
+                        {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms, .device = device});
 }
 
 }  // namespace
@@ -36,9 +35,9 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
       peers_(probe_, mesh_),
       model_(o.model(mesh_, peers_)),
       norms_(norms_of(o, *model_, mesh_, probe_)),
-      scaler_(scaler_of(o.strategy_options)),
+      scaler_(scaler_of(o.strategy_options, probe_.device())),
       gradient_format_(make_update_format(o.strategy_options.gradients)),
-      optimizer_(optimizer_of(o, *model_, norms_.get(), scaler_.get(), probe_.device())),
+      optimizer_(optimizer_of(o, *model_, norms_.get(), probe_.device())),
       buffers_{.parameters = probe_.memory(model_->element_count()),
                .gradients = probe_.memory(model_->element_count())},
       worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get(), scaler_.get(),
@@ -46,7 +45,7 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
       strategy_(o.strategy->make(o.strategy_options)) {
   model_->initialise(probe_, buffers_, o.seed);
   if (const auto format = make_update_format(update_format_of(o.optimizer)))
-    probe_.at_once([&] { format->round(buffers_.parameters.values<float>()); });
+    probe_.at_once([&] { format->round(buffers_.parameters); });
 }
 
 }  // namespace gradmeter::dataparallel

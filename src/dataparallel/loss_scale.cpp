@@ -1,20 +1,16 @@
 #include "dataparallel/loss_scale.hpp"
 
-#include <algorithm>
-#include <bit>
+#include <array>
 #include <charconv>
-#include <cmath>
-#include <limits>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t gradient_grain = 1 << 14;  // elements for each thread at least
 constexpr double least_scale = 0x1p-30, most_scale = 0x1p30;
 
 float scale_of(std::string_view text) {
@@ -27,34 +23,6 @@ float scale_of(std::string_view text) {
                     text));
   return static_cast<float>(value);
 }
-
-class Skipping final : public Optimizer {
- public:
-  Skipping(std::unique_ptr<Optimizer> inside, const LossScaler& scaler)
-      : Optimizer(inside->name()), inside_(std::move(inside)), scaler_(scaler) {}
-
-  bool needs_whole_tensors() const override { return inside_->needs_whole_tensors(); }
-  bool shares() const override { return inside_->shares(); }
-  void measure(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    inside_->measure(w, g, offset, counted(step));
-  }
-  runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
-  void share() override { inside_->share(); }
-  std::vector<runtime::Buffer> state() override { return inside_->state(); }
-  void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    if (!scaler_.skips()) inside_->apply(w, g, offset, counted(step));
-  }
-  runtime::Cost cost(std::size_t n) const override { return inside_->cost(n); }
-
- private:
-  /// Adam's bias is that of the steps that it has seen.
-  UpdateStep counted(UpdateStep s) const {
-    s.number -= scaler_.state().skipped;
-    return s;
-  }
-  std::unique_ptr<Optimizer> inside_;
-  const LossScaler& scaler_;
-};
 
 }  // namespace
 
@@ -72,46 +40,51 @@ LossScaling parse_loss_scaling(std::string_view text) {
           .grow = core::count_parameter(n, "grow", {.least = 1, .most = 1'000'000'000})};
 }
 
-void LossScaler::unscale(std::span<float> gradients) const {
-  const float inverse = 1 / scale_;
-  kernels::split(gradients.size(), gradient_grain, [&](std::size_t first, std::size_t n) {
-    for (float& g : gradients.subspan(first, n)) g *= inverse;
-  });
+LossScaler::LossScaler(const LossScaling& s, runtime::Device& device)
+    : scaling_(s),
+      scale_(device.allocate(core::Element::f32, 1)),
+      counts_(device.allocate(core::Element::i64, kernels::loss_scale_words)) {
+  device.make_queue()->at_once([this] { kernels::loops().fill(scale_.buffer, scaling_.start); });
 }
 
-void LossScaler::submit_check(runtime::Queue& queue, runtime::ConstBuffer gradients) {
+runtime::ConstBuffer LossScaler::counts() const { return adapts() ? counts_.buffer : runtime::no_floats; }
+
+void LossScaler::submit_unscale(runtime::Queue& queue, runtime::Buffer gradients) const {
   const auto n = static_cast<double>(gradients.count());
-  queue.submit("update.check", {.flops = n, .bytes = 4 * n}, [=, this] { check(gradients.values<float>()); });
+  queue.submit("backward.unscale", {.flops = n, .bytes = 8 * n},
+               [gradients, scale = scale_.buffer] { kernels::loops().unscale(gradients, scale); });
 }
 
-void LossScaler::submit_end_of_step(runtime::Queue& queue) {
-  queue.submit("update.scale", {}, [this] { end_step(); });
+void LossScaler::submit_check(runtime::Queue& queue, runtime::ConstBuffer gradients) const {
+  const auto n = static_cast<double>(gradients.count());
+  queue.submit("update.check", {.flops = n, .bytes = 4 * n},
+               [gradients, counts = counts_.buffer] { kernels::loops().check_finite(gradients, counts); });
 }
 
-void LossScaler::check(std::span<const float> gradients) {
-  kernels::split(gradients.size(), gradient_grain, [&](std::size_t first, std::size_t n) {
-    constexpr std::uint32_t exponent = 0x7f800000;
-    std::uint32_t found = 0;
-    for (const float g : gradients.subspan(first, n))
-      found |= (std::bit_cast<std::uint32_t>(g) & exponent) == exponent ? 1 : 0;
-    if (found != 0) skips_ = true;
-  });
+void LossScaler::submit_end_of_step(runtime::Queue& queue) const {
+  queue.submit("update.scale", {},
+               [scale = scale_.buffer, counts = counts_.buffer, grow = static_cast<std::int64_t>(scaling_.grow)] {
+                 kernels::loops().end_step(scale, counts, grow);
+               });
 }
 
-void LossScaler::end_step() {
-  if (skips_.exchange(false)) {
-    scale_ = std::max(scale_ / 2, std::numeric_limits<float>::min());
-    good_ = 0;
-    ++skipped_;
-  } else if (++good_ == scaling_.grow) {
-    if (std::isfinite(scale_ * 2)) scale_ *= 2;
-    good_ = 0;
-  }
+kernels::LossScaleCounts LossScaler::read_counts(runtime::Queue& queue) const {
+  std::array<std::int64_t, kernels::loss_scale_words> words;
+  queue.at_once([&] { kernels::loops().copy(counts_.buffer, words); });
+  return {.skips = words[0], .skipped = words[1], .good = words[2]};
 }
 
-std::unique_ptr<Optimizer> make_skipping(std::unique_ptr<Optimizer> inside, const LossScaler* scaler) {
-  if (!scaler || !scaler->adapts()) return inside;
-  return std::make_unique<Skipping>(std::move(inside), *scaler);
+bool LossScaler::skips(runtime::Queue& queue) const { return read_counts(queue).skips != 0; }
+
+void LossScaler::note_not_finite(runtime::Queue& queue) const {
+  static const std::int64_t skips = 1;
+  queue.at_once([this] { kernels::loops().copy(std::span(&skips, 1), counts_.buffer.part(0, 1)); });
+}
+
+LossScaler::State LossScaler::state(runtime::Queue& queue) const {
+  State s{.skipped = static_cast<std::uint64_t>(read_counts(queue).skipped)};
+  queue.at_once([&] { kernels::loops().copy(scale_.buffer, std::span(&s.scale, 1)); });
+  return s;
 }
 
 }  // namespace gradmeter::dataparallel

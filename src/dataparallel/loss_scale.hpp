@@ -2,14 +2,13 @@
 // do not lose small gradients, and each tensor's gradient is divided again, in fp32, once it is final.
 // Source: Micikevicius et al., "Mixed precision training", ICLR 2018; the scale that adapts is PyTorch's GradScaler.
 #pragma once
-#include <atomic>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
-#include "dataparallel/optimizer.hpp"
+#include "kernels/update_number.hpp"
+#include "runtime/device.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -23,43 +22,39 @@ struct LossScaling {
 /// "none", a number, or "dynamic" with parameters. Errors: UsageError that says what there is.
 LossScaling parse_loss_scaling(std::string_view);
 
-/// The scale of a run, on one rank. All but `state` belongs to work on the rank's queue, in the order of the steps.
+/// The scale of a run, on one rank, in the memory of the device that computes. It is looked at, changed and obeyed by
+/// work on the rank's queue, in the order of the steps, so that no step waits for it.
 class LossScaler {
  public:
-  explicit LossScaler(const LossScaling& s) : scaling_(s), scale_(s.start) {}
+  explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());
   bool adapts() const { return scaling_.adapts(); }
-  /// What a pass multiplies the loss' gradient by, when it runs.
-  const float* place() const { return &scale_; }
-  /// Multiplies by the inverse: exact where the scale is a power of two.
-  void unscale(std::span<float> gradients) const;
-  /// Submits: notes whether gradients that are to be applied are all finite.
-  void submit_check(runtime::Queue&, runtime::ConstBuffer gradients);
-  void note_not_finite() { skips_ = true; }
-  /// Are the gradients of this step useless?
-  bool skips() const { return skips_; }
-  /// After the step's updates. Skipped: the scale is halved. Else, after `grow` such steps in a row, it doubles, while
-  /// it remains finite.
-  void submit_end_of_step(runtime::Queue&);
+  /// What a pass multiplies the loss' gradient by, when it runs: [1].
+  runtime::ConstBuffer scale() const { return scale_.buffer; }
+  /// kernels::LossScaleCounts, by which updates are skipped; empty where the scale stays.
+  runtime::ConstBuffer counts() const;
 
+  /// Submits: multiplies by the inverse, which is exact where the scale is a power of two.
+  void submit_unscale(runtime::Queue&, runtime::Buffer gradients) const;
+  /// Submits: notes whether gradients that are to be applied are all finite.
+  void submit_check(runtime::Queue&, runtime::ConstBuffer gradients) const;
+  /// After the step's updates, kernels::end_step.
+  void submit_end_of_step(runtime::Queue&) const;
+
+  /// Are the gradients of this step useless? These three wait for the queue, and are for whoever must tell other ranks
+  /// or a reader.
+  bool skips(runtime::Queue&) const;
+  void note_not_finite(runtime::Queue&) const;
   struct State {
     float scale = 1;
     std::uint64_t skipped = 0;  ///< steps
   };
-  /// After the queue has done all work.
-  State state() const { return {.scale = scale_, .skipped = skipped_}; }
+  State state(runtime::Queue&) const;
 
  private:
-  void check(std::span<const float> gradients);
-  void end_step();
+  kernels::LossScaleCounts read_counts(runtime::Queue&) const;
 
   LossScaling scaling_;
-  float scale_;
-  std::atomic<bool> skips_ = false;  ///< threads that check write it
-  std::uint64_t good_ = 0, skipped_ = 0;
+  runtime::OwnedBuffer scale_, counts_;
 };
-
-/// `inside`, which does not see the steps that the scaler skips: neither their gradients nor their numbers. null:
-/// inside.
-std::unique_ptr<Optimizer> make_skipping(std::unique_ptr<Optimizer> inside, const LossScaler*);
 
 }  // namespace gradmeter::dataparallel

@@ -6,15 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "kernels/update_number.hpp"
 #include "runtime/buffer.hpp"
 #include "runtime/queue.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// One step of training as an optimizer sees it. number: counted from 1.
+/// One step of training as an optimizer sees it. number: counted from 1. With the words of a loss' scale that adapts
+/// the update is not made where they say so, and such steps are not counted: `which` is for kernels::loops().
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;
+  runtime::ConstBuffer loss_scale_counts = runtime::no_floats;
+  kernels::UpdateNumber which() const { return {.value = number, .counts = loss_scale_counts}; }
 };
 
 /// Sums over the ranks that hold parts of the same tensors.

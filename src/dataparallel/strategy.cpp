@@ -20,7 +20,7 @@ double Observations::mean_staleness() const {
 model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready) {
   if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, ready);
   model::Batch scaled = b;
-  if (scaler_) scaled.loss_scale = scaler_->place();
+  if (scaler_) scaled.loss_scale = scaler_->scale();
   return model_.pass(fabric_, buffers_, scaled, [&](std::size_t tensor) {
     const model::Tensor& t = model_.tensors()[tensor];
     finish_gradient(gradients(t.offset, t.count));
@@ -31,9 +31,8 @@ model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Re
 void Worker::finish_gradient(const Buffer& g) {
   const auto n = static_cast<double>(g.count());
   const runtime::Cost cost{.flops = n, .bytes = 8 * n};
-  if (scaler_) queue().submit("backward.unscale", cost, [scaler = scaler_, g] { scaler->unscale(g.values<float>()); });
-  if (gradient_format_)
-    queue().submit("backward.round", cost, [format = gradient_format_, g] { format->round(g.values<float>()); });
+  if (scaler_) scaler_->submit_unscale(queue(), g);
+  if (gradient_format_) queue().submit("backward.round", cost, [format = gradient_format_, g] { format->round(g); });
 }
 
 void Worker::apply(Range r, UpdateStep step) {
@@ -42,6 +41,7 @@ void Worker::apply(Range r, UpdateStep step) {
 
 void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
   if (!scaler_ || !scaler_->adapts()) return apply({offset, count}, step);
+  step.loss_scale_counts = scaler_->counts();
   scaler_->submit_check(queue(), gradients(offset, count));
   checked_.push_back({offset, count});
   std::size_t known = 0;

@@ -48,11 +48,9 @@ Imported read_imb(std::string_view log, const Hints& hints) {
     const bool over_ranks = columns.size() > 4 && columns[3].starts_with("t_max");
     const double seconds = number_of(words[over_ranks ? 3 : 2], number) * 1e-6;
     if (!(seconds > 0)) refuse_line(number, "a time of 0 µs says nothing");
-    p.metrics[core::Metric::time_s] = mean_time(seconds);
+    take_parts(p, number);
+    set_time(p, seconds);
     p.factors[core::Factor::reduction] = std::string(over_ranks ? "max" : "rank0");
-    p.metrics[core::Metric::algbw_bytes_per_s] = static_cast<double>(size) / seconds;
-    if (const auto factor = bus_factor(*collective, ranks))
-      p.metrics[core::Metric::busbw_bytes_per_s] = *factor * static_cast<double>(size) / seconds;
     if (over_ranks && number_of(words[2], number) > 0)
       p.metrics[core::Metric::ranks_spread] = number_of(words[3], number) / number_of(words[2], number);
     out.run.points.push_back(std::move(p));

@@ -18,7 +18,15 @@ constexpr std::array table{
     Format{"nccl-tests-json", "what they write with -J", "NVIDIA/nccl-tests, src/util.cu, versions 1 and 2",
            is_nccl_tests_json, read_nccl_tests_json},
     Format{"osu", "latency and bandwidth of the OSU micro-benchmarks", "OSU Micro-Benchmarks 5 to 7", is_osu, read_osu},
-    Format{"imb", "the tables of Intel's MPI benchmarks", "IMB-MPI1 2019 to 2021", is_imb, read_imb}};
+    Format{"imb", "the tables of Intel's MPI benchmarks", "IMB-MPI1 2019 to 2021", is_imb, read_imb},
+    Format{"deepbench", "its tables of products, convolutions, recurrent layers, sparse products and all-reduces",
+           "baidu-research/DeepBench, code/{nvidia,amd,arm,baidu_allreduce}", is_deepbench, read_deepbench},
+    Format{"param", "the tables of collectives that PARAM's comms.py prints",
+           "facebookresearch/param, train/comms/pt/comms.py", is_param, read_param},
+    Format{"nccl-inspector", "the JSON lines of NCCL's profiler plugin, a line for each call of each rank",
+           "NVIDIA/nccl, plugins/profiler/inspector, format v4.0", is_inspector, read_inspector},
+    Format{"kineto", "traces of PyTorch's profiler: steps with their parts, and collectives",
+           "pytorch/kineto, libkineto/src/output_json.cpp, schemaVersion 1", is_kineto, read_kineto}};
 
 const Format& format_of(std::string_view log, const std::string& name) {
   std::vector<std::string> names;

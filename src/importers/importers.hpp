@@ -44,7 +44,15 @@ bool is_nccl_tests_json(std::string_view log);
 Imported read_nccl_tests_json(std::string_view log, const Hints&);
 bool is_osu(std::string_view log);
 Imported read_osu(std::string_view log, const Hints&);
+bool is_deepbench(std::string_view log);
+Imported read_deepbench(std::string_view log, const Hints&);
 bool is_imb(std::string_view log);
 Imported read_imb(std::string_view log, const Hints&);
+bool is_inspector(std::string_view log);
+Imported read_inspector(std::string_view log, const Hints&);
+bool is_kineto(std::string_view log);
+Imported read_kineto(std::string_view log, const Hints&);
+bool is_param(std::string_view log);
+Imported read_param(std::string_view log, const Hints&);
 
 }  // namespace gradmeter::importers

@@ -64,14 +64,37 @@ std::optional<std::string> collective_of(std::string_view name) {
   struct Known {
     std::string_view plain, collective;
   };
-  static constexpr std::array known{Known{"allreduce", "allreduce"},  Known{"reducescatter", "reduce_scatter"},
-                                    Known{"allgather", "all_gather"}, Known{"broadcast", "broadcast"},
-                                    Known{"bcast", "broadcast"},      Known{"alltoall", "all_to_all"},
-                                    Known{"sendrecv", "sendrecv"},    Known{"pingpong", "ping_pong"},
-                                    Known{"reduce", "reduce"},        Known{"gather", "gather"},
-                                    Known{"scatter", "scatter"}};
+  static constexpr std::array known{
+      Known{"allreduce", "allreduce"}, Known{"reducescatter", "reduce_scatter"}, Known{"allgather", "all_gather"},
+      Known{"broadcast", "broadcast"}, Known{"bcast", "broadcast"}, Known{"alltoall", "all_to_all"},
+      Known{"sendrecv", "sendrecv"}, Known{"pingpong", "ping_pong"}, Known{"reduce", "reduce"},
+      Known{"gather", "gather"}, Known{"scatter", "scatter"},
+      // NCCL's Inspector, PARAM and PyTorch
+      Known{"allall", "all_to_all"}, Known{"alltoallv", "all_to_all"}, Known{"alltoallsingle", "all_to_all"},
+      Known{"alltoallbase", "all_to_all"}, Known{"allgatherv", "all_gather"}, Known{"allgatherbase", "all_gather"},
+      Known{"allgatherintotensor", "all_gather"}, Known{"reducescatterv", "reduce_scatter"},
+      Known{"reducescatterbase", "reduce_scatter"}, Known{"reducescattertensor", "reduce_scatter"}};
   for (const auto& k : known)
     if (plain == k.plain) return std::string(k.collective);
+  return std::nullopt;
+}
+
+std::optional<core::Element> element_of(std::string_view name) {
+  using enum core::Element;
+  if (const std::size_t colon = name.rfind(':'); colon != std::string_view::npos) name.remove_prefix(colon + 1);
+  struct Known {
+    std::string_view name;
+    core::Element element;
+  };
+  static constexpr std::array known{
+      Known{"float", f32}, Known{"float32", f32},        Known{"double", f64},       Known{"float64", f64},
+      Known{"half", f16},  Known{"float16", f16},        Known{"bfloat16", bf16},    Known{"int", i32},
+      Known{"int32", i32}, Known{"long", i64},           Known{"int64", i64},        Known{"char", i8},
+      Known{"int8", i8},   Known{"float8_e4m3fn", e4m3}, Known{"float8_e5m2", e5m2}, Known{"long int", i64},
+  };
+  const std::string plain = core::lower(name);
+  for (const auto& k : known)
+    if (plain == k.name) return k.element;
   return std::nullopt;
 }
 
@@ -92,6 +115,31 @@ core::Summary mean_time(double seconds) {
   s.median = seconds;
   s.n = 1;
   return s;
+}
+
+namespace {
+std::int64_t whole(const core::Point& p, core::Factor f) {
+  const auto* value = std::get_if<std::int64_t>(&p.factors[f]);
+  return value ? *value : 0;
+}
+}  // namespace
+
+void set_time(core::Point& p, double seconds) {
+  const double rate = static_cast<double>(whole(p, core::Factor::size_bytes)) / seconds;
+  p.metrics[core::Metric::time_s] = mean_time(seconds);
+  p.metrics[core::Metric::algbw_bytes_per_s] = rate;
+  const auto factor = bus_factor(core::to_text(p.factors[core::Factor::collective]), whole(p, core::Factor::ranks));
+  if (factor) p.metrics[core::Metric::busbw_bytes_per_s] = *factor * rate;
+}
+
+void take_parts(core::Point& p, std::size_t line) {
+  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
+  if (collective != "all_gather" && collective != "all_to_all") return;
+  const std::int64_t ranks = whole(p, core::Factor::ranks), part = whole(p, core::Factor::size_bytes);
+  if (ranks == 0)
+    refuse_line(line, fmt::format("the size of an {} is one rank's part; --ranks says of how many", collective));
+  if (part > std::numeric_limits<std::int64_t>::max() / ranks) refuse_line(line, fmt::format("'{}' is no size", part));
+  p.factors[core::Factor::size_bytes] = part * ranks;
 }
 
 void set_wrong(core::Point& p, double elements) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -18,50 +20,88 @@ std::string collective_in(std::string_view title) {
   return name.empty() ? "ping_pong" : collective_of(name).value_or(core::lower(name));
 }
 
+/// What the lines that begin with "#" say of the rows below.
+struct OsuHead {
+  std::string collective;
+  std::string dtype;           ///< empty: not said, as before version 7
+  std::int64_t ranks = 0;      ///< 0: not said
+  std::size_t validation = 0;  ///< place of its column, which -c adds; 0: none
+  double unit = 1e-6;          ///< of times [s]; DeepBench's copy has milliseconds
+  bool is_bandwidth = false, with_extremes = false, has_columns = false;
+};
+
+/// MPI_CHAR of "# Datatype: MPI_CHAR." as ours; empty: one that ours has not.
+std::string osu_element(std::string_view line) {
+  const auto words = words_of(line);
+  std::string_view name = words.size() > 2 ? words[2] : std::string_view{};
+  if (name.ends_with('.')) name.remove_suffix(1);
+  return name == "MPI_CHAR" ? "int8" : name == "MPI_INT" ? "int32" : name == "MPI_FLOAT" ? "fp32" : "";
+}
+
+void read_osu_head(std::string_view line, std::size_t number, OsuHead& head, core::RunInfo& info) {
+  const auto words = words_of(line);
+  if (line.starts_with("# OSU ")) {
+    head = {.collective = collective_in(line), .dtype = {}};
+    info.version = std::string(line.substr(2));
+  }
+  if (line.starts_with("# Datatype:")) head.dtype = osu_element(line);
+  if (line.starts_with("# Number of Ranks") && words.size() > 4) head.ranks = count_of(words[4], number);
+  if (!line.starts_with("# Size")) return;
+  head.has_columns = true;
+  head.is_bandwidth = line.find("MB/s") != std::string_view::npos;
+  head.with_extremes = line.find("Min Latency") != std::string_view::npos;
+  if (line.find("(ms)") != std::string_view::npos) head.unit = 1e-3;
+  // Columns are a size and a number, then min, max and iterations; Validation stands last.
+  if (line.find("Validation") != std::string_view::npos) head.validation = head.with_extremes ? 5 : 2;
+}
+
+core::Point osu_row(const std::vector<std::string>& words, std::size_t number, const OsuHead& head,
+                    const Hints& hints) {
+  const std::size_t columns = std::max<std::size_t>(head.with_extremes ? 4 : 2, head.validation + 1);
+  if (words.size() < columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
+  const std::string& collective = hints.collective.empty() ? head.collective : hints.collective;
+  core::Point p = collective_point(collective,
+                                   head.ranks > 0              ? head.ranks
+                                   : collective == "ping_pong" ? 2
+                                                               : 0,
+                                   count_of(words[0], number), hints);
+  take_parts(p, number);
+  if (!head.dtype.empty()) p.factors[core::Factor::dtype] = head.dtype;
+  const std::size_t at = head.with_extremes ? 3 : 1;  // the slowest rank's, where it is said
+  const double value = number_of(words[at], number);
+  if (!(value > 0)) refuse_line(number, fmt::format("'{}' is no time or rate", words[at]));
+  if (!head.is_bandwidth) p.factors[core::Factor::reduction] = std::string(head.with_extremes ? "max" : "avg");
+  set_time(p, head.is_bandwidth ? number_of(words[0], number) / (value * 1e6) : value * head.unit);
+  if (head.with_extremes && number_of(words[2], number) > 0)
+    p.metrics[core::Metric::ranks_spread] = value / number_of(words[2], number);
+  if (head.validation == 0) return p;
+  if (words[head.validation] == "Pass") {
+    set_wrong(p, 0);
+  } else {
+    p.status = core::Status::wrong;
+    p.reason = "the benchmark's own validation failed";
+  }
+  return p;
+}
+
 }  // namespace
 
 bool is_osu(std::string_view log) { return log.find("# OSU ") != std::string_view::npos; }
 
 Imported read_osu(std::string_view log, const Hints& hints) {
   Imported out;
-  std::string collective;
-  bool is_bandwidth = false, with_extremes = false, has_columns = false;
+  OsuHead head;
   each_line(log, [&](std::string_view line, std::size_t number) {
-    if (line.starts_with("# OSU ")) {
-      collective = collective_in(line);
-      out.run.info.version = std::string(line.substr(2));
-      return;
-    }
-    if (line.starts_with("# Size")) {
-      has_columns = true;
-      is_bandwidth = line.find("MB/s") != std::string_view::npos;
-      with_extremes = line.find("Min Latency") != std::string_view::npos;
-      return;
-    }
+    if (line.starts_with('#')) return read_osu_head(line, number, head, out.run.info);
     const auto words = words_of(line);
-    if (words.empty() || line.starts_with('#') || words[0].find_first_not_of("0123456789") != std::string::npos) return;
-    if (!has_columns) refuse_line(number, "a row stands before '# Size', which says what its columns are");
-    if (words.size() < (with_extremes ? 4u : 2u))
-      refuse_line(number, "the row is cut; it should have a size and a number");
-    const std::int64_t size = count_of(words[0], number);
-    if (size == 0) return;  // no bytes: our sizes begin at one
-    core::Point p = collective_point(hints.collective.empty() ? collective : hints.collective,
-                                     collective == "ping_pong" ? 2 : 0, size, hints);
-    const double value = number_of(words[1], number);
-    if (!(value > 0)) refuse_line(number, fmt::format("'{}' is no time or rate", words[1]));
-    const double seconds = is_bandwidth ? static_cast<double>(size) / (value * 1e6) : value * 1e-6;
-    p.metrics[core::Metric::time_s] = mean_time(seconds);
-    p.metrics[core::Metric::algbw_bytes_per_s] = static_cast<double>(size) / seconds;
-    const auto* ranks = std::get_if<std::int64_t>(&p.factors[core::Factor::ranks]);
-    if (const auto factor = bus_factor(collective, ranks ? *ranks : 0)) {
-      p.metrics[core::Metric::busbw_bytes_per_s] = *factor * static_cast<double>(size) / seconds;
-    }
-    if (with_extremes && number_of(words[2], number) > 0)
-      p.metrics[core::Metric::ranks_spread] = number_of(words[3], number) / number_of(words[2], number);
-    out.run.points.push_back(std::move(p));
+    if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
+    if (!head.has_columns) refuse_line(number, "a row stands before '# Size', which says what its columns are");
+    if (words[0] != "0") out.run.points.push_back(osu_row(words, number, head, hints));  // our sizes begin at one
   });
-  out.silent = "the spread of times (each is a mean), whether results were right";
-  if (hints.ranks == 0 && collective != "ping_pong") out.silent += ", the number of ranks (--ranks says it)";
+  out.silent = "the spread of times (each is a mean)";
+  if (head.validation == 0) out.silent += ", whether results were right (run with -c)";
+  if (hints.ranks == 0 && head.ranks == 0 && head.collective != "ping_pong")
+    out.silent += ", the number of ranks (--ranks says it)";
   return out;
 }
 

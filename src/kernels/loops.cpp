@@ -1,12 +1,19 @@
 #include "kernels/loops.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <stdexcept>
 #include <string>
 
 #include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/bf16_update.hpp"
+#include "kernels/lns/softmax.hpp"
+#include "kernels/threads.hpp"
 #include "kernels/transformer.hpp"
 #include "kernels/vector_ops.hpp"
 
@@ -24,6 +31,11 @@ std::map<std::string, const Loops*, std::less<>>& registered_loops() {
 }  // namespace
 
 void Loops::clear(Buffer b) const { std::memset(b.host(), 0, b.bytes()); }
+void Loops::copy(ConstBuffer from, Buffer to) const {
+  if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");
+  if (runtime::device_access && runtime::device_access->copy(to.address(), from.address(), to.bytes())) return;
+  std::memmove(to.host(), from.host(), to.bytes());
+}
 void Loops::fill(Buffer b, float value) const { std::ranges::fill(floats(b), value); }
 void Loops::scale(Buffer b, float factor) const { kernels::scale(floats(b), factor); }
 
@@ -144,19 +156,160 @@ void Loops::reorder_heads(ConstBuffer from, const HeadLayout& s, Buffer to) cons
         }
 }
 
-void Loops::sgd(Buffer w, ConstBuffer g, float step) const { kernels::sgd(floats(w), floats(g), step); }
-void Loops::momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p) const {
-  kernels::momentum(floats(w), floats(v), floats(g), p);
+void Loops::sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber& number) const {
+  if (!number.is_skipped()) kernels::sgd(floats(w), floats(g), step);
+}
+void Loops::momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p, const UpdateNumber& number) const {
+  if (!number.is_skipped()) kernels::momentum(floats(w), floats(v), floats(g), p);
 }
 void Loops::adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const {
   if (kept != 1) kernels::scale(floats(w), kept);
   kernels::adam(floats(w), floats(m), floats(v), floats(g), p);
 }
 
-void Loops::cross_entropy(ConstBuffer logits, ConstBuffer labels, float scale, Buffer gradient,
+void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept,
+                      const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  p.update = number.counted();
+  p.epsilon = adam_epsilon(p.epsilon, p.beta2, p.update);
+  adam(w, m, v, g, p, kept);
+}
+
+namespace {
+
+void set_sums(const Buffer& all, std::size_t piece, TwoSums s) {
+  const auto at = all.values<double>().subspan(2 * piece, 2);
+  at[0] = s.first, at[1] = s.second;
+}
+TwoSums sums_of(const ConstBuffer& all, std::size_t piece) {
+  const auto at = all.values<double>().subspan(2 * piece, 2);
+  return {at[0], at[1]};
+}
+
+}  // namespace
+
+void Loops::lars_norms(ConstBuffer w, ConstBuffer g, Pieces pieces, Buffer sums) const {
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    set_sums(sums, i, kernels::lars_norms(floats(w), floats(g), pieces[i]));
+}
+void Loops::lars(Buffer w, Buffer v, ConstBuffer g, Pieces pieces, ConstBuffer sums, LarsParameters p,
+                 const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    kernels::lars(floats(w), floats(v), floats(g), pieces[i], sums_of(sums, i), p);
+}
+void Loops::lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces pieces, Buffer sums, LambParameters p,
+                       const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    set_sums(sums, i, kernels::lamb_norms(floats(w), floats(m), floats(v), floats(g), pieces[i], p, number.counted()));
+}
+void Loops::lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces pieces, ConstBuffer sums, LambParameters p,
+                 const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    kernels::lamb(floats(w), floats(m), floats(v), pieces[i], sums_of(sums, i), p, number.counted());
+}
+
+namespace {
+
+constexpr std::size_t grain = 1 << 14;  // elements for each thread at least
+
+void round_at_random(std::span<float> w, std::span<const float> target, std::uint64_t place, std::uint64_t step) {
+  constexpr std::size_t each = Bf16Stochastic::each;
+  const core::Random random(Bf16Stochastic::seed, step);
+  std::array<std::uint64_t, 256> draws;
+  const std::uint64_t end = place + w.size();
+  for (std::uint64_t first = place; first < end;) {
+    const std::uint64_t block = first / each;
+    const std::uint64_t last = std::min<std::uint64_t>(end, (block + draws.size()) * each);
+    random.bits(block, std::span(draws).first((last - 1) / each + 1 - block));
+    for (; first < last; ++first)
+      w[first - place] = Bf16Stochastic::rounded(target[first - place], draws[first / each - block], first);
+  }
+}
+
+}  // namespace
+
+void Loops::bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  const auto in = floats(target);
+  const auto out = floats(to);
+  split(out.size(), grain, [=](std::size_t first, std::size_t n) {
+    for (std::size_t i = first; i < first + n; ++i) out[i] = kernels::bf16_nearest(in[i]);
+  });
+}
+void Loops::bf16_kahan(Buffer weights, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  const auto w = floats(weights), kept = floats(carry);
+  const auto to = floats(target);
+  split(w.size(), grain, [=](std::size_t first, std::size_t n) {
+    for (std::size_t i = first; i < first + n; ++i) kernels::bf16_kahan(w[i], to[i], kept[i]);
+  });
+}
+void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t place, const UpdateNumber& number) const {
+  if (number.is_skipped()) return;
+  const auto w = floats(weights);
+  const auto to = floats(target);
+  split(w.size(), grain, [&](std::size_t first, std::size_t n) {
+    round_at_random(w.subspan(first, n), to.subspan(first, n), place + first, number.counted());
+  });
+}
+
+void Loops::lns_round(unsigned fraction_bits, Buffer w) const { kernels::lns_round(fraction_bits, floats(w)); }
+void Loops::lns_add(LnsUpdate u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
+  if (!number.is_skipped()) kernels::lns_add(u, floats(w), floats(target), floats(carry));
+}
+void Loops::lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer carry,
+                        const UpdateNumber& number) const {
+  if (!number.is_skipped()) kernels::lns_descend(u, floats(w), floats(g), size, floats(carry));
+}
+
+void Loops::unscale(Buffer gradients, ConstBuffer scale) const {
+  const float inverse = 1 / floats(scale)[0];
+  split(gradients.count(), grain, [inverse, all = floats(gradients)](std::size_t first, std::size_t n) {
+    for (float& g : all.subspan(first, n)) g *= inverse;
+  });
+}
+
+void Loops::check_finite(ConstBuffer gradients, Buffer counts) const {
+  std::atomic<bool> is_finite = true;
+  split(gradients.count(), grain, [&, all = floats(gradients)](std::size_t first, std::size_t n) {
+    constexpr std::uint32_t exponent = 0x7f800000;
+    std::uint32_t found = 0;
+    for (const float g : all.subspan(first, n))
+      found |= (std::bit_cast<std::uint32_t>(g) & exponent) == exponent ? 1 : 0;
+    if (found != 0) is_finite = false;
+  });
+  if (!is_finite) counts.values<std::int64_t>()[0] = 1;
+}
+
+void Loops::end_step(Buffer scale, Buffer words, std::int64_t grow) const {
+  const auto at = words.values<std::int64_t>();
+  LossScaleCounts counts{.skips = at[0], .skipped = at[1], .good = at[2]};
+  kernels::end_step(floats(scale)[0], counts, grow);
+  at[0] = counts.skips, at[1] = counts.skipped, at[2] = counts.good;
+}
+
+namespace {
+
+float gradient_scale(const ConstBuffer& loss_scale, std::size_t labels) {
+  return (loss_scale.count() > 0 ? floats(loss_scale)[0] : 1.0F) / static_cast<float>(labels);
+}
+
+}  // namespace
+
+void Loops::cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                           const TakeLoss& take) const {
   const auto y = labels.values<std::int32_t>();
-  take(softmax_cross_entropy(floats(logits), y, logits.count() / y.size(), scale, floats(gradient)));
+  take(softmax_cross_entropy(floats(logits), y, logits.count() / y.size(), gradient_scale(loss_scale, y.size()),
+                             floats(gradient)));
+}
+void Loops::lns_cross_entropy(unsigned fraction_bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale,
+                              Buffer gradient, const TakeLoss& take) const {
+  const auto y = labels.values<std::int32_t>();
+  take(lns_softmax_cross_entropy(Lns(fraction_bits), floats(logits), y, logits.count() / y.size(),
+                                 gradient_scale(loss_scale, y.size()), floats(gradient)));
 }
 
 const Loops& loops() {

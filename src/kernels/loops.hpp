@@ -3,9 +3,13 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string_view>
 
+#include "kernels/lns/update.hpp"
+#include "kernels/norm_updates.hpp"
 #include "kernels/pointwise.hpp"
+#include "kernels/update_number.hpp"
 #include "runtime/buffer.hpp"
 
 namespace gradmeter::kernels {
@@ -25,7 +29,8 @@ class Loops {
  public:
   virtual ~Loops() = default;
 
-  virtual void clear(Buffer) const;  ///< of any type
+  virtual void clear(Buffer) const;                      ///< of any type
+  virtual void copy(ConstBuffer from, Buffer to) const;  ///< of one type; either may be the host's
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
   /// to = a + b; to may be either.
@@ -63,14 +68,47 @@ class Loops {
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
   /// As in kernels/pointwise.hpp. kept: what weights are multiplied by first, 1 - step·decay of AdamW; 1: Adam.
-  virtual void sgd(Buffer w, ConstBuffer g, float step) const;
-  virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters) const;
+  virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
+  virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
+  /// The same with epsilon as algorithm 1 has it and of the number given.
+  virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
+                         const UpdateNumber&) const;
+  /// As in kernels/norm_updates.hpp, of many pieces. sums: two of each, in float64.
+  using Pieces = std::span<const TensorPiece>;
+  virtual void lars_norms(ConstBuffer w, ConstBuffer g, Pieces, Buffer sums) const;
+  virtual void lars(Buffer w, Buffer v, ConstBuffer g, Pieces, ConstBuffer sums, LarsParameters,
+                    const UpdateNumber&) const;
+  virtual void lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces, Buffer sums, LambParameters,
+                          const UpdateNumber&) const;
+  virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
+                    const UpdateNumber&) const;
 
-  /// As softmax_cross_entropy. The loss is given to `take` once it is known, on whatever thread; gradient may be empty.
+  /// Weights in bf16, by the rules of kernels/bf16_update.hpp: `to` becomes what it has for `target`, which may be
+  /// `to`.
+  virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
+  virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
+  /// place: of the first weight among all; draws are those of the update's number.
+  virtual void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber&) const;
+  /// Weights as logarithms, by kernels/lns/update.hpp; carry: empty without Kahan's sum.
+  virtual void lns_round(unsigned fraction_bits, Buffer w) const;
+  virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
+  virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
+
+  /// Of a loss' scale [1] and its words (LossScaleCounts) [3]. unscale: multiplies by the inverse.
+  virtual void unscale(Buffer gradients, ConstBuffer scale) const;
+  /// Notes in `counts` whether one of the gradients is infinite or no number.
+  virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
+  virtual void end_step(Buffer scale, Buffer counts, std::int64_t grow) const;
+
+  /// As softmax_cross_entropy, of the mean loss times loss_scale [1] (empty: 1). The loss is given to `take` once it is
+  /// known, on whatever thread; gradient may be empty.
   using TakeLoss = std::function<void(const CrossEntropy&)>;
-  virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, float scale, Buffer gradient,
+  virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                              const TakeLoss& take) const;
+  /// The same in logarithms, as lns_softmax_cross_entropy.
+  virtual void lns_cross_entropy(unsigned fraction_bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale,
+                                 Buffer gradient, const TakeLoss& take) const;
 };
 
 /// Of the device whose work runs on this thread; the host's where it has none of its own.

@@ -10,6 +10,7 @@
 #include "core/small_float.hpp"
 #include "kernels/cases/random_data.hpp"
 #include "kernels/lns/lns.hpp"
+#include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -104,6 +105,20 @@ double usual_size(const NumberFormat& format) {
   const auto n = static_cast<double>(format.levels);
   const double mean = format.lowest + (n - 1) / 2;
   return std::sqrt(mean * mean + (n * n - 1) / 12);
+}
+
+void round_to_fp8(std::span<float> x, core::Element element) {
+  const core::SmallFormat format = core::small_format(element);
+  float most = 0;
+  for (const float v : x)
+    if (std::isfinite(v)) most = std::max(most, std::fabs(v));
+  const float scale = core::to_float(format, format.largest()) / (most > 0 ? most : 1);
+  constexpr std::size_t grain = 1 << 12;  // elements for each thread at least
+  split(x.size(), grain, [&](std::size_t first, std::size_t n) {
+    for (float& v : x.subspan(first, n))
+      if (std::isfinite(v))
+        v = core::to_float(format, core::from_float(format, v * scale, core::Overflow::saturate)) / scale;
+  });
 }
 
 }  // namespace gradmeter::kernels

@@ -36,4 +36,8 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint6
 /// Root mean square of one of these.
 double usual_size(const NumberFormat&);
 
+/// To numbers of e4m3 or e5m2 times one scale: the largest becomes the format's largest (current scaling). Infinities
+/// and NaN stay, so that they are seen.
+void round_to_fp8(std::span<float>, core::Element);
+
 }  // namespace gradmeter::kernels

@@ -97,9 +97,6 @@ std::size_t index_of(std::span<const Operand>, std::string_view name);
 void require_lengths(std::span<const Operand>, Op::Inputs);
 void require_lengths(std::span<const Operand>, Op::Outputs);
 
-/// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
-enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
-
 struct OpOptions {
   /// For passes that read what others wrote: forward also writes what its backward reads, where that is more than
   /// inputs and outputs (rnn: `kept`); backward takes images as its forward has them, not in the layouts that are best
@@ -128,6 +125,9 @@ void add_op_backend(const OpBackend&);
 
 /// Empty: some backend of the device takes the problem. Else the reason of the last one that does not.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
+/// How the implementation of an operation begins whose device leaves it to the host, on copies: its time is no
+/// device's.
+inline constexpr std::string_view left_to_host = "on the host: ";
 /// By the first backend that takes it.
 /// Errors: UsageError with the reason, or with the known backends; BackendError when the library refuses;
 /// std::bad_alloc.

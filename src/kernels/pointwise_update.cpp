@@ -2,6 +2,7 @@
 // is rounded, as in pointwise.cpp.
 #include <cmath>
 
+#include "kernels/adam_rates.hpp"
 #include "kernels/pointwise.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -143,11 +144,7 @@ void momentum(std::span<Bf16> w, std::span<Bf16> v, std::span<const Bf16> g, Mom
   });
 }
 
-float AdamParameters::rate() const {
-  const auto t = static_cast<double>(update);
-  return static_cast<float>(double{step} * std::sqrt(1 - std::pow(double{beta2}, t)) /
-                            (1 - std::pow(double{beta1}, t)));
-}
+float AdamParameters::rate() const { return adam_rate(step, beta1, beta2, update); }
 void adam(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g, AdamParameters p) {
   each_part("adam: m, v or g", w.size(), {m.size(), v.size(), g.size()}, [&](std::size_t i, std::size_t n) {
     HWY_DYNAMIC_DISPATCH(AdamFloat)(from(w, i), from(m, i), from(v, i), from(g, i), p, n);

@@ -1,5 +1,6 @@
 #include "model/inference.hpp"
 
+#include "kernels/op.hpp"
 #include "kernels/problems/problem.hpp"
 
 namespace gradmeter::model {
@@ -29,7 +30,9 @@ Inference::Inference(const Network& n, const ConstBuffer& parameters, const Infe
     outputs_.push_back(queue.device().allocate(core::Element::f32, o.samples * elements(layer.output())));
     double flops = 0;
     for (const kernels::Problem& p : layer.problems(o.samples, false).forward) flops += kernels::run_flops(p);
-    if (flops > most) implementation_ = layers_.back()->implementation(), most = flops;
+    const std::string implementation = layers_.back()->implementation();
+    if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
+    if (flops > most) implementation_ = implementation, most = flops;
   }
 }
 

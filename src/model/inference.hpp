@@ -32,11 +32,13 @@ class Inference {
   ConstBuffer run(Queue&, const ConstBuffer& inputs);
   /// Of the layer with the most FLOP.
   const std::string& implementation() const { return implementation_; }
+  /// Of the first layer whose operation the device leaves to the host; empty: it has kernels for all.
+  const std::string& left_to_host() const { return left_to_host_; }
 
  private:
   std::vector<std::unique_ptr<InferenceLayer>> layers_;
   std::vector<runtime::OwnedBuffer> outputs_;
-  std::string implementation_;
+  std::string implementation_, left_to_host_;
 };
 
 }  // namespace gradmeter::model

@@ -54,8 +54,8 @@ struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
   std::size_t labels_each = 1;  ///< of a sample: as many as a sentence has tokens
-  /// What the loss' gradient is multiplied by, read when the pass runs; null: 1.
-  const float* loss_scale = nullptr;
+  /// What the loss' gradient is multiplied by, [1] fp32, read when the pass runs; empty: 1.
+  runtime::ConstBuffer loss_scale = runtime::no_floats;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
 

@@ -1,6 +1,5 @@
 #include "model/passes.hpp"
 
-#include "kernels/lns/softmax.hpp"
 #include "kernels/loops.hpp"
 
 namespace gradmeter::model {
@@ -9,19 +8,16 @@ void submit_loss(Queue& queue, const ConstBuffer& logits, const Batch& batch, co
                  const OutcomePlace& outcome, kernels::Precision precision) {
   const double elements = static_cast<double>(logits.count());
   queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, [=] {
-    const std::size_t labels = batch.labels.count();
-    const float scale = (batch.loss_scale ? *batch.loss_scale : 1.0F) / static_cast<float>(labels);
-    const auto take = [outcome, labels](const kernels::CrossEntropy& loss) {
+    const auto take = [outcome, labels = batch.labels.count()](const kernels::CrossEntropy& loss) {
       if (!outcome) return;
       outcome->loss_sum += loss.loss_sum;
       outcome->correct += loss.correct;
       outcome->samples += labels;
     };
+    const kernels::Loops& loops = kernels::loops();
     const kernels::PrecisionInfo& p = kernels::info(precision);
-    if (!p.logarithmic_sums) return kernels::loops().cross_entropy(logits, batch.labels, scale, delta, take);
-    take(kernels::lns_softmax_cross_entropy(kernels::Lns(p.logarithm_bits), logits.values<float>(),
-                                            batch.labels.values<std::int32_t>(), logits.count() / labels, scale,
-                                            delta.values<float>()));
+    if (!p.logarithmic_sums) return loops.cross_entropy(logits, batch.labels, batch.loss_scale, delta, take);
+    loops.lns_cross_entropy(p.logarithm_bits, logits, batch.labels, batch.loss_scale, delta, take);
   });
 }
 

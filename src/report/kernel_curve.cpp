@@ -31,8 +31,10 @@ std::string shape_of_all(const Point& p) {
 }
 
 std::string curve_heading(const Point& p) {
-  return fmt::format("{} · {} · {} · over the mini-batch", shape_of_all(p), text(p.factors[Factor::pass]),
-                     text(p.factors[Factor::cache]));
+  const auto& search = p.factors[Factor::search];
+  return fmt::format("{} · {} · {}{} · over the mini-batch", shape_of_all(p), text(p.factors[Factor::pass]),
+                     text(p.factors[Factor::cache]),
+                     core::is_null(search) ? "" : fmt::format(" · {} search", text(search)));
 }
 
 std::string curve(const std::vector<const Point*>& points, std::size_t width) {

@@ -24,10 +24,16 @@ std::string shape(const Point& p) {
   return colon == std::string::npos ? all : all.substr(colon + 1);
 }
 
+/// Of the library's algorithms.
+std::string search_note(const Point& p) {
+  const auto& search = p.factors[Factor::search];
+  return core::is_null(search) ? "" : fmt::format(" · {} search", text(search));
+}
+
 std::string kernel_heading(const Point& p) {
   const auto& f = p.factors;
-  return fmt::format("{} · {} · {} · {} · {} rank{} at once · {} thread{} each", operation(p), text(f[Factor::pass]),
-                     text(f[Factor::precision]), text(f[Factor::cache]), text(f[Factor::ranks]),
+  return fmt::format("{} · {} · {} · {}{} · {} rank{} at once · {} thread{} each", operation(p), text(f[Factor::pass]),
+                     text(f[Factor::precision]), text(f[Factor::cache]), search_note(p), text(f[Factor::ranks]),
                      integer(f[Factor::ranks]) == 1 ? "" : "s", text(f[Factor::threads]),
                      integer(f[Factor::threads]) == 1 ? "" : "s");
 }
@@ -133,7 +139,7 @@ const CsvColumns& kernel_csv() {
   static const CsvColumns columns =
       CsvColumns()
           .add({Factor::problem, Factor::pass, Factor::precision, Factor::cache, Factor::ranks, Factor::ranks_per_node,
-                Factor::threads, Factor::device, Factor::batch_per_rank})
+                Factor::threads, Factor::device, Factor::batch_per_rank, Factor::search})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .samples(time_s, "samples")
           .stop(time_s)

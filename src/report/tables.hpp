@@ -74,6 +74,12 @@ std::string comparison_junit(std::span<const analysis::Comparison>, double bar);
 /// A row for each codec and exchange, a column for each number of ranks; refused points have their reason below.
 std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
+// replay_table.cpp
+
+/// One table a trace: the trace's own step and its replays, with their parts.
+std::string replay_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string replay_legend();
+
 // infer_table.cpp
 
 /// One table for each model, in order of appearance.
@@ -97,5 +103,20 @@ const CsvColumns& kernel_csv();
 /// share of the roofline for each precision, and how many times the first precision's rate the others have. Empty where
 /// no point has a batch.
 std::string kernel_curves(std::span<const core::Point>, std::size_t width = core::any_width);
+
+// link_table.cpp
+
+/// One part for each pattern, size and transport: matrices over the ranks with what stands out below them, or a table
+/// by pairs at once. A matrix that is too wide gives its quartiles.
+std::string link_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string link_legend();
+const CsvColumns& link_csv();
+
+// soak_table.cpp
+
+/// One table for each soak: a line a rank, below it disturbances, drift and outliers.
+std::string soak_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string soak_legend();
+const CsvColumns& soak_csv();
 
 }  // namespace gradmeter::report

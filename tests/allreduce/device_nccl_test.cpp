@@ -326,6 +326,21 @@ TEST(NcclErrors, ARankThatEndsByAnErrorEndsTheOthers) {
   EXPECT_THAT(error_of(run), HasSubstr("it fails"));
 }
 
+/// What follows NCCL's call in the stream uses memory that goes with the collective.
+TEST(NcclErrors, ACallUnderWayCanBeGivenUp) {
+  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  for (const int polls : {0, 1, 2, 3}) {
+    test::each_device_seed([&] {
+      test::run_gpu_ranks(2, [&](const GpuRank& r) {
+        const OnGpu on(r, core::Element::f32, 30'000);
+        const Bound bound(r, "nccl", CollectiveKind::send_receive, Placement::in_place, 0);
+        bound->start({on.in.buffer, on.in.buffer});
+        for (int i = 0; i < polls; ++i) (void)bound->advance();
+      });
+    });
+  }
+}
+
 TEST(NcclNames, ForceAlgorithmsAndProtocols) {
   EXPECT_EQ(find_algorithm("nccl")->name, "nccl:algorithm=any,protocol=any");
   const auto forced = find_algorithm("nccl:algorithm=ring,protocol=ll");

@@ -28,7 +28,7 @@ TEST(InferPlan, CrossesModelsBatchesAndPrecisionsInGroupsThatTakeTurns) {
   EXPECT_NE(points[1].group, points[2].group);
   EXPECT_NE(points[3].group, points[4].group);
   EXPECT_NE(points[4].group, points[5].group);
-  const auto factors = to_factors(points[4], {.node_of = {0}}, 2);
+  const auto factors = to_factors(points[4], {.node_of = {0}}, 2, "cpu");
   EXPECT_TRUE(core::is_null(factors[core::Factor::batch_per_rank]));
   EXPECT_EQ(core::to_text(factors[core::Factor::precision]), "int4");
 }

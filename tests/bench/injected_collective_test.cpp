@@ -69,7 +69,7 @@ TEST(InjectedCollective, FlipsOneElementFromThatCallOnOverAllCollectivesOfTheRan
 }
 
 TEST(InjectedCollective, DropsWhatTheRankGivesToSumsFromThatCallOn) {
-  InjectedFaults faults{.injection = core::parse_injection("drop:call=1,rank=1"), .rank = 1, .ranks = 2};
+  InjectedFaults faults{.injection = core::parse_injection("omit:call=1,rank=1"), .rank = 1, .ranks = 2};
   ASSERT_TRUE(faults.concerns_calls());
   for (const auto collective_kind : {allreduce::CollectiveKind::all_reduce, allreduce::CollectiveKind::reduce_scatter,
                                      allreduce::CollectiveKind::all_gather}) {

@@ -11,14 +11,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "bench/in_turn.hpp"
 #include "core/format.hpp"
-#include "core/statistics.hpp"
 #include "kernels/aligned.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/onednn.hpp"
@@ -30,6 +29,8 @@ namespace {
 
 using namespace gradmeter;
 using namespace gradmeter::kernels;
+using measurement::Timing;
+using measurement::timing;
 using onednn::Tag;
 using onednn::Type;
 
@@ -47,27 +48,8 @@ double seconds(const Call& call) {
   }
 }
 
-struct Timing {
-  double median, low, high, best;
-};
-Timing timing(std::vector<double> samples) {
-  const double median = core::median(samples);
-  std::ranges::sort(samples);
-  const auto ranks = core::median_interval_ranks(samples.size());
-  return {median, samples[ranks.low], samples[ranks.high], samples.front()};
-}
-
-/// The calls in turn, the order turned round after each round; the first round only warms.
 std::vector<std::vector<double>> in_turn(const std::vector<Call>& calls) {
-  std::vector<std::vector<double>> samples(calls.size());
-  std::vector<std::size_t> order(calls.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  for (std::size_t round = 0; round <= rounds; ++round, std::ranges::reverse(order))
-    for (const std::size_t i : order) {
-      const double took = seconds(calls[i]);
-      if (round > 0) samples[i].push_back(took);
-    }
-  return samples;
+  return measurement::in_turn(calls.size(), rounds, [&](std::size_t i) { return seconds(calls[i]); });
 }
 
 std::string microseconds(const Timing& t) {

@@ -167,10 +167,41 @@ def kernels(test):
         rows = rows_of(test, f"kernels of {shape} in {precision}", "kernels", "--shape", shape, "--precision", precision, *QUICK)
         test.check(all(r["status"] == "unsupported" and words in r["reason"] for r in rows),
                    f"kernels: {shape} in {precision} is unsupported, with the reason", rows)
+    rows = rows_of(test, "kernels with both searches", "kernels", "--shape", "gemm:m=17,n=8,k=24", "--search", "all", *QUICK)
+    test.equal([row["factors"].get("search") for row in rows], [None, "exhaustive"], "kernels: the search is a factor")
     wrong = test.run("kernels", "--device", "cuda", "--shape", "gemm:m=17,n=8,k=24", "--damage", "0", *QUICK)
     test.check(wrong.code == 4, "kernels: an element made wrong is found", wrong)
     plan = test.run("kernels", "--device", "cuda", "--dry-run", "--op", "gemm", "--set", "device")
     test.check(plan.code == 0 and "points" in plan.out, "kernels: a plan for the device", plan)
+
+
+INFER = ["infer", "--threads", "1", "--train-samples", "64", "--train-batch", "8", "--epochs", "1", "--validation-samples", "40",
+         "--calibration-samples", "16", "--min-samples", "3", "--precision-goal", "0.5", "--time-budget", "500ms"]
+
+
+def infer(test):
+    """The host's logits are those that a GPU's are compared with, so the error says whether it computes the same network."""
+    for name, precisions, on_the_host in (("mlp:784-16-10", "fp32,bf16,int8,int4", ["int4"]),
+                                          ("cnn:convolutions=1,filters=2,hidden=8", "fp32,bf16,int8", ["int8"]),
+                                          ("lstm:hidden=8", "fp32,bf16", [])):
+        case = [*INFER, "--model", name, "--batch", "2", "--precision", precisions]
+        rows = rows_of(test, f"infer {name}", *case)
+        by_precision = {r["factors"]["precision"]: r for r in rows}
+        on_cpu = test.path("infer-on-cpu.jsonl")
+        test.run(*case, "--device", "cpu", "--force", "--out", on_cpu)
+        error = {p: r["metrics"]["error"] for p, r in by_precision.items()}
+        of_cpu = {p["factors"]["precision"]: p["metrics"]["error"] for p in support.points(on_cpu)}
+        test.check(0 < error.pop("fp32") < 1e-5 and all(abs(error[p] / of_cpu[p] - 1) < 0.05 for p in error),
+                   f"infer: a GPU's {name} has the host's logits in fp32, and loses as much in other precisions", (by_precision, of_cpu))
+        test.check(all("accuracy" in r["metrics"] for r in rows), f"infer: {name} has an accuracy in each precision", rows)
+        times = [p for p, r in by_precision.items() if "time_s" in r["metrics"]]
+        test.equal(times, [p for p in precisions.split(",") if p not in on_the_host], f"infer: {name} is timed where a GPU computes it")
+    test.check("int8" not in times and by_precision["fp32"]["metrics"]["implementation"].startswith("own"), "infer: by kernels of a GPU", rows)
+    rows = rows_of(test, "infer a table", *INFER, "--model", "alexnet", "--shrink", "32", "--batch", "1", "--precision", "fp32,int8")
+    test.equal([r["status"] for r in rows], ["mistrusted", "unsupported"], "infer: a layer table is timed in what a GPU computes")
+    test.check("leaves a layer to the host" in rows[1]["reason"], "infer: what the host would compute is said to be", rows[1])
+    rows = rows_of(test, "infer on two", *INFER, "--model", "mlp:784-16-10", "--batch", "2", "--precision", "fp32", ranks=2)
+    test.check(rows[0]["metrics"]["ranks_spread"] >= 1, "infer: two ranks at once, a GPU each", rows)
 
 
 def refusal(test, what, variables, wanted, *arguments, ranks=None):
@@ -192,6 +223,7 @@ def short_of_memory(test):
     test.check(done.code == 0 and before, "allreduce: what fits is measured", done)
     refusal(test, "allreduce: too little memory is one line", small, needed, *sizes, "-e", "16M", ranks=2)
     test.equal(support.points(out), before, "allreduce: points measured before are kept")
+    refusal(test, "infer: too little memory is one line", small, needed, *INFER, "--model", "mlp:784-2048-10")
     rows = test.path("small-codecs.jsonl")
     refusal(test, "codecs: too little memory is one line", small, needed, "codecs", "--codec", "bf16", "--size", "4K,16M", *QUICK[2:],
             "--out", rows)
@@ -212,7 +244,7 @@ def short_of_memory(test):
 
 
 def drivers(test):
-    for ranks, arguments in ((2, ["train", "--steps", "1"]), (2, ["allreduce"]), (None, ["codecs"]), (None, ["kernels"])):
+    for ranks, arguments in ((2, ["train", "--steps", "1"]), (2, ["allreduce"]), (None, ["codecs"]), (None, ["kernels"]), (2, ["infer"])):
         refusal(test, f"{arguments[0]}: a driver older than the runtime is one line", {"GRADMETER_CUDA_EMULATOR_DRIVER": "12020"},
                 ("driver is for 12.2 and the program for 13", "update the driver or use --device cpu"), *arguments, ranks=ranks)
     doctor = test.run("doctor", env={"GRADMETER_CUDA_EMULATOR_DRIVER": "12020"}, timeout=120)
@@ -226,6 +258,7 @@ def body(test):
     drivers(test)
     kernels(test)
     codecs(test)
+    infer(test)
     training(test)
     train_between_gpus(test)
     scale(test)

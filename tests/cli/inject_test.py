@@ -2,6 +2,8 @@
 which call was wrong and on which rank, for strategies with collectives and with servers; nothing is found in the same
 run without them."""
 import json
+import re
+import time
 
 import support
 
@@ -38,13 +40,13 @@ def dropped_contributions(test):
     file = test.path("dropped.jsonl")
     codecs = ["none", "bf16", "natural8", "onebit", "qsgd2", "terngrad:exchange=sra", "topk", "powersgd"]
     done = test.run("scale", *SMALL[2:], "--model", "mlp:784-32-10", "--strategy", "sync", "--codec", ",".join(codecs),
-                    "--inject", "drop:rank=1", "--out", file, ranks=2)
+                    "--inject", "omit:rank=1", "--out", file, ranks=2)
     test.equal(done.code, 4, "scale with sums that lack a contribution exits with 4")
     wrong = sorted((codec.split(":")[0], "wrong") for codec in codecs)
     test.equal(sorted((r["factors"]["codec"].split(":")[0], r["status"]) for r in points(test, file)), wrong,
                "each is wrong, however much its codec loses")
     done = test.run("allreduce", "--sizes", "64K", "--algorithm", "ring", "--codec", ",".join(codecs), "--inject",
-                    "drop:rank=1", "--in-place", "out", "-n", "5", "-w", "1", "--out", test.path("allreduce.jsonl"),
+                    "omit:rank=1", "--in-place", "out", "-n", "5", "-w", "1", "--out", test.path("allreduce.jsonl"),
                     ranks=2)
     test.equal(done.code, 4, "and so does allreduce")
     with open(test.path("allreduce.jsonl"), encoding="utf-8") as lines:
@@ -89,6 +91,41 @@ def late(test):
         test.equal(done.code, 4, f"allreduce with codec {codec} that turns wrong while it is timed ends with 4")
 
 
+def late_messages(test):
+    """Lower bounds of times, and equal losses: what a network's faults may do to results is nothing."""
+    file = test.path("delay.jsonl")
+    done = test.run("allreduce", "--sizes", "64K", "--algorithm", "ring,shm-direct", "--in-place", "out", "-n", "3", "-w", "1",
+                    "--inject", "delay:time=20ms", "--out", file, ranks=2)
+    test.equal(done.code, 0, "an all-reduce by late messages is right")
+    row, refused = sorted(points(test, file), key=lambda r: r["status"])
+    test.check(row["metrics"]["time_s"]["min"] >= 0.04, f"its two rounds take 40 ms at least: {row['metrics']['time_s']['min']}")
+    test.equal(row["factors"]["inject"], "delay:jitter=0s,seed=1,time=20ms", "the row says what was injected")
+    test.check(refused["status"] == "unsupported" and "messages" in refused["reason"],
+               f"what sends no messages is refused: {refused['reason']}")
+    losses = {}
+    for strategy in ("sync", "ps-sync"):
+        for faults in ("", "drop:p=0.2,timeout=5ms"):
+            file = test.path("drop.jsonl")
+            done = test.run("train", "--model", "mlp:784-16-10", "--batch", "16", "--train-samples", "320", "--validation-samples",
+                            "64", "--strategy", strategy, *(("--inject", faults) if faults else ()), "--out", file, "--force", ranks=2)
+            test.equal(done.code, 0, f"{strategy} trains with '{faults}'")
+            losses[strategy, faults] = [r["metrics"]["loss"] for r in points(test, file)]
+        test.equal(losses[strategy, faults], losses[strategy, ""], f"{strategy}: messages that are sent again change no loss")
+
+
+def cut_link(test):
+    """One that comes back costs its time; one that does not ends the job, which says who waits for whom."""
+    file = test.path("cut.jsonl")
+    begin = time.monotonic()
+    done = test.run("train", "--model", "mlp:784-16-10", "--batch", "16", "--train-samples", "320", "--validation-samples", "64",
+                    "--inject", "cut:rank=1,at=0s,for=2s", "--out", file, ranks=2)
+    test.check(done.code == 0 and time.monotonic() - begin > 2, "a link that is cut for two seconds holds training up, not more", done)
+    done = test.run("train", "--model", "mlp:784-16-10", "--batch", "16", "--train-samples", "320", "--validation-samples", "64",
+                    "--inject", "cut:rank=1", "--timeout", "2s", "--out", file, "--force", ranks=3)
+    test.equal(done.code, 3, "a link that stays cut ends the job with 3")
+    test.check(re.search(r"rank \d waits for rank 1: ", done.err), "a rank says that it waits for the one that is cut off", done)
+
+
 def bad_input(test):
     for text, word in (("flip:rank=2", "rank 2 does not exist"), ("flop", "did you mean 'flip'")):
         done = test.run("scale", *SMALL, "--strategy", "sync", "--inject", text, ranks=2)
@@ -102,6 +139,8 @@ def body(test):
     right_results(test)
     training(test)
     late(test)
+    late_messages(test)
+    cut_link(test)
     bad_input(test)
 
 

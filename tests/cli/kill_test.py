@@ -129,6 +129,18 @@ def signalled(test):
                        "it says that it was interrupted, and how to go on", done)
 
 
+def time_limit(test):
+    """A scheduler signals all processes of a job at once, its own mpirun too."""
+    print("--- SIGTERM to mpirun and all ranks, as at a time limit", flush=True)
+    out = test.path("limit.jsonl")
+    done, whole, seconds = hit_in_the_middle(
+        test, out, lambda job, ranks: [os.kill(pid, signal.SIGTERM) for pid in (*ranks.values(), job.process.pid)], batches=BATCHES,
+        lenient=True)
+    test.check(seconds < 10, f"the ranks are gone within seconds: {seconds:.1f}", done)
+    kept_and_valid(test, out, whole)
+    resumed(test, out)
+
+
 def hung(test):
     """A stopped process stands for one that hangs. In training the ranks wait for each other in the ring."""
     out, victim, timeout = test.path("hung.jsonl"), 2, 5
@@ -174,7 +186,7 @@ def full_disk(test):
 
 def body(test):
     launcher = "Open MPI 4.1's mpirun now and then loses what ranks print last, or hangs, when a job ends before its time"
-    for part in (killed, torn, signalled, hung):
+    for part in (killed, torn, signalled, time_limit, hung):
         test.attempt(part, launcher)
     full_disk(test)
 

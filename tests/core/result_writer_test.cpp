@@ -129,14 +129,30 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
+TEST(ResultWriter, AFileThatAnotherJobWritesIsRefusedAndUntouched) {
+  const Folder folder;
+  const auto path = folder / "r.jsonl";
+  {
+    ResultWriter first(path, OpenMode::create);
+    first.append(sample_run());
+    for (const OpenMode mode : {OpenMode::overwrite, OpenMode::resume}) {
+      EXPECT_THAT(refusal([&] { ResultWriter(path, mode); }), HasSubstr("another job is writing"));
+    }
+    first.append(sample_point());
+    EXPECT_EQ(read_results(path).runs.at(0).points.size(), 1u);
+  }
+  EXPECT_NO_THROW(ResultWriter(path, OpenMode::resume));
+}
+
 TEST(ResultWriter, AShortWriteIsGoneOnWithUntilItFails) {
   // A file size limit in the middle of the line makes the kernel take a part, then refuse the rest.
   const Folder folder;
   const auto path = folder / "r.jsonl";
-  ResultWriter writer(path, OpenMode::create);
-  writer.append(sample_run());
-  const std::size_t whole = read_file(path).size();
+  std::size_t whole = 0;
   {
+    ResultWriter writer(path, OpenMode::create);
+    writer.append(sample_run());
+    whole = read_file(path).size();
     const FileSizeLimit limit(whole + 50);
     EXPECT_THROW(writer.append(sample_point()), BackendError);
   }

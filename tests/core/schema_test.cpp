@@ -107,13 +107,13 @@ void write_everything(const std::filesystem::path& path) {
   bare.raw_times_s = {};
   writer.append(bare);
   const std::vector<double> samples{1, 2, 3, 4, 5, 6};
-  for (std::size_t i = 0; i < metric_count; ++i) bare.metrics[static_cast<Metric>(i)] = std::int64_t{1};
-  bare.metrics[Metric::time_s] = summarise(samples);
-  for (const Metric m : {Metric::implementation, Metric::limit, Metric::bound_by, Metric::slowest_host,
-                         Metric::published, Metric::application, Metric::standstill_causes}) {
-    bare.metrics[m] = std::string("x");
+  for (std::size_t i = 0; i < metric_count; ++i) {
+    Value& value = bare.metrics[static_cast<Metric>(i)];
+    value = std::int64_t{1};
+    if (metric_table()[i].kind == KeyKind::label) value = std::string("x");
+    if (metric_table()[i].kind == KeyKind::truth) value = true;
   }
-  for (const Metric m : {Metric::oversubscribed, Metric::emulated}) bare.metrics[m] = true;
+  bare.metrics[Metric::time_s] = summarise(samples);
   writer.append(bare);
 }
 

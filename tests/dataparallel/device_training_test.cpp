@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "dataparallel/decorators/probe.hpp"
 #include "kernels/op.hpp"
+#include "runtime/threads/thread_group.hpp"
 #include "support/device_seeds.hpp"
 #include "support/gpu_queues.hpp"
 
@@ -53,6 +55,11 @@ TEST(DeviceAsynchronous, HasTheHostsBitsWithOneWorker) {
     expect_host_bits({.strategy = strategy, .ranks = 1, .progress = ProgressMode::thread});
 }
 
+TEST(DeviceAsynchronous, HasTheHostsBitsWithEncodedMessages) {
+  for (const char* strategy : {"ps-async", "ps-async:prefetch=1", "ps-ssp"})
+    expect_host_bits({.strategy = strategy, .ranks = 1, .codec = "qsgd8:min=100", .progress = ProgressMode::thread});
+}
+
 TEST(DeviceTraining, OfNetworksOfLayersHasTheHostsBits) {
   for (const char* model :
        {"cnn:convolutions=2,filters=4,hidden=16", "lstm:hidden=12,layers=2", "gru-lm:hidden=10,layers=2",
@@ -63,6 +70,11 @@ TEST(DeviceTraining, OfNetworksOfLayersHasTheHostsBits) {
 TEST(DeviceTraining, OfScaledLossesHasTheHostsBits) {
   for (const char* strategy : {"sync", "sharded", "independent"})
     expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:grow=1,start=1024"});
+}
+
+TEST(DeviceTraining, WithAnOverflowOfOneRankHasTheHostsBits) {
+  for (const char* strategy : {"sync", "sharded"})
+    expect_host_bits({.strategy = strategy, .ranks = 3, .loss_scale = "dynamic:start=4096", .overflowing_rank = 2});
 }
 
 /// Norms of layers that several ranks hold parts of are summed on the way.
@@ -79,6 +91,28 @@ TEST(DeviceTraining, WithEveryCodecHasTheHostsBits) {
     const std::string codec = std::string(row.name) + ":min=100" + (sparse ? ",density=0.05" : "");
     expect_host_bits({.optimizer = "sgd", .ranks = 3, .codec = codec});
   }
+}
+
+/// Work of a device has its times only when it is done.
+TEST(DeviceTraining, AStepsRecordHasItsLastComputations) {
+  test::each_device_seed([] {
+    runtime::run_thread_ranks(1, [](const runtime::Communicator& world) {
+      runtime::Activity activity;
+      test::GpuQueues queues;
+      RankFabric fabric(world, {.memory_bytes = 4096, .max_call_bytes = 1024, .queue = queues.computation}, activity);
+      Probe probe(fabric);
+      const Buffer memory = probe.memory(64);
+      for (int step = 0; step < 2; ++step) {
+        probe.begin_step();
+        probe.submit("first", {}, [=] { memory.values<float>()[0] = 1; });
+        probe.submit("last", {}, [=] { memory.values<float>()[0] = 2; });
+        const StepRecord& record = probe.end_step();
+        ASSERT_EQ(record.computations.size(), 2U) << "step " << step;
+        EXPECT_EQ(record.computations.back().label, "last");
+        EXPECT_LE(record.computations.back().when.end, record.step.end);
+      }
+    });
+  });
 }
 
 TEST(DeviceTraining, OfMeshesHasTheHostsBits) {

@@ -46,7 +46,7 @@ TEST(FaultInjector, SpoilsOneElementOfEveryResultFromItsCallOnOnItsRankAlone) {
 }
 
 TEST(FaultInjector, DropsItsRanksContributionToSumsFromThatSumOn) {
-  on_faulty_ranks(core::parse_injection("drop:rank=1,call=1"), [](Fabric& f) {
+  on_faulty_ranks(core::parse_injection("omit:rank=1,call=1"), [](Fabric& f) {
     const auto v = f.memory(buffer_elements).values<float>();
     for (int call = 0; call < 3; ++call) {
       std::ranges::fill(v, 1.0f);

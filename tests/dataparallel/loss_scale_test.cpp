@@ -9,57 +9,20 @@
 #include "core/error.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "model/registry.hpp"
+#include "support/overflowing.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using test::farthest;
+using test::ForwardingModel;
+using test::Overflowing;
 using test::run_workers;
 using test::StrategyEnd;
 using test::StrategyRun;
 
 constexpr float overflow = std::numeric_limits<float>::infinity();
-
-class ForwardingModel : public model::Model {
- public:
-  explicit ForwardingModel(std::unique_ptr<model::Model> inner) : inner_(std::move(inner)) {}
-  const std::string& name() const override { return inner_->name(); }
-  std::span<const model::Tensor> tensors() const override { return inner_->tensors(); }
-  std::size_t element_count() const override { return inner_->element_count(); }
-  std::size_t input_features() const override { return inner_->input_features(); }
-  std::size_t classes() const override { return inner_->classes(); }
-  double step_flops(std::size_t n) const override { return inner_->step_flops(n); }
-  std::size_t workspace_bytes(std::size_t n) const override { return inner_->workspace_bytes(n); }
-  void initialise(runtime::Queue& q, model::Buffers b, std::uint64_t seed) const override {
-    inner_->initialise(q, b, seed);
-  }
-  void run_forward(runtime::Queue& q, model::Buffers b, const model::Batch& batch,
-                   const model::OutcomePlace& outcome) override {
-    inner_->run_forward(q, b, batch, outcome);
-  }
-
- protected:
-  std::unique_ptr<model::Model> inner_;
-};
-
-/// Its gradient of one pass, from 0, has an infinite element.
-class Overflowing final : public ForwardingModel {
- public:
-  Overflowing(std::unique_ptr<model::Model> inner, int pass) : ForwardingModel(std::move(inner)), left_(pass) {}
-  void run_pass(runtime::Queue& q, model::Buffers b, const model::Batch& batch, const Ready& ready,
-                const model::OutcomePlace& outcome) override {
-    const bool spoils = left_-- == 0;
-    const auto spoilt = [&](std::size_t t) {
-      if (spoils && t == 1) b.gradients.values<float>()[tensors()[1].offset + 3] = overflow;
-      ready(t);
-    };
-    inner_->run_pass(q, b, batch, spoilt, outcome);
-  }
-
- private:
-  int left_;
-};
 
 /// The gradient of a loss that is a mean over a million times the labels.
 class SmallLoss final : public ForwardingModel {
@@ -68,9 +31,9 @@ class SmallLoss final : public ForwardingModel {
   explicit SmallLoss(std::unique_ptr<model::Model> inner) : ForwardingModel(std::move(inner)) {}
   void run_pass(runtime::Queue& q, model::Buffers b, const model::Batch& batch, const Ready& ready,
                 const model::OutcomePlace& outcome) override {
-    scale_ = size * (batch.loss_scale ? *batch.loss_scale : 1);
+    scale_ = size * (batch.loss_scale.count() > 0 ? batch.loss_scale.values<float>()[0] : 1);
     model::Batch small = batch;
-    small.loss_scale = &scale_;
+    small.loss_scale = std::span(&scale_, 1);
     inner_->run_pass(q, b, small, ready, outcome);
   }
 
@@ -114,22 +77,22 @@ TEST(LossScale, GrowsAfterGoodStepsInARowAndIsHalvedByOthers) {
     std::vector<float> g(100, 1.0F);
     if (step == 'b') g[57] = found.size() % 2 == 0 ? overflow : std::nanf("");
     scaler.submit_check(queue, g);
-    EXPECT_EQ(scaler.skips(), step == 'b');
+    EXPECT_EQ(scaler.skips(queue), step == 'b');
     scaler.submit_end_of_step(queue);
-    found.push_back(scaler.state().scale);
+    found.push_back(scaler.state(queue).scale);
   }
   EXPECT_THAT(found, ::testing::ElementsAre(8, 8, 16, 8, 8, 8, 4, 2, 2, 2, 4, 4, 4, 8, 8, 8, 4, 4, 4));
-  EXPECT_EQ(scaler.state().skipped, 4U);
+  EXPECT_EQ(scaler.state(queue).skipped, 4U);
 }
 
 TEST(LossScale, NeitherLimitOfFp32IsLeft) {
   runtime::HostQueue queue;
   LossScaler up({.start = 0x1p127F, .grow = 1}), down({.start = 0x1p-126F, .grow = 1});
   up.submit_end_of_step(queue);
-  EXPECT_EQ(up.state().scale, 0x1p127F);
-  down.note_not_finite();
+  EXPECT_EQ(up.state(queue).scale, 0x1p127F);
+  down.note_not_finite(queue);
   down.submit_end_of_step(queue);
-  EXPECT_EQ(down.state().scale, 0x1p-126F);
+  EXPECT_EQ(down.state(queue).scale, 0x1p-126F);
 }
 
 TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
@@ -137,14 +100,13 @@ TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
     LossScaler scaler({.start = 8, .grow = 100});
     runtime::HostQueue queue;
     std::vector<float> w(64, 0.5F), g(64, 0.25F), bad(64, overflow), plain(w);
-    const auto skipping = make_optimizer(name, {.elements = 64, .scaler = &scaler}),
-               seen = make_optimizer(name, {.elements = 64});
+    const auto skipping = make_optimizer(name, {.elements = 64}), seen = make_optimizer(name, {.elements = 64});
     EXPECT_EQ(skipping->name(), seen->name());
     std::uint64_t steps = 0;
     for (std::uint64_t n = 1; n <= 5; ++n) {
       const auto& change = n == 2 ? bad : g;
       scaler.submit_check(queue, change);
-      skipping->apply(w, change, 0, {.size = 0.1F, .number = n});
+      skipping->apply(w, change, 0, {.size = 0.1F, .number = n, .loss_scale_counts = scaler.counts()});
       scaler.submit_end_of_step(queue);
       if (n != 2) seen->apply(plain, g, 0, {.size = 0.1F, .number = ++steps});
     }

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/simulation/injected_machine.hpp"
 #include "support/served.hpp"
 
 namespace gradmeter::dataparallel {
@@ -54,6 +55,32 @@ TEST(ParameterServer, ADoubledPushIsAppliedOnceAlsoWithoutBarrier) {
     return {.copies = noise(f.from * 9 + f.to, f.number) < 0.3 ? 0 : 1};
   };
   EXPECT_EQ(serve(s)[3].observed.applied, 3u * 12);
+}
+
+TEST(ParameterServer, InjectedFaultsOfMessagesCostTimeAlone) {
+  Served s{.strategy = "ps-sync", .ranks = 5, .servers = 2, .optimizer = "momentum:mu=0.9"};
+  const auto plain = serve(s);
+  const auto machine = s.machine;
+  double before = plain[0].seconds;
+  for (const char* faults : {"drop:p=0.2", "drop:p=0.2,seed=2", "delay:time=1ms,jitter=500us"}) {
+    s.machine = injected(machine, core::parse_injection(faults));
+    const auto faulty = serve(s), again = serve(s);
+    for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(faulty[r].weights, plain[r].weights) << faults;
+    EXPECT_GT(faulty[0].seconds, plain[0].seconds) << faults;
+    EXPECT_EQ(faulty[0].seconds, again[0].seconds) << "drawn from the seed: " << faults;
+    EXPECT_NE(faulty[0].seconds, before) << "another seed has other losses: " << faults;
+    before = faulty[0].seconds;
+  }
+}
+
+TEST(ParameterServer, AWorkerWhoseLinkIsCutStopsNobody) {
+  Served s{.strategy = "ps-async", .ranks = 5, .servers = 1, .steps = each(20)};
+  const double whole = serve(s)[0].seconds;
+  s.machine = injected(s.machine, core::parse_injection(fmt::format("cut:rank=2,at={}us", whole / 3 * 1e6)));
+  const auto seen = serve(s);
+  EXPECT_LT(seen[2].steps, 15);
+  for (const std::size_t r : {0u, 1u, 3u}) EXPECT_EQ(seen[r].steps, 20);
+  EXPECT_THROW(injected({}, core::parse_injection("cut:for=1s")), core::UsageError);
 }
 
 TEST(ParameterServer, ADeadWorkerStopsNobody) {

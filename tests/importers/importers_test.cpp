@@ -1,11 +1,8 @@
 // Logs as the tools print them: nccl-tests by the format strings of its src/util.cu, OSU and IMB by logs that people
 // published.
-#include "importers/importers.hpp"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include "core/error.hpp"
+#include "importers/support.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -73,17 +70,6 @@ constexpr std::string_view imb_log =
     "       #bytes #repetitions      t[usec]   Mbytes/sec\n"
     "         1024         1000         1.66       616.87\n";
 
-Imported read(std::string_view log, const Hints& hints = {}) { return import_log(log, "x.log", "auto", hints); }
-std::string refusal(std::string_view log, const Hints& hints = {}) {
-  try {
-    read(log, hints);
-    return "";
-  } catch (const core::UsageError& e) {
-    return e.what();
-  }
-}
-std::string text(const core::Point& p, Factor f) { return core::to_text(p.factors[f]); }
-
 TEST(NcclTests, BothHalvesOfEachRowAreRead) {
   const auto log = read(nccl_log);
   ASSERT_EQ(log.run.points.size(), 4u);
@@ -143,8 +129,10 @@ TEST(Osu, LatencyAndBandwidthAreRead) {
   const auto& p = log.run.points[1];
   EXPECT_EQ(text(p, Factor::collective), "allreduce");
   EXPECT_EQ(text(p, Factor::interconnect), "ib");
-  EXPECT_NEAR(p.metrics.number(Metric::time_s), 500e-6, 1e-12);
-  EXPECT_NEAR(p.metrics.number(Metric::busbw_bytes_per_s), 1.5 * 1048576 / 500e-6, 1);
+  EXPECT_EQ(text(p, Factor::reduction), "max");
+  EXPECT_EQ(text(p, Factor::dtype), "int32");
+  EXPECT_NEAR(p.metrics.number(Metric::time_s), 600e-6, 1e-12);
+  EXPECT_NEAR(p.metrics.number(Metric::busbw_bytes_per_s), 1.5 * 1048576 / 600e-6, 1);
   EXPECT_NEAR(p.metrics.number(Metric::ranks_spread), 1.5, 1e-12);
   const auto bandwidth = read(osu_bandwidth);
   EXPECT_EQ(text(bandwidth.run.points[1], Factor::ranks), "2");

@@ -31,7 +31,7 @@ class DeviceCases : public testing::Test {
 
 TEST_F(DeviceCases, OfProductsAreRight) {
   test::each_device_seed<2>([&] {
-    for (const Precision p : {fp32, bf16, fp16, lns16, lns16_linear})
+    for (const Precision p : {fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, lns16, lns16_linear})
       for (const Transpose b : {Transpose::no, Transpose::yes})
         expect_right({.shape = GemmShape{.m = 17, .n = 24, .k = 40, .transpose_b = b}, .precision = p});
     expect_right({.shape = GemmShape{.m = 9, .n = 8, .k = 16, .packed = true}});

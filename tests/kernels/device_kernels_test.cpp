@@ -87,12 +87,12 @@ TYPED_TEST(DeviceUpdates, HaveTheHostsBits) {
         expect_equal(read_back<T>(on_v.span(), stream), v);
       };
       sgd(w, g, 0.1F);
-      cuda::sgd(on_w.span(), on_g.span(), 0.1F, stream.get());
+      cuda::sgd(on_w.span(), on_g.span(), 0.1F, {}, stream.get());
       both_equal();
       for (const bool nesterov : {false, true}) {
         const MomentumParameters p{.step = 0.03F, .mu = 0.9F, .nesterov = nesterov};
         momentum(w, m, g, p);
-        cuda::momentum(on_w.span(), on_m.span(), on_g.span(), p, stream.get());
+        cuda::momentum(on_w.span(), on_m.span(), on_g.span(), p, {}, stream.get());
         both_equal();
       }
       for (const std::uint64_t update : {1u, 1000u}) {
@@ -139,8 +139,8 @@ TEST(DevicePointwise, LoopsHaveTheHostsBits) {
       cuda::to_bf16(on_x.span(), on_half.span(), stream.get());
       to_floats(half, back);
       cuda::to_floats(on_half.span(), on_back.span(), stream.get());
-      round_to_bf16(x, rounded);
-      cuda::round_to_bf16(on_x.span(), on_rounded.span(), stream.get());
+      std::ranges::transform(x, rounded.begin(), bf16_nearest);
+      cuda::bf16_nearest(on_x.span(), on_rounded.span(), {}, stream.get());
       expect_equal(read_back<float>(on_x.span(), stream), x);
       expect_equal(read_back<Bf16>(on_half.span(), stream), half);
       expect_equal(read_back<float>(on_back.span(), stream), back);
@@ -181,8 +181,8 @@ TEST(DeviceBf16Update, HasTheHostsBits) {
           const std::uint64_t at = place + i, bits = core::Random(Rule::seed, 4).bits(at / Rule::each);
           drawn[i] = Rule::rounded(target[i], bits, at);
         }
-        cuda::bf16_kahan(on_w.span(), on_target.span(), on_carry.span(), stream.get());
-        cuda::bf16_stochastic(on_drawn.span(), on_target.span(), place, 4, stream.get());
+        cuda::bf16_kahan(on_w.span(), on_target.span(), on_carry.span(), {}, stream.get());
+        cuda::bf16_stochastic(on_drawn.span(), on_target.span(), place, {.number = 4}, stream.get());
         expect_equal(read_back<float>(on_w.span(), stream), w);
         expect_equal(read_back<float>(on_carry.span(), stream), carry);
         expect_equal(read_back<float>(on_drawn.span(), stream), drawn);
@@ -198,17 +198,18 @@ void expect_loss(std::size_t rows, std::size_t classes, bool with_gradient) {
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = 5 * static_cast<float>(random.gaussian(i));
   for (std::size_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(random.below(i, classes));
   for (std::size_t i = 0; classes > 4 && i < rows; i += 3) logits[i * classes + 4] = logits[i * classes + 1] = 30;
-  const float scale = rows == 0 ? 1 : 1 / static_cast<float>(rows);
+  const float loss_scale = 3, scale = rows == 0 ? 1 : loss_scale / static_cast<float>(rows);
   const CrossEntropy right = softmax_cross_entropy_reference(logits, labels, classes, scale, expected);
 
   const runtime::Stream stream;
   const auto on_logits = on_device<float>(logits, stream);
   const auto on_labels = on_device<std::int32_t>(labels, stream);
+  const auto on_scale = on_device<float>(Floats{loss_scale}, stream);
   runtime::DeviceBuffer<float> on_gradient(gradient.size());
   runtime::DeviceBuffer<CrossEntropy> on_total(1);
   runtime::DeviceBuffer<std::byte> workspace(cuda::cross_entropy_workspace(rows));
-  cuda::softmax_cross_entropy(on_logits.span(), on_labels.span(), classes, scale, on_gradient.span(), on_total.span(),
-                              workspace.span(), stream.get());
+  cuda::softmax_cross_entropy(on_logits.span(), on_labels.span(), classes, on_scale.span(), on_gradient.span(),
+                              on_total.span(), workspace.span(), stream.get());
   const CrossEntropy got = read_back<CrossEntropy>(on_total.span(), stream)[0];
   EXPECT_EQ(got.correct, right.correct);
   EXPECT_NEAR(got.loss_sum, right.loss_sum, 0x1p-21 * right.loss_sum);
@@ -235,7 +236,7 @@ TEST(DeviceLoss, OfALabelOutsideTheClassesIsNaN) {
   const auto on_labels = on_device<std::int32_t>(std::vector<std::int32_t>{1, -1}, stream);
   runtime::DeviceBuffer<CrossEntropy> on_total(1);
   runtime::DeviceBuffer<std::byte> workspace(cuda::cross_entropy_workspace(2));
-  cuda::softmax_cross_entropy(on_logits.span(), on_labels.span(), 2, 1, {}, on_total.span(), workspace.span(),
+  cuda::softmax_cross_entropy(on_logits.span(), on_labels.span(), 2, {}, {}, on_total.span(), workspace.span(),
                               stream.get());
   EXPECT_TRUE(std::isnan(read_back<CrossEntropy>(on_total.span(), stream)[0].loss_sum));
 }
@@ -268,11 +269,11 @@ TEST(DeviceLnsGemm, HasTheReferencesBits) {
 
 TEST(DeviceKernels, RefuseWrongLengths) {
   runtime::DeviceBuffer<float> four(4), five(5);
-  EXPECT_THROW(cuda::sgd(four.span(), five.span(), 1, nullptr), std::invalid_argument);
-  EXPECT_THROW(cuda::momentum(four.span(), four.span(), five.span(), {}, nullptr), std::invalid_argument);
+  EXPECT_THROW(cuda::sgd(four.span(), five.span(), 1, {}, nullptr), std::invalid_argument);
+  EXPECT_THROW(cuda::momentum(four.span(), four.span(), five.span(), {}, {}, nullptr), std::invalid_argument);
   EXPECT_THROW(cuda::adam(four.span(), five.span(), four.span(), four.span(), {}, 1, nullptr), std::invalid_argument);
   EXPECT_THROW(cuda::column_sums(five.span(), 4, four.span(), nullptr), std::invalid_argument);
-  EXPECT_THROW(cuda::bf16_kahan(four.span(), four.span(), five.span(), nullptr), std::invalid_argument);
+  EXPECT_THROW(cuda::bf16_kahan(four.span(), four.span(), five.span(), {}, nullptr), std::invalid_argument);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 namespace gradmeter::kernels {
 namespace {
 
+using runtime::no_floats;
 using Values = std::vector<float>;
 
 Values random_values(std::size_t n, std::uint64_t seed) {
@@ -140,11 +141,11 @@ TEST_F(DeviceLoops, OfOptimizersHaveTheHostsBits) {
   const Values g = random_values(n, 1), w = random_values(n, 2), m = random_values(n, 3);
   Values v = random_values(n, 4);
   for (float& x : v) x = std::fabs(x);
-  expect_host("sgd", [](const Loops& l, auto in, auto out) { l.sgd(out[0], in[0], 0.1F); }, {g}, {w});
+  expect_host("sgd", [](const Loops& l, auto in, auto out) { l.sgd(out[0], in[0], 0.1F, {}); }, {g}, {w});
   for (const bool nesterov : {false, true})
     expect_host("momentum",
                 [=](const Loops& l, auto in, auto out) {
-                  l.momentum(out[0], out[1], in[0], {.step = 0.1F, .mu = 0.9F, .nesterov = nesterov});
+                  l.momentum(out[0], out[1], in[0], {.step = 0.1F, .mu = 0.9F, .nesterov = nesterov}, {});
                 },
                 {g}, {w, m});
   for (const float kept : {1.0F, 0.99F})
@@ -191,7 +192,7 @@ TEST_F(DeviceLoops, LossesArriveAtTheHost) {
   std::vector<std::int32_t> labels(rows);
   for (std::size_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(3 * i % classes);
   CrossEntropy expected{};
-  Loops().cross_entropy(logits, labels, 0.1F, gradient, [&](const CrossEntropy& c) { expected = c; });
+  Loops().cross_entropy(logits, labels, no_floats, gradient, [&](const CrossEntropy& c) { expected = c; });
   test::each_device_seed([&] {
     runtime::CudaDevice device(0);
     const auto queue = device.make_queue();
@@ -201,8 +202,8 @@ TEST_F(DeviceLoops, LossesArriveAtTheHost) {
     queue->copy("upload", labels, y.buffer);
     std::vector<CrossEntropy> found;
     const auto take = [&](const CrossEntropy& c) { found.push_back(c); };
-    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, 0.1F, g.buffer, take); });
-    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, 0.1F, g.buffer.part(0, 0), take); });
+    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, no_floats, g.buffer, take); });
+    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, no_floats, g.buffer.part(0, 0), take); });
     Values back(gradient.size());
     queue->copy("download", g.buffer, back);
     queue->synchronise();

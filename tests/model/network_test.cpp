@@ -172,7 +172,7 @@ TEST_P(Networks, AScaledLossScalesItsGradientsAndNothingElse) {
   for (float& g : wanted) g *= 1024;
   const float scale = 1024;
   Batch batch = samples.batch();
-  batch.loss_scale = &scale;
+  batch.loss_scale = std::span(&scale, 1);
   EXPECT_EQ(pass(batch).loss_sum, plain.loss_sum);
   EXPECT_EQ(gradients_, wanted);
 }

@@ -186,7 +186,7 @@ TEST_P(EveryCodec, IsRightForChangesOfWeightsToo) {
 }
 
 TEST_P(EveryCodec, IsFoundToLackAContributionBeforeItsFirstStep) {
-  for (const auto& c : configs("drop:rank=1")) {
+  for (const auto& c : configs("omit:rank=1")) {
     Training t(session(), session().world(), data(), c);
     EXPECT_NE(t.check_sums().fault, "") << c.algorithm->name << ": by known data alone";
     t.finish();
@@ -194,7 +194,7 @@ TEST_P(EveryCodec, IsFoundToLackAContributionBeforeItsFirstStep) {
 }
 
 TEST_P(EveryCodec, IsFoundToLackAContributionInTheMiddleOfItsSteps) {
-  for (const auto& c : configs("drop:rank=1,call=60")) {
+  for (const auto& c : configs("omit:rank=1,call=60")) {
     Training t(session(), session().world(), data(), c);
     EXPECT_EQ(t.check_exchange().fault, "") << c.algorithm->name;
     std::string fault;

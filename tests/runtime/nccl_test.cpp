@@ -181,7 +181,7 @@ std::vector<std::string> reports_of(int ranks,
   cuda_emulator::set_patience(0.5);
   EXPECT_NE(error_of([&] {
               test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
-                NcclCommunicator nccl(r.world, {.patience = core::Seconds{1}});
+                NcclCommunicator nccl(r.world, {.patience = core::Seconds{60}});  // longer than the emulator's
                 body(r, nccl);
               });
             }),

@@ -21,14 +21,22 @@ stand_in cmake <<END
 echo "cmake \$*"
 [ "\$1" = --build ] || exit 0
 [ -z "\${BROKEN_BUILD:-}" ] || { echo "one.cu(3): error: no such thing"; exit 1; }
+mkdir -p "\$2/tests/bench"
 cp "$work/gradmeter" "\$2/gradmeter"
+cp "$work/bench_device" "\$2/tests/bench/"
+END
+cat >"$work/bench_device" <<'END'
+#!/usr/bin/env bash
+echo "bf16 8192³ / bare cuBLASLt  0.990  0.98-1.00  0.97  met"
+[ -z "${SLOW_SUMS:-}" ] || { echo "sum of 2 in fp32 / copy  0.500  0.49-0.51  0.90  MISSED"; exit 1; }
+[ -z "${WRONG_BENCH:-}" ] || { echo "bench_device: no such kernel" >&2; exit 134; }
 END
 cat >"$work/gradmeter" <<'END'
 #!/usr/bin/env bash
 [ "$1" != "${REFUSED:-}" ] || { echo "gradmeter: --device: 'cuda' is not known | there are: cpu" >&2; exit "${REFUSED_CODE:-2}"; }
 echo "gradmeter $*"
 END
-chmod +x "$work/gradmeter"
+chmod +x "$work/gradmeter" "$work/bench_device"
 run() {
   rm -rf "$work/repo/build" "$work/repo/results"
   try bash "$work/repo/scripts/gpu-check.sh" "$@"
@@ -66,6 +74,8 @@ for command in "kernels --device cuda" "codecs --device cuda" "train --device cu
   expect_contains "measures $command" "gradmeter $command" "$(log)"
 done
 expect_contains "the report: tests" "| tests | ok | s | 100% tests passed, 0 tests failed out of 7 |" "$(report)"
+expect_contains "the report: bars" "| bars | ok | s | 1 of 1 |" "$(report)"
+expect_contains "and what was measured for them" "bf16 8192³ / bare cuBLASLt  0.990" "$(report)"
 expect_contains "the report: the GPU" "GPU of the tests, 580.1" "$(report)"
 expect_contains "the report: what needs processes or more GPUs" "NCCL beyond one rank" "$(report)"
 expect_contains "and IPC" "CUDA IPC: ranks must be processes" "$(report)"
@@ -78,6 +88,11 @@ expect_equal "a refusal is no failure" 0 "$code"
 expect_contains "it is reported, with the reason" \
   "| codecs | refused | s | gradmeter: --device: 'cuda' is not known \\| there are: cpu |" "$(report)"
 expect_contains "the rest is measured" "| their all-reduce | ok |" "$(report)"
+SLOW_SUMS=1 run
+expect_equal "a bar that is missed is no failure" 0 "$code"
+expect_contains "it is reported" "| bars | missed | s | 1 of 2; see below |" "$(report)"
+WRONG_BENCH=1 run
+expect_equal "a benchmark that breaks is one" 1 "$code"
 REFUSED=codecs REFUSED_CODE=4 run
 expect_equal "a wrong result is a failure" 1 "$code"
 expect_contains "it is named" "| codecs | WRONG |" "$(report)"
@@ -131,7 +146,7 @@ appears "$work/told" || expect_equal "and what it ran is told" told "not told"
 # --- on the emulated runtime: no toolkit and no GPU
 stand_in cmake <<END
 echo "cmake \$*"
-[ "\$1" != --build ] || cp "$work/gradmeter" "\$2/gradmeter"
+[ "\$1" != --build ] || { mkdir -p "\$2/tests/bench" && cp "$work/gradmeter" "\$2/" && cp "$work/bench_device" "\$2/tests/bench/"; }
 END
 rm "$work/bin/nvcc"
 run --emulated --out "$work/elsewhere"

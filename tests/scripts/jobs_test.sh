@@ -18,7 +18,7 @@ stand_in nproc <<<'echo 64'
 # --- mpirun alone
 NODES=1 RANKS_PER_NODE=6 try bash jobs/weak-scaling.sh
 expect_equal "passes" 0 "$code"
-expect_contains "all ranks" "mpirun -np 6 --map-by ppr:6:node $GRADMETER scale --scaling weak" "$output"
+expect_contains "all ranks" "mpirun -np 6 --map-by ppr:6:node $GRADMETER scale --model mlp" "$output"
 expect_contains "powers of two, and all" "--ranks 1,2,4,6 " "$output"
 expect_lacks "a new file is not resumed" --resume "$output"
 for total in "1 1" "2 1,2" "8 1,2,4,8"; do
@@ -27,13 +27,14 @@ for total in "1 1" "2 1,2" "8 1,2,4,8"; do
 done
 try bash jobs/weak-scaling.sh
 expect_contains "algorithms of two ranks" "--algorithm mpi,ring,recursive-doubling " "$output"
+expect_contains "a page at the end" "report results/weak-scaling.jsonl -o results/weak-scaling.html" "$output"
 RANKS_PER_NODE=1 try bash jobs/weak-scaling.sh
 expect_lacks "one rank makes no all-reduce" --algorithm "$output"
 ALGORITHM="" STRATEGY=ps-sync try bash jobs/weak-scaling.sh
 expect_lacks "no algorithm for strategies without all-reduce" --algorithm "$output"
 RANKS=2,6 try bash jobs/weak-scaling.sh
 expect_contains "the user's rank list" "--ranks 2,6 " "$output"
-mkdir -p results && touch results/weak-scaling.jsonl
+touch results/weak-scaling.jsonl
 try bash jobs/weak-scaling.sh
 expect_contains "an old file is resumed" "--out results/weak-scaling.jsonl --resume" "$output"
 LAUNCH_CODE=3 try bash jobs/weak-scaling.sh
@@ -45,57 +46,92 @@ expect_contains "host file and flags" "ppr:2:node --hostfile hosts --bind-to cor
 GRADMETER=build/none try bash jobs/weak-scaling.sh
 expect_equal "no program: refused" 2 "$code"
 expect_contains "no program: says how to build it" "cmake --build --preset release" "$output"
+try bash jobs/weak-scaling.sh sbatch
+expect_equal "an unknown verb is refused" 2 "$code"
 
-# --- Slurm: outside a job it submits itself
-NODES=4 RANKS_PER_NODE=8 THREADS=2 PARTITION=gpu try bash jobs/weak-scaling.sbatch --test-only
+# --- each question
+TIME_BUDGET=3m try bash jobs/interconnect.sh
+expect_contains "over TCP" "scale --model mlp --threads 1 --ranks 1,2 --strategy independent,sync" "$output"
+expect_contains "each has its share of the time" "--interconnect shm --transport shm --batch 16,64 --time-budget 60s" "$output"
+RANKS_PER_NODE=1 HOSTFILE=hosts NODES=2 try bash jobs/interconnect.sh
+expect_contains "no two ranks of a node: no shared memory" "shm is left out" "$output"
+expect_lacks "nor a file of it" "shm.jsonl" "$output"
+INTERCONNECTS=ib try bash jobs/interconnect.sh
+expect_equal "an unknown interconnect is refused" 2 "$code"
+RANKS_PER_NODE=3 try bash jobs/rank-counts.sh
+expect_contains "outside Slurm the counts in turn" "mpirun -np 2 --map-by ppr:3:node $GRADMETER scale --model mlp --threads 1 --ranks 2 " "$output"
+
+# --- Slurm: submitted with the settings
+NODES=4 RANKS_PER_NODE=8 THREADS=2 PARTITION=gpu try bash jobs/weak-scaling.sh submit --test-only
 expect_contains "submitted with the settings" \
-  "sbatch --nodes=4 --ntasks-per-node=8 --cpus-per-task=2 --time=00:30:00 --output=results/%x-%j.log --partition=gpu --test-only jobs/weak-scaling.sbatch" \
+  "sbatch --job-name=weak-scaling --nodes=4 --ntasks-per-node=8 --cpus-per-task=2 --time=00:30:00 --output=results/%x-%j.log --partition=gpu --test-only jobs/weak-scaling.sh" \
   "$output"
 expect_lacks "no account: no flag" --account "$output"
+stand_in sbatch <<<'echo "sbatch $*" >&2; echo "$$;cluster"'
+try bash jobs/allreduce.sh chain 3 --time=1
+expect_equal "three jobs" 3 "$(grep -c sbatch <<<"$output")"
+first=$(sed -n 2p <<<"$output") second=$(sed -n 4p <<<"$output")
+expect_contains "the last begins where both before it failed" "--dependency=afternotok:$first:$second --kill-on-invalid-dep=yes --time=1" "$output"
+try bash jobs/allreduce.sh chain
+expect_equal "a chain of how many: refused" 2 "$code"
+RANKS_PER_NODE=4 try bash jobs/rank-counts.sh submit
+expect_contains "an array over rank counts" "--parsable --array=1,2,4 jobs/rank-counts.sh" "$output"
+expect_contains "and what merges its parts" "--dependency=afterany:" "$output"
+expect_contains "with one process" "--nodes=1 --ntasks-per-node=1 jobs/rank-counts.sh merge" "$output"
 
 # --- Slurm: inside a job
 export SLURM_JOB_ID=5 SLURM_JOB_NUM_NODES=3
-cp jobs/weak-scaling.sbatch "$work/slurm_script"  # Slurm runs a copy
+cp jobs/weak-scaling.sh "$work/slurm_script"  # Slurm runs a copy
+export SLURM_SUBMIT_DIR=$PWD
 NODES=1 PMIX=pmix try bash "$work/slurm_script"
 expect_contains "srun, with Slurm's node count" \
-  "srun --mpi=pmix -K --ntasks=6 --ntasks-per-node=2 --cpus-per-task=1 $GRADMETER scale" "$output"
+  "srun --mpi=pmix -K --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=1 $GRADMETER scale" "$output"
 try bash "$work/slurm_script"
 expect_contains "mpirun where srun has no PMIx" "mpirun -np 6 --map-by ppr:2:node $GRADMETER" "$output"
 LAUNCHER=prun try bash "$work/slurm_script"
 expect_equal "an unknown launcher is refused" 2 "$code"
-cd "$work" || exit
-try bash "$work/slurm_script"
+ENVIRONMENT=BATCH SLURM_JOB_NAME=tuesday try bash "$work/slurm_script"
+expect_contains "results have the job's name" "--out results/tuesday.jsonl" "$output"
+NCCL_DEBUG=INFO SLURM_JWT=secret try bash "$work/slurm_script"
+expect_contains "the environment is kept" NCCL_DEBUG=INFO "$(cat results/weak-scaling.environment)"
+expect_lacks "no secrets" secret "$(cat results/weak-scaling.environment)"
+ENVIRONMENT=BATCH SLURM_JOB_NAME=counts SLURM_ARRAY_TASK_ID=3 RANKS_PER_NODE=2 PMIX=pmix try bash jobs/rank-counts.sh
+expect_contains "a part takes the nodes it needs" "--nodes=2 --ntasks=3 " "$output"
+expect_contains "and has a file of its own" "--ranks 3 " "$output"
+expect_contains "of the job's name" "--out results/counts-3.jsonl" "$output"
+expect_lacks "which it does not merge" " report " "$output"
+SLURM_SUBMIT_DIR=$work try bash "$work/slurm_script"
 expect_equal "outside the repository: refused" 2 "$code"
-cd "$work/repo" || exit
 
 # --- a GPU for each rank
-unset SLURM_JOB_ID
-RANKS_PER_NODE=2 try bash jobs/weak-scaling-gpu.sh
+unset SLURM_JOB_ID SLURM_SUBMIT_DIR
+export DEVICE=cuda
+RANKS_PER_NODE=2 try bash jobs/weak-scaling.sh
 expect_contains "unbound ranks, each bound near its GPU, on the device" \
   "mpirun -np 2 --map-by ppr:2:node --bind-to none bash jobs/near-gpu.sh $GRADMETER scale " "$output"
 expect_contains "the vendor's all-reduce of GPUs" "--algorithm nccl,ring,recursive-doubling " "$output"
-expect_contains "on the device" "--out results/weak-scaling-gpu.jsonl --device cuda" "$output"
-NUMA=launcher try bash jobs/weak-scaling-gpu.sh
+expect_contains "on the device" "--out results/weak-scaling-cuda.jsonl --device cuda" "$output"
+NUMA=launcher try bash jobs/weak-scaling.sh
 expect_contains "or bound by the launcher" "mpirun -np 4 --map-by ppr:4:node $GRADMETER scale" "$output"
 expect_equal "passes" 0 "$code"
-env -u GRADMETER bash jobs/weak-scaling-gpu.sh >"$work/log" 2>&1
+env -u GRADMETER bash jobs/weak-scaling.sh >"$work/log" 2>&1
 expect_equal "no program: refused" 2 $?
 expect_contains "no program: says how to build it" "cmake --build --preset cuda" "$(cat "$work/log")"
-RANKS_PER_NODE=8 NODES=2 try bash jobs/weak-scaling-gpu.sbatch --test-only
+RANKS_PER_NODE=8 NODES=2 try bash jobs/weak-scaling.sh submit --test-only
 expect_contains "submitted with its GPUs" \
-  "sbatch --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --time=00:30:00 --output=results/%x-%j.log --gpus-per-node=8 --test-only jobs/weak-scaling-gpu.sbatch" \
+  "sbatch --job-name=weak-scaling-cuda --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --time=00:30:00 --output=results/%x-%j.log --gpus-per-node=8 --test-only jobs/weak-scaling.sh" \
   "$output"
-export SLURM_JOB_ID=5
-cp jobs/weak-scaling-gpu.sbatch "$work/slurm_gpu_script"
-PMIX=pmix try bash "$work/slurm_gpu_script"
-expect_contains "srun: a GPU a task, all of them visible" \
-  "srun --mpi=pmix -K --ntasks=12 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-task=1 --gpu-bind=none --cpu-bind=none bash jobs/near-gpu.sh $GRADMETER scale" \
-  "$output"
-PMIX=pmix GPU_BIND=per_task:1 NUMA=launcher CORES_PER_RANK=4 try bash "$work/slurm_gpu_script"
-expect_contains "srun: bound by Slurm" "--cpus-per-task=4 --gpus-per-task=1 --gpu-bind=per_task:1 $GRADMETER scale" "$output"
+export SLURM_JOB_ID=5 SLURM_SUBMIT_DIR=$PWD
 PMIX=pmix try bash "$work/slurm_script"
-expect_lacks "the other jobs know of no GPUs" "--gpu" "$output"
+expect_contains "srun: all GPUs of the job are visible" \
+  "--ntasks=12 --ntasks-per-node=4 --cpus-per-task=8 --cpu-bind=none bash jobs/near-gpu.sh $GRADMETER scale" \
+  "$output"
+PMIX=pmix GPU_BIND=per_task:1 NUMA=launcher CORES_PER_RANK=4 try bash "$work/slurm_script"
+expect_contains "srun: bound by Slurm" "--cpus-per-task=4 --gpus-per-task=1 --gpu-bind=per_task:1 $GRADMETER scale" "$output"
+PMIX=pmix DEVICE=cpu try bash "$work/slurm_script"
+expect_lacks "without GPUs no flags of theirs" "--gpu" "$output"
 expect_lacks "nor of devices" "--device" "$output"
+unset DEVICE
 
 # --- cores near the GPU
 stand_in taskset <<<'echo "taskset $*"'
@@ -133,22 +169,56 @@ expect_equal "and runs" ran "$(tail -n 1 <<<"$output")"
 try bash jobs/near-gpu.sh
 expect_equal "no command" 2 "$code"
 
+# --- Slurm in a box: what it is asked, and that its test is skipped where there is no cluster
+try bash scripts/slurm-in-a-box.sh --help
+expect_equal "--help ends well" 0 "$code"
+for bad in "" "start" "run" "run 2 0" "run --"; do
+  # shellcheck disable=SC2086  # a list of words
+  try bash scripts/slurm-in-a-box.sh $bad
+  expect_equal "refused: $bad" 2 "$code"
+done
+mkdir -p tests/scripts && cp "$root/tests/scripts/support.sh" "$root/tests/scripts/slurm_test.sh" tests/scripts/
+for program in slurmctld slurmd munged; do stand_in $program <<<''; done
+echo 'echo "cluster $*"; exit ${CLUSTER_CODE:-0}' >scripts/virtual-cluster.sh
+try bash scripts/slurm-in-a-box.sh run 4 1Gbit -- bash -i
+expect_equal "nodes and links are the virtual cluster's" \
+  "cluster 4 1Gbit -- $work/repo/scripts/slurm-in-a-box.sh --inside bash -i" "$output"
+CLUSTER_CODE=69 try bash scripts/slurm-in-a-box.sh test "$GRADMETER"
+expect_equal "no cluster: skipped" 77 "$code"
+CLUSTER_CODE=1 try bash scripts/slurm-in-a-box.sh test "$GRADMETER"
+expect_equal "a failure is none" 1 "$code"
+try bash scripts/slurm-in-a-box.sh test build/none
+expect_equal "no program: refused" 2 "$code"
+
 # --- SIGTERM: the launch is told, waited for, and the job ends with 143
 stand_in mpirun <<END
 trap "echo told; exit 1" TERM
 touch "$work/started"
 for ((i = 0; i < 100; i++)); do sleep .1; done
 END
-LAUNCHER=mpirun bash "$work/slurm_script" >"$work/log" 2>&1 &
-job=$!
-for ((i = 0; i < 100; i++)); do
-  [ ! -e "$work/started" ] || break
-  sleep .1
-done
-kill -TERM "$job"
-code=0
-wait "$job" || code=$?
+stand_in scontrol <<<'echo "scontrol $*"'
+# Ends the job ENDS seconds before its time limit by SIGTERM; leaves its exit code and its log.
+stopped() { # SECONDS-LEFT [STATE]
+  stand_in squeue <<<"case \$* in *%e) date -d '$1 seconds' +%FT%T ;; *%T) echo ${2:-RUNNING} ;; esac"
+  rm -f "$work/started"
+  ENVIRONMENT=BATCH LAUNCHER=mpirun bash "$work/slurm_script" >"$work/log" 2>&1 &
+  local job=$! i
+  for ((i = 0; i < 100; i++)); do
+    [ ! -e "$work/started" ] || break
+    sleep .1
+  done
+  kill -TERM "$job"
+  code=0
+  wait "$job" || code=$?
+  output=$(cat "$work/log")
+}
+stopped 90
 expect_equal "stopped by SIGTERM" 143 "$code"
-expect_contains "the launch is told" told "$(cat "$work/log")"
-expect_contains "and the user" "start again to measure the rest" "$(cat "$work/log")"
+expect_contains "the launch is told" told "$output"
+expect_contains "and the user" "start again to measure the rest" "$output"
+expect_lacks "at its limit the job ends" requeue "$output"
+stopped 900 CANCELLED
+expect_lacks "cancelled too" requeue "$output"
+SLURM_ARRAY_JOB_ID=5 SLURM_ARRAY_TASK_ID=2 stopped 900
+expect_contains "long before, it asks to be queued again, itself and not its whole array" "scontrol requeue 5_2" "$output"
 finish

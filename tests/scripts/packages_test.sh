@@ -11,12 +11,15 @@ echo -n installed
 END
 stand_in apt-get <<END
 echo "apt-get \$*" >>"$work/calls"
+[ ! -x "$work/policy" ] || echo "services stay off" >>"$work/calls"
 case "\$*" in
   *" install "*) [ -z "\${BROKEN:-}" ] || { echo "E: no such package"; exit 100; } ;;
   *" update") exit "\${UPDATE_CODE:-0}" ;;
 esac
 END
 stand_in id <<<'echo 0'
+stand_in systemctl <<<"echo \"systemctl \$*\" >>'$work/calls'"
+export GRADMETER_POLICY=$work/policy
 calls() { cat "$work/calls" 2>/dev/null; }
 
 try "$packages"
@@ -29,8 +32,20 @@ try "$packages" build
 expect_equal "a missing package is installed" 0 "$code"
 expect_equal "one line says which" "packages: installing 1: libfmt-dev" "$output"
 expect_contains "first the lists" " update" "$(calls | head -1)"
-expect_contains "then the missing one alone" " install -y --no-install-recommends libfmt-dev" "$(calls | tail -1)"
+expect_contains "then the missing one alone" " install -y --no-install-recommends libfmt-dev" "$(calls)"
+expect_equal "no package starts a service meanwhile" "services stay off" "$(calls | tail -1)"
+expect_equal "afterwards the system's policy is as it was" "" "$(compgen -G "$work/policy*")"
 expect_lacks "another group's package waits" libgtest-dev "$(calls)"
+
+printf 'munge\n' >"$work/missing"
+try "$packages" slurm
+expect_contains "a service of Slurm does not start at the next boot" "systemctl disable munge" "$(calls)"
+expect_lacks "one that was there before is left alone" "systemctl disable slurmd" "$(calls)"
+echo "the system's" >"$work/policy"
+try "$packages" slurm
+expect_equal "a policy of the system stays" "the system's" "$(cat "$work/policy")"
+rm "$work/policy"
+printf 'libfmt-dev\nlibgtest-dev\n' >"$work/missing"
 
 BROKEN=1 try "$packages"
 expect_equal "a failed installation fails" 1 "$code"

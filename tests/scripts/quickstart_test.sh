@@ -38,7 +38,7 @@ expect_contains "the file" "--out results/quickstart.jsonl --force" "$output"
 expect_contains "without the registry the page has tables" "the page will have tables only" "$output"
 expect_contains "the page is written" "gradmeter report results/quickstart.jsonl -o results/quickstart.html" "$output"
 expect_contains "and its path printed" "$work/repo/results/quickstart.html" "$output"
-expect_contains "what to do next" "jobs/weak-scaling.sbatch" "$output"
+expect_contains "what to do next" "jobs/weak-scaling.sh submit" "$output"
 
 MPIRUN_CODE=3 try bash "$work/repo/scripts/quickstart.sh"
 expect_equal "a failed measurement fails with its code" 3 "$code"

@@ -14,6 +14,8 @@ stand_in clang-format-14 <<<"exit \${UNFORMATTED:-0}"
 stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
 stand_in git <<<'exit 128'
 echo 'exit 0' >"$work/repo/scripts/charts.sh"
+echo 'exit 0' >"$work/repo/scripts/reframe.sh"
+echo 'echo "slurm $*"; exit ${SLURM_CODE:-0}' >"$work/repo/scripts/slurm-in-a-box.sh"
 stand_in nvcc <<<'exit 0'
 stand_in cmake <<'END'
 echo "cmake $*"
@@ -30,14 +32,19 @@ last() { tail -n 1 <<<"$output"; }
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 14 stages passed" "$(last)"
+expect_equal "the last line says so" "all 15 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
 expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
 expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
 expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
 expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
+expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
+SLURM_CODE=77 run
+expect_equal "no Slurm here: said, and no failure" "0 all 15 stages passed, 1 of them skipped" "$code $(last)"
+SLURM_CODE=1 run
+expect_equal "a job that fails fails" "1 FAILED: slurm" "$code $(last)"
 
 BROKEN_TEST=ci run
 expect_equal "a failed test fails" 1 "$code"
@@ -69,6 +76,7 @@ run --quick --preset dev
 expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"
 expect_lacks "quick: no CUDA" cuda "$output"
+expect_lacks "quick: no Slurm" "slurm test" "$output"
 expect_equal "quick: passes" 0 "$code"
 run --fast
 expect_equal "an unknown argument is refused" 2 "$code"

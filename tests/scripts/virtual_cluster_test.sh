@@ -7,14 +7,16 @@ cluster=$root/scripts/virtual-cluster.sh
 gradmeter=$1 mpirun=$2
 bound() { timeout -k 5 40 "$@"; }
 
-for bad in "" "2 1Gbit mpirun" "2 1Gbit --" "0 0 -- true" "x 0 -- true" "251 0 -- true" "2 fast -- true" "2 -1 -- true"; do
+for bad in "" "2 1Gbit mpirun" "2 1Gbit --" "0 0 -- true" "x 0 -- true" "251 0 -- true" "2 fast -- true" "2 -1 -- true" \
+  "--profile fast 2 -- true" "--profile" "--profile wan 2 1Gbit -- true" "--latency 3 2 0 -- true" "--trunk 3 2 0 -- true" \
+  "--trunk 1Gbit 1 0 -- true" "--slow 2 0 -- true"; do
   # shellcheck disable=SC2086  # a list of words
   try "$cluster" $bad
   expect_equal "refused: $bad" 2 "$code"
 done
 try "$cluster" --help
 expect_equal "--help ends well" 0 "$code"
-expect_contains "--help says how" "virtual-cluster.sh HOSTS RATE -- COMMAND" "$output"
+expect_contains "--help says how" "virtual-cluster.sh [--latency TIME] [--trunk RATE] HOSTS RATE -- COMMAND" "$output"
 
 mkdir "$work/few"
 for tool in bash id env; do ln -s "$(command -v "$tool")" "$work/few/$tool"; done
@@ -44,6 +46,45 @@ expect_lacks "no way leads out" default "$output"
 try bound "$cluster" 2 0 -- "$mpirun" -np 4 hostname
 expect_equal "ranks are spread over the hosts in turn" "host1 host1 host2 host2" \
   "$(grep -x 'host.' <<<"$output" | sort | xargs)"
+
+# A link of a host can be cut.
+try bound "$cluster" 2 0 -- bash -c 'reach() { $GRADMETER_ENTER_HOST host1 "timeout 1 bash -c \"exec 3<>/dev/tcp/10.77.0.2/9\""; }
+  reach; echo before $?; $GRADMETER_ENTER_HOST host2 ip link set eth0 down; reach; echo after $?'
+expect_contains "a port without a server refuses at once" "before 1" "$output"
+expect_contains "a host whose link is cut says nothing" "after 124" "$output"
+
+# Profiles and latencies are measured before they are used.
+try bound "$cluster" --profile two-racks 4 -- bash -c 'echo racks $GRADMETER_RACKS'
+expect_equal "two racks are what they say" 0 "$code"
+expect_contains "and the rate through the trunk is told" "of 250 Mbit/s, " "$output"
+expect_contains "the racks are named" "racks 0,0,1,1" "$output"
+try bound "$cluster" --latency 2ms --trunk 20Mbit 3 50Mbit -- bash -c 'echo racks $GRADMETER_RACKS'
+expect_equal "latency and a trunk together" 0 "$code"
+expect_contains "a round trip is twice the latency" "us of 4000, by" "$output"
+expect_contains "the odd host is in the first rack" "racks 0,0,1" "$output"
+tc=$(PATH=$PATH:/usr/sbin:/sbin command -v tc)
+# Without the queue that holds a rate, links are faster than they say.
+stand_in tc <<END
+[[ "\$*" != *htb*  && "\$*" != *bfifo* ]] || exit 0
+exec $tc "\$@"
+END
+try bound "$cluster" --profile two-racks 2 -- echo COMMAND runs
+expect_equal "a profile that is not what it says is refused" 69 "$code"
+expect_contains "with what was reached" "of 250 Mbit/s, " "$output"
+expect_lacks "before COMMAND" "COMMAND runs" "$output"
+# A kernel with netem is asked for it, and what it does is measured too.
+stand_in tc <<END
+[[ "\$*" != *netem* ]] || { echo "tc \$*" >>"$work/netem"; exit 0; }
+exec $tc "\$@"
+END
+try bound "$cluster" --latency 1ms 2 100Mbit -- true
+expect_contains "netem delays what leaves a host, below its rate" \
+  "tc qdisc add dev eth0 parent 1:10 handle 20: netem limit 100000 delay 1000000ns" "$(cat "$work/netem")"
+expect_contains "and is asked for more where that is too little" \
+  "tc qdisc change dev eth0 parent 1:10 handle 20: netem" "$(cat "$work/netem")"
+expect_equal "a latency that is not there is refused" 69 "$code"
+expect_contains "with the round trip" "us of 2000, by netem" "$output"
+rm "$work/bin/tc"
 
 # 4 MiB at 200 Mbit/s are 168 ms. The frames' headers take 3 to 5 %; a machine that is busy takes more.
 try bound "$cluster" 2 200Mbit/s -- "$mpirun" -np 2 "$gradmeter" allreduce --sizes 4M --algorithm ring --in-place out -n 3 \

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "runtime/cuda/device.hpp"
+#include "runtime/cuda/queue.hpp"
 #include "support/training_runs.hpp"
 
 namespace gradmeter::test {
@@ -10,6 +11,9 @@ namespace gradmeter::test {
 class GpuQueues final : public RankQueues {
  public:
   GpuQueues() : device_(0), queue_(device_.make_queue()) { computation = queue_.get(); }
+  const runtime::CudaQueue::HostWork& host_work() const {
+    return dynamic_cast<const runtime::CudaQueue&>(*queue_).host_work();
+  }
 
  private:
   runtime::CudaDevice device_;

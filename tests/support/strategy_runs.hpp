@@ -90,7 +90,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
   await_departures(probe);
   end.totals = probe.totals();
   end.observed = strategy.observed();
-  if (assembly.scaler()) end.loss_scale = assembly.scaler()->state();
+  if (assembly.scaler()) end.loss_scale = assembly.scaler()->state(assembly.worker().queue());
   end.weights = values_of(fabric, weights);
   end.evaluation_weights = values_of(fabric, evaluation_weights);
   return end;

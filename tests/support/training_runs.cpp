@@ -11,6 +11,7 @@
 #include "model/language.hpp"
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
+#include "support/overflowing.hpp"
 #include "support/training.hpp"
 
 namespace gradmeter::test {
@@ -40,25 +41,33 @@ std::vector<model::Batch> batches_of(Fabric& f, const Mesh& mesh, const model::D
   return batches;
 }
 
+std::unique_ptr<model::Model> make(const RunCase& c, const model::Dataset& data, const Mesh& mesh, model::Peers& peers,
+                                   int rank) {
+  auto m = model::make_model(c.model, {.features = data.features(),
+                                       .classes = data.classes(),
+                                       .labels = data.labels(),
+                                       .precision = c.precision,
+                                       .loss_precision = c.precision,
+                                       .part = mesh.shape().part(mesh.place(), 2, batch_per_replica, &peers)});
+  if (c.overflowing_rank != rank) return m;
+  return std::make_unique<Overflowing>(std::move(m), 1);
+}
+
 }  // namespace
 
 RunEnd run(Fabric& fabric, const RunCase& c) {
   const model::Dataset& data = data_of(c);
   Assembly assembly(fabric, {.mesh = c.shape(),
-                             .model =
-                                 [&](const Mesh& mesh, model::Peers& peers) {
-                                   return model::make_model(c.model, {.features = data.features(),
-                                                                      .classes = data.classes(),
-                                                                      .labels = data.labels(),
-                                                                      .part = mesh.shape().part(
-                                                                          mesh.place(), 2, batch_per_replica, &peers)});
-                                 },
+                             .model = [&](const Mesh& mesh,
+                                          model::Peers& peers) { return make(c, data, mesh, peers, fabric.rank()); },
                              .optimizer = c.optimizer,
                              .strategy = find_strategy(c.strategy),
                              .strategy_options = {.bucket_bytes = std::size_t{16} << 10,
                                                   .optimizer = c.optimizer,
+                                                  .codec = c.serves() ? compression::find_codec(c.codec) : nullptr,
                                                   .seed = 7,
-                                                  .loss_scale = parse_loss_scaling(c.loss_scale)}});
+                                                  .loss_scale = parse_loss_scaling(c.loss_scale),
+                                                  .gradients = c.gradients}});
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<Samples> memory;
@@ -96,8 +105,8 @@ MeshShape RunCase::shape() const {
 bool RunCase::serves() const { return uses_ports(find_strategy(strategy)->info().communication); }
 
 std::string RunCase::text() const {
-  return fmt::format("{} {} {} {} on {} ranks, {} {}", model, strategy, optimizer, mesh, shape().ranks(), algorithm,
-                     codec);
+  return fmt::format("{} {} {} {} {} on {} ranks, {} {}, loss scale {}", model, kernels::name(precision), strategy,
+                     optimizer, mesh, shape().ranks(), algorithm, codec, loss_scale);
 }
 
 std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {
@@ -110,7 +119,7 @@ std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {
     {
       RankFabric fabric(world,
                         {.algorithm = allreduce::find_algorithm(c.algorithm),
-                         .codec = compression::find_codec(c.codec),
+                         .codec = c.serves() ? nullptr : compression::find_codec(c.codec),
                          .progress = c.progress,
                          .spin_policy = {20, 0},
                          .memory_bytes = std::size_t{4} << 20,

@@ -9,18 +9,21 @@
 
 #include "dataparallel/mesh.hpp"
 #include "dataparallel/ranks/fabric.hpp"
+#include "kernels/problems/problem.hpp"
 #include "runtime/queue.hpp"
 
 namespace gradmeter::test {
 
 struct RunCase {
   std::string strategy = "sync", optimizer = "momentum", mesh = "data";
-  int ranks = 2;  ///< of a mesh that does not say how many
-  std::string algorithm = "ring", codec = "none";
+  int ranks = 2;                                   ///< of a mesh that does not say how many
+  std::string algorithm = "ring", codec = "none";  ///< codec: of all-reduces, or of messages to servers
   dataparallel::ProgressMode progress = dataparallel::ProgressMode::on_wait;
   bool verified = false;  ///< all calls, in one verified step
   std::string model = "mlp:784-32-24-16-10";
-  std::string loss_scale = "none";
+  kernels::Precision precision = kernels::Precision::fp32;
+  std::string loss_scale = "none", gradients = "fp32";  ///< as StrategyOptions has them
+  int overflowing_rank = -1;                            ///< its gradient of the second pass has an infinite element
 
   dataparallel::MeshShape shape() const;
   /// Does it use parameter servers, or other messages that come when they come?

@@ -329,8 +329,10 @@ class NcclMessages final : public StreamCollective {
 
 }  // namespace
 
+// NOLINTBEGIN(performance-unnecessary-value-param): where CUDA is compiled in they are moved
 std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const Site& site, runtime::NcclOptions nccl,
                                                ExecutorOptions options) {
+  // NOLINTEND(performance-unnecessary-value-param)
 #ifdef GRADMETER_HAS_CUDA
   return std::make_unique<NcclMessages>(std::move(a), site, std::move(nccl), std::move(options));
 #else

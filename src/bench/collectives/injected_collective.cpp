@@ -24,13 +24,13 @@ void InjectedCollective::start(const allreduce::Call& call) {
   last_bytes_ = bytes;
   call_ = call;
   running_ = true;
-  drop();
+  omit();
   begin_ = runtime::host_clock();
   inner_->start(call);
 }
 
-void InjectedCollective::drop() {
-  const auto& wanted = faults_.injection.drop;
+void InjectedCollective::omit() {
+  const auto& wanted = faults_.injection.omit;
   const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
                     collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
   if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;

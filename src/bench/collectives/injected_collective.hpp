@@ -18,11 +18,11 @@ struct InjectedFaults {
   /// Must this rank's calls be altered?
   bool concerns_calls() const {
     const auto is_here = [this](const auto& fault) { return fault && fault->rank == rank; };
-    return is_here(injection.slow) || is_here(injection.flip) || is_here(injection.drop);
+    return is_here(injection.slow) || is_here(injection.flip) || is_here(injection.omit);
   }
 };
 
-/// flip: from the call of that number on (the first is 0) one element of this rank's result is wrong. drop: from that
+/// flip: from the call of that number on (the first is 0) one element of this rank's result is wrong. omit: from that
 /// call on the rank gives zeros to all-reduces and reduce-scatters; its input is overwritten. slow: before a call the
 /// rank computes for factor - 1 times as long as its last call of so many bytes took. To its peers the call then takes
 /// `factor` times as long; the first call of a length is not slowed.
@@ -48,7 +48,7 @@ class InjectedCollective final : public allreduce::Collective {
  private:
   void on_host(const runtime::Work& work);
   void flip();
-  void drop();
+  void omit();
 
   std::unique_ptr<allreduce::Collective> inner_;
   allreduce::CollectiveKind collective_kind_;

@@ -141,6 +141,7 @@ class Planner {
     auto why = p.codec ? allreduce::codec_refusal(coded_request(p, shape_, p.bytes()), p.collective->collective_kind,
                                                   arithmetic)
                        : p.algorithm->refusal(shape_, p.collective->collective_kind, arithmetic);
+    if (why.empty()) why = p.algorithm->fault_refusal(f_.message_faults);
     if (!why.empty()) return why;
     if (p.codec) {
       const allreduce::TensorPart all{.offset = 0, .count = p.count};

@@ -61,7 +61,8 @@ struct CollectiveFactors {
   int threads = 1;                         ///< of the matrix product that overlaps
   std::string device = "cpu";              ///< whose memory is exchanged
   std::string interconnect;
-  std::string inject = {};  ///< what is injected on purpose; empty: nothing
+  std::string inject = {};                  ///< what is injected on purpose; empty: nothing
+  core::MessageFaults message_faults = {};  ///< of that
 };
 
 struct CollectivePoint {

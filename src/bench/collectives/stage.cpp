@@ -106,7 +106,9 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
     auto net = std::make_unique<Net>(
         world(), runtime::NetworkOptions{.transport = kind,
                                          .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
-                                         .fake_nodes = map.fake ? map.node_of : std::vector<int>{}});
+                                         .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
+                                         .faults = faults.injection.messages,
+                                         .world_rank = faults.rank});
     if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena(), BufferKind::arena); }));
     nets_[kind] = std::move(net);
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::size_t, 4> read_sizes{32 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr std::size_t read_bytes = std::accumulate(read_sizes.begin(), read_sizes.end(), std::size_t{0});
 constexpr std::size_t shortest_message = 64, first_message = 64 << 10, longest_message = 4 << 20;
-constexpr double long_enough_s = 2.5e-3;  // long enough that the start of an exchange hardly counts
+constexpr double long_enough_s = 2.5e-3, long_enough_starts = 10;  // then the start of an exchange hardly counts
 constexpr std::size_t page = 4096;
 
 std::span<const float> floats_of(std::span<std::byte> memory) {
@@ -74,16 +74,17 @@ PortProbe::PortProbe(Session& session, const runtime::Communicator& c, std::span
 void PortProbe::round() {
   const runtime::Computing note(session_.activity(), "link");
   shortest_ = std::min(shortest_, exchange(shortest_message));
+  const double long_enough = std::max(long_enough_s, long_enough_starts * shortest_);
   double took = 0, best_shorter = 0;
   for (std::size_t bytes = first_message;; bytes *= 4) {
     took = exchange(bytes);
-    if (bytes < longest_message && bytes == message_bytes_ && took < long_enough_s) message_bytes_ *= 4;
+    if (bytes < longest_message && bytes == message_bytes_ && took < long_enough) message_bytes_ *= 4;
     if (bytes == message_bytes_) break;
     best_shorter = std::max(best_shorter, most_mates_ * static_cast<double>(bytes) / took);
   }
   // Shorter messages count where they are faster because they stay in caches: on fake nodes. A link that shapes its
   // traffic lets them pass in a burst: 64 KiB at 6 Gbit/s where 1 Gbit/s is its rate.
-  if (took < long_enough_s) best_ = std::max(best_, best_shorter);
+  if (took < long_enough) best_ = std::max(best_, best_shorter);
   const double moved = most_mates_ * static_cast<double>(message_bytes_);
   best_ = std::max(best_, moved / std::max(took - shortest_, took / 2));
 }

@@ -51,18 +51,27 @@ struct Comparison {
 /// The validation samples of a rank, piece by piece.
 class PieceByPiece {
  public:
-  PieceByPiece(TrainedModel& m, kernels::Precision p, const model::Dataset& set) : m_(m), precision_(p), set_(set) {}
+  PieceByPiece(TrainedModel& m, const runtime::ConstBuffer& weights, kernels::Precision p, const model::Dataset& set,
+               runtime::Device& device)
+      : m_(m), weights_(weights), precision_(p), set_(set), queue_(device.make_queue()) {}
 
   void compare(std::size_t first, std::size_t n, Comparison& sums) {
     const std::size_t labels_each = set_.labels();
-    if (n != indices_.size())
-      inference_.emplace(*m_.network, m_.buffers().parameters,
-                         model::InferenceOptions{.samples = n, .precision = precision_, .ranges = m_.ranges}, queue_);
+    if (n != indices_.size()) {
+      inference_.emplace(*m_.network, weights_,
+                         model::InferenceOptions{.samples = n, .precision = precision_, .ranges = m_.ranges}, *queue_);
+      on_device_ = queue_->device().allocate(core::Element::f32, n * set_.features());
+    }
     indices_.resize(n), inputs_.resize(n * set_.features()), labels_.resize(n * labels_each);
     std::iota(indices_.begin(), indices_.end(), first);
     model::gather(set_, indices_, inputs_, labels_);
-    const auto logits = inference_->run(queue_, inputs_).values<float>();
-    const auto trained = m_.network->layer_outputs(queue_, m_.buffers(), {inputs_, labels_, labels_each});
+    queue_->copy("upload", inputs_, on_device_.buffer);
+    const runtime::ConstBuffer found = inference_->run(*queue_, on_device_.buffer);
+    logits_.resize(found.count());
+    queue_->copy("download", found, logits_);
+    queue_->synchronise();
+    const std::span<const float> logits = logits_;
+    const auto trained = m_.network->layer_outputs(host_, m_.buffers(), {inputs_, labels_, labels_each});
     const auto reference = trained.back().values<float>();
     const std::size_t outputs = logits.size() / n;
     for (std::size_t k = 0; k < n; ++k)
@@ -72,12 +81,15 @@ class PieceByPiece {
 
  private:
   TrainedModel& m_;
+  const runtime::ConstBuffer weights_;
   kernels::Precision precision_;
   const model::Dataset& set_;
-  runtime::HostQueue queue_;
+  std::unique_ptr<runtime::Queue> queue_;
+  runtime::HostQueue host_;
+  runtime::OwnedBuffer on_device_;
   std::optional<model::Inference> inference_;  ///< for a piece of so many samples as the last one
   std::vector<std::uint64_t> indices_;
-  std::vector<float> inputs_;
+  std::vector<float> inputs_, logits_;
   std::vector<std::int32_t> labels_;
 };
 
@@ -115,10 +127,11 @@ std::string accuracy_fault(kernels::Precision p, const PrecisionAccuracy& a) {
 }
 
 PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator& c, TrainedModel& m,
-                                   kernels::Precision precision, const model::Dataset& set) {
+                                   const runtime::ConstBuffer& weights, kernels::Precision precision,
+                                   const model::Dataset& set) {
   const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
   Comparison sums;
-  PieceByPiece pieces(m, precision, set);
+  PieceByPiece pieces(m, weights, precision, set, session.device());
   const auto why = refused_anywhere(c, refusal_of([&] {
                                       const std::size_t last = set.size() * (rank + 1) / ranks;
                                       for (std::size_t i = set.size() * rank / ranks; i < last; i += validation_piece) {

@@ -18,15 +18,16 @@ PairedMean paired_mean(double n, double sum, double sum_of_squares);
 struct PrecisionAccuracy {
   double accuracy = 0;  ///< in the precision
   PairedMean lost;      ///< of fp32's accuracy, which is as the network was trained
-  double error = 0;     ///< ‖logits − fp32's‖ / ‖fp32's‖
+  double error = 0;     ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
 };
 /// Why the logits cannot be the network's; empty: they can. fp32 differs by its rounding alone. Elsewhere a network
 /// without any relation to the trained one has an error of 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
 
-/// Collective over `c`: each rank its part of the validation set.
-/// Errors: UsageError or BackendError when the network has no inference in the precision.
-PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, TrainedModel&, kernels::Precision,
+/// Collective over `c`: each rank its part of the validation set, on its session's device, where `weights` are the
+/// model's. Errors: UsageError or BackendError when the network has no inference in the precision.
+PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, TrainedModel&,
+                                   const runtime::ConstBuffer& weights, kernels::Precision,
                                    const model::Dataset& validation);
 
 }  // namespace gradmeter::bench

@@ -8,6 +8,7 @@
 #include "bench/train/node_data.hpp"
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
+#include "kernels/library.hpp"
 #include "kernels/threads.hpp"
 #include "model/table/forward_operations.hpp"
 
@@ -29,23 +30,25 @@ std::unique_ptr<model::Network> network_of(const std::string& name, DataFacts d)
 }
 
 /// Of a layer table.
-std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, DataFacts d) {
+std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, DataFacts d, const runtime::Device& device) {
   const auto table = model::make_model(p.model, {.features = d.features, .classes = d.classes, .labels = d.labels});
-  return model::inference_problems(table->forward_problems(p.batch), p.precision);
+  return model::inference_problems(table->forward_problems(p.batch), p.precision, device);
 }
 
 class InferSweep final : public Experiment {
  public:
-  InferSweep(Session& s, const InferOptions& o) : session_(s), c_(s.world()), options_(o) {
+  InferSweep(Session& s, const InferOptions& o)
+      : session_(s), c_(s.world()), options_(o), queue_(s.device().make_queue()) {
     kernels::set_compute_threads(o.training.config.threads);
     data_ = load_data(c_, o.data);
   }
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     for (const InferPoint& p : plan_infer(options_.factors)) {
-      const auto factors = to_factors(p, session_.map(), options_.training.config.threads);
+      const auto factors =
+          to_factors(p, session_.map(), options_.training.config.threads, options_.training.config.device);
       InferEntry& e = entries_.emplace_back(rows.point("infer", factors, p.group), p);
-      const auto why = refused_anywhere(c_, infer_refusal(p, facts_of(data_)));
+      const auto why = refused_anywhere(c_, infer_refusal(p, facts_of(data_), session_.device()));
       if (!why.empty()) refuse(e.row, Status::unsupported, why);
     }
     return pointers_to(entries_);
@@ -70,7 +73,7 @@ class InferSweep final : public Experiment {
  private:
   struct Pass {
     std::function<void()> run;
-    std::string implementation;
+    std::string implementation, left_to_host;
   };
   struct Timed {
     InferEntry* entry;
@@ -81,6 +84,7 @@ class InferSweep final : public Experiment {
   void use_model(const std::string& name, const SweepRows& rows) {
     if (name == current_) return;
     current_ = name;
+    weights_ = {};
     trained_ = {};
     known_.clear();
     if (!network_of(name, facts_of(data_))) return;
@@ -88,13 +92,15 @@ class InferSweep final : public Experiment {
     o.config.model = name;
     trained_ = train_once(session_, c_, data_, o,
                           [&](const std::string& now) { rows.progress(fmt::format("{} trains: {}", name, now)); });
+    weights_ = on_device(trained_.weights);
   }
 
   void check(InferEntry& e) {
     if (!trained_.network) return;
     const runtime::Computing note(session_.activity(), "validation");
     const Precision p = e.point.precision;
-    if (!known_.contains(p)) known_[p] = measure_accuracy(session_, c_, trained_, p, *data_.validation);
+    if (!known_.contains(p))
+      known_[p] = measure_accuracy(session_, c_, trained_, weights_.buffer, p, *data_.validation);
     fill_accuracy(e.point, known_[p], e.row);
   }
 
@@ -104,6 +110,10 @@ class InferSweep final : public Experiment {
     const runtime::Computing note(session_.activity(), "inference made ready");
     const auto why = refused_anywhere(c_, refusal_of([&] { pass = pass_of(e.point); }));
     if (!why.empty()) return refuse(e.row, Status::failed, why);
+    if (!pass.left_to_host.empty())
+      return refuse(e.row, Status::unsupported,
+                    fmt::format("{} leaves a layer to the host ({}), whose time is not its own",
+                                session_.device().name(), pass.left_to_host));
     core::StoppingRule rule = options_.rule;
     rule.budget = rows.share(usual_time);
     e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
@@ -111,12 +121,13 @@ class InferSweep final : public Experiment {
   }
 
   bool lacks_memory(InferEntry& e) const {
+    if (!on_host()) return false;  // an allocation of the device says so, in one line
     const auto table = model::make_model(
         e.point.model,
         {.features = facts_of(data_).features, .classes = facts_of(data_).classes, .labels = facts_of(data_).labels});
-    const std::size_t needs =
-        model::forward_operations_bytes(table_problems(e.point, facts_of(data_)), table->element_count()) *
-        static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
+    const std::size_t needs = model::forward_operations_bytes(
+                                  table_problems(e.point, facts_of(data_), session_.device()), table->element_count()) *
+                              static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
     if (needs <= session_.memory_per_node()) return false;
     refuse(e.row, Status::skipped, short_of_memory(needs, session_.memory_per_node()));
     return true;
@@ -125,14 +136,16 @@ class InferSweep final : public Experiment {
   Pass pass_of(const InferPoint& p) {
     if (!trained_.network) {
       const auto seed = options_.training.config.seed + (static_cast<std::uint64_t>(c_.rank()) << 40U);
-      auto all = std::make_shared<model::ForwardOperations>(table_problems(p, facts_of(data_)), queue_, seed);
-      return {[this, all] { all->run(queue_); }, all->implementation()};
+      auto all = std::make_shared<model::ForwardOperations>(table_problems(p, facts_of(data_), session_.device()),
+                                                            *queue_, seed);
+      return {[this, all] { all->run(*queue_), queue_->synchronise(); }, all->implementation(), all->left_to_host()};
     }
     auto inference = std::make_shared<model::Inference>(
-        *trained_.network, trained_.buffers().parameters,
-        model::InferenceOptions{.samples = p.batch, .precision = p.precision, .ranges = trained_.ranges}, queue_);
-    auto inputs = std::make_shared<kernels::AlignedVector<float>>(batch_of(p.batch));
-    return {[this, inference, inputs] { inference->run(queue_, *inputs); }, inference->implementation()};
+        *trained_.network, weights_.buffer,
+        model::InferenceOptions{.samples = p.batch, .precision = p.precision, .ranges = trained_.ranges}, *queue_);
+    const runtime::OwnedBuffer inputs = on_device(batch_of(p.batch));
+    return {[this, inference, inputs] { inference->run(*queue_, inputs.buffer), queue_->synchronise(); },
+            inference->implementation(), inference->left_to_host()};
   }
 
   kernels::AlignedVector<float> batch_of(std::size_t samples) const {
@@ -145,6 +158,14 @@ class InferSweep final : public Experiment {
     return inputs;
   }
 
+  runtime::OwnedBuffer on_device(const kernels::AlignedVector<float>& from) const {
+    runtime::OwnedBuffer to = session_.device().allocate(core::Element::f32, from.size());
+    queue_->copy("upload", from, to.buffer);
+    queue_->synchronise();
+    return to;
+  }
+  bool on_host() const { return &session_.device() == &runtime::host_device(); }
+
   void time_in_turns(std::vector<Timed>& timed) {
     std::vector<Turn> turns;
     for (Timed& t : timed) {
@@ -156,6 +177,7 @@ class InferSweep final : public Experiment {
       fill_latency(
           t.entry->point, t.benchmark->findings(), c_.size(), [this](int rank) { return session_.host_of(rank); },
           t.entry->row);
+      if (on_host()) t.entry->row.reason = kernels::how_multiplied(t.entry->point.precision);
       t.entry->row.metrics[core::Metric::oversubscribed] =
           session_.ranks_per_node(c_.size()) * options_.training.config.threads > session_.cores_per_node();
     }
@@ -175,21 +197,22 @@ class InferSweep final : public Experiment {
   const InferOptions& options_;
   model::DataSplit data_;
   std::vector<InferEntry> entries_;
-  runtime::HostQueue queue_;
+  std::unique_ptr<runtime::Queue> queue_;
   std::string current_;
   TrainedModel trained_;                          ///< of `current_`; no network: it is a layer table
+  runtime::OwnedBuffer weights_;                  ///< its weights on the device
   std::map<Precision, PrecisionAccuracy> known_;  ///< of `current_`
 };
 
 }  // namespace
 
-std::string infer_refusal(const InferPoint& p, DataFacts d) {
+std::string infer_refusal(const InferPoint& p, DataFacts d, const runtime::Device& device) {
   if (const auto network = network_of(p.model, d)) return model::inference_refusal(*network, p.precision);
   if (!p.is_timed())
     return fmt::format("a layer table does not learn, and {} is emulated: there is neither accuracy nor time",
                        kernels::name(p.precision));
-  for (const auto& r : table_problems(p, d))
-    if (auto why = kernels::op_refusal(r.problem); !why.empty()) return why;
+  for (const auto& r : table_problems(p, d, device))
+    if (auto why = kernels::op_refusal(r.problem, device); !why.empty()) return why;
   return {};
 }
 

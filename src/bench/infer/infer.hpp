@@ -18,13 +18,14 @@ struct InferOptions {
 };
 
 /// Collective over the session's world. A trainable model is trained when its first point is due. Each precision's
-/// logits are compared with fp32's before anything is timed. The points of one model and batch take turns. Layer tables
+/// logits, computed on the session's device, are compared with those that the host has in fp32 before anything is
+/// timed. What a device leaves to the host is not timed. The points of one model and batch take turns. Layer tables
 /// do not learn: of them only the operations of a pass are timed, on random numbers. Gives the number of wrong points.
 /// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget. Errors:
 /// those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);
 
 /// Why it is not to be had; empty: it is. samples: the data's features, classes and labels.
-std::string infer_refusal(const InferPoint&, DataFacts);
+std::string infer_refusal(const InferPoint&, DataFacts, const runtime::Device& = runtime::host_device());
 
 }  // namespace gradmeter::bench

@@ -18,12 +18,12 @@ std::vector<InferPoint> plan_infer(const InferFactors& f) {
   return out;
 }
 
-core::Factors to_factors(const InferPoint& p, const NodeMap& map, int threads) {
+core::Factors to_factors(const InferPoint& p, const NodeMap& map, int threads, const std::string& device) {
   using core::Factor;
   core::Factors f;
   fill_ranks(map, f);
   f[Factor::threads] = std::int64_t{threads};
-  f[Factor::device] = std::string("cpu");
+  f[Factor::device] = device;
   f[Factor::model] = p.model;
   f[Factor::precision] = std::string(kernels::name(p.precision));
   if (p.is_timed()) f[Factor::batch_per_rank] = static_cast<std::int64_t>(p.batch);

@@ -26,6 +26,6 @@ struct InferPoint {
 /// By model, batch, precision, in the order given. Precisions that are emulated have one point a model, without a
 /// batch: they have no times.
 std::vector<InferPoint> plan_infer(const InferFactors&);
-core::Factors to_factors(const InferPoint&, const NodeMap&, int threads);
+core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 
 }  // namespace gradmeter::bench

@@ -2,7 +2,6 @@
 
 #include "bench/engine/own_times.hpp"
 #include "bench/engine/sweep.hpp"
-#include "kernels/library.hpp"
 
 namespace gradmeter::bench {
 
@@ -30,7 +29,6 @@ void fill_latency(const InferPoint& p, const LatencyFindings& f, int ranks,
   m[Metric::warmup_s] = f.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_samples);
   fill_noise(f.noise, row);
-  row.reason = kernels::how_multiplied(p.precision);
   fill_medians(f.medians, host_of, m);
 }
 

@@ -47,7 +47,8 @@ std::string KernelBenchmark::prepare() {
                             // Ranks compute on numbers of their own.
                             const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
                             kernel_case_ = kernels::make_kernel_case(
-                                point_.problem, {.sets = sets_, .seed = own, .device = &session_.device()});
+                                point_.problem,
+                                {.sets = sets_, .seed = own, .device = &session_.device(), .search = point_.search});
                             if (kernel_case_->queue()) clock_ = std::make_unique<DeviceClock>(session_.device());
                           }));
 }

@@ -87,10 +87,11 @@ class KernelSweep final : public Experiment {
   }
 
   void complete(SweepPoint& p) const override {
-    const auto& [problem, cache, training, batch] = entries_[p.group].point;
+    const KernelPoint& point = entries_[p.group].point;
     auto& application = p.row.metrics[core::Metric::application] = core::Value{};
-    if (!problem.application.empty()) application = problem.application;
-    if (options_.against) fill_published(options_.against->name(), options_.against->find(problem, training), p.row);
+    if (!point.problem.application.empty()) application = point.problem.application;
+    if (options_.against)
+      fill_published(options_.against->name(), options_.against->find(point.problem, point.training), p.row);
   }
 
  private:

@@ -78,9 +78,12 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
       const auto own = std::vector{p.problem.precision};
       for (const auto precision : f.precisions.empty() ? own : f.precisions) {
         for (const CacheState cache : f.caches) {
-          p.problem.precision = precision;
-          p.cache = cache;
-          if (known.insert(key(p)).second) out.push_back(p);
+          for (const auto search : f.searches) {
+            p.problem.precision = precision;
+            p.cache = cache;
+            p.search = search;
+            if (known.insert(key(p)).second) out.push_back(p);
+          }
         }
       }
     }
@@ -101,6 +104,7 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
   f[Factor::pass] = std::string(name(p.problem.pass));
   f[Factor::precision] = std::string(name(p.problem.precision));
   f[Factor::cache] = std::string(name(p.cache));
+  if (p.search != kernels::AlgorithmSearch::estimated) f[Factor::search] = std::string(name(p.search));
   if (p.batch > 0) f[Factor::batch_per_rank] = static_cast<std::int64_t>(p.batch);
   return f;
 }

@@ -38,6 +38,8 @@ struct KernelFactors {
   std::vector<kernels::Pass> passes;           ///< empty: all
   std::vector<kernels::Precision> precisions;  ///< empty: each problem's own
   std::vector<CacheState> caches{CacheState::hot};
+  /// More than the first make sense on a GPU alone.
+  std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
   std::vector<std::size_t> batches;  ///< instead of the problems' own; empty: as they are
   bool packed = false;               ///< weights of products in the backend's own layout
 };
@@ -45,11 +47,12 @@ struct KernelFactors {
 struct KernelPoint {
   kernels::Problem problem;
   CacheState cache = CacheState::hot;
+  kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
   bool training = true;
   std::size_t batch = 0;  ///< in a sweep over it; 0: none
 };
 
-/// By problem, batch, precision, cache, in the order given; each once.
+/// By problem, batch, precision, cache, search, in the order given; each once.
 /// Errors: UsageError when the filter leaves nothing, and when problems without a batch are to be swept over it.
 std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 

@@ -71,6 +71,7 @@ std::string gradient_refusal(const TrainingConfig& c) {
 
 std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
   if (!c.algorithm) return {};
+  if (auto why = c.algorithm->fault_refusal(c.injection.messages); !why.empty()) return why;
   if (!c.codec || !encodes_sums(c.strategy->info().communication)) return c.algorithm->refusal(shape);
   if (auto why = dataparallel::codec_refusal(c.codec, c.optimizer); !why.empty()) return why;
   const allreduce::CodedRequest request{.codec = *c.codec,

@@ -53,6 +53,8 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
+  o.message_faults = c.injection.messages;
+  o.world_rank = s.world().rank();
   return o;
 }
 
@@ -74,7 +76,8 @@ std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingCon
 
 std::unique_ptr<dataparallel::FaultInjector> injecting(dataparallel::Fabric& fabric, const Session& s,
                                                        const core::Injection& i) {
-  return i.any() ? std::make_unique<dataparallel::FaultInjector>(fabric, i, s.world().rank()) : nullptr;
+  const bool any = i.slow || i.flip || i.omit;
+  return any ? std::make_unique<dataparallel::FaultInjector>(fabric, i, s.world().rank()) : nullptr;
 }
 
 std::uint64_t hash_bits(std::span<const float> values) {  // FNV-1a over words
@@ -169,14 +172,12 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   prepare(step);
   model::Batch scaled = batch();
   const auto* const scaler = assembly_.scaler();
-  if (scaler) scaled.loss_scale = scaler->place();
+  if (scaler) scaled.loss_scale = scaler->scale();
   const runtime::Buffer gradients = assembly_.buffers().gradients;
   assembly_.model().pass(*queue_, assembly_.buffers(), scaled, [](std::size_t) {});
-  queue_->at_once([&] {
-    if (scaler) scaler->unscale(gradients.values<float>());
-    if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
-      format->round(gradients.values<float>());
-  });
+  if (scaler) scaler->submit_unscale(*queue_, gradients);
+  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
+    queue_->at_once([&] { format->round(gradients); });
   return on_host(gradients, gradient_copy_);
 }
 
@@ -324,7 +325,7 @@ Observations Training::observed() {
 
 std::optional<dataparallel::LossScaler::State> Training::loss_scale() {
   if (!assembly_.scaler()) return std::nullopt;
-  const auto mine = assembly_.scaler()->state();
+  const auto mine = assembly_.scaler()->state(*queue_);
   return dataparallel::LossScaler::State{
       .scale = static_cast<float>(-communicator_.max(-double{mine.scale})),
       .skipped = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(mine.skipped)))};

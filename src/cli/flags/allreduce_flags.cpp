@@ -111,6 +111,7 @@ std::vector<int> read_roots(const Flags& f, int ranks) {
 core::Injection read_injection(const std::string& text, int ranks, const bench::CollectiveFactors& o) {
   const auto injection = core::parse_injection(text);
   injection.check_ranks(ranks);
+  injection.check_lasting();
   const bool clocks_matter = std::ranges::count(o.reductions, bench::Reduction::span) > 0 ||
                              std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
   if (injection.drift && !clocks_matter) {
@@ -218,10 +219,13 @@ options::options_description describe_allreduce() {
   add_rank_flags(d);
   add_text(d, "write-table", "",
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
-  add_text(d, "inject", "",
-           "faults on purpose: slow:rank=1,factor=2 (its calls take so long), flip:call=40,rank=0 (an error in one\n"
-           "element from that call on), drop:call=40,rank=0 (it gives zeros to sums), drift:ppm=20 (of a clock; with "
-           "--reduction span or --cadence window)");
+  add_text(
+      d, "inject", "",
+      "faults on purpose: slow:rank=1,factor=2 (its calls take so long), flip:call=40,rank=0 (an error in one\n"
+      "element from that call on), omit:call=40,rank=0 (it gives zeros to sums),\n"
+      "drop:p=0.01,timeout=200ms (messages are lost and sent again), delay:time=1ms,jitter=200us (of each message),\n"
+      "cut:rank=1,at=5s,for=2s (of its link), drift:ppm=20 (of a clock; with "
+      "--reduction span or --cadence window)");
   add_switch(d, "per-rank", "a table by rank below the others: each one's own calls, and its work without waiting");
   add_switch(d, "dry-run", "say which points, how long, how much memory; measure nothing");
   add_format_flags(d);
@@ -256,6 +260,7 @@ bench::CollectiveOptions read_collective_options(const Flags& f, int ranks, int 
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   if (f.has("inject")) o.injection = read_injection(f.text("inject"), ranks, o.factors);
   o.factors.inject = o.injection.text();
+  o.factors.message_faults = o.injection.messages;
   return o;
 }
 

@@ -38,11 +38,11 @@ void refuse_stray(std::string_view command, const options::parsed_options& parse
 
 }  // namespace
 
-Flags::Flags(std::string_view command, const options::options_description& d, const std::vector<std::string>& arguments,
-             const std::string& words)
-    : words_(words) {
+Flags::Flags(std::string_view command, const Usage& usage, const std::vector<std::string>& arguments)
+    : words_(usage.words) {
+  const std::string& words = usage.words;
   options::options_description all;
-  all.add(d);
+  all.add(usage.flags);
   options::positional_options_description places;
   if (!words.empty()) {
     all.add_options()(words.c_str(), options::value<std::vector<std::string>>());
@@ -58,7 +58,7 @@ Flags::Flags(std::string_view command, const options::options_description& d, co
     options::store(parsed, map_);
     options::notify(map_);
   } catch (const options::unknown_option& e) {
-    const auto names = flag_names(d);
+    const auto names = flag_names(usage.flags);
     const std::string near = core::nearest(e.get_option_name(), names);
     throw UsageError(fmt::format("{}: unknown flag {}{}; see gradmeter {} --help", command, e.get_option_name(),
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near), command));
@@ -74,13 +74,10 @@ std::vector<std::string> Flags::words() const {
   return !words_.empty() && has(words_) ? map_[words_].as<std::vector<std::string>>() : std::vector<std::string>{};
 }
 
-bool print_help(const Flags& flags, int rank, const options::options_description& description, std::string_view about) {
-  if (!flags.has("help")) return false;
-  if (rank != 0) return true;
+std::string help_text(const Usage& usage) {
   std::ostringstream text;
-  text << description;
-  fmt::print("{}\n\n{}", about, text.str());
-  return true;
+  text << usage.flags;
+  return fmt::format("{}\n\n{}", usage.about, text.str());
 }
 
 void add_text(options::options_description& d, const char* name, const std::string& fallback, const char* help) {
@@ -115,7 +112,8 @@ void add_injection(options::options_description& d) {
   add_text(
       d, "inject", "",
       "faults, to see them found: slow:rank=1,factor=2; flip:call=40,rank=0 (results are wrong from that call on); "
-      "drop:call=40,rank=0 (sums lack the rank's contribution); "
+      "omit:call=40,rank=0 (sums lack the rank's contribution); drop:p=0.01,timeout=200ms (messages are lost and sent "
+      "again); delay:time=1ms,jitter=200us (of each message); cut:rank=1,at=5s,for=2s (of its link); "
       "drift:ppm=20 (the last rank's clock); a comma list");
 }
 
@@ -123,6 +121,7 @@ core::Injection read_injection(const Flags& f, int ranks) {
   if (!f.has("inject")) return {};
   const auto injection = core::parse_injection(f.text("inject"));
   injection.check_ranks(ranks);
+  injection.check_lasting();
   return injection;
 }
 

@@ -21,14 +21,23 @@ namespace gradmeter::cli {
 
 namespace options = boost::program_options;
 
+/// How a subcommand is called.
+struct Usage {
+  options::options_description flags;
+  std::string about;       ///< "gradmeter NAME WORDS: what it does", after an empty line more and examples
+  std::string words = {};  ///< what words that belong to no flag are called; empty: there must be none
+  std::vector<std::string> choices = {};  ///< such words; empty: any, mostly files
+};
+
+/// What `--help` prints: `about` and the flags.
+std::string help_text(const Usage&);
+
 /// Parsed flags of one subcommand. Boost's messages are rewritten: what is wrong, and the flags there are.
 class Flags {
  public:
-  /// `words`: what words that belong to no flag are called; empty: there must be none.
   /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
   /// that belongs to no flag.
-  Flags(std::string_view command, const options::options_description&, const std::vector<std::string>& arguments,
-        const std::string& words = {});
+  Flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);
   bool has(const std::string& name) const { return map_.count(name) > 0; }
   bool given(const std::string& name) const { return has(name) && !map_[name].defaulted(); }
   bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
@@ -40,9 +49,6 @@ class Flags {
   options::variables_map map_;
   std::string words_;
 };
-
-/// Where `--help` was given: `about` and the flags, from the first rank alone. False: it was not.
-bool print_help(const Flags&, int rank, const options::options_description&, std::string_view about);
 
 /// A flag with a value, and its default where it is not empty.
 void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);

@@ -1,5 +1,6 @@
 #include "cli/flags/infer_flags.hpp"
 
+#include "cli/devices.hpp"
 #include "cli/flags/training_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/row_output.hpp"
@@ -25,6 +26,7 @@ bench::TrainOnce read_training(const Flags& f, const DataShape& data, int thread
   auto& c = o.config;
   c.batch_per_rank = parse_count("--train-batch", f.text("train-batch"), 1, 1U << 20U);
   c.threads = threads;
+  c.device = f.text("device");
   c.strategy = dataparallel::find_strategy("independent");
   c.overlap = bench::Overlap::none;
   c.optimizer = f.text("optimizer");
@@ -59,7 +61,7 @@ options::options_description describe_infer() {
   add_text(d, "validation-samples", "5000", "on which precisions are compared with fp32");
   add_text(d, "calibration-samples", "512", "of the training set, on which int8 finds the ranges of activations");
   add_text(d, "threads", "", "compute threads a rank; default cores a node / ranks a node");
-  add_text(d, "device", "cpu", "cpu");
+  add_text(d, "device", "cpu", "cpu, or cuda: ranks of a node take its GPUs in turn");
   add_text(d, "data", "",
            "directory of MNIST's IDX files; language or FILE for language models; default the built-in digits");
   add_text(d, "seed", "1", "of data, order and weights");
@@ -74,7 +76,7 @@ options::options_description describe_infer() {
 }
 
 bench::InferOptions read_infer_options(const Flags& f, const DataShape& data, int default_threads) {
-  check_only("--device", f.text("device"), {"cpu"});
+  check_only("--device", f.text("device"), device_names);
   bench::InferOptions o;
   o.factors = read_infer_factors(f, data);
   const int threads =

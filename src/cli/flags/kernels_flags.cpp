@@ -14,6 +14,7 @@ namespace gradmeter::cli {
 namespace {
 
 using core::UsageError;
+using kernels::AlgorithmSearch;
 using kernels::KernelKind;
 using kernels::Pass;
 
@@ -84,6 +85,14 @@ std::vector<std::size_t> read_batches(const Flags& f) {
   return out;
 }
 
+std::vector<AlgorithmSearch> read_searches(const Flags& f) {
+  auto searches = chosen(f, "search", std::vector{AlgorithmSearch::estimated, AlgorithmSearch::exhaustive});
+  if (f.text("device") == "cpu" && searches != std::vector{AlgorithmSearch::estimated}) {
+    throw UsageError("--search exhaustive: no library of the CPU has a choice of algorithms; add --device cuda");
+  }
+  return searches;
+}
+
 bench::KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<std::string>& faults) {
   bench::KernelFactors out;
   if (f.has("pass")) {
@@ -91,6 +100,7 @@ bench::KernelFactors read_factors(const Flags& f, const std::string& text, std::
   }
   if (f.has("precision")) out.precisions = chosen(f, "precision", kernels::precisions());
   out.caches = chosen(f, "cache", std::vector{bench::CacheState::hot, bench::CacheState::cold});
+  out.searches = read_searches(f);
   out.problems = f.has("shape") ? read_shape(f, out.passes) : read_lists(f, text, faults);
   if (f.has("filter")) out.filter = bench::ProblemFilter(f.text("filter"));
   out.batches = read_batches(f);
@@ -112,6 +122,8 @@ options::options_description describe_kernels() {
   add_text(d, "precision", "", "fp32 (the default), bf16, int8, lns16, lns16-linear");
   add_text(d, "pass", "", "forward, backward-data, backward-weights; default those of the list");
   add_text(d, "cache", "hot", "hot (one set of operands), cold (sets that together are twice the last cache)");
+  add_text(d, "search", "estimated",
+           "how the GPU's libraries choose algorithms: estimated, exhaustive (time all they name, before)");
   add_text(d, "sweep", "", "batch: mini-batches 1, 2, 4 … instead of each problem's own");
   add_text(d, "batch-max", "256", "the largest of them");
   add_switch(d, "packed", "weights of products in the library's own layout, as inference has them");

@@ -105,10 +105,10 @@ FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
     : ForwardingFabric(inner),
       slow_(i.slow ? i.slow->of(rank) : 1.0),
       calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
-      dropped_(first_faulty(i.drop, rank)) {}
+      omitted_(first_faulty(i.omit, rank)) {}
 
-void FaultInjector::drop(Buffer given) {
-  if (given.count() > 0 && dropped_.next()) at_once([&] { std::memset(given.host(), 0, given.bytes()); });
+void FaultInjector::omit(Buffer given) {
+  if (given.count() > 0 && omitted_.next()) at_once([&] { std::memset(given.host(), 0, given.bytes()); });
 }
 
 Ticket FaultInjector::watch(Ticket t, Buffer result) {
@@ -124,7 +124,7 @@ Ticket FaultInjector::start(const FabricCall& call) {
     const std::size_t first = allreduce::block_begin(result.count(), ranks, own);
     result = result.part(first, allreduce::block_begin(result.count(), ranks, own + 1) - first);
   }
-  if (call.kind == CallKind::all_reduce || call.kind == CallKind::reduce_scatter) drop(call.out);
+  if (call.kind == CallKind::all_reduce || call.kind == CallKind::reduce_scatter) omit(call.out);
   return watch(inner_.start(call), result);
 }
 

@@ -31,7 +31,7 @@ class FaultyCalls {
 /// depends on the call's number: 1 is added to it, and where that changes nothing, or the type is not fp32, its lowest
 /// bit is flipped. Faulty are collectives (of a reduce-scatter the rank's own block), received data, and messages with
 /// a payload that this rank posts, worker or server. Calls are counted from 0 in the order of posting, without those
-/// that have no data. To drop a sum (all-reduce, reduce-scatter), this rank contributes zeros; sums are counted by
+/// that have no data. To omit a contribution (all-reduce, reduce-scatter), this rank gives zeros; sums are counted by
 /// themselves.
 class FaultInjector final : public ForwardingFabric {
  public:
@@ -46,14 +46,14 @@ class FaultInjector final : public ForwardingFabric {
 
  private:
   Ticket watch(Ticket, Buffer result);
-  void drop(Buffer given);
+  void omit(Buffer given);
   struct Fault {
     Buffer result;
     std::uint64_t number;
   };
   double slow_;
   std::shared_ptr<FaultyCalls> calls_;
-  FaultyCalls dropped_;                                 ///< sums without this rank's contribution; its own thread's
+  FaultyCalls omitted_;                                 ///< sums without this rank's contribution; its own thread's
   std::unordered_map<const Operation*, Fault> faults_;  ///< of calls under way
 };
 

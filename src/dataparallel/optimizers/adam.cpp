@@ -1,7 +1,5 @@
 #include "dataparallel/optimizers/adam.hpp"
 
-#include <cmath>
-
 #include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
@@ -15,10 +13,8 @@ class Adam final : public Optimizer {
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     kernels::AdamParameters p = parameters_;
     p.step = step.size;
-    p.update = step.number;
-    p.epsilon *= static_cast<float>(std::sqrt(1 - std::pow(double{p.beta2}, static_cast<double>(step.number))));
     const auto of = [&](const runtime::OwnedBuffer& state) { return state.buffer.part(offset, w.count()); };
-    kernels::loops().adam(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1);
+    kernels::loops().adam_step(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1, step.which());
   }
 
   std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }

@@ -1,136 +1,54 @@
 #include "dataparallel/optimizers/number_format.hpp"
 
-#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/random.hpp"
-#include "kernels/bf16_update.hpp"
-#include "kernels/lns/lns.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
-using kernels::bf16_nearest;
-
-constexpr std::size_t add_grain = 1 << 14;  // elements for each thread at least
-
 class Bf16Nearest : public UpdateFormat {
  public:
-  void round(std::span<float> weights) const override {
-    for (float& w : weights) w = bf16_nearest(w);
-  }
-  void add(std::span<float> w, std::span<const float> target, std::span<float>, std::size_t,
-           std::uint64_t) const override {
-    for (std::size_t i = 0; i < w.size(); ++i) w[i] = bf16_nearest(target[i]);
+  void round(Buffer weights) const override { kernels::loops().bf16_nearest(weights, weights, {}); }
+  void add(Buffer w, ConstBuffer target, Buffer, std::size_t, const UpdateStep& step) const override {
+    kernels::loops().bf16_nearest(target, w, step.which());
   }
 };
 
 class Bf16Kahan final : public Bf16Nearest {
  public:
   bool has_carry() const override { return true; }
-  void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
-           std::uint64_t) const override {
-    for (std::size_t i = 0; i < w.size(); ++i) kernels::bf16_kahan(w[i], target[i], carry[i]);
+  void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t, const UpdateStep& step) const override {
+    kernels::loops().bf16_kahan(w, target, carry, step.which());
   }
 };
 
 class Bf16Stochastic final : public Bf16Nearest {
  public:
-  void add(std::span<float> w, std::span<const float> target, std::span<float>, std::size_t place,
-           std::uint64_t step) const override {
-    using Rule = kernels::Bf16Stochastic;
-    constexpr std::size_t each = Rule::each;
-    const core::Random random(Rule::seed, step);
-    std::array<std::uint64_t, 256> draws;
-    const std::uint64_t end = place + w.size();
-    for (std::uint64_t first = place; first < end;) {
-      const std::uint64_t block = first / each;
-      const std::uint64_t last = std::min<std::uint64_t>(end, (block + draws.size()) * each);
-      random.bits(block, std::span(draws).first((last - 1) / each + 1 - block));
-      for (; first < last; ++first) {
-        w[first - place] = Rule::rounded(target[first - place], draws[first / each - block], first);
-      }
-    }
+  void add(Buffer w, ConstBuffer target, Buffer, std::size_t place, const UpdateStep& step) const override {
+    kernels::loops().bf16_stochastic(w, target, place, step.which());
   }
 };
-
-/// Words of as many numbers as stay in a core's cache while they are added.
-struct LnsBlock {
-  static constexpr std::size_t most = 1024;
-  std::array<kernels::Lns16, most> w, change, carry;
-  std::array<float, most> difference;
-};
-
-/// block(w, other, carry) over parts of equal length; the carry may be empty.
-template <class Block>
-void each_block(std::span<float> w, std::span<const float> other, std::span<float> carry, const Block& block) {
-  for (std::size_t first = 0; first < w.size(); first += LnsBlock::most) {
-    const std::size_t n = std::min(LnsBlock::most, w.size() - first);
-    block(w.subspan(first, n), other.subspan(first, n), carry.empty() ? carry : carry.subspan(first, n));
-  }
-}
 
 class LnsUpdate final : public UpdateFormat {
  public:
-  LnsUpdate(unsigned fraction_bits, bool kahan) : lns_(fraction_bits), kahan_(kahan) {}
-  bool has_carry() const override { return kahan_; }
+  explicit LnsUpdate(kernels::LnsUpdate rule) : rule_(rule) {}
+  bool has_carry() const override { return rule_.kahan; }
   bool has_products() const override { return true; }
-
-  void round(std::span<float> weights) const override {
-    std::vector<kernels::Lns16> words(weights.size());
-    kernels::lns_encode(lns_, weights, words);
-    kernels::lns_decode(lns_, words, weights);
+  void round(Buffer weights) const override { kernels::loops().lns_round(rule_.fraction_bits, weights); }
+  void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t, const UpdateStep& step) const override {
+    kernels::loops().lns_add(rule_, w, target, carry, step.which());
   }
-
-  void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t,
-           std::uint64_t) const override {
-    each_block(w, target, carry, [&](auto to, auto from, auto kept) {
-      LnsBlock b;
-      for (std::size_t i = 0; i < to.size(); ++i) b.difference[i] = from[i] - to[i];
-      kernels::lns_encode(lns_, std::span(b.difference).first(to.size()), std::span(b.change).first(to.size()));
-      add_changes(b, to, kept);
-    });
-  }
-
-  void descend(std::span<float> w, std::span<const float> gradient, float size, std::span<float> carry) const override {
-    const kernels::Lns16 factor = lns_.encode(-double{size});
-    each_block(w, gradient, carry, [&](auto to, auto from, auto kept) {
-      LnsBlock b;
-      const std::span changes = std::span(b.change).first(to.size());
-      kernels::lns_encode(lns_, from, changes);
-      for (kernels::Lns16& x : changes) x = lns_.multiply(x, factor);
-      add_changes(b, to, kept);
-    });
+  void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep& step) const override {
+    kernels::loops().lns_descend(rule_, w, gradient, step.size, carry, step.which());
   }
 
  private:
-  void add_changes(LnsBlock& b, std::span<float> w, std::span<float> carry) const {
-    const std::size_t n = w.size();
-    const std::span words = std::span(b.w).first(n), changes = std::span(b.change).first(n);
-    kernels::lns_encode(lns_, w, words);
-    if (!kahan_) {
-      for (std::size_t i = 0; i < n; ++i) words[i] = lns_.add(words[i], changes[i]);
-    } else {
-      const std::span carries = std::span(b.carry).first(n);
-      kernels::lns_encode(lns_, carry, carries);
-      for (std::size_t i = 0; i < n; ++i) {
-        kernels::LnsKahan sum{.w = words[i], .c = carries[i]};
-        sum.add(lns_, changes[i]);
-        words[i] = sum.w;
-        carries[i] = sum.c;
-      }
-      kernels::lns_decode(lns_, carries, carry);
-    }
-    kernels::lns_decode(lns_, words, w);
-  }
-
-  kernels::Lns lns_;
-  bool kahan_;
+  kernels::LnsUpdate rule_;
 };
 
 template <class Format>
@@ -139,7 +57,7 @@ std::unique_ptr<UpdateFormat> make_plain() {
 }
 template <unsigned fraction_bits, bool kahan>
 std::unique_ptr<UpdateFormat> make_lns() {
-  return std::make_unique<LnsUpdate>(fraction_bits, kahan);
+  return std::make_unique<LnsUpdate>(kernels::LnsUpdate{fraction_bits, kahan});
 }
 
 struct Row {
@@ -188,16 +106,14 @@ class Rounded final : public Optimizer {
   void share() override { inside_->share(); }
   std::vector<runtime::Buffer> state() override { return inside_->state(); }
 
-  void apply(runtime::Buffer weights, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    const std::span<float> w = weights.values<float>();
-    const std::span<const float> target = descends_ ? w : target_of(w, g, offset, step);
-    const auto carry =
-        format_->has_carry() ? carry_.buffer.part(offset, weights.count()).values<float>() : std::span<float>();
-    kernels::split(w.size(), add_grain, [&](std::size_t at, std::size_t n) {
-      const std::span<float> kept = carry.empty() ? carry : carry.subspan(at, n);
-      if (descends_) return format_->descend(w.subspan(at, n), g.values<float>().subspan(at, n), step.size, kept);
-      format_->add(w.subspan(at, n), target.subspan(at, n), kept, first_ + offset + at, step.number);
-    });
+  void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
+    const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::no_floats;
+    if (descends_) return format_->descend(w, g, carry, step);
+    // What the optimizer inside makes of the weights, in fp32.
+    const runtime::Buffer target = target_.buffer.part(offset, w.count());
+    kernels::loops().copy(w, target);
+    inside_->apply(target, g, offset, step);
+    format_->add(w, target, carry, first_ + offset, step);
   }
 
   runtime::Cost cost(std::size_t n) const override {
@@ -208,15 +124,6 @@ class Rounded final : public Optimizer {
   }
 
  private:
-  /// What the optimizer inside makes of the weights, in fp32.
-  std::span<const float> target_of(std::span<const float> w, runtime::ConstBuffer g, std::size_t offset,
-                                   UpdateStep step) {
-    const runtime::Buffer to = target_.buffer.part(offset, w.size());
-    std::ranges::copy(w, to.values<float>().begin());
-    inside_->apply(to, g, offset, step);
-    return to.values<float>();
-  }
-
   std::unique_ptr<Optimizer> inside_;
   std::unique_ptr<UpdateFormat> format_;
   bool descends_;  ///< the format makes the whole step
@@ -226,7 +133,7 @@ class Rounded final : public Optimizer {
 
 }  // namespace
 
-void UpdateFormat::descend(std::span<float>, std::span<const float>, float, std::span<float>) const {
+void UpdateFormat::descend(Buffer, ConstBuffer, Buffer, const UpdateStep&) const {
   throw std::logic_error("the format has no products of its own");
 }
 

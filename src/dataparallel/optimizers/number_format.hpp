@@ -11,20 +11,21 @@ namespace gradmeter::dataparallel {
 
 /// Weights in less than fp32. The optimizer inside computes a step from them in fp32, its state and the gradient too;
 /// the new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent. A format with
-/// products of its own makes the steps of `sgd` itself.
+/// products of its own makes the steps of `sgd` itself. All within work, by kernels::loops().
 class UpdateFormat {
  public:
+  using Buffer = runtime::Buffer;
+  using ConstBuffer = runtime::ConstBuffer;
   virtual ~UpdateFormat() = default;
   /// Rounded to nearest.
-  virtual void round(std::span<float> weights) const = 0;
+  virtual void round(Buffer weights) const = 0;
   /// Writes to w the sum of w, which is in the format, and (target − w). `carry` [as w, or empty where has_carry() is
   /// false], zeros at first: what rounding took so far. place: that of the first element among all weights, by which
   /// random draws differ; they are the same in every run and on every rank.
-  virtual void add(std::span<float> w, std::span<const float> target, std::span<float> carry, std::size_t place,
-                   std::uint64_t step) const = 0;
+  virtual void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t place, const UpdateStep&) const = 0;
   virtual bool has_carry() const { return false; }
   /// Writes to w the sum of w and the product of −size and the gradient, both in the format's arithmetic.
-  virtual void descend(std::span<float> w, std::span<const float> gradient, float size, std::span<float> carry) const;
+  virtual void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep&) const;
   virtual bool has_products() const { return false; }
 };
 

@@ -1,7 +1,7 @@
 #include "dataparallel/optimizers/outer.hpp"
 
 #include "core/format.hpp"
-#include "kernels/pointwise.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -18,8 +18,8 @@ class Outer final : public Optimizer {
       last_ = step;
     }
     // A change is added where a gradient is subtracted: hence the step below zero.
-    kernels::momentum(w.values<float>(), velocity_.buffer.part(offset, w.count()).values<float>(),
-                      change.values<float>(), {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov});
+    kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), change,
+                              {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov}, step.which());
   }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 

@@ -42,8 +42,7 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view text, const Optimizer
   std::vector<std::string> known;
   for (const auto& o : table) {
     if (o.name == given.base) {
-      auto made = o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope);
-      return make_skipping(make_rounded(std::move(made), format, scope), scope.scaler);
+      return make_rounded(o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope), format, scope);
     }
     known.emplace_back(o.name);
   }

@@ -6,7 +6,6 @@
 
 #include "compression/registry.hpp"
 #include "core/name.hpp"
-#include "dataparallel/loss_scale.hpp"
 #include "dataparallel/optimizer.hpp"
 #include "model/model.hpp"
 
@@ -21,7 +20,6 @@ struct OptimizerScope {
   PartSums* parts = nullptr;
   runtime::Device& device = runtime::host_device();  ///< where weights are, and so its state
   std::size_t first = 0;  ///< place of the first element among all weights of the model: random draws differ by it
-  const LossScaler* scaler = nullptr;  ///< whose skipped steps it must not see; null: there are none
 
   /// Zeros, one for each element.
   runtime::OwnedBuffer state() const { return device.allocate(core::Element::f32, elements); }

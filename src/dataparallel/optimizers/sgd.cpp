@@ -9,7 +9,7 @@ class Sgd final : public Optimizer {
  public:
   using Optimizer::Optimizer;
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t, UpdateStep step) override {
-    kernels::loops().sgd(w, g, step.size);
+    kernels::loops().sgd(w, g, step.size, step.which());
   }
   runtime::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
 };
@@ -19,7 +19,8 @@ class Momentum final : public Optimizer {
   Momentum(std::string name, const OptimizerScope& scope, float mu, bool nesterov)
       : Optimizer(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), g, {step.size, mu_, nesterov_});
+    kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), g, {step.size, mu_, nesterov_},
+                              step.which());
   }
   std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }

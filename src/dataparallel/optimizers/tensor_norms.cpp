@@ -2,25 +2,12 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "core/format.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
-
-TwoSums sum_blocks(std::size_t n, const std::function<TwoSums(std::size_t, std::size_t)>& block) {
-  constexpr std::size_t length = 1 << 12, grain = 16;  // 64 Ki elements for each thread at least
-  const std::size_t blocks = (n + length - 1) / length;
-  std::vector<TwoSums> parts(blocks);
-  kernels::split(blocks, grain, [&](std::size_t first, std::size_t count) {
-    for (std::size_t b = first; b < first + count; ++b) {
-      parts[b] = block(b * length, std::min(length, n - b * length));
-    }
-  });
-  TwoSums sum;
-  for (const TwoSums& p : parts) sum.first += p.first, sum.second += p.second;
-  return sum;
-}
 
 TensorRanges::TensorRanges(const OptimizerScope& scope) {
   for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count, t.is_part});
@@ -48,47 +35,52 @@ std::vector<TensorRanges::Range> TensorRanges::in(const std::string& rule, std::
 }
 
 NormOptimizer::NormOptimizer(std::string name, const OptimizerScope& scope)
-    : Optimizer(std::move(name)), tensors_(scope), parts_(scope.parts) {}
+    : Optimizer(std::move(name)),
+      tensors_(scope),
+      parts_(scope.parts),
+      sums_(scope.device.allocate(core::Element::f64, 2 * tensors_.count())) {}
+
+void NormOptimizer::find_pieces(std::size_t offset, std::size_t count) {
+  found_ = tensors_.in(name(), offset, count);
+  pieces_.clear();
+  for (const auto& t : found_) pieces_.push_back({t.offset - offset, t.count});
+}
 
 void NormOptimizer::measure(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset,
                             UpdateStep step) {
-  float* w = weights.values<float>().data();
-  const float* g = gradient.values<float>().data();
-  measured_ = tensors_.in(name(), offset, weights.count());
-  sums_.clear();
-  for (const auto& t : measured_) {
-    sums_.push_back(squares_of({w + (t.offset - offset), g + (t.offset - offset), t.offset, t.count}, step));
-  }
+  find_pieces(offset, weights.count());
+  take_norms({weights, gradient, offset, pieces_}, sums(), step);
+  shared_.resize(2 * pieces_.size());
+  is_measured_ = true;
+  kernels::loops().copy(sums(), shared_);  // `share` comes after the queue has done it
 }
 
 void NormOptimizer::share() {
   std::vector<double> values;
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    if (measured_[i].is_part) values.insert(values.end(), {sums_[i].first, sums_[i].second});
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    if (found_[i].is_part) values.insert(values.end(), {shared_[2 * i], shared_[2 * i + 1]});
   }
   if (values.empty()) return;
   parts_->sum(values);
   auto next = values.begin();
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    if (!measured_[i].is_part) continue;
-    sums_[i].first = *next++;
-    sums_[i].second = *next++;
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    if (!found_[i].is_part) continue;
+    shared_[2 * i] = *next++;
+    shared_[2 * i + 1] = *next++;
   }
 }
 
 void NormOptimizer::apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) {
-  float* w = weights.values<float>().data();
-  const float* g = gradient.values<float>().data();
-  const auto found = tensors_.in(name(), offset, weights.count());
-  if (shares() && sums_.size() != found.size()) {
+  find_pieces(offset, weights.count());
+  const Range range{weights, gradient, offset, pieces_};
+  if (!shares()) {
+    take_norms(range, sums(), step);
+  } else if (std::exchange(is_measured_, false) && shared_.size() == 2 * pieces_.size()) {
+    kernels::loops().copy(shared_, sums());
+  } else {
     throw std::logic_error(name() + " was given parts of tensors whose norms were not measured before");
   }
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::size_t at = found[i].offset - offset;
-    const Piece piece{w + at, g + at, found[i].offset, found[i].count};
-    move(piece, shares() ? sums_[i] : squares_of(piece, step), step);
-  }
-  sums_.clear();
+  move(range, sums(), step);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -1,44 +1,12 @@
 // For optimizers that scale each tensor's step by its size.
 #pragma once
-#include <array>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "dataparallel/optimizers/registry.hpp"
+#include "kernels/norm_updates.hpp"
 
 namespace gradmeter::dataparallel {
-
-/// Two sums over [0, n), in float64: blocks of a fixed length, then the blocks in order, so that the number of threads
-/// changes no bit. block(first, count): the sums over a block; any thread.
-struct TwoSums {
-  double first = 0, second = 0;
-};
-TwoSums sum_blocks(std::size_t n, const std::function<TwoSums(std::size_t first, std::size_t count)>& block);
-
-/// Σ a(i)² and Σ b(i)² over [first, first + count), for a block. In lanes of a fixed number, so that the loop fills
-/// vectors and has the same bits however wide they are.
-template <class A, class B>
-TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
-  constexpr std::size_t lanes = 8;
-  std::array<double, lanes> as{}, bs{};
-  const std::size_t end = first + count, whole = first + count / lanes * lanes;
-  for (std::size_t i = first; i < whole; i += lanes) {
-    for (std::size_t k = 0; k < lanes; ++k) {
-      const double x = double{a(i + k)}, y = double{b(i + k)};
-      as[k] += x * x;
-      bs[k] += y * y;
-    }
-  }
-  TwoSums s;
-  for (std::size_t k = 0; k < lanes; ++k) s.first += as[k], s.second += bs[k];
-  for (std::size_t i = whole; i < end; ++i) {
-    const double x = double{a(i)}, y = double{b(i)};
-    s.first += x * x;
-    s.second += y * y;
-  }
-  return s;
-}
 
 /// The tensors of an optimizer, found again in the ranges that it is given.
 class TensorRanges {
@@ -53,13 +21,14 @@ class TensorRanges {
   /// then other ranks hold all of the tensor.
   /// Errors: std::logic_error when one of them is only partly in it.
   std::vector<Range> in(const std::string& rule, std::size_t offset, std::size_t count) const;
+  std::size_t count() const { return tensors_.size(); }
 
  private:
   std::vector<Range> tensors_;  ///< ascending
 };
 
 /// An optimizer that takes two norms of each tensor before it changes its weights. Where tensors are parts, their norms
-/// are combined from all parts.
+/// are combined from all parts, by the host, which waits for them.
 class NormOptimizer : public Optimizer {
  public:
   NormOptimizer(std::string name, const OptimizerScope&);
@@ -71,21 +40,29 @@ class NormOptimizer : public Optimizer {
   void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
 
  protected:
-  /// One tensor, or the part of it that is here. offset: in the optimizer's state.
-  struct Piece {
-    float* w;
-    const float* g;
-    std::size_t offset, count;
+  /// What one update is given. Pieces are its tensors, or the parts of them that are here, counted from its beginning.
+  struct Range {
+    runtime::Buffer w;
+    runtime::ConstBuffer g;
+    std::size_t offset;
+    std::span<const kernels::TensorPiece> pieces;
+    runtime::Buffer of(const runtime::OwnedBuffer& state) const { return state.buffer.part(offset, w.count()); }
   };
-  /// What this piece adds to the squares of its tensor's two norms. Once a step, before `move`.
-  virtual TwoSums squares_of(const Piece&, UpdateStep) = 0;
-  virtual void move(const Piece&, TwoSums, UpdateStep) = 0;
+  /// What each piece adds to the squares of its tensor's two norms, in float64. Once a step, before `move`.
+  virtual void take_norms(const Range&, runtime::Buffer sums, UpdateStep) = 0;
+  virtual void move(const Range&, runtime::ConstBuffer sums, UpdateStep) = 0;
 
  private:
+  void find_pieces(std::size_t offset, std::size_t count);
+  runtime::Buffer sums() const { return sums_.buffer.part(0, 2 * pieces_.size()); }
+
   TensorRanges tensors_;
   PartSums* parts_;
-  std::vector<TensorRanges::Range> measured_;
-  std::vector<TwoSums> sums_;  ///< by tensor that was measured
+  runtime::OwnedBuffer sums_;  ///< two of each piece, where the weights are
+  std::vector<TensorRanges::Range> found_;
+  std::vector<kernels::TensorPiece> pieces_;
+  std::vector<double> shared_;  ///< of the range that was measured, as all parts have them
+  bool is_measured_ = false;
 };
 
 }  // namespace gradmeter::dataparallel

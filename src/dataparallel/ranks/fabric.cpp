@@ -68,7 +68,10 @@ std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicato
 
 RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& o, runtime::Activity& activity)
     : options_(o),
-      network_(c, {.transport = o.transport, .memory_bytes = o.memory_bytes + scratch_bytes(o, c)}),
+      network_(c, {.transport = o.transport,
+                   .memory_bytes = o.memory_bytes + scratch_bytes(o, c),
+                   .faults = o.message_faults,
+                   .world_rank = o.world_rank}),
       activity_(activity),
       queue_(o.queue ? o.queue : &host_queue_) {
   if (device().is_staged()) {
@@ -240,8 +243,7 @@ void RankFabric::run_marked(std::string_view label, const runtime::Work& work, r
 }
 
 void RankFabric::synchronise() {
-  queue_->synchronise();
-  if (copies_) copies_->synchronise();
+  queue_->synchronise();  // of the copies, it or a call under way waits for all that is read again
   log_marked();
 }
 

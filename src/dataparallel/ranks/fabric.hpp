@@ -32,6 +32,8 @@ struct RankFabricOptions {
   runtime::Queue* queue = nullptr;  ///< of this rank's computations; null: the host's
   /// Of the copies, sums and codecs of its collectives, on the same device; null: the engine does them, at once.
   runtime::Queue* exchange_queue = nullptr;
+  core::MessageFaults message_faults = {};  ///< of all its messages
+  int world_rank = 0;                       ///< for them
 };
 
 /// Collective over the communicator, as are `split` and the destructor's window.

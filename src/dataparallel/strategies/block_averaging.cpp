@@ -8,6 +8,7 @@
 #include "dataparallel/buckets.hpp"
 #include "dataparallel/optimizers/outer.hpp"
 #include "dataparallel/strategies/block_period.hpp"
+#include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -98,10 +99,11 @@ class BlockAveraging final : public Strategy {
     cost.flops += double(n);
     cost.bytes += 20.0 * double(n);
     w.queue().submit("outer", cost, [this, step, parameters = w.parameters()] {
-      const auto p = parameters.values<float>(), anchor = anchor_.buffer.values<float>();
+      const auto p = parameters.values<float>();
+      const auto anchor = runtime::ConstBuffer(anchor_.buffer).values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
       optimizer_->apply(anchor_.buffer, parameters, 0, step);
-      std::ranges::copy(anchor, p.begin());
+      kernels::loops().copy(anchor_.buffer, parameters);  // what the host saw of them is older than a device's update
     });
   }
 

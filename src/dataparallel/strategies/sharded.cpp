@@ -84,6 +84,7 @@ class Sharded final : public Strategy {
                                                   w.fabric().record()));
     });
     if (agrees_) agree(w, reduced);
+    if (agrees_) step.loss_scale_counts = w.scaler()->counts();
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (!alone && reduced[i]) w.fabric().wait(reduced[i]);
       update(w, i, step);
@@ -120,10 +121,9 @@ class Sharded final : public Strategy {
     for (Ticket& t : reduced) w.fabric().wait(std::exchange(t, nullptr));
     for (const Share& own : shares_) w.scaler()->submit_check(w.queue(), w.gradients(own.offset, own.count));
     if (!axis_sums_) return;
-    w.queue().synchronise();
-    double found = w.scaler()->skips() ? 1 : 0;
+    double found = w.scaler()->skips(w.queue()) ? 1 : 0;
     axis_sums_->sum({&found, 1});
-    if (found > 0) w.scaler()->note_not_finite();
+    if (found > 0) w.scaler()->note_not_finite(w.queue());
   }
 
   /// Of a bucket's tensors, the parts in this rank's share. All ranks list all of them, some as empty parts, so that
@@ -142,12 +142,9 @@ class Sharded final : public Strategy {
     }
     PartSums* sums = w.parts();
     if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
-    return make_optimizer(optimizer_, {.elements = own.count,
-                                       .tensors = mine,
-                                       .parts = sums,
-                                       .device = w.queue().device(),
-                                       .first = own.offset,
-                                       .scaler = w.scaler()});
+    return make_optimizer(
+        optimizer_,
+        {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device(), .first = own.offset});
   }
 
   void update(Worker& w, std::size_t bucket, UpdateStep step) {

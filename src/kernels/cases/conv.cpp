@@ -27,7 +27,7 @@ class ConvCase final : public KernelCase {
       : problem_(p),
         s_(std::get<ConvShape>(p.shape)),
         seed_(o.seed),
-        op_(p, o.sets, {.backend = o.backend}, *o.device) {
+        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i)
       for (const Operand& input : op_.op().inputs()) op_.set_input(i, input.name, drawn(input.name, i));
     op_.bind();

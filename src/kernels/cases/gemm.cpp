@@ -5,6 +5,7 @@
 #include "kernels/cases/element_check.hpp"
 #include "kernels/cases/makers.hpp"
 #include "kernels/cases/op_case.hpp"
+#include "kernels/number_format.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -15,7 +16,7 @@ class GemmCase final : public KernelCase {
       : s_(std::get<GemmShape>(p.shape)),
         precision_(p.precision),
         seed_(o.seed),
-        op_(p, o.sets, {.backend = o.backend}, *o.device) {
+        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device) {
     for (std::size_t i = 0; i < o.sets; ++i) {
       op_.set_input(i, "a", left(i));
       op_.set_input(i, "b", right(i));
@@ -46,8 +47,19 @@ class GemmCase final : public KernelCase {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
-  PlainNumbers left(std::size_t set) const { return op_.draw("a", seed_ + 2 * set, random_range(precision_)); }
-  PlainNumbers right(std::size_t set) const { return op_.draw("b", seed_ + 2 * set + 1, random_range(precision_)); }
+  PlainNumbers left(std::size_t set) const {
+    return draw("a", seed_ + 2 * set, precision_ == Precision::fp8_e5m2 ? core::Element::e5m2 : core::Element::e4m3);
+  }
+  /// No GPU multiplies two operands of e5m2: then the right one is in e4m3.
+  PlainNumbers right(std::size_t set) const { return draw("b", seed_ + 2 * set + 1, core::Element::e4m3); }
+
+  /// Operands in fp8 are given in fp32, and rounded when they are packed. These numbers that leaves as they are.
+  PlainNumbers draw(std::string_view input, std::uint64_t seed, core::Element fp8) const {
+    PlainNumbers numbers = op_.draw(input, seed, random_range(precision_));
+    if (precision_ == Precision::fp8_e4m3 || precision_ == Precision::fp8_e5m2)
+      round_to_fp8({reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()}, fp8);
+    return numbers;
+  }
 
   /// Of a row of all products.
   ReferenceSum reference(const PlainNumbers& a, const PlainNumbers& b, std::size_t any_row, std::size_t column) const {

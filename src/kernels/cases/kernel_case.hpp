@@ -18,6 +18,7 @@ struct KernelCaseOptions {
   std::uint64_t seed = 1;
   std::string_view backend = {};  ///< empty: the first that takes the problem
   runtime::Device* device = &runtime::host_device();
+  AlgorithmSearch search = AlgorithmSearch::estimated;  ///< of products and convolutions
 };
 
 /// How far a result is from the reference on the same inputs, which are those rounded to the storage type.

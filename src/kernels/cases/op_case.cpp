@@ -31,7 +31,6 @@ OpCase::OpCase(const Problem& p, std::size_t sets, const OpOptions& options, run
 
 void OpCase::bind() {
   for (const OperandSet& s : sets_) queue_->submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
-  queue_->synchronise();
 }
 
 double random_range(Precision precision) {

@@ -289,8 +289,8 @@ std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCa
 }
 
 void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> x) {
-  if (kind == PointwiseKind::sgd) loops().sgd(x[0], x[1], step);
-  if (kind == PointwiseKind::momentum) loops().momentum(x[0], x[1], x[2], momentum_rule);
+  if (kind == PointwiseKind::sgd) loops().sgd(x[0], x[1], step, {});
+  if (kind == PointwiseKind::momentum) loops().momentum(x[0], x[1], x[2], momentum_rule, {});
   if (kind == PointwiseKind::adam) loops().adam(x[0], x[1], x[2], x[3], adam_rule, 1);
 }
 

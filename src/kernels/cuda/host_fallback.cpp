@@ -13,7 +13,7 @@ class HostFallback final : public Op {
   std::span<const Operand> outputs() const override { return op_->outputs(); }
   runtime::Cost cost() const override { return op_->cost(); }
   std::size_t scratch_bytes() const override { return op_->scratch_bytes(); }
-  std::string implementation() const override { return "on the host: " + op_->implementation(); }
+  std::string implementation() const override { return std::string(left_to_host) + op_->implementation(); }
   std::unique_ptr<Op> packing(std::size_t input) const override { return op_->packing(input); }
   std::unique_ptr<Op> unpacking(std::size_t output) const override { return op_->unpacking(output); }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override { return op_->packing_floats(input); }

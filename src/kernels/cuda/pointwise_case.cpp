@@ -16,8 +16,8 @@ DeviceSpan<Bf16> numbers(const Buffer& b) {
 void update_bf16(PointwiseKind kind, std::span<const Buffer> x) {
   const auto stream = gpu::stream();
   const auto w = numbers(x[0]);
-  if (kind == PointwiseKind::sgd) sgd(w, numbers(x[1]), PointwiseRules::step, stream);
-  if (kind == PointwiseKind::momentum) momentum(w, numbers(x[1]), numbers(x[2]), PointwiseRules::momentum, stream);
+  if (kind == PointwiseKind::sgd) sgd(w, numbers(x[1]), PointwiseRules::step, {}, stream);
+  if (kind == PointwiseKind::momentum) momentum(w, numbers(x[1]), numbers(x[2]), PointwiseRules::momentum, {}, stream);
   if (kind == PointwiseKind::adam)
     adam(w, numbers(x[1]), numbers(x[2]), numbers(x[3]), PointwiseRules::adam, 1, stream);
 }

@@ -47,6 +47,23 @@ constexpr Lns16 lns_multiply(Lns16 x, Lns16 y, LnsEvents* events) {
   return lns_word(x.negative() != y.negative(), x.code() + y.code() - Lns16::one, events);
 }
 
+/// Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
+constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
+  if (y.zero() && x.zero()) {
+    if (events) ++events->nans;
+    return {};
+  }
+  if (x.zero()) return {};
+  if (y.zero()) return lns_word(x.negative(), Lns16::largest + 1, events);
+  return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
+}
+
+/// −log x of a number up to 1. Zero has none, and is taken for the smallest number.
+constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
+  constexpr double ln2 = 0.693147180559945309417;
+  return (Lns16::one - (x.code() < 1 ? 1 : x.code())) * ln2 / static_cast<double>(1U << fraction_bits);
+}
+
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& table, LnsEvents* events) {
   if (x.zero()) return y.zero() ? Lns16{} : y;
@@ -56,6 +73,15 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   const std::int32_t d = larger.code() - smaller.code();
   if (d == 0 && opposite) return {};
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
+}
+
+/// A compensated sum (LnsKahan): y = change − c; t = w + y; c = (t − w) − y; w = t.
+template <class Table>
+GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
+                                                   LnsEvents* events) {
+  const Lns16 y = lns_add(change, -c, table, events), t = lns_add(w, y, table, events);
+  c = lns_add(lns_add(t, -w, table, events), -y, table, events);
+  w = t;
 }
 
 }  // namespace gradmeter::kernels

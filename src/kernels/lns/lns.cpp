@@ -55,20 +55,9 @@ double Lns::decode(Lns16 x) const {
   return x.negative() ? -size : size;
 }
 
-Lns16 Lns::divide(Lns16 x, Lns16 y, LnsEvents* events) const {
-  if (y.zero() && x.zero()) {
-    if (events) ++events->nans;
-    return {};
-  }
-  if (x.zero()) return {};
-  if (y.zero()) return lns_word(x.negative(), Lns16::largest + 1, events);
-  return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
-}
-
 void LnsKahan::add(const Lns& lns, Lns16 change, LnsEvents* events) {
-  const Lns16 y = lns.subtract(change, c, events), t = lns.add(w, y, events);
-  c = lns.subtract(lns.subtract(t, w, events), y, events);
-  w = t;
+  lns_kahan_add(
+      w, c, change, [&t = lns.tables()](std::uint32_t d, bool opposite) { return t.g(d, opposite); }, events);
 }
 
 void lns_encode(const Lns& lns, std::span<const float> values, std::span<Lns16> words, LnsEvents* events) {

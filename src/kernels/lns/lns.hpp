@@ -28,7 +28,7 @@ class Lns {
   double decode(Lns16 x) const;
 
   Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_multiply(x, y, events); }
-  Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const;
+  Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_divide(x, y, events); }
   /// max + G±(d), d the difference of the codes. The order of x and y does not matter.
   Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
     return lns_add(

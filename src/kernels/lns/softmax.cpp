@@ -17,11 +17,6 @@ Lns16 exponential(const Lns& lns, Lns16 x) {
   return below_one <= -Lns16::one ? Lns16{} : Lns16::from(false, Lns16::one + static_cast<std::int32_t>(below_one));
 }
 
-/// −log x of a number up to 1. Zero has none, and is taken for the smallest number.
-double negative_log(const Lns& lns, Lns16 x) {
-  return (Lns16::one - std::max(x.code(), 1)) * std::numbers::ln2 / double(1U << lns.fraction_bits());
-}
-
 /// Of one row: writes the probabilities.
 void softmax(const Lns& lns, std::span<const Lns16> logits, Lns16 largest, std::span<Lns16> p) {
   Lns16 sum;
@@ -33,6 +28,14 @@ void softmax(const Lns& lns, std::span<const Lns16> logits, Lns16 largest, std::
 }
 
 }  // namespace
+
+std::vector<std::uint16_t> lns_exponentials(unsigned fraction_bits) {
+  const Lns lns(fraction_bits);
+  std::vector<std::uint16_t> all(std::size_t{Lns16::code_mask} + 1);
+  for (std::size_t code = 0; code < all.size(); ++code)
+    all[code] = exponential(lns, Lns16::from(code > 0, static_cast<std::int32_t>(code))).bits;
+  return all;
+}
 
 CrossEntropy lns_softmax_cross_entropy(const Lns& lns, std::span<const float> logits,
                                        std::span<const std::int32_t> labels, std::size_t classes, float scale,
@@ -48,7 +51,7 @@ CrossEntropy lns_softmax_cross_entropy(const Lns& lns, std::span<const float> lo
     lns_encode(lns, values, x);
     const auto top = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
     softmax(lns, x, x[top], p);
-    all.loss_sum += negative_log(lns, p[label]);
+    all.loss_sum += lns_negative_log(lns.fraction_bits(), p[label]);
     all.correct += top == label ? 1 : 0;
     if (gradient.empty()) continue;
     p[label] = lns.subtract(p[label], one);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/lns/lns.hpp"
 #include "kernels/pointwise.hpp"
@@ -16,5 +17,8 @@ namespace gradmeter::kernels {
 /// that is no number becomes zero. The gradient is brought back to fp32, where it is a number of the system.
 CrossEntropy lns_softmax_cross_entropy(const Lns&, std::span<const float> logits, std::span<const std::int32_t> labels,
                                        std::size_t classes, float scale, std::span<float> gradient);
+
+/// exp x as a word, by the code of x ≤ 0: [32768]. What is too small for the system is zero.
+std::vector<std::uint16_t> lns_exponentials(unsigned fraction_bits);
 
 }  // namespace gradmeter::kernels

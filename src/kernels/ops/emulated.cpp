@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/small_float.hpp"
+#include "kernels/number_format.hpp"
 #include "kernels/ops/converted_op.hpp"
 #include "kernels/ops/makers.hpp"
 #include "kernels/threads.hpp"
@@ -35,14 +36,9 @@ void round_to_fp16(std::span<float> x) {
   round_each(x, [](float v) { return core::to_float(core::fp16_format, core::from_float(core::fp16_format, v)); });
 }
 
-/// The operand's largest number is the format's largest (current scaling). Infinities stay, so that they are seen.
-template <const core::SmallFormat& format>
-void round_to_fp8(std::span<float> x) {
-  const float scale = core::to_float(format, format.largest()) / largest_of(x);
-  round_each(x, [scale](float v) {
-    if (!std::isfinite(v)) return v;
-    return core::to_float(format, core::from_float(format, v * scale, core::Overflow::saturate)) / scale;
-  });
+template <core::Element element>
+void round_to_fp8_format(std::span<float> x) {
+  round_to_fp8(x, element);
 }
 
 /// Whole numbers from -7 to 7 times a quantum of the operand.
@@ -72,8 +68,8 @@ struct Emulation {
 };
 constexpr std::array emulations{
     Emulation{Precision::fp16, rounding<round_to_fp16>, true},
-    Emulation{Precision::fp8_e4m3, rounding<round_to_fp8<core::e4m3_format>>, false},
-    Emulation{Precision::fp8_e5m2, rounding<round_to_fp8<core::e5m2_format>>, false},
+    Emulation{Precision::fp8_e4m3, rounding<round_to_fp8_format<core::Element::e4m3>>, false},
+    Emulation{Precision::fp8_e5m2, rounding<round_to_fp8_format<core::Element::e5m2>>, false},
     Emulation{Precision::int4, rounding<round_to_int4>, false},
 };
 

@@ -49,6 +49,8 @@ std::string_view name(KernelKind o) {
   constexpr std::array<std::string_view, 5> names{"gemm", "conv", "rnn", "sparse", "pointwise"};
   return names[static_cast<std::size_t>(o)];
 }
+std::string_view name(AlgorithmSearch s) { return s == AlgorithmSearch::estimated ? "estimated" : "exhaustive"; }
+
 std::string_view name(Pass p) {
   constexpr std::array<std::string_view, 3> names{"forward", "backward-data", "backward-weights"};
   return names[static_cast<std::size_t>(p)];

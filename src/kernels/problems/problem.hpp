@@ -119,4 +119,8 @@ double run_flops(const Problem&);
 /// Memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
 
+/// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
+enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
+std::string_view name(AlgorithmSearch);
+
 }  // namespace gradmeter::kernels

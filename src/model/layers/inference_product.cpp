@@ -1,8 +1,6 @@
 #include "model/layers/inference_product.hpp"
 
-#include <algorithm>
-#include <cmath>
-
+#include "kernels/loops.hpp"
 #include "kernels/quantization.hpp"
 #include "model/layers/plain_op.hpp"
 
@@ -32,14 +30,6 @@ kernels::OpOptions options_of(const InferenceProduct& p, const InferenceRequest&
   return {.quantization = std::move(q)};
 }
 
-/// offsets: of a sample. In place.
-void add_offsets(std::span<float> values, std::span<const float> offsets, float least) {
-  for (std::size_t first = 0; first < values.size(); first += offsets.size()) {
-    const std::span<float> sample = values.subspan(first, offsets.size());
-    for (std::size_t i = 0; i < offsets.size(); ++i) sample[i] = std::max(sample[i] + offsets[i], least);
-  }
-}
-
 class PreparedInferenceProduct final : public InferenceLayer {
  public:
   PreparedInferenceProduct(const InferenceProduct& p, const InferenceRequest& r, runtime::Queue& queue)
@@ -58,8 +48,8 @@ class PreparedInferenceProduct final : public InferenceLayer {
     if (offsets_.buffer.count() == 0) return;
     const double elements = static_cast<double>(output.count());
     queue.submit("inference.bias", {.flops = elements, .bytes = 8 * elements},
-                 [output, offsets = offsets_.buffer, least = is_relu_ ? 0.0F : -INFINITY] {
-                   add_offsets(output.values<float>(), offsets.values<float>(), least);
+                 [output, offsets = offsets_.buffer, is_relu = is_relu_] {
+                   kernels::loops().add_row(output, offsets, is_relu, output);
                  });
   }
   std::string implementation() const override { return op_.op().implementation(); }

@@ -8,13 +8,14 @@
 
 namespace gradmeter::model {
 
-std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem> problems, kernels::Precision precision) {
+std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem> problems, kernels::Precision precision,
+                                                const runtime::Device& device) {
   for (RepeatedProblem& r : problems) {
     r.problem.precision = precision;
     auto* const gemm = std::get_if<kernels::GemmShape>(&r.problem.shape);
     if (!gemm) continue;
     gemm->packed = true;
-    if (!kernels::op_refusal(r.problem).empty()) gemm->packed = false;
+    if (!kernels::op_refusal(r.problem, device).empty()) gemm->packed = false;
   }
   return problems;
 }
@@ -32,7 +33,9 @@ ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, 
       }
     }
     const double flops = kernels::run_flops(r.problem) * static_cast<double>(r.times);
-    if (flops > most) implementation_ = o.op->implementation(), most = flops;
+    const std::string implementation = o.op->implementation();
+    if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
+    if (flops > most) implementation_ = implementation, most = flops;
   }
   share_activations(queue, seed);
 }

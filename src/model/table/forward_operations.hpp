@@ -11,7 +11,8 @@
 namespace gradmeter::model {
 
 /// The same in another precision, with weights in the backend's own layouts where it takes them.
-std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem>, kernels::Precision);
+std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem>, kernels::Precision,
+                                                const runtime::Device&);
 
 /// All operations one after another, each on random numbers. Weights, a set for each repetition, are packed once. What
 /// an operation reads lies in the layout that its backend wants, and what it writes goes to no other: packing between
@@ -23,6 +24,8 @@ class ForwardOperations {
   void run(Queue&);
   /// Of the operation with the most FLOP.
   const std::string& implementation() const { return implementation_; }
+  /// As model::Inference has it.
+  const std::string& left_to_host() const { return left_to_host_; }
 
  private:
   struct Operation {
@@ -35,7 +38,7 @@ class ForwardOperations {
 
   std::vector<Operation> operations_;
   std::vector<runtime::OwnedBuffer> memory_;
-  std::string implementation_;
+  std::string implementation_, left_to_host_;
 };
 
 /// Bytes that `ForwardOperations` will have, at most.

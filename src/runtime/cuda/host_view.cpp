@@ -40,6 +40,7 @@ std::byte* HostView::seen(std::uintptr_t device_address) const {
 }
 
 std::byte* HostView::host_address(const std::byte* device_address, std::size_t bytes, bool written) const {
+  ++requests_;
   const CudaDevice::Range range = device_.range_of(device_address, bytes);
   const std::size_t offset = static_cast<std::size_t>(device_address - range.begin);
   // Before the copy is looked at: the stream may still copy it back.

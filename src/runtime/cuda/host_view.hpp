@@ -34,6 +34,8 @@ class HostView final : public DeviceAccess {
   void to_transport(const std::byte* device_address, std::size_t bytes) const override;
   void from_transport(std::byte* device_address, std::size_t bytes) const override;
   MarkPtr mark() const override;
+  /// How often host code asked for memory so far.
+  std::size_t requests() const { return requests_; }
 
  private:
   using Addresses = boost::icl::interval_set<std::uintptr_t>;
@@ -50,6 +52,7 @@ class HostView final : public DeviceAccess {
   const Stream& stream_;
   mutable std::map<std::uintptr_t, Copy> copies_;  ///< by the allocation's first address
   mutable Addresses present_, written_;
+  mutable std::size_t requests_ = 0;
 };
 
 }  // namespace gradmeter::runtime

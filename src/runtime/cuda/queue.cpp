@@ -52,7 +52,9 @@ void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
   const NvtxRange range(label);
   device_.select();
   const Running here(view_);
+  const std::size_t before = view_.requests();
   work();
+  if (view_.requests() != before) ++host_work_[std::string(label)];
   view_.flush();
 }
 

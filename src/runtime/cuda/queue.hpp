@@ -1,5 +1,9 @@
 // A stream of a GPU as a Queue.
 #pragma once
+#include <functional>
+#include <map>
+#include <string>
+
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/host_view.hpp"
 
@@ -17,11 +21,16 @@ class CudaQueue final : public Queue {
   /// Of an event of another kind than a stream's the caller waits.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
+  /// What the host does for want of kernels: labels of work that asked for copies of memory, each of which waits for
+  /// the stream, and how often.
+  using HostWork = std::map<std::string, std::size_t, std::less<>>;
+  const HostWork& host_work() const { return host_work_; }
 
  private:
   CudaDevice& device_;
   Stream stream_;
   HostView view_;
+  HostWork host_work_;
 };
 
 }  // namespace gradmeter::runtime

@@ -4,8 +4,10 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/time/clock.hpp"
 #include "runtime/transport/hybrid_transport.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
+#include "runtime/transport/unreliable_transport.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -44,7 +46,7 @@ std::string transport_refusal(TransportKind t, RanksAs ranks) {
 }
 
 Network::Network(const Communicator& all, const NetworkOptions& o)
-    : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)) {
+    : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)), faults_(o.faults) {
   node_of_ = all.all_gather_value(node_.broadcast_value(all.rank()));
   rank_in_node_ = all.all_gather_value(node_.rank());
   const bool one_node = all.all(node_.size() == all.size());
@@ -58,6 +60,8 @@ Network::Network(const Communicator& all, const NetworkOptions& o)
   } else {
     arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
   }
+  if (faults_.any()) world_ranks_ = all.all_gather_value(o.world_rank);
+  connected_s_ = host_clock();
 }
 
 std::vector<int> Network::nodes_of(const Communicator& all, const std::vector<int>& fake_nodes) {
@@ -86,6 +90,17 @@ std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members
 }
 
 OwnedTransport Network::connect(const Communicator& members, int channels) const {
+  OwnedTransport out = connect_reliably(members, channels);
+  if (!faults_.any()) return out;
+  std::vector<int> world_ranks;
+  for (int r : ranks_of(members)) world_ranks.push_back(world_ranks_[static_cast<std::size_t>(r)]);
+  out.replace([&](std::unique_ptr<Transport> t) {
+    return std::make_unique<UnreliableTransport>(std::move(t), faults_, std::move(world_ranks), connected_s_);
+  });
+  return out;
+}
+
+OwnedTransport Network::connect_reliably(const Communicator& members, int channels) const {
   auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
   if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/message_faults.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/transport/arena.hpp"
 #include "runtime/transport/transport.hpp"
@@ -30,6 +31,8 @@ struct NetworkOptions {
   TransportKind transport = TransportKind::automatic;
   std::size_t memory_bytes = 0;      ///< of each rank's arena
   std::vector<int> fake_nodes = {};  ///< by rank: the node that it plays on; empty: where it really is
+  core::MessageFaults faults = {};   ///< of all messages of its transports
+  int world_rank = 0;                ///< this rank's in the world, for the faults
 };
 
 /// A transport with the shared memory it needs, if any.
@@ -39,6 +42,11 @@ class OwnedTransport {
       : cells_(std::move(cells)), transport_(std::move(t)) {}
   Transport& operator*() const { return *transport_; }
   Transport* operator->() const { return transport_.get(); }
+  /// Puts what `wrap` makes of the transport in its place.
+  template <class Wrap>
+  void replace(Wrap wrap) {
+    transport_ = wrap(std::move(transport_));
+  }
 
  private:
   std::unique_ptr<SharedWindow> cells_;
@@ -67,6 +75,7 @@ class Network {
 
  private:
   std::vector<int> ranks_of(const Communicator& members) const;
+  OwnedTransport connect_reliably(const Communicator& members, int channels) const;
 
   TransportKind transport_;
   int rank_;
@@ -74,6 +83,9 @@ class Network {
   std::vector<int> node_of_;       ///< by rank of the network
   std::vector<int> rank_in_node_;  ///< by rank of the network
   std::unique_ptr<Arena> arena_;
+  core::MessageFaults faults_;
+  std::vector<int> world_ranks_;  ///< by rank of the network; empty: no faults
+  double connected_s_;            ///< on the host clock
 };
 
 }  // namespace gradmeter::runtime

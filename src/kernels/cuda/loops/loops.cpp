@@ -4,8 +4,12 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/cuda/loops/bf16_update.hpp"
 #include "kernels/cuda/loops/layers.hpp"
+#include "kernels/cuda/loops/lns.hpp"
 #include "kernels/cuda/loops/loss.hpp"
+#include "kernels/cuda/loops/loss_scale.hpp"
+#include "kernels/cuda/loops/norm_updates.hpp"
 #include "kernels/cuda/loops/pointwise.hpp"
 #include "kernels/cuda/loops/transformer.hpp"
 #include "kernels/loops.hpp"
@@ -18,13 +22,22 @@ namespace {
 using gpu::stream;
 using runtime::check_cuda;
 
+/// The memory as what it holds.
+template <class T>
+DeviceSpan<T> on_gpu(const Buffer& b) {
+  return DeviceSpan<T>(reinterpret_cast<T*>(b.device().device_address()), b.bytes() / sizeof(T));
+}
 template <class T>
 DeviceSpan<const T> on_gpu(const ConstBuffer& b) {
-  return DeviceSpan<const T>(reinterpret_cast<const T*>(b.device().device_address()), b.count());
+  return DeviceSpan<const T>(reinterpret_cast<const T*>(b.device().device_address()), b.bytes() / sizeof(T));
 }
+DeviceSpan<float> of(const Buffer& b) { return on_gpu<float>(b); }
 DeviceSpan<const float> of(const ConstBuffer& b) { return on_gpu<float>(b); }
-DeviceSpan<float> of(const Buffer& b) {
-  return DeviceSpan<float>(reinterpret_cast<float*>(b.device().device_address()), b.count());
+/// Of what may be left out.
+DeviceSpan<float> if_any(const Buffer& b) { return b.count() > 0 ? of(b) : DeviceSpan<float>(); }
+DeviceSpan<const float> if_any(const ConstBuffer& b) { return b.count() > 0 ? of(b) : DeviceSpan<const float>(); }
+UpdateGate gate_of(const UpdateNumber& t) {
+  return {t.value, t.counts.count() > 0 ? on_gpu<LossScaleCounts>(t.counts).device_address() : nullptr};
 }
 
 /// An empty buffer is nobody's.
@@ -37,9 +50,11 @@ bool are_on_gpu(const Buffers&... b) {
 class Temporary {
  public:
   Temporary(std::size_t bytes, cudaStream_t s) : bytes_(bytes), stream_(s) {
-    check_cuda(cudaMallocAsync(&address_, bytes, s), "cudaMallocAsync");
+    if (bytes > 0) check_cuda(cudaMallocAsync(&address_, bytes, s), "cudaMallocAsync");
   }
-  ~Temporary() { cudaFreeAsync(address_, stream_); }
+  ~Temporary() {
+    if (address_) cudaFreeAsync(address_, stream_);
+  }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
   template <class T>
@@ -92,6 +107,16 @@ void deliver_loss(void* data) {
   const std::unique_ptr<LossOnItsWay> loss(static_cast<LossOnItsWay*>(data));
   loss->take(*loss->pinned);
   pinned_losses().give_back(loss->pinned);
+}
+
+void send_loss(const Temporary& total, const Loops::TakeLoss& take) {
+  const cudaStream_t s = stream();
+  auto loss = std::make_unique<LossOnItsWay>(LossOnItsWay{pinned_losses().take(), take});
+  check_cuda(cudaMemcpyAsync(loss->pinned, total.as<CrossEntropy>().device_address(), sizeof(CrossEntropy),
+                             cudaMemcpyDeviceToHost, s),
+             "cudaMemcpyAsync");
+  check_cuda(cudaLaunchHostFunc(s, deliver_loss, loss.get()), "cudaLaunchHostFunc");
+  loss.release();  // deliver_loss owns it
 }
 
 /// What has no kernel, and what is not the GPU's memory, is left to the host.
@@ -188,35 +213,107 @@ class CudaLoops final : public Loops {
     cuda::reorder_heads(of(from), s, of(to), stream());
   }
 
-  void sgd(Buffer w, ConstBuffer g, float step) const override {
-    if (!are_on_gpu(w, g)) return Loops::sgd(w, g, step);
-    cuda::sgd(of(w), of(g), step, stream());
+  void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, g)) return Loops::sgd(w, g, step, t);
+    cuda::sgd(of(w), of(g), step, gate_of(t), stream());
   }
-  void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p) const override {
-    if (!are_on_gpu(w, v, g)) return Loops::momentum(w, v, g, p);
-    cuda::momentum(of(w), of(v), of(g), p, stream());
+  void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, v, g)) return Loops::momentum(w, v, g, p, t);
+    cuda::momentum(of(w), of(v), of(g), p, gate_of(t), stream());
   }
   void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const override {
     if (!are_on_gpu(w, m, v, g)) return Loops::adam(w, m, v, g, p, kept);
     cuda::adam(of(w), of(m), of(v), of(g), p, kept, stream());
   }
+  void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept,
+                 const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, g) || t.counts.count() == 0) return Loops::adam_step(w, m, v, g, p, kept, t);
+    const Temporary rates(sizeof(AdamRates), stream());
+    cuda::adam_step(of(w), of(m), of(v), of(g), p, kept, gate_of(t), rates.as<AdamRates>(), stream());
+  }
+  void lars_norms(ConstBuffer w, ConstBuffer g, Pieces pieces, Buffer sums) const override {
+    if (!are_on_gpu(w, g, sums)) return Loops::lars_norms(w, g, pieces, sums);
+    const Temporary workspace(norms_workspace(pieces), stream());
+    cuda::lars_norms(of(w), of(g), pieces, on_gpu<TwoSums>(sums), workspace.as<TwoSums>(), stream());
+  }
+  void lars(Buffer w, Buffer v, ConstBuffer g, Pieces pieces, ConstBuffer sums, LarsParameters p,
+            const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, v, g, sums)) return Loops::lars(w, v, g, pieces, sums, p, t);
+    cuda::lars(of(w), of(v), of(g), pieces, on_gpu<TwoSums>(sums), p, gate_of(t), stream());
+  }
+  void lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces pieces, Buffer sums, LambParameters p,
+                  const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, g, sums)) return Loops::lamb_norms(w, m, v, g, pieces, sums, p, t);
+    const Temporary workspace(norms_workspace(pieces), stream());
+    cuda::lamb_norms(of(w), of(m), of(v), of(g), pieces, on_gpu<TwoSums>(sums), workspace.as<TwoSums>(), p, gate_of(t),
+                     stream());
+  }
+  void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces pieces, ConstBuffer sums, LambParameters p,
+            const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, sums)) return Loops::lamb(w, m, v, pieces, sums, p, t);
+    cuda::lamb(of(w), of(m), of(v), pieces, on_gpu<TwoSums>(sums), p, gate_of(t), stream());
+  }
 
-  void cross_entropy(ConstBuffer logits, ConstBuffer labels, float factor, Buffer gradient,
+  void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& t) const override {
+    if (!are_on_gpu(target, to)) return Loops::bf16_nearest(target, to, t);
+    cuda::bf16_nearest(of(target), of(to), gate_of(t), stream());
+  }
+  void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target, carry)) return Loops::bf16_kahan(w, target, carry, t);
+    cuda::bf16_kahan(of(w), of(target), of(carry), gate_of(t), stream());
+  }
+  void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target)) return Loops::bf16_stochastic(w, target, place, t);
+    cuda::bf16_stochastic(of(w), of(target), place, gate_of(t), stream());
+  }
+  void lns_round(unsigned bits, Buffer w) const override {
+    if (!are_on_gpu(w)) return Loops::lns_round(bits, w);
+    cuda::lns_round(device_lns_tables(bits), of(w), stream());
+  }
+  void lns_add(LnsUpdate u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target, carry)) return Loops::lns_add(u, w, target, carry, t);
+    cuda::lns_add(device_lns_tables(u.fraction_bits), of(w), of(target), if_any(carry), gate_of(t), stream());
+  }
+  void lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer carry,
+                   const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, g, carry)) return Loops::lns_descend(u, w, g, size, carry, t);
+    cuda::lns_descend(device_lns_tables(u.fraction_bits), of(w), of(g), size, if_any(carry), gate_of(t), stream());
+  }
+
+  void unscale(Buffer gradients, ConstBuffer scale) const override {
+    if (!are_on_gpu(gradients, scale)) return Loops::unscale(gradients, scale);
+    cuda::unscale(of(gradients), of(scale), stream());
+  }
+  void check_finite(ConstBuffer gradients, Buffer counts) const override {
+    if (!are_on_gpu(gradients, counts)) return Loops::check_finite(gradients, counts);
+    cuda::check_finite(of(gradients), on_gpu<LossScaleCounts>(counts), stream());
+  }
+  void end_step(Buffer scale, Buffer counts, std::int64_t grow) const override {
+    if (!are_on_gpu(scale, counts)) return Loops::end_step(scale, counts, grow);
+    cuda::end_step(of(scale), on_gpu<LossScaleCounts>(counts), grow, stream());
+  }
+
+  void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                      const TakeLoss& take) const override {
-    if (!are_on_gpu(logits, labels, gradient) || labels.count() == 0)
-      return Loops::cross_entropy(logits, labels, factor, gradient, take);
-    const cudaStream_t s = stream();
-    const std::size_t rows = labels.count();
-    const Temporary workspace(cross_entropy_workspace(rows), s), total(sizeof(CrossEntropy), s);
-    const auto to = gradient.count() > 0 ? of(gradient) : DeviceSpan<float>();
-    softmax_cross_entropy(of(logits), on_gpu<std::int32_t>(labels), logits.count() / rows, factor, to,
-                          total.as<CrossEntropy>(), workspace.as<std::byte>(), s);
-    auto loss = std::make_unique<LossOnItsWay>(LossOnItsWay{pinned_losses().take(), take});
-    check_cuda(cudaMemcpyAsync(loss->pinned, total.as<CrossEntropy>().device_address(), sizeof(CrossEntropy),
-                               cudaMemcpyDeviceToHost, s),
-               "cudaMemcpyAsync");
-    check_cuda(cudaLaunchHostFunc(s, deliver_loss, loss.get()), "cudaLaunchHostFunc");
-    loss.release();  // deliver_loss owns it
+    if (!are_on_gpu(logits, labels, loss_scale, gradient) || labels.count() == 0)
+      return Loops::cross_entropy(logits, labels, loss_scale, gradient, take);
+    const std::size_t rows = labels.count(), classes = logits.count() / rows;
+    const Temporary workspace(cross_entropy_workspace(rows), stream()), total(sizeof(CrossEntropy), stream());
+    softmax_cross_entropy(of(logits), on_gpu<std::int32_t>(labels), classes, if_any(loss_scale), if_any(gradient),
+                          total.as<CrossEntropy>(), workspace.as<std::byte>(), stream());
+    send_loss(total, take);
+  }
+  void lns_cross_entropy(unsigned bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
+                         const TakeLoss& take) const override {
+    if (!are_on_gpu(logits, labels, loss_scale, gradient) || labels.count() == 0)
+      return Loops::lns_cross_entropy(bits, logits, labels, loss_scale, gradient, take);
+    const std::size_t rows = labels.count(), classes = logits.count() / rows;
+    const Temporary workspace(lns_cross_entropy_workspace(rows, classes), stream()),
+        total(sizeof(CrossEntropy), stream());
+    lns_softmax_cross_entropy(device_lns_tables(bits), of(logits), on_gpu<std::int32_t>(labels), classes,
+                              if_any(loss_scale), if_any(gradient), total.as<CrossEntropy>(), workspace.as<std::byte>(),
+                              stream());
+    send_loss(total, take);
   }
 };
 

@@ -36,7 +36,7 @@ __device__ Top top_of(const float* in, std::size_t classes) {
 
 /// A warp to a row. Sums are in doubles.
 __global__ void each_row(const float* logits, const std::int32_t* labels, std::size_t rows, std::size_t classes,
-                         float scale, float* gradient, Rows out) {
+                         const float* loss_scale, float* gradient, Rows out) {
   const std::size_t row = std::size_t{blockIdx.x} * warps + threadIdx.x / 32;
   if (row >= rows) return;
   const float* in = logits + row * classes;
@@ -46,6 +46,7 @@ __global__ void each_row(const float* logits, const std::int32_t* labels, std::s
   for (std::size_t j = lane; j < classes; j += 32) sum += static_cast<double>(expf(in[j] - top.value));
   for (int with = 16; with > 0; with /= 2) sum += __shfl_xor_sync(~0u, sum, with);
   const auto label = static_cast<std::size_t>(labels[row]);
+  const float scale = (loss_scale ? *loss_scale : 1.0f) / static_cast<float>(rows);
   for (std::size_t j = lane; gradient && j < classes; j += 32) {
     // In float64: a sure answer's p - 1 keeps its digits.
     const double share = static_cast<double>(expf(in[j] - top.value)) / sum;
@@ -84,11 +85,12 @@ __global__ void add_rows_up(Rows rows, std::size_t count, CrossEntropy* total) {
 std::size_t cross_entropy_workspace(std::size_t rows) { return rows * (sizeof(double) + sizeof(std::uint64_t)); }
 
 void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std::int32_t> labels, std::size_t classes,
-                           float scale, DeviceSpan<float> gradient, DeviceSpan<CrossEntropy> total,
-                           DeviceSpan<std::byte> workspace, cudaStream_t stream) {
+                           DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,
+                           DeviceSpan<CrossEntropy> total, DeviceSpan<std::byte> workspace, cudaStream_t stream) {
   const std::size_t rows = labels.size();
   check_lengths("softmax_cross_entropy: logits", logits.size(), rows * classes);
   if (!gradient.empty()) check_lengths("softmax_cross_entropy: gradient", gradient.size(), logits.size());
+  if (!loss_scale.empty()) check_lengths("softmax_cross_entropy: loss_scale", loss_scale.size(), 1);
   check_lengths("softmax_cross_entropy: total", total.size(), 1);
   check_lengths("softmax_cross_entropy: workspace", workspace.size(), cross_entropy_workspace(rows));
   auto* loss = reinterpret_cast<double*>(workspace.device_address());
@@ -96,8 +98,8 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
   if (rows > 0) {
     runtime::check_cuda(
         gpu::launch(each_row, {.grid = dim3(static_cast<unsigned>((rows + warps - 1) / warps)), .block = dim3(threads)},
-                    stream, logits.device_address(), labels.device_address(), rows, classes, scale,
-                    gradient.device_address(), out),
+                    stream, logits.device_address(), labels.device_address(), rows, classes,
+                    loss_scale.device_address(), gradient.device_address(), out),
         "each_row");
   }
   runtime::check_cuda(

@@ -39,31 +39,34 @@ void launch_convert(const char* what, DeviceSpan<const From> from, DeviceSpan<To
   launch_each(convert<From, To>, "convert", to.size(), stream, from.device_address(), to.device_address(), to.size());
 }
 
-__global__ void round_each(const float* from, float* to, std::size_t n) {
+template <class T>
+__global__ void descend(T* w, const T* g, float step, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i < n) to[i] = core::to_float(core::bf16_format, core::rounded_code<core::bf16_format>(from[i]));
+  if (i < n && !gate.is_skipped()) store(load(w + i) - step * load(g + i), w + i);
 }
 
 template <class T>
-__global__ void descend(T* w, const T* g, float step, std::size_t n) {
+__global__ void descend_momentum(T* w, T* v, const T* g, MomentumParameters p, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i < n) store(load(w + i) - step * load(g + i), w + i);
-}
-
-template <class T>
-__global__ void descend_momentum(T* w, T* v, const T* g, MomentumParameters p, std::size_t n) {
-  const std::size_t i = element_of_thread();
-  if (i >= n) return;
+  if (i >= n || gate.is_skipped()) return;
   const float gradient = load(g + i), velocity = p.mu * load(v + i) + gradient;
   const float direction = p.nesterov ? gradient + p.mu * velocity : velocity;
   store(velocity, v + i);
   store(load(w + i) - p.step * direction, w + i);
 }
 
+__global__ void find_rates(AdamParameters p, UpdateGate gate, AdamRates* rates) {
+  const std::uint64_t t = gate.counted();
+  *rates = {adam_rate(p.step, p.beta1, p.beta2, t), adam_epsilon(p.epsilon, p.beta2, t)};
+}
+
+/// found: null for those given.
 template <class T>
-__global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, float rate, float kept, std::size_t n) {
+__global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, AdamRates given, const AdamRates* found,
+                             float kept, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i >= n) return;
+  if (i >= n || gate.is_skipped()) return;
+  const AdamRates rates = found ? *found : given;
   const float gradient = load(g + i);
   const float first = p.beta1 * load(m + i) + (1 - p.beta1) * gradient;
   const float second = p.beta2 * load(v + i) + gradient * gradient * (1 - p.beta2);
@@ -71,32 +74,32 @@ __global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, flo
   store(second, v + i);
   T decayed;
   store(load(w + i) * kept, &decayed);  // rounded as it would be between two passes
-  store(load(&decayed) - first / (sqrtf(second) + p.epsilon) * rate, w + i);
+  store(load(&decayed) - first / (sqrtf(second) + rates.epsilon) * rates.rate, w + i);
 }
 
 template <class T>
-void launch_sgd(DeviceSpan<T> w, DeviceSpan<const T> g, float step, cudaStream_t stream) {
+void launch_sgd(DeviceSpan<T> w, DeviceSpan<const T> g, float step, UpdateGate gate, cudaStream_t stream) {
   check_lengths("sgd: g", g.size(), w.size());
-  launch_each(descend<T>, "descend", w.size(), stream, w.device_address(), g.device_address(), step, w.size());
+  launch_each(descend<T>, "descend", w.size(), stream, w.device_address(), g.device_address(), step, gate, w.size());
 }
 
 template <class T>
-void launch_momentum(DeviceSpan<T> w, DeviceSpan<T> v, DeviceSpan<const T> g, MomentumParameters p,
+void launch_momentum(DeviceSpan<T> w, DeviceSpan<T> v, DeviceSpan<const T> g, MomentumParameters p, UpdateGate gate,
                      cudaStream_t stream) {
   check_lengths("momentum: v", v.size(), w.size());
   check_lengths("momentum: g", g.size(), w.size());
   launch_each(descend_momentum<T>, "descend_momentum", w.size(), stream, w.device_address(), v.device_address(),
-              g.device_address(), p, w.size());
+              g.device_address(), p, gate, w.size());
 }
 
 template <class T>
-void launch_adam(DeviceSpan<T> w, DeviceSpan<T> m, DeviceSpan<T> v, DeviceSpan<const T> g, AdamParameters p, float kept,
-                 cudaStream_t stream) {
+void launch_adam(DeviceSpan<T> w, DeviceSpan<T> m, DeviceSpan<T> v, DeviceSpan<const T> g, AdamParameters p,
+                 const AdamRates* found, float kept, UpdateGate gate, cudaStream_t stream) {
   check_lengths("adam: m", m.size(), w.size());
   check_lengths("adam: v", v.size(), w.size());
   check_lengths("adam: g", g.size(), w.size());
   launch_each(descend_adam<T>, "descend_adam", w.size(), stream, w.device_address(), m.device_address(),
-              v.device_address(), g.device_address(), p, p.rate(), kept, w.size());
+              v.device_address(), g.device_address(), p, AdamRates{p.rate(), p.epsilon}, found, kept, gate, w.size());
 }
 
 }  // namespace
@@ -130,27 +133,36 @@ void to_floats(DeviceSpan<const Fp16> from, DeviceSpan<float> to, cudaStream_t s
 void to_fp16(DeviceSpan<const float> from, DeviceSpan<Fp16> to, cudaStream_t stream) {
   launch_convert("to_fp16: to", from, to, stream);
 }
-void round_to_bf16(DeviceSpan<const float> from, DeviceSpan<float> to, cudaStream_t stream) {
-  check_lengths("round_to_bf16: to", to.size(), from.size());
-  launch_each(round_each, "round_each", to.size(), stream, from.device_address(), to.device_address(), to.size());
-}
 
-void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, cudaStream_t s) { launch_sgd(w, g, step, s); }
-void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, cudaStream_t s) { launch_sgd(w, g, step, s); }
-void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, MomentumParameters p,
-              cudaStream_t s) {
-  launch_momentum(w, v, g, p, s);
+void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, UpdateGate gate, cudaStream_t s) {
+  launch_sgd(w, g, step, gate, s);
 }
-void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters p, cudaStream_t s) {
-  launch_momentum(w, v, g, p, s);
+void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, UpdateGate gate, cudaStream_t s) {
+  launch_sgd(w, g, step, gate, s);
+}
+void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, MomentumParameters p,
+              UpdateGate gate, cudaStream_t s) {
+  launch_momentum(w, v, g, p, gate, s);
+}
+void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters p, UpdateGate gate,
+              cudaStream_t s) {
+  launch_momentum(w, v, g, p, gate, s);
 }
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters p,
           float kept, cudaStream_t s) {
-  launch_adam(w, m, v, g, p, kept, s);
+  launch_adam(w, m, v, g, p, nullptr, kept, {}, s);
 }
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters p,
           float kept, cudaStream_t s) {
-  launch_adam(w, m, v, g, p, kept, s);
+  launch_adam(w, m, v, g, p, nullptr, kept, {}, s);
+}
+
+void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g,
+               AdamParameters p, float kept, UpdateGate gate, DeviceSpan<AdamRates> rates, cudaStream_t s) {
+  check_lengths("adam_step: rates", rates.size(), 1);
+  runtime::check_cuda(gpu::launch(find_rates, {.grid = dim3(1), .block = dim3(1)}, s, p, gate, rates.device_address()),
+                      "find_rates");
+  launch_adam(w, m, v, g, p, rates.device_address(), kept, gate, s);
 }
 
 }  // namespace gradmeter::kernels::cuda

@@ -1,24 +1,12 @@
 #include "kernels/cuda/own/lns_gemm.hpp"
 
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/lns_sums.cuh"
 
 namespace gradmeter::kernels::cuda {
 namespace {
 
 constexpr unsigned tile = 16;
-
-/// G±; from the last entry on both are zero.
-struct SumTable {
-  const std::int16_t* doubled;
-  std::uint32_t entries;
-  GRADMETER_HOST_DEVICE std::int32_t operator()(std::uint32_t d, bool opposite) const {
-    return doubled[2 * core::lesser(d, entries) + (opposite ? 1 : 0)] / 2;
-  }
-};
-
-std::uint32_t entries_of(DeviceSpan<const std::int16_t> doubled) {
-  return static_cast<std::uint32_t>(doubled.size() / 2 - 1);
-}
 
 /// An operand as the problem has it: element (row, column) of op(X), zero outside.
 struct Operand {
@@ -39,7 +27,7 @@ __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled
   for (std::uint32_t i = threadIdx.y * tile + threadIdx.x; i < 2 * (entries + 1); i += tile * tile) {
     copied[i] = doubled[i];
   }
-  const SumTable table{copied, entries};
+  const LnsSums table{copied, entries};
   const std::size_t row = std::size_t{blockIdx.y} * tile + threadIdx.y,
                     column = std::size_t{blockIdx.x} * tile + threadIdx.x;
   Lns16 sum;
@@ -57,7 +45,7 @@ __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled
 }
 
 /// The table is looked up where it lies: one sum an element.
-__global__ void add_bias_each(SumTable table, const Lns16* bias, std::size_t columns, Lns16* c, std::size_t n) {
+__global__ void add_bias_each(LnsSums table, const Lns16* bias, std::size_t columns, Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) c[i] = lns_add(c[i], bias[i % columns], table, nullptr);
 }
@@ -92,15 +80,15 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
                   {.grid = grid, .block = dim3(tile, tile), .shared_bytes = static_cast<unsigned>(doubled.bytes())},
                   stream, Operand{a.device_address(), s.m, s.k, s.transpose_a == Transpose::yes},
                   Operand{b.device_address(), s.k, s.n, s.transpose_b == Transpose::yes}, doubled.device_address(),
-                  entries_of(doubled), c.device_address()),
+                  LnsSums::of(doubled).entries, c.device_address()),
       "multiply_tiles");
 }
 
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t stream) {
   check_lengths("lns_add_bias: c", bias.empty() ? c.size() : c.size() % bias.size(), 0);
-  launch_each(add_bias_each, "add_bias_each", c.size(), stream, SumTable{doubled.device_address(), entries_of(doubled)},
-              bias.device_address(), bias.size(), c.device_address(), c.size());
+  launch_each(add_bias_each, "add_bias_each", c.size(), stream, LnsSums::of(doubled), bias.device_address(),
+              bias.size(), c.device_address(), c.size());
 }
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t stream) {
   launch_each(relu_each, "relu_each", c.size(), stream, c.device_address(), c.size());

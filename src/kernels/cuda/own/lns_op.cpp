@@ -1,62 +1,15 @@
 // Products in the logarithmic number system, as ops/lns.cpp has them on the host: with logarithmic sums bit for bit,
 // with linear ones in the order of our own product.
-#include <map>
-#include <mutex>
-
 #include "kernels/cuda/device_op.hpp"
 #include "kernels/cuda/own/gemm.hpp"
 #include "kernels/cuda/own/lns_gemm.hpp"
+#include "kernels/cuda/own/lns_tables.hpp"
 #include "kernels/cuda/own/makers.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/ops/makers.hpp"
-#include "runtime/cuda/handles.hpp"
 
 namespace gradmeter::kernels::cuda {
 namespace {
-
-/// A system's tables in memory of a device, some 300 KB.
-class DeviceLnsTables {
- public:
-  DeviceLnsTables(unsigned fraction_bits, runtime::Device& device)
-      : doubled_(copy<std::int16_t>(lns_tables(fraction_bits).doubled(), device)),
-        number_(copy<float>(lns_conversion(fraction_bits).number, device)),
-        code_(copy<std::uint16_t>(lns_conversion(fraction_bits).code, device)),
-        begin_(copy<std::uint32_t>(lns_conversion(fraction_bits).begin, device)),
-        fraction_bits_(fraction_bits) {}
-
-  DeviceSpan<const std::int16_t> doubled() const {
-    return device_values<std::int16_t>(runtime::ConstBuffer(doubled_.buffer));
-  }
-  LnsConversion conversion() const {
-    return {address_of<float>(number_.buffer), address_of<std::uint16_t>(code_.buffer),
-            address_of<std::uint32_t>(begin_.buffer), fraction_bits_};
-  }
-
- private:
-  /// Done when it returns, so any stream may read it.
-  template <class T>
-  static runtime::OwnedBuffer copy(std::span<const T> from, runtime::Device& device) {
-    runtime::OwnedBuffer to = device.allocate(core::Element::i8, from.size_bytes());
-    const runtime::Stream stream;
-    runtime::copy<std::byte>(to.buffer.device(), std::as_bytes(from), stream);
-    stream.synchronize();
-    return to;
-  }
-  runtime::OwnedBuffer doubled_, number_, code_, begin_;
-  unsigned fraction_bits_;
-};
-
-/// Shared by the operations of a device while there are any. Any thread.
-std::shared_ptr<const DeviceLnsTables> device_tables(unsigned fraction_bits, runtime::Device& device) {
-  static std::mutex mutex;
-  static std::map<std::pair<runtime::Device*, unsigned>, std::weak_ptr<const DeviceLnsTables>> all;
-  const std::lock_guard lock(mutex);
-  auto& known = all[{&device, fraction_bits}];
-  auto tables = known.lock();
-  if (!tables) known = tables = std::make_shared<const DeviceLnsTables>(fraction_bits, device);
-  return tables;
-}
-using Tables = std::shared_ptr<const DeviceLnsTables>;
 
 Operand logarithms(unsigned fraction_bits, std::string_view name, std::size_t elements) {
   return {.name = name,
@@ -80,22 +33,24 @@ class OwnLns final : public DeviceOp {
       : DeviceOp({operands_of(s, p.logarithm_bits), {logarithms(p.logarithm_bits, "c", s.m * s.n)}}, cost),
         s_(s),
         is_linear_(!p.logarithmic_sums),
-        tables_(device_tables(p.logarithm_bits, device)),
+        tables_(device_lns_tables(p.logarithm_bits)),
         floats_(device, is_linear_ ? s.m * s.k + s.k * s.n + s.m * s.n : 0),
         scratch_(device, is_linear_ ? gemm_scratch(s) : 0) {}
   std::size_t scratch_bytes() const override { return floats_.bytes() + scratch_.bytes(); }
   std::string implementation() const override { return is_linear_ ? "own tiles, lns linear" : "own tiles, lns exact"; }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Operand& o = inputs()[input];
-    return make_conversion(as_plain_floats(o), o, [t = tables_](const auto& from, const auto& to, cudaStream_t stream) {
-      lns_encode(t->conversion(), device_values<float>(from), device_values<Lns16>(to), stream);
-    });
+    return make_conversion(as_plain_floats(o), o,
+                           [&t = tables_](const auto& from, const auto& to, cudaStream_t stream) {
+                             lns_encode(t.conversion, device_values<float>(from), device_values<Lns16>(to), stream);
+                           });
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
     const Operand& o = outputs()[output];
-    return make_conversion(o, as_plain_floats(o), [t = tables_](const auto& from, const auto& to, cudaStream_t stream) {
-      lns_decode(t->conversion(), device_values<Lns16>(from), device_values<float>(to), stream);
-    });
+    return make_conversion(o, as_plain_floats(o),
+                           [&t = tables_](const auto& from, const auto& to, cudaStream_t stream) {
+                             lns_decode(t.conversion, device_values<Lns16>(from), device_values<float>(to), stream);
+                           });
   }
 
  protected:
@@ -105,9 +60,9 @@ class OwnLns final : public DeviceOp {
     if (is_linear_) {
       multiply_floats(a, b, c, stream);
     } else {
-      lns_gemm(product_alone(s_), tables_->doubled(), a, b, c, stream);
+      lns_gemm(product_alone(s_), tables_.doubled, a, b, c, stream);
     }
-    if (s_.bias) lns_add_bias(tables_->doubled(), device_values<Lns16>(in[2]), c, stream);
+    if (s_.bias) lns_add_bias(tables_.doubled, device_values<Lns16>(in[2]), c, stream);
     if (s_.activation == Activation::relu) lns_relu(c, stream);
   }
 
@@ -116,15 +71,15 @@ class OwnLns final : public DeviceOp {
                        cudaStream_t stream) const {
     const auto left = floats_.span().first(a.size()), right = floats_.span().subspan(a.size(), b.size()),
                result = floats_.span().subspan(a.size() + b.size(), c.size());
-    lns_decode(tables_->conversion(), a, left, stream);
-    lns_decode(tables_->conversion(), b, right, stream);
+    lns_decode(tables_.conversion, a, left, stream);
+    lns_decode(tables_.conversion, b, right, stream);
     gemm(product_alone(s_), GemmOperands<float>{left, right, {}, result, scratch_.span()}, stream);
-    lns_encode(tables_->conversion(), result, c, stream);
+    lns_encode(tables_.conversion, result, c, stream);
   }
 
   GemmShape s_;
   bool is_linear_;
-  Tables tables_;
+  const DeviceLnsTables& tables_;
   Scratch floats_, scratch_;
 };
 

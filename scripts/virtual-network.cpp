@@ -1,0 +1,382 @@
+// What scripts/virtual-cluster.sh needs beside ip and tc: a switch with a rate and a delay for kernels without netem,
+// and the two ends of a measured link. Linux only; the script compiles it.
+//   virtual-network switch FOLDER HOSTS BITS_PER_S DELAY_NS TRUNK_BITS_PER_S
+//     Joins hosts 1 to HOSTS and the caller's own network, number 254. Each gets a TAP device eth0 in the network
+//     namespace of FOLDER/hostN.net. BITS_PER_S holds back what goes to a host; what leaves it is for its own tc to
+//     hold back, since a full queue there keeps TCP from sending more. 0: no limit. DELAY_NS is added to every packet.
+//     A trunk, if it has a rate, is between the first half of the hosts and the others. Prints "ready"; then a number
+//     on standard input is a new delay.
+//   virtual-network answer PORT
+//     The other end of `ping` and `send`, for ever.
+//   virtual-network ping ADDRESS PORT
+//     Prints the round trip of a byte over TCP, the lower quartile of half a second [ns].
+//   virtual-network send ADDRESS PORT N
+//     Sends N bytes over TCP; prints how fast the second half arrived [bit/s].
+//   virtual-network briefly COMMAND...
+//     Runs COMMAND in time slices as short as can be: hosts that share a core wait for each other's messages, and a
+//     rank that spins would keep the core for a tick of 4 ms (Linux 6.12 and later; earlier ones take no notice).
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace {
+
+using Nanoseconds = std::int64_t;
+
+Nanoseconds now() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// The result of a system call. Errors: std::system_error that says what was tried.
+template <class T>
+T check(T result, const char* what) {
+  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
+  return result;
+}
+
+// ---------------------------------------------------------------- the switch
+
+constexpr int head = 254;                 ///< the number of the caller's own network: no rate holds it back
+constexpr double queue_bytes = 16 << 20;  ///< what a port holds back before it drops
+
+/// The kernel's virtio_net_hdr; <linux/virtio_net.h> names a member "class".
+struct SegmentationHeader {
+  std::uint8_t flags, kind;  ///< kind 0: one packet
+  std::uint16_t header_bytes, segment_bytes, checksum_start, checksum_offset;
+};
+
+/// What serves one packet at a time.
+struct Server {
+  double ns_per_byte = 0;  ///< 0: all at once
+  Nanoseconds free = 0;
+  Nanoseconds passing(double bytes) const { return static_cast<Nanoseconds>(bytes * ns_per_byte); }
+  Nanoseconds start(Nanoseconds earliest) const { return ns_per_byte > 0 ? std::max(earliest, free) : earliest; }
+  /// Returns when the first byte passes.
+  Nanoseconds serve(Nanoseconds earliest, double bytes) {
+    const Nanoseconds begin = start(earliest);
+    free = begin + passing(bytes);
+    return begin;
+  }
+};
+
+struct Packet {
+  Nanoseconds due;
+  std::vector<char> bytes;  ///< behind a SegmentationHeader
+};
+
+struct Port {
+  int number, rack, device;
+  Server receiving;
+  std::deque<Packet> waiting = {};  ///< to this port's host, in the order of their times
+};
+
+double ns_per_byte(double bits_per_s) { return bits_per_s > 0 ? 8e9 / bits_per_s : 0; }
+
+/// A TAP device eth0 in the caller's network, with checksums and segmentation left to the other end.
+int open_tap(int number) {
+  const int device = check(open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), "/dev/net/tun");
+  ifreq request{};
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  std::strcpy(request.ifr_name, "eth0");
+  check(ioctl(device, TUNSETIFF, &request), "making eth0");
+  check(ioctl(device, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6), "segmentation of eth0");
+  const int any = check(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+  request.ifr_hwaddr = {.sa_family = 1, .sa_data = {2, 0, 0, 0, 0, static_cast<char>(number)}};
+  check(ioctl(any, SIOCSIFHWADDR, &request), "the address of eth0");
+  close(any);
+  return device;
+}
+
+int open_tap_in(const std::string& network, int number) {
+  const int there = check(open(network.c_str(), O_RDONLY | O_CLOEXEC), network.c_str());
+  check(setns(there, CLONE_NEWNET), network.c_str());
+  close(there);
+  return open_tap(number);
+}
+
+class Switch {
+ public:
+  Switch(const std::string& folder, int hosts, double bits_per_s, Nanoseconds delay, double trunk_bits_per_s)
+      : delay_(delay) {
+    trunk_.fill({.ns_per_byte = ns_per_byte(trunk_bits_per_s)});
+    ports_.push_back({.number = head, .rack = 0, .device = open_tap(head), .receiving = {}});
+    const Server link{.ns_per_byte = ns_per_byte(bits_per_s)};
+    for (int i = 1; i <= hosts; ++i) {
+      const int device = open_tap_in(folder + "/host" + std::to_string(i) + ".net", i);
+      ports_.push_back({.number = i, .rack = 2 * i > hosts + 1, .device = device, .receiving = link});
+    }
+    for (const Port& p : ports_) polled_.push_back({.fd = p.device, .events = POLLIN, .revents = 0});
+    polled_.push_back({.fd = STDIN_FILENO, .events = POLLIN, .revents = 0});
+  }
+
+  [[noreturn]] void run() {
+    for (;;) {
+      const Nanoseconds wait = std::max<Nanoseconds>(deliver() - now(), 0);
+      const timespec t{.tv_sec = wait / 1'000'000'000, .tv_nsec = wait % 1'000'000'000};
+      if (ppoll(polled_.data(), polled_.size(), &t, nullptr) <= 0) continue;
+      if (polled_.back().revents) read_delay();
+      for (std::size_t i = 0; i < ports_.size(); ++i) {
+        if (polled_[i].revents & POLLIN) take_from(ports_[i]);
+      }
+    }
+  }
+
+ private:
+  /// Hands over what is due. Returns when the next is.
+  Nanoseconds deliver() {
+    const Nanoseconds t = now();
+    Nanoseconds next = t + 1'000'000'000;
+    for (Port& p : ports_) {
+      for (; !p.waiting.empty() && p.waiting.front().due <= t; p.waiting.pop_front()) {
+        // A device that is down takes nothing, as a cut link; TCP sends again.
+        (void)!write(p.device, p.waiting.front().bytes.data(), p.waiting.front().bytes.size());
+      }
+      if (!p.waiting.empty()) next = std::min(next, p.waiting.front().due);
+    }
+    return next;
+  }
+
+  void read_delay() {
+    std::array<char, 64> line{};
+    if (read(STDIN_FILENO, line.data(), line.size() - 1) <= 0) {
+      polled_.back().fd = -1;
+    } else {
+      delay_ = std::atoll(line.data());
+    }
+  }
+
+  /// A few packets at most: the others must not wait.
+  void take_from(Port& from) {
+    for (int n = 0; n < 16; ++n) {
+      const auto length = read(from.device, buffer_.data(), buffer_.size());
+      if (length <= static_cast<ssize_t>(sizeof(SegmentationHeader) + 14)) return;
+      route(from, static_cast<std::size_t>(length));
+    }
+  }
+
+  void route(Port& from, std::size_t length) {
+    const auto first = static_cast<unsigned char>(buffer_[sizeof(SegmentationHeader)]);
+    const auto last = static_cast<unsigned char>(buffer_[sizeof(SegmentationHeader) + 5]);
+    const double bytes = bytes_on_wire(length);
+    const Nanoseconds sent = now();
+    for (Port& to : ports_) {
+      if (&to == &from || !((first & 1) || to.number == last)) continue;
+      Nanoseconds t = sent;
+      if (to.rack != from.rack) {
+        Server& trunk = trunk_[static_cast<std::size_t>(to.rack)];
+        if (is_full(trunk, t)) continue;
+        // The last byte leaves the slower of the two last.
+        t = trunk.serve(t, bytes) + std::max<Nanoseconds>(trunk.passing(bytes) - to.receiving.passing(bytes), 0);
+      }
+      if (is_full(to.receiving, t)) continue;
+      const Nanoseconds arrived = to.receiving.serve(t, bytes) + to.receiving.passing(bytes);
+      const Nanoseconds before = to.waiting.empty() ? 0 : to.waiting.back().due;
+      to.waiting.push_back({std::max(arrived + delay_, before), {buffer_.data(), buffer_.data() + length}});
+    }
+  }
+
+  static bool is_full(const Server& s, Nanoseconds t) {
+    return static_cast<double>(s.start(t) - t) > queue_bytes * s.ns_per_byte;
+  }
+
+  /// With the headers of the packets that the network card would cut this one into, and what Ethernet puts between.
+  double bytes_on_wire(std::size_t length) const {
+    SegmentationHeader h;
+    std::memcpy(&h, buffer_.data(), sizeof h);
+    const std::size_t frame = length - sizeof h;
+    const bool is_cut = h.kind != 0 && h.segment_bytes > 0 && frame > h.header_bytes;
+    const std::size_t packets = is_cut ? (frame - h.header_bytes + h.segment_bytes - 1) / h.segment_bytes : 1;
+    return static_cast<double>(frame + (packets - 1) * h.header_bytes + packets * 24);
+  }
+
+  std::vector<Port> ports_;
+  std::vector<pollfd> polled_;   ///< of each port; standard input
+  std::array<Server, 2> trunk_;  ///< by the rack where it leads
+  Nanoseconds delay_;
+  std::array<char, 70'000> buffer_{};
+};
+
+int run_switch(char** a) {
+  prctl(PR_SET_TIMERSLACK, 1);
+  // Before everything that computes. Without the right it is merely less accurate, which the calibration shows.
+  const sched_param first{.sched_priority = 50};
+  (void)sched_setscheduler(0, SCHED_FIFO, &first);
+  Switch s(a[0], std::atoi(a[1]), std::atof(a[2]), std::atoll(a[3]), std::atof(a[4]));
+  std::puts("ready");
+  std::fflush(stdout);
+  s.run();
+}
+
+// ---------------------------------------------------------------- the two ends of a measured link
+
+constexpr int repeats = 'p', counts = 'r';  ///< the first byte of a connection: what the other end does
+
+sockaddr_in address(const char* host, const char* port) {
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+  if (inet_pton(AF_INET, host, &a.sin_addr) != 1) throw std::runtime_error(std::string("no address: ") + host);
+  return a;
+}
+
+void send_at_once(int connection) {
+  const int on = 1;
+  check(setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
+}
+
+int reach(const char* host, const char* port, char what) {
+  const sockaddr_in a = address(host, port);
+  for (int tries = 0;; ++tries) {
+    const int connection = check(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    if (connect(connection, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0) {
+      send_at_once(connection);
+      check(write(connection, &what, 1), "write");
+      return connection;
+    }
+    if (tries == 50) throw std::system_error(errno, std::generic_category(), host);
+    close(connection);
+    usleep(20'000);
+  }
+}
+
+/// Counts what comes; the rate leaves out the first half, while TCP finds its speed.
+void count(int connection) {
+  std::vector<char> buffer(1 << 20);
+  std::int64_t expected = 0, got = 0, late = 0;
+  check(read(connection, &expected, sizeof expected), "read");
+  Nanoseconds begin = 0;
+  while (got < expected) {
+    const auto n = check(read(connection, buffer.data(), buffer.size()), "read");
+    if (n == 0) return;
+    if (begin) late += n;
+    got += n;
+    if (!begin && got >= expected / 2) begin = now();
+  }
+  const double rate = 8e9 * static_cast<double>(late) / static_cast<double>(now() - begin);
+  check(write(connection, &rate, sizeof rate), "write");
+}
+
+void repeat(int connection) {
+  for (char byte; read(connection, &byte, 1) == 1;) check(write(connection, &byte, 1), "write");
+}
+
+int answer(char** a) {
+  std::signal(SIGCHLD, SIG_IGN);
+  const int listening = check(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  const sockaddr_in here = address("0.0.0.0", a[0]);
+  check(bind(listening, reinterpret_cast<const sockaddr*>(&here), sizeof here), "bind");
+  check(listen(listening, 16), "listen");
+  for (;;) {
+    const int connection = check(accept(listening, nullptr, nullptr), "accept");
+    if (check(fork(), "fork") == 0) {
+      send_at_once(connection);
+      char what = 0;
+      check(read(connection, &what, 1), "read");
+      what == repeats ? repeat(connection) : count(connection);
+      return 0;
+    }
+    close(connection);
+  }
+}
+
+int ping(char** a) {
+  const int connection = reach(a[0], a[1], repeats);
+  std::vector<Nanoseconds> trips;
+  for (const Nanoseconds end = now() + 500'000'000; now() < end || trips.size() < 11;) {
+    const Nanoseconds begin = now();
+    char byte = 0;
+    check(write(connection, &byte, 1), "write");
+    if (check(read(connection, &byte, 1), "read") == 0) throw std::runtime_error("the other end is gone");
+    trips.push_back(now() - begin);
+  }
+  std::ranges::nth_element(trips, trips.begin() + static_cast<std::ptrdiff_t>(trips.size() / 4));
+  std::printf("%lld\n", static_cast<long long>(trips[trips.size() / 4]));
+  return 0;
+}
+
+int send(char** a) {
+  const int connection = reach(a[0], a[1], counts);
+  const std::int64_t bytes = std::atoll(a[2]);
+  check(write(connection, &bytes, sizeof bytes), "write");
+  const std::vector<char> buffer(1 << 20);
+  for (std::int64_t left = bytes; left > 0;) {
+    left -= check(write(connection, buffer.data(), static_cast<std::size_t>(std::min<std::int64_t>(left, 1 << 20))),
+                  "write");
+  }
+  double rate = 0;
+  if (check(read(connection, &rate, sizeof rate), "read") != sizeof rate)
+    throw std::runtime_error("the other end is gone");
+  std::printf("%.0f\n", rate);
+  return 0;
+}
+
+// ---------------------------------------------------------------- hosts that share a core
+
+/// The kernel's, of sched_setattr(2); glibc of Debian 12 declares neither.
+struct SchedulerAttributes {
+  std::uint32_t size = sizeof(SchedulerAttributes), policy = 0;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime_ns = 0, deadline_ns = 0, period_ns = 0;
+};
+
+int briefly(char** a) {
+  SchedulerAttributes s;
+  if (syscall(SYS_sched_getattr, 0, &s, sizeof s, 0) == 0 && s.policy == SCHED_OTHER) {
+    s.runtime_ns = 100'000;  // the least there is
+    syscall(SYS_sched_setattr, 0, &s, 0);
+  }
+  check(execvp(a[0], a), a[0]);
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  struct Mode {
+    const char* name;
+    int arguments;  ///< -1: some
+    int (*run)(char**);
+  };
+  const std::array<Mode, 5> modes{{{"switch", 5, run_switch},
+                                   {"answer", 1, answer},
+                                   {"ping", 2, ping},
+                                   {"send", 3, send},
+                                   {"briefly", -1, briefly}}};
+  try {
+    for (const Mode& m : modes) {
+      const bool fits = m.arguments < 0 ? argc > 2 : argc == m.arguments + 2;
+      if (fits && std::strcmp(argv[1], m.name) == 0) return m.run(argv + 2);
+    }
+    std::fputs(
+        "usage: virtual-network switch|answer|ping|send|briefly ...: the head of scripts/virtual-network.cpp has "
+        "them\n",
+        stderr);
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "virtual-network: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,43 @@
+// The slow ones of many nodes by tests of groups: adaptive group testing. Pure: what measures is given.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace gradmeter::bench {
+
+using NodeGroup = std::vector<int>;
+
+/// Times [s] of groups, all measured at once: they have no node in common, and two nodes at least. A group takes as
+/// long as its slowest node.
+using MeasureGroups = std::function<std::vector<double>(std::span<const NodeGroup>)>;
+
+struct GroupSearchOptions {
+  /// A group is slow when it takes so many times as long as groups usually do.
+  double slow_ratio = 1.3;
+  /// At first; 0: 16, or half of the nodes where that is less.
+  int first_groups = 0;
+};
+
+struct GroupSearchResult {
+  std::vector<int> slow;   ///< ascending
+  std::size_t tests = 0;   ///< groups measured
+  std::size_t rounds = 0;  ///< calls of the measuring function
+  std::size_t lost = 0;    ///< groups that were slow and then in no half so: a disturbance
+  double usual_s = 0;      ///< what a group without a slow node takes
+};
+
+/// Nodes 0 to nodes - 1, shuffled by `seed` into a few groups. The usual time is the second shortest of the first
+/// groups (of under eight the shortest). Where most groups are slow, or one is shorter than all others, all are halved
+/// before anything else. A group that is slow is measured once more, since a
+/// disturbance only lengthens times; still slow, it is halved, and both halves are measured, so that two slow nodes in
+/// one group are found both. Where neither half is slow they are measured again, and then the group is given up. A node
+/// alone is measured together with one of a group that was not slow.
+/// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, log2(nodes) levels of at most
+/// three rounds; where known nodes are few, more rounds.
+/// Errors: UsageError for fewer than four nodes.
+/// Source: Hwang, "A method for detecting all defective members in a population by group testing", JASA 67, 1972.
+GroupSearchResult find_slow_nodes(int nodes, const GroupSearchOptions&, unsigned seed, const MeasureGroups&);
+
+}  // namespace gradmeter::bench

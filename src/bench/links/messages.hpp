@@ -1,0 +1,77 @@
+// Messages between two ranks whose content is known, timed: round trips, and windows of many messages at once.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "bench/engine/session.hpp"
+#include "core/injection.hpp"
+#include "runtime/time/backoff.hpp"
+#include "runtime/transport/network.hpp"
+
+namespace gradmeter::bench {
+
+/// A window: messages that leave this rank together, and those that come. -1: none.
+struct Window {
+  int to = -1, from = -1;
+  std::size_t size_bytes = 0, outstanding = 1;
+};
+
+/// What this rank sends differs by rank, message of the window, place and window; what it receives is checked after
+/// each window: of each message a stamp of its first 8 bytes, or where asked for every byte.
+class LinkMessages {
+ public:
+  /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: of the largest window.
+  /// Memory: twice that. Errors: BackendError when memory is short; UsageError as Network.
+  LinkMessages(Session&, const runtime::Communicator& c, runtime::TransportKind, std::size_t window_bytes,
+               const core::Injection&);
+
+  /// Half the times of so many round trips of 8 bytes [s]; the peer must `answer` as many meanwhile.
+  std::vector<double> half_round_trips(int peer, std::size_t count);
+  void answer(int peer, std::size_t count);
+
+  /// Both peers call it with windows that fit each other. Time [s] from the moment when the receiver is ready (its
+  /// receives are posted) until all has left and arrived and the receiver's word of it is here; of a rank that only
+  /// receives until all has arrived.
+  double exchange(const Window&, bool check_all);
+
+  /// Messages from this rank that were wrong, since the last call.
+  std::size_t take_wrong(int from);
+  /// The rank whose messages are slowed may be so for a part of a soak only: the time since its begin.
+  void at_soak_time(double seconds);
+  const runtime::Transport& transport() const { return *link_; }
+
+ private:
+  void fill(std::size_t size_bytes, std::size_t outstanding);
+  void send_short(int peer, std::uint64_t word);
+  std::uint64_t receive_short(int peer);
+  template <class Done>
+  void wait_until(const char* what, int peer, Done done);
+  void collect(std::vector<runtime::MessageHandle>& arriving, std::size_t size_bytes, std::size_t& landed);
+  void check(const Window&, std::uint64_t number, bool check_all);
+  void damage(const Window&);
+  void stretch(double begin) const;
+  std::span<std::byte> landing(std::size_t message, std::size_t size_bytes) const {
+    return landing_.subspan(message * size_bytes, size_bytes);
+  }
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  core::Injection injection_;
+  double factor_ = 1;  ///< by which this rank is slowed now
+  runtime::Network network_;
+  runtime::OwnedTransport link_;
+  runtime::Backoff backoff_;
+  std::array<runtime::MessageHandle, 8> short_sends_{};  ///< before the memory that they leave from
+  std::span<std::byte> leaving_, landing_, words_out_, word_in_;
+  std::size_t short_sent_ = 0;
+  std::size_t filled_size_ = 0, filled_count_ = 0;
+  std::map<int, std::uint64_t> sent_, received_;  ///< windows, by peer
+  std::map<int, std::size_t> wrong_;              ///< messages, by sender
+  std::uint64_t messages_ = 0;                    ///< received, for the injected error
+};
+
+}  // namespace gradmeter::bench

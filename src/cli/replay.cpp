@@ -1,0 +1,107 @@
+// gradmeter replay: the steps of another program's trace on this machine.
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "bench/replay/replay.hpp"
+#include "cli/agree.hpp"
+#include "cli/command.hpp"
+#include "cli/flags/flags.hpp"
+#include "cli/output.hpp"
+#include "cli/terminal.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/replay/replay.hpp"
+#include "importers/importers.hpp"
+#include "importers/kineto.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+options::options_description describe_replay() {
+  options::options_description d("Flags", 110);
+  d.add_options()("help,h", "this text");
+  add_text(
+      d, "overlap", "auto",
+      "bucketed: a thread moves collectives while its rank is busy; none: only who waits does; auto: bucketed where "
+      "each such thread has a core");
+  add_text(d, "seconds", "5", "of measuring, at most");
+  add_text(d, "interconnect", "", "a label for the link, as in other commands");
+  d.add_options()("wide", "all columns of the table, however wide the terminal is");
+  add_rank_flags(d);
+  add_output_flags(d);
+  return d;
+}
+
+/// Errors: UsageError "FILE: …".
+importers::KinetoTrace trace_in(const std::string& text, const std::string& path) {
+  try {
+    auto read = importers::read_kineto_trace(text);
+    if (const auto why = dataparallel::replay_refusal(read.trace); !why.empty()) throw UsageError(why);
+    return read;
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", path, e.what()));
+  }
+}
+
+std::string text_in(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing trace", path));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int measure_replay(const Flags& f, const Invocation& invocation) {
+  const std::string overlap = f.text("overlap");
+  check_only("--overlap", overlap, {"auto", "none", "bucketed"});
+  const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, 1e6);
+  bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
+                         invocation.command_line);
+  const auto& world = session.world();
+  const std::string path = f.words()[0];
+  const OutputFlags output = read_output_flags(f);
+  if (output.resume) throw UsageError("--resume has no meaning for replay, which has one point; --append adds a run");
+  std::string text;
+  std::unique_ptr<core::ResultWriter> writer;
+  agree(world, [&] {
+    text = text_in(path);
+    trace_in(text, path);
+    check_output(output, {}, "replay");
+    writer = open_output(output, session.run_info());
+  });
+  text = world.broadcast_text(text);
+  const bool has_cores = 2 * session.ranks_per_node(world.size()) <= session.cores_per_node();
+  bench::ReplayOptions o{.trace = trace_in(text, path).trace,
+                         .progress_thread = overlap == "bucketed" || (overlap == "auto" && has_cores),
+                         .rule = {.budget = core::Seconds{seconds}}};
+  core::Point row = bench::run_replay(session, o);
+  if (f.has("interconnect")) row.factors[core::Factor::interconnect] = f.text("interconnect");
+  if (session.is_root()) {
+    const std::array rows{importers::read_kineto(text, {}).run.points[0], row};
+    fmt::print("{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend());
+    if (writer) writer->append(row);
+  }
+  return static_cast<int>(row.status == core::Status::wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
+}
+
+}  // namespace
+
+Usage replay_usage() {
+  return {.flags = describe_replay(),
+          .about =
+              "gradmeter replay TRACE: the steps of a trace of PyTorch's profiler on these ranks: its collectives with "
+              "their\n"
+              "kind, size and element type, and what lies between them as busy time\n"
+              "\n"
+              "mpirun -np 2 gradmeter replay rank0.pt.trace.json --out results/replay.jsonl",
+          .words = "trace"};
+}
+
+int run_replay_command(const Flags& flags, const Invocation& invocation) {
+  if (flags.words().size() != 1) throw UsageError("replay: name one trace; see gradmeter replay --help");
+  return measure_replay(flags, invocation);
+}
+
+}  // namespace gradmeter::cli

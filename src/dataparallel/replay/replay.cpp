@@ -1,0 +1,173 @@
+#include "dataparallel/replay/replay.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "allreduce/known_collective.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/time/clock.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+struct ReplayKind {
+  std::string_view collective;
+  CallKind kind;
+};
+constexpr std::array replay_kinds{
+    ReplayKind{"allreduce", CallKind::all_reduce}, ReplayKind{"reduce_scatter", CallKind::reduce_scatter},
+    ReplayKind{"all_gather", CallKind::all_gather}, ReplayKind{"broadcast", CallKind::broadcast}};
+std::optional<CallKind> replayed_as(std::string_view collective) {
+  for (const ReplayKind& k : replay_kinds)
+    if (k.collective == collective) return k.kind;
+  return std::nullopt;
+}
+
+std::size_t floats_for(std::uint64_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
+
+/// The longest buffer at each place of a step.
+std::vector<std::size_t> buffer_floats(const StepTrace& t) {
+  std::vector<std::size_t> floats;
+  for (const TracedStep& s : t.steps) {
+    floats.resize(std::max(floats.size(), s.calls.size()));
+    for (std::size_t i = 0; i < s.calls.size(); ++i) floats[i] = std::max(floats[i], floats_for(s.calls[i].bytes));
+  }
+  return floats;
+}
+
+std::vector<Interval> busy_intervals(const TracedStep& s) {
+  std::vector<Interval> calls;
+  for (const TracedCall& c : s.calls) calls.push_back({c.when.begin, std::min(c.when.end, s.seconds)});
+  const Interval step{0, s.seconds};
+  return subtract({&step, 1}, subtract(unite(calls), s.compute));
+}
+
+void busy_for(double seconds) {
+  const double end = runtime::host_clock() + seconds;
+  while (runtime::host_clock() < end) {
+  }
+}
+
+allreduce::KnownCollective known_of(const FabricCall& c, int ranks, std::uint64_t seed) {
+  return {.collective_kind = collective_kind(c.kind),
+          .data = {.element = c.in.element(), .op = c.op, .ranks = static_cast<std::size_t>(ranks), .seed = seed},
+          .count = c.in.count()};
+}
+
+}  // namespace
+
+std::vector<ReplayEvent> replay_events(const TracedStep& s) {
+  using Kind = ReplayEvent::Kind;
+  constexpr double rounding_s = 1e-9;
+  std::vector<ReplayEvent> out;
+  std::vector<std::size_t> open;
+  std::size_t next = 0;
+  const auto start_until = [&](double time) {  // inclusive
+    if (next == s.calls.size() || s.calls[next].when.begin > time) return false;
+    out.push_back({.kind = Kind::start, .call = next});
+    open.push_back(next++);
+    return true;
+  };
+  const auto wait_for = [&](auto&& is_due) {
+    std::erase_if(open, [&](std::size_t call) {
+      if (!is_due(s.calls[call])) return false;
+      out.push_back({.kind = Kind::wait, .call = call});
+      return true;
+    });
+  };
+  double done = 0;
+  for (const Interval& busy : busy_intervals(s)) {
+    while (start_until(busy.begin)) {
+    }
+    // After a pause: for the calls that ended in it.
+    if (busy.begin > done)
+      wait_for([&](const TracedCall& c) { return c.when.end > done && c.when.end <= busy.begin + rounding_s; });
+    for (double from = busy.begin; from < busy.end;) {
+      const double to = next < s.calls.size() ? std::min(busy.end, s.calls[next].when.begin) : busy.end;
+      if (to > from) out.push_back({.kind = Kind::compute, .seconds = to - from});
+      from = to;
+      if (from < busy.end) start_until(from);
+    }
+    done = busy.end;
+  }
+  while (start_until(s.seconds)) {
+  }
+  wait_for([](const TracedCall&) { return true; });
+  return out;
+}
+
+std::string replay_refusal(const StepTrace& t) {
+  for (const TracedStep& s : t.steps) {
+    for (const TracedCall& c : s.calls) {
+      if (!replayed_as(c.collective)) {
+        std::vector<std::string_view> names;
+        for (const ReplayKind& k : replay_kinds) names.push_back(k.collective);
+        return fmt::format("the trace has a collective '{}'; a replay runs {}", c.collective, fmt::join(names, ", "));
+      }
+      if (c.bytes == 0)
+        return fmt::format("the trace does not say how long the buffer of an {} is; record it with record_shapes=True",
+                           c.collective);
+    }
+  }
+  return {};
+}
+
+std::size_t replay_floats(const StepTrace& t) {
+  std::size_t sum = 0;
+  for (const std::size_t floats : buffer_floats(t)) sum += floats;
+  return sum;
+}
+
+Replay::Replay(Fabric& f, const StepTrace& t) : fabric_(f) {
+  if (const auto why = replay_refusal(t); !why.empty()) throw core::UsageError(why);
+  for (const std::size_t floats : buffer_floats(t)) buffers_.push_back(f.memory(floats));
+  for (const TracedStep& s : t.steps) {
+    Step& step = steps_.emplace_back(Step{.events = replay_events(s), .calls = {}});
+    for (std::size_t i = 0; i < s.calls.size(); ++i) {
+      const TracedCall& c = s.calls[i];
+      const Buffer buffer(c.element, std::span<std::byte>(buffers_[i].host(), c.bytes));
+      const auto op = core::is_integer(c.element) ? allreduce::Op::max : allreduce::Op::average;
+      step.calls.push_back(
+          {.kind = *replayed_as(c.collective), .group = everybody, .in = buffer, .out = buffer, .op = op});
+    }
+  }
+}
+
+void Replay::step(std::size_t i) {
+  const Step& s = steps_.at(i);
+  std::vector<Ticket> tickets(s.calls.size());
+  for (const ReplayEvent& e : s.events) {
+    switch (e.kind) {
+      case ReplayEvent::Kind::compute:
+        fabric_.submit("replayed", {.flops = e.seconds * replay_flops_per_s},
+                       [seconds = e.seconds] { busy_for(seconds); });
+        break;
+      case ReplayEvent::Kind::start:
+        tickets[e.call] = fabric_.start(s.calls[e.call]);
+        break;
+      case ReplayEvent::Kind::wait:
+        fabric_.wait(tickets[e.call]);
+        break;
+    }
+  }
+}
+
+std::uint64_t Replay::wrong(std::uint64_t seed) {
+  std::uint64_t wrong = 0;
+  const auto rank = static_cast<std::size_t>(fabric_.rank());
+  for (const Step& s : steps_) {
+    for (const FabricCall& c : s.calls) {
+      const auto known = known_of(c, fabric_.size(), ++seed);
+      const std::span<std::byte> bytes(c.out.host(), c.out.bytes());
+      allreduce::give(known, rank, bytes);
+      fabric_.wait(fabric_.start(c));
+      const bool is_sum = c.kind == CallKind::all_reduce;
+      wrong += (is_sum ? allreduce::check_some(known, rank, bytes) : allreduce::check(known, rank, bytes)).wrong;
+    }
+  }
+  return wrong;
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,41 @@
+// What one rank of some training did, step by step: when it computed, and which collectives it made when. Importers
+// read traces of other programs as such values; `Replay` runs them on any fabric.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/element.hpp"
+#include "dataparallel/decorators/intervals.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Times count from the begin of its step [s].
+struct TracedCall {
+  std::string collective;   ///< as result files name it: "allreduce"
+  std::uint64_t bytes = 0;  ///< of the whole buffer; 0: the trace does not say it
+  core::Element element = core::Element::f32;
+  std::int64_t ranks = 0;  ///< of its group; 0: the trace does not say it
+  Interval when;           ///< may end after its step
+};
+struct TracedStep {
+  double seconds = 0;
+  std::vector<Interval> compute;  ///< united
+  std::vector<TracedCall> calls;  ///< in the order of their begins
+};
+struct StepTrace {
+  std::vector<TracedStep> steps;
+  std::string device;      ///< "cpu" or "cuda"
+  std::int64_t ranks = 0;  ///< of the whole job; 0: the trace does not say it
+};
+
+/// The parts of a step [s], as in `Decomposition`.
+struct TracedParts {
+  double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
+};
+/// Of all calls and computation within the step. Cost: O(n log n).
+TracedParts parts_of(const TracedStep&);
+/// "trace:steps=3,calls=9,bytes=8036472": what a row is of, in a trace's own row and in a replay's.
+std::string trace_text(const StepTrace&);
+
+}  // namespace gradmeter::dataparallel

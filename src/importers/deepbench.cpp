@@ -1,0 +1,222 @@
+// The tables that DeepBench's programs print. They differ between vendors in which columns they have, and all name
+// them; so a row is read by the names above it.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "importers/importers.hpp"
+#include "importers/lines.hpp"
+#include "kernels/problems/problem_text.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+/// A table's head: names without their units, which are those of times.
+struct BenchTable {
+  std::vector<std::string> columns;
+  double unit = 1e-6;      ///< of times [s]
+  std::string algorithm;   ///< of all-reduces
+  std::int64_t ranks = 0;  ///< of all-reduces
+  bool has(std::string_view name) const { return std::ranges::find(columns, name) != columns.end(); }
+};
+
+/// "# of floats  bytes transferred  Avg Time (msec)" as floats, bytes, avg_time; "sparse time (usec)" as sparse_time.
+std::vector<std::string> bench_columns(std::string_view line) {
+  std::vector<std::string> out;
+  std::string before;
+  for (const std::string& word : words_of(line)) {
+    const std::string name = core::lower(word);
+    if (name == "#" || name == "of" || name == "transferred" || name.starts_with('(')) continue;
+    if (name == "avg" || name == "max" || name == "sparse" || name == "dense") {
+      before = name + "_";
+      continue;
+    }
+    out.push_back(before + name);
+    before.clear();
+  }
+  return out;
+}
+
+/// A row's cells by their columns. What is not supported has that in two words; the last column, the algorithm, may be
+/// empty.
+std::map<std::string, std::string> bench_cells(std::string_view line, std::size_t number, const BenchTable& table) {
+  std::vector<std::string> words = words_of(line);
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] != "Not" || words[i + 1] != "Supported") continue;
+    words[i] = "Not Supported";
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+  const bool last_may_miss = table.columns.back() == "fwd_algo";
+  if (words.size() + (last_may_miss ? 1 : 0) < table.columns.size())
+    refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
+  std::map<std::string, std::string> cells;
+  for (std::size_t i = 0; i < std::min(words.size(), table.columns.size()); ++i) cells[table.columns[i]] = words[i];
+  return cells;
+}
+
+struct BenchRow {
+  std::map<std::string, std::string> cells;
+  std::size_t number;
+  const std::string& at(const std::string& name) const {
+    const auto found = cells.find(name);
+    if (found == cells.end()) refuse_line(number, fmt::format("the table has no column '{}'", name));
+    return found->second;
+  }
+  std::int64_t count(const std::string& name) const { return count_of(at(name), number); }
+  bool has(const std::string& name) const { return cells.contains(name); }
+};
+
+/// NVIDIA's programs print 0 and 1: `cout << a_t ? "t" : "n"` prints a_t.
+char transposed(const BenchRow& row, const char* name) {
+  const std::string& word = row.at(name);
+  if (word == "t" || word == "1") return 'T';
+  if (word == "n" || word == "0") return 'N';
+  refuse_line(row.number, fmt::format("'{}' is neither t, n, 1 nor 0", word));
+}
+
+std::string bench_problem(const BenchRow& row) {
+  if (row.has("sparsity"))
+    return fmt::format("sparse:m={},n={},k={},sparsity={}", row.count("m"), row.count("n"), row.count("k"),
+                       number_of(row.at("sparsity"), row.number));
+  if (row.has("a_t"))
+    return fmt::format("gemm:m={},n={},k={},a={},b={}", row.count("m"), row.count("n"), row.count("k"),
+                       transposed(row, "a_t"), transposed(row, "b_t"));
+  if (row.has("stride_w"))
+    return fmt::format("conv:w={},h={},c={},n={},k={},fw={},fh={},pw={},ph={},sw={},sh={}", row.count("w"),
+                       row.count("h"), row.count("c"), row.count("n"), row.count("k"), row.count("f_w"),
+                       row.count("f_h"), row.count("pad_w"), row.count("pad_h"), row.count("stride_w"),
+                       row.count("stride_h"));
+  const bool by_amd = row.has("rnn_type");
+  return fmt::format("rnn:cell={},hidden={},batch={},steps={}", row.at(by_amd ? "rnn_type" : "type"),
+                     row.count(by_amd ? "hidden_size" : "hidden"), row.count(by_amd ? "batch_size" : "n"),
+                     row.count(by_amd ? "time_steps" : "timesteps"));
+}
+
+kernels::ProblemShape bench_shape(const BenchRow& row) {
+  try {
+    return kernels::parse_shape(bench_problem(row));
+  } catch (const core::UsageError& e) {
+    const std::string why = e.what();
+    if (why.starts_with("line ")) throw;
+    refuse_line(row.number, why);
+  }
+}
+
+std::string bench_precision(const BenchRow& row) {
+  const std::string& name = row.at("precision");
+  static const std::map<std::string, std::string, std::less<>> known{
+      {"float", "fp32"}, {"half", "fp16"}, {"int8", "int8"}, {"uint8_t", "int8"}};
+  const auto found = known.find(name);
+  if (found == known.end()) refuse_line(row.number, fmt::format("'{}' is no precision of DeepBench", name));
+  return found->second;
+}
+
+/// A point for each pass that the table has a time of.
+void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints& hints,
+                       std::vector<core::Point>& out) {
+  struct Timed {
+    const char* column;
+    kernels::Pass pass;
+  };
+  using enum kernels::Pass;
+  constexpr std::array timed{Timed{"time", forward}, Timed{"fwd_time", forward}, Timed{"sparse_time", forward},
+                             Timed{"bwd_inputs_time", backward_data}, Timed{"bwd_params_time", backward_weights}};
+  const kernels::ProblemShape shape = bench_shape(row);
+  for (const Timed& t : timed) {
+    if (!row.has(t.column)) continue;
+    core::Point p;
+    p.experiment = "kernels";
+    p.factors[Factor::problem] = kernels::problem_text(shape);
+    p.factors[Factor::pass] = std::string(kernels::name(t.pass));
+    if (row.has("precision")) p.factors[Factor::precision] = bench_precision(row);
+    if (hints.ranks > 0) p.factors[Factor::ranks] = hints.ranks;
+    // Backward times beside it are those of the row before.
+    if (row.at(row.has("fwd_time") ? "fwd_time" : t.column) == "Not Supported") {
+      p.status = core::Status::unsupported;
+      p.reason = "DeepBench says: not supported";
+    } else {
+      const double seconds = number_of(row.at(t.column), row.number) * table.unit;
+      // Whole microseconds, so a short kernel's may be 0.
+      if (seconds < 0) refuse_line(row.number, fmt::format("'{}' is no time", row.at(t.column)));
+      if (seconds == 0) continue;
+      p.metrics[Metric::time_s] = mean_time(seconds);
+      p.metrics[Metric::flops_per_s] = kernels::flops({.shape = shape, .pass = t.pass}) / seconds;
+    }
+    out.push_back(std::move(p));
+  }
+}
+
+core::Point all_reduce_point(const BenchRow& row, const BenchTable& table, const Hints& hints) {
+  constexpr std::int64_t float_bytes = 4, most = std::int64_t{1} << 60;
+  const std::int64_t floats = row.count("floats");
+  if (floats == 0 || floats > most / float_bytes) refuse_line(row.number, fmt::format("'{}' is no size", floats));
+  core::Point p = collective_point("allreduce", table.ranks, floats * float_bytes, hints);
+  const bool over_ranks = row.has("max_time");
+  const double seconds = number_of(row.at(over_ranks ? "max_time" : "time"), row.number) * table.unit;
+  if (!(seconds > 0)) refuse_line(row.number, "a time of 0 says nothing");
+  set_time(p, seconds);
+  p.factors[Factor::dtype] = std::string("fp32");
+  p.factors[Factor::op] = std::string("sum");
+  if (over_ranks) p.factors[Factor::reduction] = std::string("max");
+  if (!table.algorithm.empty()) p.factors[Factor::algorithm] = table.algorithm;
+  return p;
+}
+
+/// Is the line a table's head? Then it replaces the last one's.
+bool read_bench_head(std::string_view line, std::size_t number, BenchTable& table) {
+  const auto words = words_of(line);
+  if (line.find(" AllReduce ") != std::string_view::npos)
+    table = {.columns = {}, .algorithm = words[0] == "NCCL" ? "nccl" : "baidu-ring"};
+  if (words.size() > 2 && words[0] == "Num" && words[1] == "Ranks:") table.ranks = count_of(words[2], number);
+  const auto columns = bench_columns(line);
+  const auto named = [&](std::string_view name) { return std::ranges::find(columns, name) != columns.end(); };
+  if (!named("a_t") && !named("stride_w") && !named("timesteps") && !named("time_steps") && !named("floats"))
+    return false;
+  if (!named("floats")) table = {};
+  table.columns = columns;
+  table.unit = line.find("(msec)") != std::string_view::npos ? 1e-3 : 1e-6;
+  return true;
+}
+
+}  // namespace
+
+bool is_deepbench(std::string_view log) {
+  for (const std::string_view head : {"a_t ", "stride_w ", "timesteps ", "time_steps ", "bytes transferred "}) {
+    const std::size_t at = log.find(head);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = log.substr(at, log.substr(at).find('\n'));
+    if (rest.find("sec)") != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+Imported read_deepbench(std::string_view log, const Hints& hints) {
+  Imported out;
+  BenchTable table;
+  each_line(log, [&](std::string_view line, std::size_t number) {
+    if (read_bench_head(line, number, table)) return;
+    const auto words = words_of(line);
+    if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
+    // Of what else is printed between rows, nothing begins with a number or a cell.
+    const bool is_row = words[0].find_first_not_of("0123456789") == std::string::npos || words[0] == "vanilla" ||
+                        words[0] == "lstm" || words[0] == "gru";
+    if (!is_row) return;
+    const BenchRow row{bench_cells(line, number, table), number};
+    if (table.has("floats")) {
+      out.run.points.push_back(all_reduce_point(row, table, hints));
+    } else {
+      add_kernel_points(row, table, hints, out.run.points);
+    }
+  });
+  out.run.info.version = "DeepBench";
+  out.silent = "the spread of times (each is a mean), whether results were right, on what it ran";
+  return out;
+}
+
+}  // namespace gradmeter::importers

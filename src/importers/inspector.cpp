@@ -1,0 +1,123 @@
+// NCCL Inspector: the profiler plugin that writes a JSON line for each call of each rank.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/json.hpp"
+#include "importers/importers.hpp"
+#include "importers/lines.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Json;
+
+template <class T>
+T inspected(const Json& record, const char* part, const char* key, std::size_t line) {
+  try {
+    return record.at(part).at(key).get<T>();
+  } catch (const Json::exception&) {
+    refuse_line(line, fmt::format("'{}.{}' is missing or of another kind", part, key));
+  }
+}
+
+std::int64_t inspected_count(const Json& record, const char* part, const char* key, std::size_t line) {
+  const auto value = inspected<Json>(record, part, key, line);
+  if (!value.is_number_integer() || !(value >= 0) || value > std::numeric_limits<std::int64_t>::max())
+    refuse_line(line, fmt::format("'{}.{}' is no count", part, key));
+  return value.get<std::int64_t>();
+}
+
+/// Calls of one kind, size and group size; of each call the slowest of the ranks that are in the log.
+struct InspectedCalls {
+  std::map<std::pair<std::string, std::int64_t>, double> slowest;  ///< by communicator and number: [s]
+  std::int64_t nodes = 0;
+  bool of_several_ranks = false;
+};
+/// Collective, bytes as NCCL counts them, ranks.
+using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t>;
+
+struct InspectorLog {
+  std::map<InspectedKey, InspectedCalls> calls;
+  std::map<InspectedKey, std::size_t> first_line;
+  std::size_t left_out = 0;  ///< sends and receives
+  core::RunInfo info;
+};
+
+void read_record(const Json& record, std::size_t line, InspectorLog& log) {
+  if (record.contains("p2p_perf")) return void(++log.left_out);
+  const auto name = inspected<std::string>(record, "coll_perf", "coll", line);
+  const InspectedKey key{collective_of(name).value_or(name),
+                         inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
+                         inspected_count(record, "header", "n_ranks", line)};
+  const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
+  if (!(seconds >= 0 && seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
+  // Whole microseconds: 0 says nothing; and no bytes have no rate.
+  if (seconds == 0 || std::get<1>(key) == 0) return;
+  InspectedCalls& calls = log.calls[key];
+  log.first_line.emplace(key, line);
+  const auto [at, added] = calls.slowest.try_emplace(
+      {inspected<std::string>(record, "header", "id", line), inspected_count(record, "coll_perf", "coll_sn", line)},
+      seconds);
+  at->second = std::max(at->second, seconds);
+  calls.of_several_ranks |= !added;
+  calls.nodes = inspected_count(record, "header", "nnodes", line);
+  const auto host = inspected<std::string>(record, "metadata", "hostname", line);
+  if (std::ranges::find(log.info.hosts, host) == log.info.hosts.end()) log.info.hosts.push_back(host);
+  log.info.version = fmt::format("NCCL Inspector {}",
+                                 inspected<std::string>(record, "metadata", "inspector_output_format_version", line));
+}
+
+core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, std::size_t line,
+                            const Hints& hints) {
+  const auto& [collective, bytes, ranks] = key;
+  core::Point p = collective_point(collective, ranks, bytes, hints);
+  take_parts(p, line);
+  // NCCL counts a reduce-scatter by what a rank receives.
+  if (collective == "reduce_scatter") {
+    if (bytes > std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(ranks, 1))
+      refuse_line(line, fmt::format("'{}' is no size", bytes));
+    p.factors[core::Factor::size_bytes] = bytes * ranks;
+  }
+  if (calls.nodes > 0) p.factors[core::Factor::nodes] = calls.nodes;
+  p.factors[core::Factor::algorithm] = std::string("nccl");
+  p.factors[core::Factor::device] = std::string("cuda");
+  if (calls.of_several_ranks) p.factors[core::Factor::reduction] = std::string("max");
+  for (const auto& [call, seconds] : calls.slowest) p.raw_times_s.push_back(seconds);
+  const core::Summary times = core::summarise(p.raw_times_s);
+  set_time(p, times.median);
+  p.metrics[core::Metric::time_s] = times;
+  return p;
+}
+
+}  // namespace
+
+bool is_inspector(std::string_view log) {
+  return log.starts_with('{') &&
+         log.substr(0, log.find('\n')).find("inspector_output_format_version") != std::string_view::npos;
+}
+
+Imported read_inspector(std::string_view text, const Hints& hints) {
+  InspectorLog log;
+  each_line(text, [&](std::string_view line, std::size_t number) {
+    if (line.empty()) return;
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object())
+      refuse_line(number, "it is no whole JSON object; the job may have ended while it was written");
+    read_record(record, number, log);
+  });
+  Imported out;
+  out.run.info = std::move(log.info);
+  for (const auto& [key, calls] : log.calls)
+    out.run.points.push_back(inspected_point(key, calls, log.first_line.at(key), hints));
+  out.silent = "the element type, whether results were right, how long of a call a rank waited for others";
+  const bool one_rank = std::ranges::none_of(log.calls, [](const auto& c) { return c.second.of_several_ranks; });
+  if (one_rank) out.silent += ", what other ranks took (their logs are other files)";
+  if (log.left_out > 0) out.silent += fmt::format("; {} sends and receives are left out", log.left_out);
+  return out;
+}
+
+}  // namespace gradmeter::importers

@@ -1,0 +1,65 @@
+#include <cmath>
+
+#include "core/format.hpp"
+#include "report/cells.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+std::string replay_heading(const Point& p) { return text(p.factors[Factor::problem]); }
+
+std::string replay_note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
+
+Columns<Point> replay_columns() {
+  using enum core::Align;
+  const auto in_ms = [](Metric m) { return [m](const Point& p) { return digits(1e3 * p.metrics.number(m)); }; };
+  Columns<Point> c;
+  c.add({"", "", left}, [](const Point& p) {
+    return std::string(std::isfinite(p.metrics.number(Metric::baseline_time_s)) ? "replay" : "trace");
+  });
+  c.add({"ranks", "", right}, [](const Point& p) { return text(p.factors[Factor::ranks]); });
+  c.add({"device", "", left}, [](const Point& p) { return text(p.factors[Factor::device]); });
+  c.add({"step", "ms", right}, [](const Point& p) {
+    return fmt::format("{}{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : "",
+                       digits(1e3 * p.metrics.number(Metric::time_s)));
+  });
+  c.add({"95 %", "ms", right, 2}, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e3); });
+  c.add({"÷ trace", "", right}, [](const Point& p) {
+    return digits(p.metrics.number(Metric::time_s) / p.metrics.number(Metric::baseline_time_s));
+  });
+  c.add({"busy", "ms", right}, in_ms(Metric::compute_s));
+  c.add({"exchange", "ms", right}, in_ms(Metric::comm_s));
+  c.add({"exposed", "ms", right}, in_ms(Metric::exposed_union_s));
+  c.add({"hidden", "ms", right}, in_ms(Metric::overlap_s));
+  return c;
+}
+
+}  // namespace
+
+std::string replay_tables(std::span<const Point> points, std::size_t width) {
+  const auto columns = replay_columns();
+  std::string out;
+  for (const auto& [name, of] : by_name(points, replay_heading)) {
+    auto table = columns.table();
+    for (const Point* p : of) table.add_row(columns.cells(*p), replay_note(*p));
+    out += fmt::format("{}\n{}\n", name, table.to_string(width));
+  }
+  return out;
+}
+
+std::string replay_legend() {
+  return "step      of a trace the median over its steps; of a replay the mean step of the slowest rank\n"
+         "÷ trace   this step over the trace's mean step\n"
+         "busy      of a trace computation; of a replay all that was not exchange, the host's work between kernels "
+         "too\n"
+         "exposed   exchange beside which the rank was not busy; hidden: the rest of it\n"
+         "*         more busy threads than cores\n"
+         "~         over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
+}
+
+}  // namespace gradmeter::report

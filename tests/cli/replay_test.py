@@ -1,0 +1,80 @@
+"""A trace of PyTorch's profiler end to end: imported, replayed on two ranks and on threads, the rows compared; what
+cannot be replayed is refused before anything is measured."""
+import json
+import pathlib
+
+import support
+
+LOGS = pathlib.Path("tests/importers/logs")
+
+
+def replayed(test, root):
+    trace, out = root / LOGS / "kineto_gloo.json", test.path("r.jsonl")
+    done = test.run("replay", trace, "--seconds", "0.5", "--out", out, ranks=2)
+    if not test.check(done.code == 0, "a trace of gloo on two ranks", done):
+        return
+    test.valid(out)
+    row, = support.points(out)
+    f, m = row["factors"], row["metrics"]
+    test.equal((row["experiment"], row["status"], f["ranks"], f["problem"], m["wrong"], m["baseline_ranks"]),
+               ("replay", "ok", 2, "trace:steps=3,calls=9,bytes=8036484", 0, 2), "the row says what was replayed")
+    steps = sorted(e["ts"] for e in json.loads(trace.read_text())["traceEvents"] if e["name"].startswith("ProfilerStep#"))
+    last = [e for e in json.loads(trace.read_text())["traceEvents"] if e["name"].startswith("ProfilerStep#")
+            and e["ts"] == steps[-1]][0]
+    mean = (steps[-1] + last["dur"] - steps[0]) / len(steps) * 1e-6
+    test.check(abs(m["baseline_time_s"] / mean - 1) < 1e-6, "the baseline is the trace's mean step", (m, mean))
+    busy = m["compute_s"]
+    test.check(0.5 * mean < busy <= m["time_s"]["max"] * 1.001, "most of it is busy time, and no more than the step", m)
+    test.check(m["comm_s"] > 0 and abs(m["comm_s"] - m["exposed_union_s"] - m["overlap_s"]) < 1e-9,
+               "the exchange is what was exposed and what was hidden", m)
+    lines = [line.split() for line in done.out.splitlines() if line.split()[:1] in (["trace"], ["replay"])]
+    test.equal([line[:2] for line in lines], [["trace", "2"], ["replay", "2"]], "the table has the trace and the replay")
+    shown = float(lines[1][3].lstrip("*~")) if len(lines) == 2 else 0
+    test.check(abs(shown / (1e3 * m["time_s"]["median"]) - 1) < 0.01, "the table's step is the file's", (lines, m))
+    imported = test.path("i.jsonl")
+    done = test.run("import", trace, "--out", imported)
+    test.check(done.code == 0 and "of rank 0 alone" in done.out, "the same trace imported", done)
+    test.valid(imported)
+    test.equal([p["experiment"] for p in support.points(imported)], ["replay"] + 3 * ["allreduce"], "its rows")
+    done = test.run("report", imported, out, "--text")
+    test.check(done.code == 0 and "trace:steps=3" in done.out, "report shows both", done)
+
+
+def on_other_ranks(test, root):
+    out = test.path("t.jsonl")
+    done = test.run("replay", root / LOGS / "kineto_nccl.json", "--seconds", "0.5", "--out", out, "--thread-ranks", "2")
+    test.check(done.code == 2 and "collective" in done.err, "a send between GPUs is refused", done)
+    test.check(not out.exists(), "and nothing is written")
+    whole = json.loads((root / LOGS / "kineto_nccl.json").read_text())
+    whole["traceEvents"] = [e for e in whole["traceEvents"] if "SendRecv" not in e["name"]]
+    trace = test.path("nccl.json")
+    trace.write_text(json.dumps(whole))
+    for overlap in ("none", "bucketed"):
+        done = test.run("replay", trace, "--seconds", "0.5", "--out", out, "--force", "--thread-ranks", "3", "--overlap", overlap)
+        if not test.check(done.code == 0, f"collectives of eight GPUs on three threads, overlap {overlap}", done):
+            continue
+        row, = support.points(out)
+        test.equal((row["factors"]["ranks"], row["metrics"]["baseline_ranks"], row["factors"]["overlap"], row["metrics"]["wrong"]),
+                   (3, 8, overlap, 0), "ranks that there are, and those of the trace")
+        if overlap == "none":
+            test.equal(row["metrics"]["overlap_s"] < 0.1 * row["metrics"]["comm_s"], True, "nothing is hidden without a thread")
+
+
+def refused(test, root):
+    log = (root / LOGS / "kineto_gloo.json").read_text()
+    cut, empty = test.path("cut.json"), test.path("empty.json")
+    cut.write_text(log[:len(log) // 2])
+    empty.write_text('{"schemaVersion": 1, "traceEvents": []}')
+    for trace, why in ((cut, "no whole JSON"), (empty, "ProfilerStep#"), (test.path("none.json"), "cannot read")):
+        done = test.run("replay", trace, ranks=2)
+        test.check(done.code == 2 and why in done.err and len(done.own_lines) == 1, f"refused in one line: {why}", done)
+    test.check(test.run("replay").code == 2, "a trace must be named")
+
+
+def body(test):
+    replayed(test, test.source)
+    on_other_ranks(test, test.source)
+    refused(test, test.source)
+
+
+support.main(__doc__, body)

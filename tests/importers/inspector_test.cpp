@@ -1,0 +1,60 @@
+// A log by the calls of NVIDIA/nccl's plugins/profiler/inspector/inspector_json.cc.
+#include <gmock/gmock.h>
+
+#include "importers/support.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Inspector, CallsOfOneKindAreAPointWithTheirSpread) {
+  const auto log = read(log_file("nccl_inspector.jsonl"));
+  ASSERT_EQ(log.run.points.size(), 3u);  // a broadcast of 0 µs says nothing
+  const auto& p = log.run.points[1];
+  EXPECT_EQ(text(p, Factor::collective), "allreduce");
+  EXPECT_EQ(text(p, Factor::size_bytes), "67108864");
+  EXPECT_EQ(text(p, Factor::ranks), "4");
+  EXPECT_EQ(text(p, Factor::nodes), "1");
+  EXPECT_EQ(text(p, Factor::dtype), "null");
+  EXPECT_EQ(text(p, Factor::reduction), "max");
+  // of each call the slower of two ranks
+  ASSERT_EQ(p.raw_times_s.size(), 6u);
+  EXPECT_NEAR(p.raw_times_s[1], 405e-6, 1e-12);
+  const auto& times = std::get<core::Summary>(p.metrics[Metric::time_s]);
+  EXPECT_NEAR(times.median, 407.5e-6, 1e-12);
+  EXPECT_NEAR(times.max, 450e-6, 1e-12);
+  EXPECT_EQ(times.n, 6u);
+  EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 1.5 * 67108864 / 407.5e-6, 1);
+  EXPECT_THAT(log.run.info.hosts, ElementsAre("node01"));
+  EXPECT_THAT(log.silent, HasSubstr("1 sends and receives are left out"));
+}
+
+// Their rates in the log are of the whole buffer too.
+TEST(Inspector, SizesOfPartsBecomeTheWholeBuffer) {
+  const auto log = read(log_file("nccl_inspector.jsonl"));
+  EXPECT_EQ(text(log.run.points[0], Factor::collective), "all_gather");
+  EXPECT_EQ(text(log.run.points[0], Factor::size_bytes), "4194304");
+  EXPECT_NEAR(number(log.run.points[0], Metric::algbw_bytes_per_s), 38.130036e9, 1e4);
+  EXPECT_EQ(text(log.run.points[2], Factor::collective), "reduce_scatter");
+  EXPECT_EQ(text(log.run.points[2], Factor::size_bytes), "4194304");
+  EXPECT_NEAR(number(log.run.points[2], Metric::busbw_bytes_per_s), 31.45728e9, 1e4);
+}
+
+TEST(Inspector, ABadLineIsNamed) {
+  const std::string log = log_file("nccl_inspector.jsonl");
+  EXPECT_THAT(refusal(log.substr(0, log.find("ReduceScatter"))), HasSubstr("line 13: it is no whole JSON object"));
+  EXPECT_THAT(refusal(replaced(log, "\"n_ranks\":4", "\"n_ranks\":-4")),
+              HasSubstr("line 1: 'header.n_ranks' is no count"));
+  EXPECT_THAT(refusal(replaced(log, "\"coll_sn\":0", "\"coll_sn\":\"0\"")), HasSubstr("line 1: 'coll_perf.coll_sn'"));
+  EXPECT_THAT(refusal(replaced(log, "_size_bytes\":1048576", "_size_bytes\":9223372036854775807")),
+              HasSubstr("line 13: '9223372036854775807' is no size"));
+  EXPECT_THAT(refusal(replaced(log, "\"id\":\"0x7f8c496ae9f661\"", "\"id\":" + std::string(5000, '['))),
+              HasSubstr("line 1:"));
+}
+
+}  // namespace
+}  // namespace gradmeter::importers

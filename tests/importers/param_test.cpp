@@ -1,0 +1,55 @@
+// A log of comms.py itself, over gloo on two ranks, and rows by its format strings.
+#include <gmock/gmock.h>
+
+#include "importers/support.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using ::testing::HasSubstr;
+
+TEST(Param, EachCollectivesTableIsRead) {
+  const auto log = read(log_file("param.txt"));
+  ASSERT_EQ(log.run.points.size(), 9u);
+  const auto& p = log.run.points[5];  // all_gather of 1024 bytes
+  EXPECT_EQ(text(p, Factor::collective), "all_gather");
+  EXPECT_EQ(text(p, Factor::size_bytes), "1024");
+  EXPECT_EQ(text(p, Factor::dtype), "fp32");
+  EXPECT_EQ(text(p, Factor::ranks), "2");
+  EXPECT_EQ(text(p, Factor::reduction), "max");
+  EXPECT_NEAR(number(p, Metric::time_s), 677.9e-6, 1e-12);
+  EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 512 / 677.9e-6, 1);
+  EXPECT_NEAR(number(p, Metric::ranks_spread), 677.9 / 480.6, 1e-9);
+  EXPECT_TRUE(core::is_null(p.metrics[Metric::wrong]));
+  EXPECT_THAT(log.silent, HasSubstr("the spread of times over iterations"));
+}
+
+TEST(Param, TagsAndOtherNamesAreUnderstood) {
+  const auto log =
+      read(replaced(log_file("param.txt"), "-all_reduce-float32 ", "-reduce_scatter_base-bfloat16-night "));
+  EXPECT_EQ(text(log.run.points[0], Factor::collective), "reduce_scatter");
+  EXPECT_EQ(text(log.run.points[0], Factor::dtype), "bf16");
+}
+
+TEST(Param, OtherTablesAreLeftOutAndSaid) {
+  const auto log =
+      read(log_file("param.txt") +
+           "\n\tCOMMS-RES-QUANT\t  size (B)  nElementsPerRank  P95 Latency(us): Quant  Comms  De-Quant  Overall\n"
+           "\tCOMMS-RES-QUANT-all_reduce-float32\t   64   16   1.0   2.0   3.0   6.0\n"
+           "\n\tCOMMS-RES   size (B)  pingLatency(us):p50   p75   p95  pingPongLatency(us):p50\n"
+           "\tCOMMS-RES-pt2pt-float32   64   1.0  1.0  1.0  2.0  2.0  2.0  0.1  0.1  0.1  0.1\n");
+  EXPECT_EQ(log.run.points.size(), 9u);
+  EXPECT_THAT(log.silent, HasSubstr("2 rows of pt2pt and of quantized collectives are left out"));
+}
+
+TEST(Param, ABadRowIsNamedByItsLine) {
+  const std::string log = log_file("param.txt");
+  EXPECT_THAT(refusal(log.substr(0, log.find("7858.2"))), HasSubstr("line 9: the row is cut"));
+  EXPECT_THAT(refusal(replaced(log, "7858.2", "nan   ")), HasSubstr("line 9: 'nan' is no number"));
+  EXPECT_THAT(refusal(replaced(log, "groupSize 2", "groupSize -2")), HasSubstr("is no count"));
+}
+
+}  // namespace
+}  // namespace gradmeter::importers

@@ -1,0 +1,42 @@
+// What the tests of importers share: logs from files, readings and refusals.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "importers/importers.hpp"
+
+namespace gradmeter::importers {
+
+/// A file of tests/importers/logs.
+inline std::string log_file(const std::string& name) {
+  std::ifstream in(GRADMETER_TEST_LOGS "/" + name, std::ios::binary);
+  EXPECT_TRUE(in) << name;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline Imported read(std::string_view log, const Hints& hints = {}) { return import_log(log, "x.log", "auto", hints); }
+inline std::string refusal(std::string_view log, const Hints& hints = {}) {
+  try {
+    read(log, hints);
+    return "";
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+inline std::string text(const core::Point& p, core::Factor f) { return core::to_text(p.factors[f]); }
+inline double number(const core::Point& p, core::Metric m) { return p.metrics.number(m); }
+
+/// `log` with the first `from` changed to `to`.
+inline std::string replaced(std::string_view log, std::string_view from, std::string_view to) {
+  std::string out(log);
+  const std::size_t at = out.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? out : out.replace(at, from.size(), to);
+}
+
+}  // namespace gradmeter::importers

@@ -1,0 +1,81 @@
+// Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1) writes half of its
+// bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double away_since;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static long setting(const char* name) {
+  const char* text = getenv(name);
+  return text ? strtol(text, NULL, 10) : 0;
+}
+
+static int is_ours(const char* path) {
+  const char* end = getenv("FLAKY_FILE");
+  const size_t length = strlen(path), wanted = end ? strlen(end) : 0;
+  return wanted > 0 && length >= wanted && strcmp(path + length - wanted, end) == 0;
+}
+
+static int is_away(void) { return away_since > 0 && now() < away_since + (double)setting("FLAKY_S"); }
+
+ssize_t write(int file, const void* bytes, size_t count) {
+  static ssize_t (*real)(int, const void*, size_t);
+  static long writes;
+  if (!real) real = (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length <= 0) return real(file, bytes, count);
+  path[length] = 0;
+  if (!is_ours(path)) return real(file, bytes, count);
+  if (is_away()) {
+    errno = (int)setting("FLAKY_ERROR");
+    return -1;
+  }
+  if (away_since == 0 && ++writes == setting("FLAKY_WRITE")) {
+    away_since = now();
+    return real(file, bytes, count / 2);
+  }
+  return real(file, bytes, count);
+}
+
+static int opened(const char* name, const char* path, int flags, mode_t mode) {
+  int (*real)(const char*, int, ...) = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, name);
+  if (is_ours(path) && is_away()) {
+    errno = (int)setting("FLAKY_ERROR");
+    return -1;
+  }
+  return real(path, flags, mode);
+}
+
+static mode_t mode_of(int flags, va_list more) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; }
+
+int open(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = mode_of(flags, more);
+  va_end(more);
+  return opened("open", path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = mode_of(flags, more);
+  va_end(more);
+  return opened("open64", path, flags, mode);
+}
