@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -22,26 +21,15 @@
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/lock.hpp"
-#include "support/cuda_emulator/memory.hpp"
+#include "support/cuda_emulator/nccl_checks.hpp"
 #include "support/cuda_emulator/nccl_parts.hpp"
-#include "support/cuda_emulator/nccl_sum.hpp"
+#include "support/cuda_emulator/nccl_streams.hpp"
 #include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/schedule.hpp"
 #include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
-
-using CommPtr = std::shared_ptr<Comm>;
-
-/// A call that is not in its stream yet.
-struct Pending {
-  CommPtr comm;
-  cudaStream_t stream;
-  NcclPart part;
-  const Graph* graph = nullptr;  ///< which the stream recorded into when the call was made
-};
-using Calls = std::vector<Pending>;
 
 /// Calls that wait for ncclCommGetAsyncError.
 struct Deferred {
@@ -50,7 +38,6 @@ struct Deferred {
 };
 
 // Never destroyed: the driver's thread uses them.
-auto& comms = *new std::map<ncclComm_t, CommPtr>;
 auto& nccl_memory = *new std::set<void*>;  // of ncclMemAlloc
 auto& deferred = *new std::map<Comm*, Deferred>;
 int failing_rank = -1;
@@ -64,123 +51,6 @@ CommPtr find_comm(ncclComm_t handle) {
   if (it != comms.end()) return it->second;
   report("a communicator of NCCL that was destroyed, or never made, is used");
   return nullptr;
-}
-
-/// One stream's calls of one communicator: a piece of its work.
-class StreamCalls {
- public:
-  StreamCalls(CommPtr comm, std::uint64_t number, Stream* stream)
-      : comm_(std::move(comm)), number_(number), stream_(stream) {
-    comm_->left[number_].push_back(stream_);
-  }
-  ~StreamCalls() {
-    std::erase(comm_->left.at(number_), stream_);
-    if (comm_->left.at(number_).empty()) comm_->left.erase(number_);
-  }
-  StreamCalls(const StreamCalls&) = delete;
-  StreamCalls& operator=(const StreamCalls&) = delete;
-
-  void add(const NcclPart& p) { parts_.push_back(p); }
-  /// Groups of one communicator run one after another.
-  void run() {
-    while (comm_->left.begin()->first != number_ && !comm_->has_ended()) pause_work();
-    while (!std::ranges::all_of(parts_, &NcclPart::is_done) && !comm_->has_ended()) {
-      if (advance()) {
-        note_progress();
-      } else {
-        pause_work();
-      }
-    }
-  }
-  /// Where ranks of this process have what this waits for: the first group that each has not done.
-  std::vector<Stream*> peers() const {
-    std::vector<Stream*> out;
-    for (const auto& [handle, c] : comms) {
-      if (c->id != comm_->id || c->left.empty()) continue;
-      const auto& first = c->left.begin()->second;
-      out.insert(out.end(), first.begin(), first.end());
-    }
-    return out;
-  }
-
- private:
-  /// Collectives one after another; messages side by side, but one at a time to, and from, each peer.
-  bool advance() {
-    bool is_collective_open = false, is_open[2][most_ranks] = {}, has_moved = false;
-    for (NcclPart& p : parts_) {
-      const NcclCall c = p.description().call;
-      bool& is_taken = is_collective(c) ? is_collective_open : is_open[c == NcclCall::send][p.peer()];
-      if (p.is_done() || is_taken) continue;
-      has_moved |= p.advance();
-      is_taken = !p.is_done();
-    }
-    return has_moved;
-  }
-
-  CommPtr comm_;
-  std::uint64_t number_;
-  Stream* stream_;
-  std::vector<NcclPart> parts_ = {};
-};
-
-StreamWork work_of(std::shared_ptr<StreamCalls> calls, const char* what) {
-  return {.run = [calls] { calls->run(); }, .what = what, .seconds = 2e-5, .peers = [calls] { return calls->peers(); }};
-}
-
-/// As a graph has them: a launch is a group of its own, after all that were issued and launched before. NCCL counts who
-/// holds its calls, and its communicators do not end before.
-StreamWork captured_work(const CommPtr& comm, const std::vector<NcclPart>& parts) {
-  ++comm->graphs;
-  const std::shared_ptr<void> held(nullptr, [comm](void*) { --comm->graphs; });
-  const char* const what = name(parts.front().description().call);
-  return {.run = {}, .what = what, .of_launch = [comm, parts, held, what](Stream& s) {
-            if (comm->has_ended()) report("NCCL rank %d: a graph calls a communicator that has ended", comm->rank);
-            const auto work = std::make_shared<StreamCalls>(comm, comm->issued++, &s);
-            for (const NcclPart& p : parts) work->add(p);
-            return work_of(work, what);
-          }};
-}
-
-/// All of one communicator, to be captured.
-ncclResult_t capture(const Calls& calls, Stream& stream) {
-  const auto& [comm, handle, first, graph] = calls.front();
-  std::vector<NcclPart> parts;
-  for (const Pending& p : calls) {
-    if (p.comm != comm) continue;
-    if (p.stream != handle || p.graph != graph || stream.capture.graph != graph) {
-      report("NCCL rank %d: a captured group of calls in several streams, or asked for when its capture had ended",
-             comm->rank);
-      return ncclInvalidUsage;
-    }
-    parts.push_back(p.part);
-  }
-  push(stream, captured_work(comm, parts));
-  return ncclSuccess;
-}
-
-ncclResult_t put_in_streams(Calls calls) {
-  std::map<Comm*, std::uint64_t> numbers;
-  for (const Pending& c : calls) {
-    if (!c.graph && !numbers.contains(c.comm.get())) numbers[c.comm.get()] = c.comm->issued++;
-  }
-  while (!calls.empty()) {
-    const auto [comm, handle, first, graph] = calls.front();
-    Stream* const stream = find_stream(handle);
-    if (!stream) return ncclInvalidArgument;
-    if (graph || stream->capture.graph) {
-      if (const ncclResult_t r = capture(calls, *stream); r != ncclSuccess) return r;
-      std::erase_if(calls, [&, c = comm](const Pending& p) { return p.comm == c; });
-      continue;
-    }
-    const auto work = std::make_shared<StreamCalls>(comm, numbers.at(comm.get()), stream);
-    const auto is_of_it = [&, c = comm, h = handle](const Pending& p) { return p.comm == c && p.stream == h; };
-    for (const Pending& p : calls) {
-      if (is_of_it(p)) work->add(p.part);
-    }
-    push(*stream, work_of(work, name(first.description().call)));
-    std::erase_if(calls, is_of_it);
-  }
-  return ncclSuccess;
 }
 
 /// The group's end: those of communicators that do not block wait for a question.
@@ -201,89 +71,14 @@ ncclResult_t issue(Calls calls) {
   return r == ncclSuccess && waits ? ncclInProgress : r;
 }
 
-bool is_bad(const void* at, std::size_t bytes) { return bytes > 0 && where_is(at, bytes) != Where::device; }
-
-/// Elements that a call reads and writes on this rank.
-struct Elements {
-  std::size_t in, out;
-};
-Elements counts_of(const Comm& c, const Description& d) {
-  const auto ranks = static_cast<std::size_t>(c.ranks);
-  switch (d.call) {
-    case NcclCall::send:
-      return {d.count, 0};
-    case NcclCall::receive:
-      return {0, d.count};
-    case NcclCall::reduce_scatter:
-      return {ranks * d.count, d.count};
-    case NcclCall::all_gather:
-      return {d.count, ranks * d.count};
-    case NcclCall::reduce:
-      return {d.count, c.rank == d.root ? d.count : 0};
-    case NcclCall::broadcast:
-      return {c.rank == d.root ? d.count : 0, d.count};
-    default:
-      return {d.count, d.count};
-  }
-}
-
-bool is_registered(const Comm& c, const char* at, std::size_t bytes) {
-  const auto after = c.registered.upper_bound(at);
-  if (bytes == 0 || after == c.registered.begin()) return bytes == 0;
-  const auto& [begin, length] = *std::prev(after);
-  return static_cast<std::size_t>(at - begin) + bytes <= length;
-}
-bool is_registered(const Comm& c, const Description& d, const void* from, const void* to) {
-  const auto [in, out] = counts_of(c, d);
-  const std::size_t width = size_of(d.type);
-  return in + out > 0 && is_registered(c, static_cast<const char*>(from), in * width) &&
-         is_registered(c, static_cast<const char*>(to), out * width);
-}
-
-/// In place: all-gather and reduce-scatter have this rank's block where it lies in the whole.
-bool overlaps_wrongly(const Comm& c, const Description& d, const char* from, std::size_t in, const char* to,
-                      std::size_t out) {
-  if (in == 0 || out == 0 || from + in <= to || to + out <= from) return false;
-  const std::size_t block = std::min(in, out) * static_cast<std::size_t>(c.rank);
-  if (d.call == NcclCall::reduce_scatter) return to != from + block;
-  if (d.call == NcclCall::all_gather) return from != to + block;
-  return from != to;
-}
-
-ncclResult_t refused(Comm& c, std::string why) {
-  report("NCCL rank %d: %s", c.rank, why.c_str());
-  c.last_error = std::move(why);
-  return ncclInvalidArgument;
-}
-
-ncclResult_t check(Comm& c, const Description& d, const void* from, const void* to, int peer, const Stream* stream) {
-  if (c.has_ended()) return c.error != ncclSuccess ? c.error : ncclRemoteError;
-  if (c.is_finalized) return refused(c, "a call after ncclCommFinalize");
-  if (!deferred[&c].calls.empty()) {
-    return refused(c, "a call while the last one is in progress: ask ncclCommGetAsyncError first");
-  }
-  const std::string call = name(d.call);
-  if (!stream) return refused(c, call + ": in no stream");
-  if (peer < 0 || peer >= c.ranks || d.root < 0 || d.root >= c.ranks) return refused(c, call + ": no such rank");
-  const std::size_t width = size_of(d.type);
-  if (width == 0 || d.op < 0 || d.op >= ncclNumOps) return refused(c, call + ": no such type or operation");
-  const auto [in, out] = counts_of(c, d);
-  if (is_bad(from, in * width) || is_bad(to, out * width)) {
-    return refused(c, call + ": memory that is not the device's, or too little");
-  }
-  if (overlaps_wrongly(c, d, static_cast<const char*>(from), in * width, static_cast<const char*>(to), out * width)) {
-    return refused(c, call + ": buffers overlap, but not as in place");
-  }
-  return ncclSuccess;
-}
-
 ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, int peer, cudaStream_t stream) {
   const Lock lock;
   const CommPtr comm = find_comm(handle);
   if (!comm) return ncclInvalidArgument;
   const Stream* const s = find_stream(stream);
-  if (const ncclResult_t r = check(*comm, d, from, to, peer, s); r != ncclSuccess) return r;
-  if (is_registered(*comm, d, from, to)) ++tally().registered;
+  const bool is_in_progress = !deferred[comm.get()].calls.empty();
+  if (const ncclResult_t r = check_call(*comm, d, from, to, peer, s, is_in_progress); r != ncclSuccess) return r;
+  if (uses_registered(*comm, d, from, to)) ++tally().registered;
   if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
 }
@@ -492,7 +287,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* at, std::size_t bytes
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  if (is_bad(at, bytes)) return refused(*c, "ncclCommRegister: memory that is not the device's, or too little");
+  if (!is_on_device(at, bytes)) return refuse(*c, "ncclCommRegister: memory that is not the device's, or too little");
   if (!nccl_memory.contains(at))
     report("ncclCommRegister of rank %d: memory that is not ncclMemAlloc's, of which it makes no use", c->rank);
   *handle = at;
@@ -505,7 +300,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   if (!c) return ncclInvalidArgument;
   return c->registered.erase(static_cast<const char*>(handle)) == 1
              ? ncclSuccess
-             : refused(*c, "ncclCommDeregister: nothing is registered there");
+             : refuse(*c, "ncclCommDeregister: nothing is registered there");
 }
 
 ncclResult_t ncclGroupStart() {
