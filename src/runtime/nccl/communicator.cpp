@@ -19,102 +19,13 @@
 #include <nccl.h>
 
 #include "runtime/cuda/handles.hpp"
+#include "runtime/nccl/calls.hpp"
 #endif
 
 namespace gradmeter::runtime {
 
 #ifdef GRADMETER_HAS_NCCL
 namespace {
-
-/// NCCL's own text has more than one line where several things went wrong: the first says what.
-std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
-  std::string detail = ncclGetLastError(comm);
-  detail = detail.substr(0, detail.find('\n'));
-  const std::string text = ncclGetErrorString(result);
-  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
-}
-
-/// A communicator that does not block answers ncclInProgress where others would wait.
-void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
-                std::source_location where = std::source_location::current()) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
-}
-
-ncclDataType_t nccl_type(core::Element e) {
-  switch (e) {
-    case core::Element::f64:
-      return ncclFloat64;
-    case core::Element::f32:
-      return ncclFloat32;
-    case core::Element::i64:
-      return ncclInt64;
-    case core::Element::i32:
-      return ncclInt32;
-    case core::Element::f16:
-      return ncclFloat16;
-    case core::Element::bf16:
-      return ncclBfloat16;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
-    case core::Element::e4m3:
-      return ncclFloat8e4m3;
-    case core::Element::e5m2:
-      return ncclFloat8e5m2;
-#else
-    case core::Element::e4m3:
-    case core::Element::e5m2:
-      return ncclUint8;  // to be moved only: nccl_sum_refusal
-#endif
-    case core::Element::i8:
-      break;
-  }
-  return ncclInt8;
-}
-
-ncclRedOp_t nccl_operation(Combine c) {
-  switch (c) {
-    case Combine::min:
-      return ncclMin;
-    case Combine::max:
-      return ncclMax;
-    case Combine::product:
-      return ncclProd;
-    case Combine::sum:
-      break;
-  }
-  return ncclSum;
-}
-
-class GroupCalls final : public NcclCalls {
- public:
-  GroupCalls(ncclComm_t comm, cudaStream_t stream) : comm_(comm), stream_(stream) {}
-  void all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
-    check_nccl(ncclAllReduce(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclAllReduce", comm_);
-  }
-  void reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c, int root) const override {
-    check_nccl(ncclReduce(in, out, n, nccl_type(e), nccl_operation(c), root, comm_, stream_), "ncclReduce", comm_);
-  }
-  void reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
-    check_nccl(ncclReduceScatter(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclReduceScatter",
-               comm_);
-  }
-  void all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element e) const override {
-    check_nccl(ncclAllGather(in, out, n, nccl_type(e), comm_, stream_), "ncclAllGather", comm_);
-  }
-  void broadcast(const std::byte* in, std::byte* out, std::size_t n, core::Element e, int root) const override {
-    check_nccl(ncclBroadcast(in, out, n, nccl_type(e), root, comm_, stream_), "ncclBroadcast", comm_);
-  }
-  void send(const std::byte* from, std::size_t n, core::Element e, int peer) const override {
-    check_nccl(ncclSend(from, n, nccl_type(e), peer, comm_, stream_), "ncclSend", comm_);
-  }
-  void receive(std::byte* to, std::size_t n, core::Element e, int peer) const override {
-    check_nccl(ncclRecv(to, n, nccl_type(e), peer, comm_, stream_), "ncclRecv", comm_);
-  }
-
- private:
-  ncclComm_t comm_;
-  cudaStream_t stream_;
-};
 
 /// An environment variable with another value until the end of the scope.
 class OverriddenVariable {
