@@ -53,13 +53,8 @@ class CapturedCalls {
   }
   bool advance() {
     if (!running_) return true;
-    if (done_ && !done_->reached()) {
-      inner_->check();
-      return false;
-    }
-    inner_->completed();
-    running_ = false;
-    return true;
+    running_ = !inner_->completes(done_);
+    return !running_;
   }
   Waiting waiting() const { return {.peer = running_ ? inner_->late_peer() : -1}; }
   const Payload& payload() const { return payload_; }

@@ -241,13 +241,8 @@ bool NcclCollective::advance() {
     done_ = queue_.record();
     launched_ = true;
   }
-  if (done_ && !done_->reached()) {
-    nccl_.check();
-    return false;
-  }
-  nccl_.completed();
-  running_ = false;
-  return true;
+  running_ = !completes(done_);
+  return !running_;
 }
 
 /// What is left to do behind NCCL's calls.

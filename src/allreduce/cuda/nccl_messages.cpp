@@ -121,13 +121,8 @@ class NcclMessages final : public StreamCollective {
     if (!is_in_stream()) return false;
     if (!is_done_recorded_) done_ = queue_.record();
     is_done_recorded_ = true;
-    if (done_ && !done_->reached()) {
-      nccl_.check();
-      return false;
-    }
-    nccl_.completed();
-    running_ = false;
-    return true;
+    running_ = !completes(done_);
+    return !running_;
   }
 
   void enqueue(const Call& call) override {

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "allreduce/collective.hpp"
+#include "runtime/queue.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -21,6 +22,15 @@ class StreamCollective : public Collective {
   virtual void check() {}
   /// The stream is past the launch. Errors: BackendError.
   virtual void completed() {}
+  /// Is the stream past `done`, which was recorded behind a call or a launch? It is complete then. Errors: of both.
+  bool completes(const runtime::EventPtr& done) {
+    if (done && !done->reached()) {
+      check();
+      return false;
+    }
+    completed();
+    return true;
+  }
   virtual int late_peer() const { return -1; }
   /// Ends what is under way on this rank, so that its stream goes on.
   virtual void abort() noexcept {}
