@@ -135,7 +135,8 @@ def watched(test):
     there = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}", "NVML_BUS_ID": "0000:00:00.0"}
     commands = {"allreduce": ["-b", "1K", "-e", "1K", "--algorithm", "nccl", "-n", "2", "-w", "1"],
                 "kernels": ["--shape", "gemm:m=17,n=8,k=24", *QUICK],
-                "codecs": ["--codec", "bf16", "--size", "4K", *QUICK[2:]]}
+                "codecs": ["--codec", "bf16", "--size", "4K", *QUICK[2:]],
+                "infer": [*INFER[1:], "--model", "mlp:784-16-10", "--batch", "1", "--precision", "fp32"]}
     keys = ("gpu_clock_hz", "gpu_power_watts", "gpu_slowed_by")
     for command, arguments in commands.items():
         for env, wanted in ((there, (1410e6, 300.5, "power brake")), ({}, (None, None, None))):

@@ -43,7 +43,7 @@ class Session {
   /// note: what a reader of its results must know; empty: nothing.
   /// gauge: of that device; null: there is nothing to read.
   void compute_on(std::shared_ptr<runtime::Device> device, std::string note,
-                  std::shared_ptr<const runtime::GpuGauge> gauge = nullptr) {
+                  std::shared_ptr<const runtime::GpuGauge> gauge) {
     device_ = std::move(device);
     device_note_ = std::move(note);
     gpu_gauge_ = std::move(gauge);
