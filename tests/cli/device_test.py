@@ -122,7 +122,8 @@ def registered_buffers(test):
                2 * [("nccl", 0)] + 2 * [("nccl", 2)], "registered: nccl alone")
     test.equal({r["metrics"]["wrong"] for r in measured}, {0}, "registered: no element is wrong")
     plain = [r for r in mine if r not in measured and r["factors"]["cudagraph"] is None]
-    test.check(plain and all("registers no buffers" in r["reason"] for r in plain), "registered: others say why", [r["reason"] for r in plain])
+    reasons = [r["reason"] for r in plain]
+    test.check(plain and all("registers no buffers" in why for why in reasons), "registered: others say why", reasons)
 
 
 def watched(test):
