@@ -129,13 +129,12 @@ else
   # A missing include that a unity build hides.
   stage "configure alone" configure alone && stage "compile alone" scripts/compile-alone.py "${recent[@]}"
 fi
-# CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run, and is compiled for one
-# architecture: no source asks for which (__CUDA_ARCH__), so a second one finds nothing more.
+# CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run.
 if $quick; then
   :
 elif [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
-  stage "configure cuda" configure cuda -DGRADMETER_CUDA_ARCHITECTURES=90 && stage "build cuda" build cuda --target device_tests
+  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests
 else
   echo "CUDA code is not checked: no nvcc"
 fi

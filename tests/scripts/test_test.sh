@@ -39,7 +39,6 @@ expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 
 expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
 expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
 expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
-expect_contains "for one architecture" "-DGRADMETER_CUDA_ARCHITECTURES=90" "$output"
 expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
 SLURM_CODE=77 run
