@@ -3,8 +3,9 @@
 bits of training (losses, accuracies), errors and wrong elements of collectives and codecs, bytes sent and predicted,
 plans, decisions and lists. Times are not compared.
 
-usage: scripts/compare-runs.py SIDE SIDE [--only PART ...] [--ranks 1,2,3,4] [--mpiexec mpiexec]
-SIDE is the path of a gradmeter, with '@threads' after it for ranks as threads: build/ci/gradmeter@threads
+usage: scripts/compare-runs.py SIDE [SIDE] [--only PART ...] [--ranks 1,2,3,4] [--mpiexec mpiexec]
+SIDE is the path of a gradmeter, with '@threads' after it for ranks as threads: build/ci/gradmeter@threads. One alone only has to
+end well, as under the thread sanitizer.
 Parts: train, meshes, codecs, optimizers, allreduce, collectives, scale, plans, kernels, codec-errors.
 Exit status 0: nothing differs. As root or with more ranks than cores:  . scripts/environment.sh  first.
 """
@@ -145,14 +146,14 @@ def compared(row):
 
 
 def differs(sides, ranks, arguments, folder):
-    """A line for what differs, or None."""
+    """A line for what differs, or None. With one side: for how it failed."""
     outcomes = []
     for i, side in enumerate(sides):
         out = None if arguments[0] == "list" or "--dry-run" in arguments else pathlib.Path(folder) / f"{i}.jsonl"
         if out and out.exists():
             out.unlink()
         outcomes.append(side.run(ranks, arguments, out))
-    (one, one_rows), (two, two_rows) = outcomes
+    (one, one_rows), (two, two_rows) = outcomes[0], outcomes[-1]
     if one.returncode != two.returncode or one.returncode not in (0, 2):  # 2: refused by both
         return f"exit codes {one.returncode} and {two.returncode}: {(one.stderr + two.stderr).strip()[-400:]}"
     if not one_rows and not two_rows:
@@ -177,12 +178,14 @@ def listed_names(program):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("sides", nargs=2)
+    parser.add_argument("sides", nargs="+")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--ranks", default="1,2,3,4")
     parser.add_argument("--names", default="", help="codecs, instead of all")
     parser.add_argument("--mpiexec", default=os.environ.get("MPIEXEC", "mpiexec"))
     options = parser.parse_args()
+    if len(options.sides) > 2:
+        parser.error("two sides at most")
     sides = [Side(s, options.mpiexec) for s in options.sides]
     listed = listed_names(sides[0].program)
     listed["names"] = [n for n in options.names.split(",") if n]
