@@ -52,10 +52,11 @@ CodedSum checked_sum(Place& here, const allreduce::CodedRequest& r, const CodedS
 
 class CodedSumCheck : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Over every algorithm that takes the codec.
+  /// Over every algorithm that takes the codec, the sum by one and the average by the next.
   template <class Visit>
   void each_way(Place& here, Visit visit) {
     const auto codec = compression::find_codec(GetParam());
+    auto op = allreduce::Op::sum;
     for (const auto* name : {"direct", "ring", "one-shot", "rabenseifner", "mpi"}) {
       const auto algorithm = allreduce::find_algorithm(name);
       const allreduce::CodedRequest r{
@@ -64,7 +65,8 @@ class CodedSumCheck : public ::testing::TestWithParam<std::string> {
           .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
           .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
       if (!allreduce::codec_refusal(r, allreduce::CollectiveKind::all_reduce, {}).empty()) continue;
-      for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) visit(r, op);
+      visit(r, op);
+      op = op == allreduce::Op::sum ? allreduce::Op::average : allreduce::Op::sum;
     }
   }
 };

@@ -40,13 +40,16 @@ struct TypeAndOp {
   core::Element element;
   allreduce::Op op;
 };
+/// An element of each size, for what is not about how each type is added.
+inline std::vector<TypeAndOp> few_types_and_ops() {
+  return {{core::Element::f64, allreduce::Op::max},
+          {core::Element::f32, allreduce::Op::average},
+          {core::Element::bf16, allreduce::Op::sum},
+          {core::Element::i8, allreduce::Op::product}};
+}
+
 inline std::vector<TypeAndOp> types_and_ops() {
-  if (sanitized) {  // how each type is added has tests of its own
-    return {{core::Element::f64, allreduce::Op::max},
-            {core::Element::f32, allreduce::Op::average},
-            {core::Element::bf16, allreduce::Op::sum},
-            {core::Element::i8, allreduce::Op::product}};
-  }
+  if (sanitized) return few_types_and_ops();
   std::vector<TypeAndOp> out;
   for (const auto& e : core::elements) {
     for (const auto op :
