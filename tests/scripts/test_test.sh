@@ -72,6 +72,21 @@ echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 
 BROKEN_TEST=tsan CI=true run
 expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
+stand_in git <<'END'
+case $1 in
+  rev-parse) ;;
+  log) echo "${CHANGED:-}" ;;
+  *) exit 128 ;;
+esac
+END
+CI=true CHANGED=src/core/one.cpp run
+expect_contains "CI has clang-tidy read what changed lately" "clang-tidy src/core/one.cpp" "$output"
+CI=true CHANGED=src/core/gone.cpp run
+expect_lacks "and nothing else" "clang-tidy src/core/one.cpp" "$output"
+expect_contains "which may be nothing" "change no source" "$output"
+CHANGED=src/core/gone.cpp run
+expect_contains "elsewhere it reads all" "clang-tidy src/core/one.cpp" "$output"
+stand_in git <<<'exit 128'
 run --quick --preset dev
 expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"
