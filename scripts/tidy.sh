@@ -5,6 +5,7 @@
 #                      CI does; without git: all
 # The preset must be configured, not built: its compile_commands.json says how each file is compiled. Preset tidy has unity
 # builds: most of the time goes into headers, which a unit of twelve sources reads once. A FILE stands for its unit.
+# CUDA code of the host (.cpp) is read as the toolkit compiles it, where there is one; kernels (.cu) are not.
 # What units hide (a missing include) scripts/compile-alone.py finds.
 # Version 16: older ones do not know the std::source_location of GCC 12. It needs clang's own omp.h (libomp-16-dev).
 set -uo pipefail

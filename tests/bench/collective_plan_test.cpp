@@ -196,7 +196,7 @@ TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {
   for (const auto& p : points) {
     const auto row = to_factors(p, map, f);
     keys.insert(row.key());
-    EXPECT_EQ(core::to_text(row[core::Factor::cudagraph]), p.cudagraph > 0 ? "3" : "-");
+    EXPECT_EQ(core::to_text(row[core::Factor::cudagraph]), p.cudagraph > 0 ? "3" : "null");
     EXPECT_EQ(p.calls_of_iteration(), p.cudagraph > 0 ? 15u : 5u);
     const bool refused = p.unsupported.find("cannot be captured") != std::string::npos;
     EXPECT_EQ(refused, p.cudagraph > 0 && p.algorithm->name == "ring") << p.unsupported;

@@ -34,7 +34,7 @@ class NcclCollective final : public StreamCollective, public RegistersBuffers {
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }
   void abort() noexcept override { nccl_.abort(); }
-  void before_abort(std::function<void()> what) override { nccl_.before_abort(std::move(what)); }
+  void before_abort(const std::function<void()>& what) override { nccl_.before_abort(what); }
 
  private:
   void check_call(const Call&) const;

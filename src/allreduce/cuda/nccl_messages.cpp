@@ -136,7 +136,7 @@ class NcclMessages final : public StreamCollective {
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }
   void abort() noexcept override { nccl_.abort(); }
-  void before_abort(std::function<void()> f) override { nccl_.before_abort(std::move(f)); }
+  void before_abort(const std::function<void()>& f) override { nccl_.before_abort(f); }
 
  private:
   static constexpr const char* what = "ncclSend and ncclRecv";

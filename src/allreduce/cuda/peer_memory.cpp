@@ -59,7 +59,8 @@ unsigned PeerMemory::resident_blocks(const char* row, int device, std::ptrdiff_t
   int multiprocessors = 0;
   check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
              "cudaDeviceGetAttribute");
-  const double least = -communicator_.max(-static_cast<double>(multiprocessors / ranks_on_it));
+  const std::ptrdiff_t mine = multiprocessors / ranks_on_it;
+  const double least = -communicator_.max(-static_cast<double>(mine));
   if (least < 1)
     throw core::BackendError(row, "bind",
                              fmt::format("{} ranks on a GPU of {} multiprocessors: their kernels wait for each other "

@@ -35,7 +35,7 @@ class StreamCollective : public Collective {
   /// Ends what is under way on this rank, so that its stream goes on.
   virtual void abort() noexcept {}
   /// Is called before an abort, for whatever reason. Null: nothing is.
-  virtual void before_abort(std::function<void()>) {}
+  virtual void before_abort(const std::function<void()>&) {}
 };
 
 }  // namespace gradmeter::allreduce

@@ -14,7 +14,7 @@ namespace {
 
 // Gives the same bits each time, which the faster ones do not promise.
 constexpr cusparseSpMMAlg_t algorithm = CUSPARSE_SPMM_CSR_ALG3;
-constexpr float one = 1, zero = 0;  // C = one · A·B + zero · C
+constexpr float product_factor = 1, old_factor = 0;  // C = product_factor · A·B + old_factor · C
 constexpr cusparseOperation_t as_it_is = CUSPARSE_OPERATION_NON_TRANSPOSE;
 
 void check_cusparse(cusparseStatus_t status, const char* call,
@@ -89,8 +89,8 @@ void CusparseProduct::reserve_workspace(runtime::Device& device) {
   std::size_t bytes = 0;
   const ConstDense b = of_b(address(values_));
   const Dense c = of_c(address(values_));
-  check_cusparse(cusparseSpMM_bufferSize(library_.get(), as_it_is, as_it_is, &one, a_.get(), b.get(), &zero, c.get(),
-                                         CUDA_R_32F, algorithm, &bytes),
+  check_cusparse(cusparseSpMM_bufferSize(library_.get(), as_it_is, as_it_is, &product_factor, a_.get(), b.get(),
+                                         &old_factor, c.get(), CUDA_R_32F, algorithm, &bytes),
                  "cusparseSpMM_bufferSize");
   workspace_ = device.allocate(core::Element::i8, bytes);
 }
@@ -102,8 +102,8 @@ void CusparseProduct::multiply(const runtime::ConstBuffer& b, const runtime::Buf
   const ConstDense right = of_b(b.device().device_address());
   const Dense result = of_c(c.device().device_address());
   check_cusparse(cusparseSetStream(library_.get(), stream), "cusparseSetStream");
-  check_cusparse(cusparseSpMM(library_.get(), as_it_is, as_it_is, &one, a_.get(), right.get(), &zero, result.get(),
-                              CUDA_R_32F, algorithm, address(workspace_)),
+  check_cusparse(cusparseSpMM(library_.get(), as_it_is, as_it_is, &product_factor, a_.get(), right.get(), &old_factor,
+                              result.get(), CUDA_R_32F, algorithm, address(workspace_)),
                  "cusparseSpMM");
 }
 

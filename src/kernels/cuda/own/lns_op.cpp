@@ -87,7 +87,7 @@ class OwnLns final : public DeviceOp {
 
 std::string own_lns_refusal(const Problem& p) {
   if (auto why = own_gemm_refusal(p); !why.empty()) return why;
-  constexpr std::size_t most_rows = 65535 * 16;  // of a grid
+  constexpr std::size_t most_rows = std::size_t{65535} * 16;  // of a grid
   return std::get<GemmShape>(p.shape).m > most_rows ? "lns16 has 1,048,560 rows at most on a device"
                                                     : lns_shape_refusal(p);
 }
