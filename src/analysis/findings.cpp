@@ -152,14 +152,14 @@ std::string where_time_went(const Point& p) {
   return words.empty() ? "" : fmt::format("; {} of the lost time is {}", share_in_words(most / sum), words);
 }
 
-/// "codec qsgd4, overlap bucketed": in what `p` differs from the reference.
+/// "codec=qsgd4, overlap=bucketed": in what `p` differs from the reference.
 std::string difference(const Point& p, const Point& reference) {
   std::string out;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto f = static_cast<Factor>(i);
     const std::string value = text(p, f);
     if (value == text(reference, f) || value.empty()) continue;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", core::name(f), value);
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", core::name(f), value);
   }
   return out;
 }
@@ -213,12 +213,16 @@ std::string fastest_exchange(const Points& all, std::int64_t size) {
   const bool sure = std::all_of(of_size.begin(), of_size.end(), [&](const Point* p) {
     return text(*p, Factor::algorithm) == text(*best, Factor::algorithm) || surely_faster(*best, *p);
   });
-  const double limit = best->metrics.number(Metric::limit_s);
-  return fmt::format("at {} {} {} the fastest{}", core::to_text(core::Bytes{static_cast<std::size_t>(size)}),
-                     text(*best, Factor::algorithm), sure ? "is" : "is among",
-                     std::isfinite(limit) && limit > 0
-                         ? fmt::format(", {:.2f} times the limit", best->metrics.number(Metric::time_s) / limit)
-                         : "");
+  const bool is_alone = std::all_of(of_size.begin(), of_size.end(), [&](const Point* p) {
+    return text(*p, Factor::algorithm) == text(*best, Factor::algorithm);
+  });
+  const double limit = best->metrics.number(Metric::limit_s), time = best->metrics.number(Metric::time_s);
+  return fmt::format(
+      "at {} {} {}{}", core::to_text(core::Bytes{static_cast<std::size_t>(size)}),
+      is_alone ? "a call takes"
+               : fmt::format("{} is {}the fastest with", text(*best, Factor::algorithm), sure ? "" : "among "),
+      core::to_text(core::Seconds{time}),
+      std::isfinite(limit) && limit > 0 ? fmt::format(", {:.2f} times the limit", time / limit) : "");
 }
 
 std::string about_exchanges(std::span<const Point* const> points) {
@@ -251,9 +255,11 @@ std::string about_kernels(std::span<const Point* const> points) {
     return fmt::format("{} ({} in {})", percent(p.metrics.number(Metric::roofline)), text(p, Factor::problem),
                        text(p, Factor::precision));
   };
-  return all.size() == 1
-             ? fmt::format("kernels reach {} of what the roofline allows", shown(**most))
-             : fmt::format("kernels reach from {} to {} of what the roofline allows", shown(**least), shown(**most));
+  const bool is_one =
+      percent((*least)->metrics.number(Metric::roofline)) == percent((*most)->metrics.number(Metric::roofline));
+  return is_one ? fmt::format("kernels reach {} of what the roofline allows",
+                              all.size() == 1 ? shown(**most) : percent((*most)->metrics.number(Metric::roofline)))
+                : fmt::format("kernels reach from {} to {} of what the roofline allows", shown(**least), shown(**most));
 }
 
 std::string about_codecs(std::span<const Point* const> points) {
@@ -311,7 +317,10 @@ std::string listed(const std::vector<std::string>& texts) {
 
 std::string about_links(std::span<const Point* const> points) {
   const auto links = copies_of(points, "links");
-  if (links.empty()) return "";
+  const bool has_matrix = std::any_of(links.begin(), links.end(), [](const Point& p) {
+    return p.status == core::Status::ok && text(p, Factor::pattern) == "one-way";
+  });
+  if (!has_matrix) return "";
   std::vector<std::string> texts;
   for (const auto& f : link_findings(links)) texts.push_back(f.text);
   return texts.empty() ? "no link and no host stands out" : fmt::format("of the links stand out {}", listed(texts));

@@ -187,9 +187,10 @@ SoakFindings soak_findings(std::span<const core::Point> points) {
 std::vector<std::string> soak_sentences(const SoakFindings& f) {
   std::vector<std::string> out;
   for (const auto& d : f.disturbances) {
-    out.push_back(
-        fmt::format("disturbed from {:.1f} s to {:.1f} s: {}, {:.2f} times its usual window ({:.0f} robust deviations)",
-                    d.from_s, d.to_s, who(d.rank, d.host), d.ratio, d.deviations));
+    const std::string when = d.from_s == d.to_s ? fmt::format("at {:.1f} s", d.from_s)
+                                                : fmt::format("from {:.1f} s to {:.1f} s", d.from_s, d.to_s);
+    out.push_back(fmt::format("disturbed {}: {}, {:.2f} times {} usual window ({:.0f} robust deviations)", when,
+                              who(d.rank, d.host), d.ratio, d.rank < 0 ? "their" : "its", d.deviations));
   }
   for (const auto& d : f.drifts) {
     out.push_back(fmt::format("drift: windows of {} took {:.1f} % {} at the end than at the begin ({:.1f} sigmas)",

@@ -13,7 +13,7 @@
 #include "core/format.hpp"
 #include "dataparallel/replay/replay.hpp"
 #include "importers/importers.hpp"
-#include "importers/kineto.hpp"
+#include "importers/traces.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::cli {
@@ -37,9 +37,9 @@ options::options_description describe_replay() {
 }
 
 /// Errors: UsageError "FILE: …".
-importers::KinetoTrace trace_in(const std::string& text, const std::string& path) {
+importers::ReadTrace trace_in(const std::string& text, const std::string& path, int ranks) {
   try {
-    auto read = importers::read_kineto_trace(text);
+    auto read = importers::read_trace(text, ranks);
     if (const auto why = dataparallel::replay_refusal(read.trace); !why.empty()) throw UsageError(why);
     return read;
   } catch (const UsageError& e) {
@@ -67,19 +67,20 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   std::unique_ptr<core::ResultWriter> writer;
   agree(world, [&] {
     text = text_in(path);
-    trace_in(text, path);
+    trace_in(text, path, world.size());
     check_output(output, {}, "replay");
     writer = open_output(output, session.run_info());
   });
   text = world.broadcast_text(text);
   const bool has_cores = 2 * session.ranks_per_node(world.size()) <= session.cores_per_node();
-  bench::ReplayOptions o{.trace = trace_in(text, path).trace,
+  const auto read = trace_in(text, path, world.size());
+  bench::ReplayOptions o{.trace = read.trace,
                          .progress_thread = overlap == "bucketed" || (overlap == "auto" && has_cores),
                          .rule = {.budget = core::Seconds{seconds}}};
   core::Point row = bench::run_replay(session, o);
   if (f.has("interconnect")) row.factors[core::Factor::interconnect] = f.text("interconnect");
   if (session.is_root()) {
-    const std::array rows{importers::read_kineto(text, {}).run.points[0], row};
+    const std::array rows{importers::trace_rows(read, {}).run.points[0], row};
     fmt::print("{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend());
     if (writer) writer->append(row);
   }
@@ -89,14 +90,17 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
 }  // namespace
 
 Usage replay_usage() {
-  return {.flags = describe_replay(),
-          .about =
-              "gradmeter replay TRACE: the steps of a trace of PyTorch's profiler on these ranks: its collectives with "
-              "their\n"
-              "kind, size and element type, and what lies between them as busy time\n"
-              "\n"
-              "mpirun -np 2 gradmeter replay rank0.pt.trace.json --out results/replay.jsonl",
-          .words = "trace"};
+  return {
+      .flags = describe_replay(),
+      .about =
+          "gradmeter replay TRACE: the steps of a trace on these ranks: its collectives with their kind, size and "
+          "element\n"
+          "type, and what lies between them as busy time. Read are traces of PyTorch's profiler, PyTorch's execution "
+          "traces,\n"
+          "which have no times, and Chakra's as JSON\n"
+          "\n"
+          "mpirun -np 2 gradmeter replay rank0.pt.trace.json --out results/replay.jsonl",
+      .words = "trace"};
 }
 
 int run_replay_command(const Flags& flags, const Invocation& invocation) {

@@ -26,7 +26,13 @@ constexpr std::array table{
     Format{"nccl-inspector", "the JSON lines of NCCL's profiler plugin, a line for each call of each rank",
            "NVIDIA/nccl, plugins/profiler/inspector, format v4.0", is_inspector, read_inspector},
     Format{"kineto", "traces of PyTorch's profiler: steps with their parts, and collectives",
-           "pytorch/kineto, libkineto/src/output_json.cpp, schemaVersion 1", is_kineto, read_kineto}};
+           "pytorch/kineto, libkineto/src/output_json.cpp, schemaVersion 1", is_kineto, read_kineto},
+    Format{"execution-trace",
+           "PyTorch's execution traces, which PARAM replays: collectives of steps in order, no times",
+           "pytorch/pytorch, torch/csrc/profiler/standalone/execution_trace_observer.cpp, schemas 1.0 and 1.1",
+           is_execution_trace, read_execution},
+    Format{"chakra", "Chakra's traces as JSON: a step by its dependencies, and collectives",
+           "mlcommons/chakra, schema/protobuf/et_def.proto, src/jsonizer", is_chakra, read_chakra}};
 
 const Format& format_of(std::string_view log, const std::string& name) {
   std::vector<std::string> names;

@@ -52,6 +52,10 @@ bool is_inspector(std::string_view log);
 Imported read_inspector(std::string_view log, const Hints&);
 bool is_kineto(std::string_view log);
 Imported read_kineto(std::string_view log, const Hints&);
+bool is_execution_trace(std::string_view log);
+Imported read_execution(std::string_view log, const Hints&);
+bool is_chakra(std::string_view log);
+Imported read_chakra(std::string_view log, const Hints&);
 bool is_param(std::string_view log);
 Imported read_param(std::string_view log, const Hints&);
 

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/json.hpp"
-#include "importers/kineto.hpp"
 #include "importers/lines.hpp"
+#include "importers/trace_json.hpp"
+#include "importers/traces.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -15,17 +14,6 @@ using core::Json;
 using core::UsageError;
 using dataparallel::Interval;
 using dataparallel::TracedCall;
-
-std::string text_of(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-/// A whole number of at least 0; -1: none.
-std::int64_t whole_of(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer() || !(*found >= 0)) return -1;
-  return *found > std::numeric_limits<std::int64_t>::max() ? -1 : found->get<std::int64_t>();
-}
 
 /// Of a complete event, microseconds as seconds.
 Interval interval_of(const Json& event) {
@@ -36,12 +24,6 @@ Interval interval_of(const Json& event) {
   if (!std::isfinite(us) || !(dur >= 0) || !(dur < 1e15) || !(std::abs(us) < 1e18))
     throw UsageError(fmt::format("event '{}' has times that are none", text_of(event, "name")));
   return {us * 1e-6, (us + dur) * 1e-6};
-}
-
-/// n · by; 0 where that is none.
-std::uint64_t times(std::uint64_t n, std::uint64_t by) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  return by == 0 || n > most / by ? 0 : n * by;
 }
 
 /// The numbers in "Input Dims": [[267786]], [[[2, 3], [4]]]; an empty list is the shape of one number.
@@ -147,13 +129,11 @@ std::int64_t said_of_job(const Json& trace, const char* key) {
 
 }  // namespace
 
-KinetoTrace read_kineto_trace(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    throw UsageError("it is no whole JSON object; the profiler may not have ended (or it is compressed)");
+ReadTrace read_kineto_trace(std::string_view text) {
+  const Json json = parsed_trace(text);
   const auto events = json.find("traceEvents");
   if (events == json.end() || !events->is_array()) throw UsageError("it has no 'traceEvents'");
-  KinetoTrace out;
+  ReadTrace out;
   out.rank = said_of_job(json, "rank");
   out.trace.ranks = std::max<std::int64_t>(0, said_of_job(json, "world_size"));
   out.host = text_of(json, "host_name");

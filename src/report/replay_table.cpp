@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -19,9 +17,8 @@ Columns<Point> replay_columns() {
   using enum core::Align;
   const auto in_ms = [](Metric m) { return [m](const Point& p) { return digits(1e3 * p.metrics.number(m)); }; };
   Columns<Point> c;
-  c.add({"", "", left}, [](const Point& p) {
-    return std::string(std::isfinite(p.metrics.number(Metric::baseline_time_s)) ? "replay" : "trace");
-  });
+  c.add({"", "", left},
+        [](const Point& p) { return std::string(core::is_null(p.factors[Factor::overlap]) ? "trace" : "replay"); });
   c.add({"ranks", "", right}, [](const Point& p) { return text(p.factors[Factor::ranks]); });
   c.add({"device", "", left}, [](const Point& p) { return text(p.factors[Factor::device]); });
   c.add({"step", "ms", right}, [](const Point& p) {

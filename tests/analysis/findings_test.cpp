@@ -60,7 +60,48 @@ TEST(Findings, DoNotNameADifferenceWithinIntervals) {
 TEST(Findings, NameWhatWinsTimeBack) {
   Point better = step(16, 0.8);
   better.factors[Factor::codec] = std::string("bf16");
-  EXPECT_THAT(first({step(256, 0.96), step(16, 0.5), better}), HasSubstr("codec bf16 wins three quarters of it back"));
+  EXPECT_THAT(first({step(256, 0.96), step(16, 0.5), better}), HasSubstr("codec=bf16 wins three quarters of it back"));
+}
+
+Point call(const char* algorithm, double seconds, double limit) {
+  Point p;
+  p.experiment = "allreduce";
+  p.factors[Factor::ranks] = std::int64_t{8};
+  p.factors[Factor::collective] = std::string("allreduce");
+  p.factors[Factor::size_bytes] = std::int64_t{1024};
+  if (*algorithm) p.factors[Factor::algorithm] = std::string(algorithm);
+  core::Summary time = core::summarise(std::vector<double>(20, seconds));
+  p.metrics[Metric::time_s] = time;
+  if (limit > 0) p.metrics[Metric::limit_s] = limit;
+  return p;
+}
+
+TEST(Findings, OnlyOneOfSeveralIsTheFastest) {
+  EXPECT_EQ(first({call("ring", 3e-3, 1e-3), call("direct", 2e-3, 1e-3)}),
+            "Allreduce between 8 ranks: at 1 KiB direct is the fastest with 2.00 ms, 2.00 times the limit.");
+  EXPECT_EQ(first({call("ring", 2e-3, 1e-3)}),
+            "Allreduce between 8 ranks: at 1 KiB a call takes 2.00 ms, 2.00 times the limit.");
+  EXPECT_EQ(first({call("", 2e-3, 0)}), "Allreduce between 8 ranks: at 1 KiB a call takes 2.00 ms.");  // imported
+}
+
+TEST(Findings, EqualSharesOfTheRooflineAreOne) {
+  Point kernel;
+  kernel.experiment = "kernels";
+  kernel.factors[Factor::problem] = std::string("gemm:m=1,n=1,k=1");
+  kernel.factors[Factor::precision] = std::string("fp32");
+  kernel.metrics[Metric::roofline] = 0.8;
+  Point other = kernel;
+  other.factors[Factor::precision] = std::string("bf16");
+  EXPECT_EQ(first({kernel, other}), "Kernels reach 80 % of what the roofline allows.");
+  other.metrics[Metric::roofline] = 0.5;
+  EXPECT_THAT(first({kernel, other}), HasSubstr("from 50 % (gemm:m=1,n=1,k=1 in bf16) to 80 %"));
+}
+
+TEST(Findings, SayNothingOfLinksThatWereNotMeasured) {
+  Point link;
+  link.experiment = "links";
+  link.status = core::Status::unsupported;
+  EXPECT_EQ(first({link}), "Of 1 point these have no figure: 1 unsupported.");
 }
 
 TEST(Findings, SayWhatIsNoMeasurement) {

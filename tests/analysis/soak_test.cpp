@@ -68,6 +68,8 @@ TEST(Soak, WhatMostRanksSufferIsNobodysFault) {
   const auto found = soak_findings(soak([](int rank, int i) { return rank != 1 && i == 30 ? 2.0 : 1.0; }));
   ASSERT_EQ(found.disturbances.size(), 1U);
   EXPECT_EQ(found.disturbances[0].rank, -1);
+  EXPECT_THAT(soak_sentences(found).at(0),
+              testing::MatchesRegex("disturbed at 61.0 s: most ranks at once, 2.0. times their usual window .*"));
 }
 
 TEST(Soak, TwoDisturbancesOfAHostApartInTimeAreTwo) {

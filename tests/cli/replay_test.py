@@ -1,5 +1,5 @@
-"""A trace of PyTorch's profiler end to end: imported, replayed on two ranks and on threads, the rows compared; what
-cannot be replayed is refused before anything is measured."""
+"""Traces of PyTorch's profiler, PyTorch's execution traces and Chakra's end to end: imported, replayed on two ranks and on
+threads, the rows compared; what cannot be replayed is refused before anything is measured."""
 import json
 import pathlib
 
@@ -60,12 +60,38 @@ def on_other_ranks(test, root):
             test.equal(row["metrics"]["overlap_s"] < 0.1 * row["metrics"]["comm_s"], True, "nothing is hidden without a thread")
 
 
+def without_times(test, root):
+    """An execution trace has calls alone, Chakra durations and dependencies."""
+    out = test.path("e.jsonl")
+    done = test.run("replay", root / LOGS / "execution_trace_gloo.json", "--seconds", "0.5", "--out", out, "--thread-ranks", "2")
+    if test.check(done.code == 0, "PyTorch's execution trace of gloo", done):
+        test.valid(out)
+        row, = support.points(out)
+        m = row["metrics"]
+        test.equal((row["status"], row["factors"]["problem"], m["wrong"], m.get("baseline_time_s"), m["baseline_ranks"]),
+                   ("ok", "trace:steps=3,calls=9,bytes=8036484", 0, None, 2), "the same calls as the profiler's of this program, no time of its own")
+        test.check(0 < m["comm_s"] <= m["time_s"]["max"] * 1.001 and m["compute_s"] < 0.1 * m["time_s"]["median"], "it exchanges alone", m)
+        lines = [line.split() for line in done.out.splitlines() if line.split()[:1] in (["trace"], ["replay"])]
+        test.equal([line[0] for line in lines], ["trace", "replay"], "the table has both")
+    done = test.run("import", root / LOGS / "execution_trace_gloo.json", "--out", out, "--append")
+    test.check(done.code == 0 and "no time to compare" in done.out, "its import says that it has no time", done)
+    test.valid(out)
+    chakra = test.path("c.jsonl")
+    done = test.run("replay", root / LOGS / "chakra.json", "--seconds", "0.5", "--out", chakra, "--thread-ranks", "2")
+    if test.check(done.code == 0, "a trace of Chakra", done):
+        test.valid(chakra)
+        row, = support.points(chakra)
+        m = row["metrics"]
+        test.check(row["status"] == "ok" and m["wrong"] == 0 and m["compute_s"] > 0 and m["comm_s"] > 0, "computes and exchanges", m)
+
+
 def refused(test, root):
     log = (root / LOGS / "kineto_gloo.json").read_text()
-    cut, empty = test.path("cut.json"), test.path("empty.json")
+    cut, empty, circle = test.path("cut.json"), test.path("empty.json"), test.path("circle.json")
+    circle.write_text('{\n "version": "0.0.4"\n}\n{"id": "1", "name": "n", "type": "COMP_NODE", "dataDeps": ["1"]}')
     cut.write_text(log[:len(log) // 2])
     empty.write_text('{"schemaVersion": 1, "traceEvents": []}')
-    for trace, why in ((cut, "no whole JSON"), (empty, "ProfilerStep#"), (test.path("none.json"), "cannot read")):
+    for trace, why in ((cut, "no whole JSON"), (empty, "ProfilerStep#"), (circle, "line 4: node 1: its dependencies form a cycle"), (test.path("none.json"), "cannot read")):
         done = test.run("replay", trace, ranks=2)
         test.check(done.code == 2 and why in done.err and len(done.own_lines) == 1, f"refused in one line: {why}", done)
     test.check(test.run("replay").code == 2, "a trace must be named")
@@ -74,6 +100,7 @@ def refused(test, root):
 def body(test):
     replayed(test, test.source)
     on_other_ranks(test, test.source)
+    without_times(test, test.source)
     refused(test, test.source)
 
 

@@ -77,6 +77,15 @@ class Browser:
     def resize(self, width, height):
         self._ask("POST", "/window/rect", {"width": width, "height": height})
 
+    def protocol(self, command, **parameters):
+        """A command of Chromium's own protocol."""
+        return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def screen(self, width, height=900, media=""):
+        """A screen as narrow as a phone's, which no window is; `media` is "print" for what paper shows."""
+        self.protocol("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.protocol("Emulation.setEmulatedMedia", media=media)
+
     def press_tab(self):
         self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": [
             {"type": "keyDown", "value": "\ue004"}, {"type": "keyUp", "value": "\ue004"}]}]})

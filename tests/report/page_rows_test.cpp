@@ -36,5 +36,25 @@ TEST(PageRows, GainOfACodecIsAgainstTheSamePointWithout) {
   for (const std::size_t without : {1, 2, 4, 5}) EXPECT_FALSE(rows[without].contains("codec_gain")) << without;
 }
 
+core::Point step(std::int64_t ranks, const char* gradients) {
+  core::Point p;
+  p.experiment = "scale";
+  p.factors[Factor::ranks] = ranks;
+  if (*gradients) p.factors[Factor::gradients] = std::string(gradients);
+  return p;
+}
+
+TEST(PageRows, WithAFactorAndWithoutAreTwoCurves) {
+  core::Run run;
+  run.points = {step(8, ""), step(8, "bf16")};
+  std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+  auto rows = make_rows(sides, Launches::separate).rows;
+  EXPECT_NE(rows.at(0).at("series"), rows.at(1).at("series"));
+  // But one rank has no exchange whose gradients could be of any type: that is no other curve.
+  sides[0].runs[0].points = {step(1, ""), step(8, "bf16")};
+  rows = make_rows(sides, Launches::separate).rows;
+  EXPECT_EQ(rows.at(0).at("series"), rows.at(1).at("series"));
+}
+
 }  // namespace
 }  // namespace gradmeter::report

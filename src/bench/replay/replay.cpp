@@ -156,7 +156,7 @@ void fill_trace(const StepTrace& t, core::Point& row) {
   // The mean, since a sample is a pass over all steps.
   double sum = 0;
   for (const double s : seconds) sum += s;
-  row.metrics[Metric::baseline_time_s] = sum / static_cast<double>(seconds.size());
+  if (t.timed) row.metrics[Metric::baseline_time_s] = sum / static_cast<double>(seconds.size());
   if (t.ranks > 0) row.metrics[Metric::baseline_ranks] = t.ranks;
 }
 

@@ -60,6 +60,7 @@ allreduce::KnownCollective known_of(const FabricCall& c, int ranks, std::uint64_
 
 std::vector<ReplayEvent> replay_events(const TracedStep& s) {
   using Kind = ReplayEvent::Kind;
+  if (!s.events.empty()) return s.events;
   constexpr double rounding_s = 1e-9;
   std::vector<ReplayEvent> out;
   std::vector<std::size_t> open;
@@ -107,8 +108,9 @@ std::string replay_refusal(const StepTrace& t) {
         return fmt::format("the trace has a collective '{}'; a replay runs {}", c.collective, fmt::join(names, ", "));
       }
       if (c.bytes == 0)
-        return fmt::format("the trace does not say how long the buffer of an {} is; record it with record_shapes=True",
-                           c.collective);
+        return fmt::format(
+            "the trace does not say how long the buffer of an {} is; PyTorch's profiler does with record_shapes=True",
+            c.collective);
     }
   }
   return {};

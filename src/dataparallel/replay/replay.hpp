@@ -9,15 +9,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// What a rank does next in a replayed step.
-struct ReplayEvent {
-  enum class Kind : std::uint8_t { compute, start, wait };
-  Kind kind = Kind::compute;
-  double seconds = 0;    ///< of a computation
-  std::size_t call = 0;  ///< of a start or a wait: its place in the step
-};
-/// Busy is all of a step in which no call was exposed: computation, and the host's work between kernels. What followed
-/// an exposed call waits for it, and the step's end for all. Cost: O(n log n).
+/// Those of the trace where it has them. Else busy is all of a step in which no call was exposed: computation, and the
+/// host's work between kernels. What followed an exposed call waits for it, and the step's end for all. Cost: O(n log
+/// n).
 std::vector<ReplayEvent> replay_events(const TracedStep&);
 
 /// Why a fabric cannot run it, naming a call; empty: it can.

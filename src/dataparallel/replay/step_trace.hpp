@@ -18,15 +18,24 @@ struct TracedCall {
   std::int64_t ranks = 0;  ///< of its group; 0: the trace does not say it
   Interval when;           ///< may end after its step
 };
+/// What a rank does next in a replayed step.
+struct ReplayEvent {
+  enum class Kind : std::uint8_t { compute, start, wait };
+  Kind kind = Kind::compute;
+  double seconds = 0;    ///< of a computation
+  std::size_t call = 0;  ///< of a start or a wait: its place in the step
+};
 struct TracedStep {
   double seconds = 0;
-  std::vector<Interval> compute;  ///< united
-  std::vector<TracedCall> calls;  ///< in the order of their begins
+  std::vector<Interval> compute;      ///< united
+  std::vector<TracedCall> calls;      ///< in the order of their begins
+  std::vector<ReplayEvent> events{};  ///< where the trace says what waited for what; empty: it follows from the times
 };
 struct StepTrace {
   std::vector<TracedStep> steps;
-  std::string device;      ///< "cpu" or "cuda"
+  std::string device;      ///< "cpu" or "cuda"; empty: the trace does not say it
   std::int64_t ranks = 0;  ///< of the whole job; 0: the trace does not say it
+  bool timed = true;       ///< false: it does not say how long collectives took, so its steps have no length
 };
 
 /// The parts of a step [s], as in `Decomposition`.

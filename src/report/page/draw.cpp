@@ -58,6 +58,7 @@ Json config() {
   return {{"background", "white"},
           {"font", "sans-serif"},
           {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
+          {"axis", {{"labelOverlap", "greedy"}, {"labelSeparation", 6}}},
           {"range", {{"category", palette}}}};
 }
 

@@ -179,6 +179,7 @@ std::string html_page(std::span<const analysis::Side> sides, std::span<const ana
        {"data", embedded(compact(table))},
        {"specs", embedded(specs)},
        {"library", std::string(chart_library())},
+       {"fit", std::string(page_file("fit"))},
        {"script", std::string(page_file("page"))}});
 }
 

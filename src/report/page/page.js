@@ -42,13 +42,14 @@
   const isDark = () => document.documentElement.dataset.theme === "dark";
   // On a dark ground its last two, brown and black, are yellow and light grey.
   const colours = () => (isDark() ? [...palette.slice(0, -2), "#F0E442", "#DDDDDD"] : palette);
-  const config = () => {
+  const config = (width) => {
     const text = isDark() ? "#ececec" : "#1a1a1a", grid = isDark() ? "#3a3e46" : "#dddddd";
     return {
       background: isDark() ? "#16181c" : "#ffffff", font: "system-ui, sans-serif",
-      axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12 },
-      legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360, orient: "bottom", columns: 2, symbolOpacity: 1 },
-      header: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: 360 },
+      axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12,
+        labelOverlap: "greedy", labelSeparation: 6 },
+      legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 120), orient: "bottom", columns: width < 600 ? 1 : 2, symbolOpacity: 1 },
+      header: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 40) },
       title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: colours() },
       rule: { color: text }, tick: { color: text },
     };
@@ -61,12 +62,13 @@
     const points = rowsOf(chart);
     chart.drawn = true;
     if (points.length === 0) { place.textContent = "No point passes the filter."; return Promise.resolve(); }
-    const spec = structuredClone(chart.spec);
+    chart.width = place.clientWidth;
+    const spec = fitted(chart.spec, chart.width, points);
     const begins = starts.filter((row) => isIn(chart, row) && points.some((other) => other.series === row.series));
     const text = JSON.stringify(chart.spec), used = columns.filter((key) => text.includes(key));
     const lean = (row) => { const out = {}; used.forEach((key) => { if (key in row) out[key] = row[key]; }); return out; };
     spec.data = { name: "points", values: [...(chart.curves ? begins : []), ...points].map(lean) };
-    const options = { actions: false, mode: "vega-lite", renderer: points.length > manyPoints ? "canvas" : "svg", config: config(),
+    const options = { actions: false, mode: "vega-lite", renderer: points.length > manyPoints ? "canvas" : "svg", config: config(chart.width),
       tooltip: { theme: isDark() ? "dark" : "light" } };
     return window.vegaEmbed(place, spec, options).then((result) => {
       chart.view = result.view;
@@ -111,7 +113,11 @@
       return save(chart.name + ".png", await chart.view.toImageURL("png", 2));
     }));
   });
-  window.addEventListener("beforeprint", () => { if (drawsCharts) charts.filter((chart) => !chart.drawn).forEach(draw); });
+  let resized = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(() => charts.filter((chart) => chart.drawn && $("chart-" + chart.name).clientWidth !== chart.width).forEach(draw), 200);
+  });
 
   // --- table
 
@@ -204,6 +210,14 @@
     if (drawsCharts) charts.filter((chart) => chart.drawn).forEach(draw);
   }
   $("theme").addEventListener("click", () => setTheme(!isDark()));
+  // Paper is light, and has the charts that nobody has scrolled to.
+  let wasDark = false;
+  window.addEventListener("beforeprint", () => {
+    wasDark = isDark();
+    if (wasDark) setTheme(false);
+    if (drawsCharts) charts.filter((chart) => !chart.drawn).forEach(draw);
+  });
+  window.addEventListener("afterprint", () => { if (wasDark) setTheme(true); });
   setTheme(window.matchMedia("(prefers-color-scheme: dark)").matches);
   showTable();
   document.documentElement.dataset.ready = "yes";

@@ -47,10 +47,13 @@ void put(Json& row, const std::string& key, const core::Value& value) {
 /// Per experiment, the values that each factor takes, where it applies.
 using Values = std::map<std::string, std::array<std::set<std::string>, core::factor_count>>;
 
+/// One that a point lacks is a value too: with `gradients=bf16` and without are two curves. But one rank, and ranks
+/// that exchange nothing, lack what belongs to an exchange, and are no curve of their own for that.
 void add_values(std::array<std::set<std::string>, core::factor_count>& to, const core::Factors& factors) {
+  const bool exchanges = integer(factors[Factor::ranks]) != 1 && text(factors[Factor::strategy]) != "independent";
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const core::Value& value = factors[static_cast<Factor>(i)];
-    if (!core::is_null(value)) to[i].insert(core::to_text(value));
+    if (exchanges || !core::is_null(value)) to[i].insert(core::is_null(value) ? "" : core::to_text(value));
   }
 }
 

@@ -1,0 +1,320 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <queue>
+#include <sstream>
+#include <tuple>
+
+#include "core/format.hpp"
+#include "importers/importers.hpp"
+#include "importers/lines.hpp"
+#include "importers/trace_json.hpp"
+#include "importers/traces.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Json;
+using dataparallel::Interval;
+using dataparallel::ReplayEvent;
+using dataparallel::TracedCall;
+using dataparallel::TracedStep;
+
+/// What a node occupies while it lasts.
+enum class Resource : std::uint8_t { host, device, network, none };
+constexpr std::size_t resources = 3;
+
+struct ChakraNode {
+  std::size_t line = 0;
+  std::uint64_t id = 0;
+  Resource resource = Resource::none;
+  double seconds = 0;
+  std::vector<std::uint64_t> depends_on;
+  TracedCall call;  ///< of a node of the network
+};
+
+/// Numbers of 64 bits are text in the JSON of protocol buffers.
+std::uint64_t whole_number(const Json& value, const char* what, std::size_t line) {
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
+  const std::string text = value.is_string() ? value.get<std::string>() : std::string();
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size())
+    refuse_line(line, fmt::format("'{}' is {}, which is no count", what,
+                                  value.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return number;
+}
+
+/// What is absent is 0.
+std::uint64_t number_in(const Json& object, const char* key, std::size_t line) {
+  const auto found = object.find(key);
+  return found == object.end() ? 0 : whole_number(*found, key, line);
+}
+
+std::vector<std::uint64_t> numbers_in(const Json& object, const char* key, std::size_t line) {
+  std::vector<std::uint64_t> out;
+  const auto found = object.find(key);
+  if (found == object.end()) return out;
+  if (!found->is_array()) refuse_line(line, fmt::format("'{}' is no list", key));
+  for (const Json& n : *found) out.push_back(whole_number(n, key, line));
+  return out;
+}
+
+const Json* attribute_of(const Json& node, std::string_view name) {
+  const auto all = node.find("attr");
+  if (all == node.end() || !all->is_array()) return nullptr;
+  const auto found = std::ranges::find_if(*all, [&](const Json& a) { return text_of(a, "name") == name; });
+  return found == all->end() ? nullptr : &*found;
+}
+
+/// Whatever whole type it has there.
+std::uint64_t attribute_number(const Json& node, std::string_view name, std::size_t line) {
+  const Json* attribute = attribute_of(node, name);
+  if (!attribute) return 0;
+  for (const char* key : {"int64Val", "uint64Val", "int32Val", "uint32Val"})
+    if (attribute->contains(key)) return number_in(*attribute, key, line);
+  return 0;
+}
+
+bool is_on_device(const Json& node) {
+  const Json* attribute = attribute_of(node, "is_cpu_op");
+  return attribute && attribute->contains("boolVal") && (*attribute)["boolVal"] == false;
+}
+
+/// By the numbers of the schema's CollectiveCommType.
+std::string collective_named(std::uint64_t type, std::size_t line) {
+  constexpr std::array<std::string_view, 10> names{"allreduce",      "reduce",    "all_gather", "gather",
+                                                   "scatter",        "broadcast", "all_to_all", "reduce_scatter",
+                                                   "reduce_scatter", "barrier"};
+  if (type >= names.size()) refuse_line(line, fmt::format("comm_type {} is no collective", type));
+  return std::string(names.at(type));
+}
+
+/// The widest type that divides it: the trace says bytes alone.
+core::Element element_for(std::uint64_t bytes) {
+  if (bytes % core::size_of(core::Element::f32) == 0) return core::Element::f32;
+  return bytes % core::size_of(core::Element::bf16) == 0 ? core::Element::bf16 : core::Element::i8;
+}
+
+TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks, std::size_t line) {
+  TracedCall call;
+  call.collective = type == "COMM_SEND_NODE"   ? "send"
+                    : type == "COMM_RECV_NODE" ? "recv"
+                                               : collective_named(attribute_number(node, "comm_type", line), line);
+  call.bytes = attribute_number(node, "comm_size", line);
+  if (call.bytes > std::uint64_t{1} << 62U)
+    refuse_line(line, fmt::format("comm_size {} is beyond all buffers", call.bytes));
+  if (call.collective == "all_gather")
+    call.bytes = times(call.bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(0, ranks)));
+  call.element = element_for(call.bytes);
+  return call;
+}
+
+ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
+  constexpr double longest_us = 1e15;
+  ChakraNode n{
+      .line = line, .id = number_in(json, "id", line), .depends_on = numbers_in(json, "dataDeps", line), .call = {}};
+  const std::string type = text_of(json, "type");
+  const auto us = static_cast<double>(number_in(json, "durationMicros", line));
+  if (us > longest_us) refuse_line(line, fmt::format("durationMicros {:.0f} is beyond all times", us));
+  n.seconds = us * 1e-6;
+  if (type == "COMP_NODE" || type == "MEM_LOAD_NODE" || type == "MEM_STORE_NODE") {
+    n.resource = is_on_device(json) ? Resource::device : Resource::host;
+  } else if (type == "COMM_COLL_NODE" || type == "COMM_SEND_NODE" || type == "COMM_RECV_NODE") {
+    n.call = call_of(json, type, ranks, line);
+    n.resource = n.call.collective == "barrier" ? Resource::none : Resource::network;
+  } else if (!type.empty() && type != "METADATA_NODE") {  // absent: INVALID_NODE, the number 0
+    refuse_line(line, fmt::format("'{}' is no type of nodes", type));
+  }
+  return n;
+}
+
+/// One object after another, the first about the trace.
+std::vector<ChakraNode> nodes_of(std::string_view text, std::int64_t ranks) {
+  std::vector<ChakraNode> out;
+  std::istringstream in{std::string(text)};
+  std::size_t line = 1, counted = 0;
+  for (bool is_first = true; (in >> std::ws).peek() != std::istringstream::traits_type::eof(); is_first = false) {
+    const auto begin = static_cast<std::size_t>(in.tellg());
+    line += line_at(text.substr(counted, begin - counted), begin - counted) - 1;
+    counted = begin;
+    Json json;
+    try {
+      in >> json;
+    } catch (const Json::exception&) {
+      refuse_line(line, "what begins here is no whole JSON; the file may be cut");
+    }
+    if (!json.is_object()) refuse_line(line, "what begins here is no node");
+    if (!is_first) out.push_back(node_of(json, ranks, line));
+  }
+  return out;
+}
+
+/// When nodes begin, by what they depend on and what is free.
+class Schedule {
+ public:
+  explicit Schedule(const std::vector<ChakraNode>& nodes)
+      : nodes_(nodes), begins_(nodes.size()), ready_(nodes.size()), needed_by_(nodes.size()), missing_(nodes.size()) {
+    std::map<std::uint64_t, std::size_t> place;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      if (!place.emplace(nodes[i].id, i).second)
+        refuse_line(nodes[i].line, fmt::format("node {} is there twice", nodes[i].id));
+    depends_on_.resize(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (const std::uint64_t id : nodes[i].depends_on) {
+        const auto found = place.find(id);
+        if (found == place.end()) continue;  // what the converter removed
+        depends_on_[i].push_back(found->second);
+        needed_by_[found->second].push_back(i);
+      }
+      missing_[i] = depends_on_[i].size();
+    }
+    run();
+  }
+  /// Places of nodes in the order in which they were ready.
+  const std::vector<std::size_t>& order() const { return order_; }
+  const std::vector<std::size_t>& depends_on(std::size_t node) const { return depends_on_[node]; }
+  /// When what it depends on has ended.
+  double ready(std::size_t node) const { return ready_[node]; }
+  Interval when(std::size_t node) const { return {begins_[node], begins_[node] + nodes_[node].seconds}; }
+
+ private:
+  void run() {
+    using Ready = std::tuple<double, std::uint64_t, std::size_t>;  // time, id, place
+    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      if (missing_[i] == 0) queue.emplace(0, nodes_[i].id, i);
+    std::array<double, resources> free{};
+    while (!queue.empty()) {
+      const auto [time, id, node] = queue.top();
+      queue.pop();
+      order_.push_back(node);
+      begins_[node] = time;
+      if (nodes_[node].resource != Resource::none) {
+        double& is_free = free.at(static_cast<std::size_t>(nodes_[node].resource));
+        begins_[node] = std::max(time, is_free);
+        is_free = when(node).end;
+      }
+      for (const std::size_t next : needed_by_[node]) {
+        ready_[next] = std::max(ready_[next], when(node).end);
+        if (--missing_[next] == 0) queue.emplace(ready_[next], nodes_[next].id, next);
+      }
+    }
+    if (order_.size() < nodes_.size()) refuse_cycle();
+  }
+  /// Whatever is left depends on something that is left; going back often enough ends in a cycle.
+  [[noreturn]] void refuse_cycle() const {
+    const auto is_left = [this](std::size_t n) { return missing_[n] > 0; };
+    std::size_t node = 0;
+    while (!is_left(node)) ++node;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) node = *std::ranges::find_if(depends_on_[node], is_left);
+    refuse_line(nodes_[node].line, fmt::format("node {}: its dependencies form a cycle", nodes_[node].id));
+  }
+
+  const std::vector<ChakraNode>& nodes_;
+  std::vector<double> begins_, ready_;
+  std::vector<std::vector<std::size_t>> depends_on_, needed_by_;
+  std::vector<std::size_t> missing_, order_;
+};
+
+/// What the one thread of a rank does: collectives are started when they are ready, computation of host and device that
+/// works at once takes its time once, and what depends on a collective waits for it.
+class Events {
+ public:
+  Events(const std::vector<ChakraNode>& nodes, const Schedule& schedule) : nodes_(nodes), schedule_(schedule) {}
+
+  void reach(std::size_t node, double time) {
+    advance(time);
+    for (const std::size_t before : schedule_.depends_on(node)) {
+      if (const auto call = open_.find(before); call != open_.end()) {
+        out.push_back({.kind = ReplayEvent::Kind::wait, .call = call->second});
+        open_.erase(call);
+      }
+    }
+    if (nodes_[node].resource == Resource::network) {
+      out.push_back({.kind = ReplayEvent::Kind::start, .call = calls_});
+      open_[node] = calls_++;
+    } else if (nodes_[node].resource != Resource::none) {
+      busy_until_ = std::max(busy_until_, schedule_.when(node).end);
+    }
+  }
+  void end() {
+    advance(busy_until_);
+    for (const auto& [node, call] : open_) out.push_back({.kind = ReplayEvent::Kind::wait, .call = call});
+  }
+  std::vector<ReplayEvent> out;
+
+ private:
+  void advance(double time) {
+    const double busy = std::min(time, busy_until_) - now_;
+    if (busy > 0) out.push_back({.kind = ReplayEvent::Kind::compute, .seconds = busy});
+    now_ = std::max(now_, time);
+  }
+
+  const std::vector<ChakraNode>& nodes_;
+  const Schedule& schedule_;
+  std::map<std::size_t, std::size_t> open_;  // node -> its call
+  double now_ = 0, busy_until_ = 0;
+  std::size_t calls_ = 0;
+};
+
+TracedStep step_of(const std::vector<ChakraNode>& nodes) {
+  const Schedule schedule(nodes);
+  // Of equal times what was ready first, so that nothing stands before what it depends on.
+  const auto time_of = [&](std::size_t n) {
+    return nodes[n].resource == Resource::network ? schedule.ready(n) : schedule.when(n).begin;
+  };
+  std::vector<std::size_t> order = schedule.order();
+  std::ranges::stable_sort(order, {}, time_of);
+  TracedStep step;
+  std::vector<Interval> computed;
+  Events events(nodes, schedule);
+  for (const std::size_t n : order) {
+    events.reach(n, time_of(n));
+    const Interval when = schedule.when(n);
+    step.seconds = std::max(step.seconds, when.end);
+    if (nodes[n].resource == Resource::network) {
+      step.calls.push_back(nodes[n].call);
+      step.calls.back().when = when;
+    } else if (nodes[n].resource != Resource::none) {
+      computed.push_back(when);
+    }
+  }
+  events.end();
+  step.events = std::move(events.out);
+  step.compute = dataparallel::unite(computed);
+  return step;
+}
+
+}  // namespace
+
+bool is_chakra(std::string_view log) {
+  return log.starts_with('{') && (log.find("\"COMM_COLL_NODE\"") != std::string_view::npos ||
+                                  log.find("\"COMP_NODE\"") != std::string_view::npos);
+}
+
+ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
+  ReadTrace out;
+  out.says_elements = false;
+  const auto nodes = nodes_of(json, ranks);
+  out.trace.steps.push_back(step_of(nodes));
+  out.trace.timed = std::ranges::none_of(
+      nodes, [](const ChakraNode& n) { return n.resource == Resource::network && n.seconds == 0; });
+  for (const TracedCall& c : out.trace.steps[0].calls) out.calls_of_no_size += c.bytes == 0;
+  return out;
+}
+
+Imported read_chakra(std::string_view log, const Hints& hints) {
+  const ReadTrace t = read_chakra_trace(log, hints.ranks);
+  Imported out = trace_rows(t, hints);
+  out.run.info.version = "Chakra";
+  out.silent += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
+  if (!t.trace.timed) out.silent += "; how long collectives took, so that the step has no time";
+  if (t.calls_of_no_size > 0)
+    out.silent += fmt::format("; {} collectives are of unknown size (all-gathers need --ranks)", t.calls_of_no_size);
+  return out;
+}
+
+}  // namespace gradmeter::importers

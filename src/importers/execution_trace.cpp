@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "importers/importers.hpp"
+#include "importers/lines.hpp"
+#include "importers/trace_json.hpp"
+#include "importers/traces.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Json;
+using core::UsageError;
+using dataparallel::ReplayEvent;
+using dataparallel::TracedCall;
+using dataparallel::TracedStep;
+
+[[noreturn]] void refuse_node(std::int64_t id, const std::string& why) {
+  throw UsageError(fmt::format("node {}: {}", id, why));
+}
+
+/// A node's list of inputs or outputs: `what` is values, shapes or types. Schema 1.0.1 has them beside each other.
+const Json& listed(const Json& node, const char* side, const char* what) {
+  static const Json none = Json::array();
+  const auto found = node.find(side);
+  if (found == node.end()) return none;
+  if (found->is_array()) {
+    if (std::string_view(what) == "values") return *found;
+    const std::string beside = std::string(side).substr(0, std::string_view(side).size() - 1) + "_" + what;
+    const auto other = node.find(beside);
+    return other != node.end() && other->is_array() ? *other : none;
+  }
+  const auto list = found->find(what);
+  return list != found->end() && list->is_array() ? *list : none;
+}
+
+const Json* attribute(const Json& node, std::string_view name) {
+  const auto all = node.find("attrs");
+  if (all == node.end() || !all->is_array()) return nullptr;
+  for (const Json& a : *all)
+    if (text_of(a, "name") == name && a.contains("value")) return &a["value"];
+  return nullptr;
+}
+
+/// 0 where there is no such attribute.
+std::uint64_t count_in(const Json& node, std::int64_t id, const char* name) {
+  const Json* value = attribute(node, name);
+  if (!value) return 0;
+  constexpr std::uint64_t most = std::uint64_t{1} << 56U;  // no buffer is longer, whatever its elements
+  if (!value->is_number_unsigned() || value->get<std::uint64_t>() > most)
+    refuse_node(id, fmt::format("its '{}' is {}, which is no count", name,
+                                value->dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return value->get<std::uint64_t>();
+}
+
+/// The bytes of tensors in values, however deep: a tensor is [id, storage, offset, elements, bytes of one, device].
+std::uint64_t tensor_bytes(const Json& values, std::string& device, int depth = 0) {
+  constexpr int deepest = 4;
+  constexpr std::size_t tensor_words = 6, elements = 3, element_bytes = 4, place = 5;
+  if (!values.is_array() || depth > deepest) return 0;
+  const bool is_tensor = values.size() == tensor_words && values[elements].is_number_unsigned() &&
+                         values[element_bytes].is_number_unsigned() && values[place].is_string();
+  if (is_tensor) {
+    device = values[place].get<std::string>();
+    return times(values[elements].get<std::uint64_t>(), values[element_bytes].get<std::uint64_t>());
+  }
+  std::uint64_t sum = 0;
+  for (const Json& v : values) sum += tensor_bytes(v, device, depth + 1);
+  return sum;
+}
+
+/// "GenericList[Tensor(c10::BFloat16)]": what stands in the first brackets of a tensor.
+std::string tensor_type(const Json& types) {
+  for (const Json& t : types) {
+    if (!t.is_string()) continue;
+    const std::string text = t.get<std::string>();
+    const std::size_t at = text.find("Tensor("), begin = at + std::string_view("Tensor(").size();
+    if (at != std::string::npos) return text.substr(begin, text.find(')', begin) - begin);
+  }
+  return {};
+}
+
+/// Gloo and MPI have no `record_param_comms`, but a label for each collective: "gloo:all_reduce".
+bool is_labelled(std::string_view name) { return name.starts_with("gloo:") || name.starts_with("mpi:"); }
+
+/// One `record_param_comms` or label: a collective, or the wait for one.
+struct Communication {
+  std::int64_t id = 0;
+  std::string name;      ///< as PyTorch writes it
+  std::string sequence;  ///< by which a wait finds its collective, as JSON
+  std::string device;
+  TracedCall call;
+};
+
+/// In schema 1.1 an attribute; before that the first plain text among the inputs.
+std::string name_of(const Json& node) {
+  if (const std::string label = text_of(node, "name"); is_labelled(label)) return label.substr(label.find(':') + 1);
+  if (const Json* said = attribute(node, "collective_name"); said && said->is_string()) return said->get<std::string>();
+  for (const Json& v : listed(node, "inputs", "values"))
+    if (v.is_string()) return v.get<std::string>();
+  return {};
+}
+
+/// Tensors come first, where there are any; then the sequence number, since PyTorch 2.5 with whether it is of a
+/// message.
+std::string sequence_of(const Json& inputs) {
+  const auto is_sequence = [](const Json& v) {
+    return v.is_number_integer() || (v.is_array() && v.size() == 2 && v[0].is_number_integer() && v[1].is_boolean());
+  };
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, inputs.size()); ++i)
+    if (is_sequence(inputs[i])) return inputs[i].dump();
+  return {};
+}
+
+Communication communication_of(const Json& node, std::int64_t id) {
+  const Json& inputs = listed(node, "inputs", "values");
+  Communication c{.id = id, .name = name_of(node), .sequence = sequence_of(inputs), .device = {}, .call = {}};
+  if (c.name.empty()) refuse_node(id, "it does not say which collective it is");
+  c.call.collective = collective_of(c.name).value_or(c.name);
+  c.call.ranks = static_cast<std::int64_t>(count_in(node, id, "pg_size"));
+  if (c.call.ranks == 0 && !inputs.empty() && inputs.back().is_number_unsigned())
+    c.call.ranks = static_cast<std::int64_t>(std::min<std::uint64_t>(inputs.back().get<std::uint64_t>(), 1U << 30U));
+  const std::uint64_t tensors =
+      std::max(tensor_bytes(inputs, c.device), tensor_bytes(listed(node, "outputs", "values"), c.device));
+  const Json* dtype = attribute(node, "dtype");
+  const auto element = element_of(dtype && dtype->is_string() ? dtype->get<std::string>()
+                                                              : tensor_type(listed(node, "inputs", "types")));
+  const std::uint64_t n = std::max(count_in(node, id, "in_msg_nelems"), count_in(node, id, "out_msg_nelems"));
+  c.call.element = element.value_or(core::Element::i8);  // others travel as bytes
+  c.call.bytes = element && n > 0 ? times(n, core::size_of(*element)) : tensors;
+  return c;
+}
+
+/// Nodes by their ids, which are in the order of their begins. Errors: as `read_execution_trace`.
+std::map<std::int64_t, const Json*> nodes_by_id(const Json& nodes) {
+  std::map<std::int64_t, const Json*> out;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const std::int64_t id = nodes[i].is_object() ? whole_of(nodes[i], "id") : -1;
+    if (id < 0 || text_of(nodes[i], "name").empty())
+      throw UsageError(fmt::format("nodes[{}] is no node with an 'id' and a 'name'", i));
+    if (!out.emplace(id, &nodes[i]).second) refuse_node(id, "another node has this id");
+  }
+  return out;
+}
+
+/// Each node is called by another; only the root is its own caller.
+void check_callers(const std::map<std::int64_t, const Json*>& nodes) {
+  std::map<std::int64_t, std::int64_t> seen;  // by whose walk
+  for (const auto& [begin, unused] : nodes) {
+    for (std::int64_t id = begin;;) {
+      const auto node = nodes.find(id);
+      if (node == nodes.end()) break;
+      if (const auto [before, is_new] = seen.emplace(id, begin); !is_new) {
+        if (before->second == begin) refuse_node(id, "its dependencies form a cycle");
+        break;
+      }
+      const char* key = node->second->contains("ctrl_deps") ? "ctrl_deps" : "parent";
+      if (node->second->contains(key) && whole_of(*node->second, key) < 0)
+        refuse_node(id, fmt::format("its '{}' is no node", key));
+      const std::int64_t caller = whole_of(*node->second, key);
+      if (caller == id) break;
+      id = caller;
+    }
+  }
+}
+
+/// A step in the making: collectives whose wait has not come.
+class Steps {
+ public:
+  void begin() {
+    end();
+    step_.emplace();
+  }
+  void end() {
+    if (!step_) return;
+    for (const auto& [call, sequence] : open_) wait(call);
+    open_.clear();
+    steps.push_back(std::move(*step_));
+    step_.reset();
+  }
+  void add(Communication c) {
+    if (!step_) return;  // between steps
+    if (c.name == "wait") {
+      const auto of = std::ranges::find(open_, c.sequence, &Open::sequence);
+      if (of == open_.end()) return;
+      wait(of->call);
+      open_.erase(of);
+      return;
+    }
+    step_->events.push_back({.kind = ReplayEvent::Kind::start, .call = step_->calls.size()});
+    open_.push_back({step_->calls.size(), c.sequence});
+    step_->calls.push_back(std::move(c.call));
+  }
+  std::vector<TracedStep> steps;
+
+ private:
+  struct Open {
+    std::size_t call;
+    std::string sequence;
+  };
+  void wait(std::size_t call) { step_->events.push_back({.kind = ReplayEvent::Kind::wait, .call = call}); }
+  std::optional<TracedStep> step_;
+  std::vector<Open> open_;
+};
+
+/// Of the largest process group, as the node says that PyTorch writes first; 0: there is none.
+std::int64_t group_size(const Json& node) {
+  const Json& values = listed(node, "inputs", "values");
+  if (values.empty() || !values[0].is_string()) return 0;
+  const Json groups = Json::parse(values[0].get<std::string>(), nullptr, /*allow_exceptions=*/false);
+  std::int64_t most = 0;
+  if (groups.is_array())
+    for (const Json& g : groups) most = std::max(most, whole_of(g, "group_size"));
+  return most;
+}
+
+void check_schema(const Json& json) {
+  const std::string schema = text_of(json, "schema");
+  if (!schema.starts_with("1.0.") && !schema.starts_with("1.1."))
+    throw UsageError(fmt::format("its schema is '{}'; 1.0 and 1.1 are known", schema));
+}
+
+}  // namespace
+
+bool is_execution_trace(std::string_view log) {
+  return log.starts_with('{') && log.find("\"schema\"") != std::string_view::npos &&
+         log.find("\"nodes\"") != std::string_view::npos && log.find("\"fw_parent\"") != std::string_view::npos;
+}
+
+ReadTrace read_execution_trace(std::string_view text) {
+  const Json json = parsed_trace(text);
+  check_schema(json);
+  const auto list = json.find("nodes");
+  if (list == json.end() || !list->is_array()) throw UsageError("it has no 'nodes'");
+  const auto nodes = nodes_by_id(*list);
+  check_callers(nodes);
+  const auto is_step = [](const auto& n) { return text_of(*n.second, "name").starts_with("ProfilerStep#"); };
+  ReadTrace out;
+  out.trace.timed = false;
+  const bool has_metadata =
+      std::ranges::any_of(nodes, [](const auto& n) { return text_of(*n.second, "name") == "record_param_comms"; });
+  Steps steps;
+  if (std::ranges::none_of(nodes, is_step)) steps.begin();
+  for (const auto& entry : nodes) {
+    const auto& [id, node] = entry;
+    if (is_step(entry)) steps.begin();
+    const std::string name = text_of(*node, "name");
+    if (name.find("process_group:init") != std::string::npos)
+      out.trace.ranks = std::max(out.trace.ranks, group_size(*node));
+    if (has_metadata ? name != "record_param_comms" : !is_labelled(name)) continue;
+    static const std::set<std::string> no_collectives{"init", "barrier"};
+    Communication c = communication_of(*node, id);
+    if (no_collectives.contains(c.name)) continue;
+    out.trace.ranks = std::max(out.trace.ranks, c.call.ranks);
+    if (!c.device.empty()) out.trace.device = c.device.starts_with("cpu") ? "cpu" : "cuda";
+    steps.add(std::move(c));
+  }
+  steps.end();
+  out.trace.steps = std::move(steps.steps);
+  for (const auto& s : out.trace.steps)
+    for (const TracedCall& c : s.calls) out.calls_of_no_size += c.bytes == 0;
+  return out;
+}
+
+Imported read_execution(std::string_view log, const Hints& hints) {
+  const ReadTrace t = read_execution_trace(log);
+  Imported out = trace_rows(t, hints);
+  out.run.info.version = "PyTorch execution trace";
+  out.silent += "; how long anything took, so that it has no time to compare";
+  if (t.calls_of_no_size > 0) out.silent += fmt::format("; {} collectives are of unknown size", t.calls_of_no_size);
+  return out;
+}
+
+}  // namespace gradmeter::importers

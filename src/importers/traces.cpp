@@ -1,0 +1,85 @@
+#include "importers/traces.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/format.hpp"
+#include "importers/lines.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using dataparallel::TracedParts;
+
+/// The mean over steps would hide a slow one; each part is summarised over steps.
+core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts::*part) {
+  std::vector<double> seconds;
+  for (const TracedParts& p : parts) seconds.push_back(p.*part);
+  return core::summarise(seconds);
+}
+
+core::Point step_point(const ReadTrace& t, const Hints& hints) {
+  core::Point p;
+  p.experiment = "replay";
+  p.factors[Factor::problem] = dataparallel::trace_text(t.trace);
+  if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
+  const std::int64_t ranks = t.trace.ranks > 0 ? t.trace.ranks : hints.ranks;
+  if (ranks > 0) p.factors[Factor::ranks] = ranks;
+  if (!hints.interconnect.empty()) p.factors[Factor::interconnect] = hints.interconnect;
+  std::vector<TracedParts> parts;
+  for (const auto& s : t.trace.steps) parts.push_back(dataparallel::parts_of(s));
+  const bool has_compute = std::ranges::any_of(parts, [](const TracedParts& s) { return s.compute > 0; });
+  if (t.trace.timed || has_compute) p.metrics[Metric::compute_s] = over_steps(parts, &TracedParts::compute);
+  if (!t.trace.timed) return p;
+  p.metrics[Metric::time_s] = over_steps(parts, &TracedParts::step);
+  p.metrics[Metric::comm_s] = over_steps(parts, &TracedParts::communication);
+  p.metrics[Metric::exposed_union_s] = over_steps(parts, &TracedParts::exposed);
+  p.metrics[Metric::overlap_s] = over_steps(parts, &TracedParts::overlap);
+  for (const TracedParts& s : parts) p.raw_times_s.push_back(s.step);
+  return p;
+}
+
+/// A point for the calls of one kind, size, element type and group.
+std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints) {
+  std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t>, std::vector<double>> calls;
+  for (const auto& s : t.trace.steps)
+    for (const auto& c : s.calls)
+      if (c.bytes > 0 && c.when.length() > 0)
+        calls[{c.collective, c.bytes, c.element, c.ranks}].push_back(c.when.length());
+  std::vector<core::Point> out;
+  for (auto& [key, seconds] : calls) {
+    const auto& [collective, bytes, element, ranks] = key;
+    core::Point p = collective_point(collective, ranks, static_cast<std::int64_t>(bytes), hints);
+    if (t.says_elements) p.factors[Factor::dtype] = std::string(core::info(element).name);
+    if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
+    const core::Summary of_calls = core::summarise(seconds);
+    set_time(p, of_calls.median);
+    p.metrics[Metric::time_s] = of_calls;
+    p.raw_times_s = std::move(seconds);
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+}  // namespace
+
+ReadTrace read_trace(std::string_view json, std::int64_t ranks) {
+  if (is_execution_trace(json)) return read_execution_trace(json);
+  if (is_chakra(json)) return read_chakra_trace(json, ranks);
+  return read_kineto_trace(json);
+}
+
+Imported trace_rows(const ReadTrace& t, const Hints& hints) {
+  Imported out;
+  if (!t.host.empty()) out.run.info.hosts.push_back(t.host);
+  out.run.points.push_back(step_point(t, hints));
+  for (auto& p : call_points(t, hints)) out.run.points.push_back(std::move(p));
+  out.silent = "the model, the mini-batch, whether results were right";
+  if (t.rank >= 0) out.silent += fmt::format("; it is of rank {} alone", t.rank);
+  return out;
+}
+
+}  // namespace gradmeter::importers
