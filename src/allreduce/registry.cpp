@@ -137,6 +137,7 @@ constexpr std::array table{
                   .source = "NCCL 2.18 or later",
                   .backend = Backend::vendor,
                   .on_device = true,
+                  .registers_buffers = true,
                   .refusal = nccl_row_refusal,
                   .bind = bind_nccl},
     AlgorithmInfo{.name = "nccl-messages",

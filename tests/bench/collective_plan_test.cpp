@@ -177,7 +177,7 @@ TEST(CollectivePlan, BuffersThatNcclKnowsAreOfNoneOfOurAlgorithms) {
   auto f = factors();
   f.buffers = {BufferKind::registered};
   for (const auto& p : plan_collectives(f, nodes({0, 0}))) {
-    if (p.algorithm->is_vendor()) continue;
+    if (p.algorithm->info().registers_buffers) continue;
     EXPECT_NE(p.unsupported.find(runtime::nccl_registration_refusal().empty() ? "registers no buffers" : "NCCL"),
               std::string::npos)
         << p.unsupported;

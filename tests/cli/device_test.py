@@ -114,7 +114,7 @@ def graphs(test):
 
 def registered_buffers(test):
     """Of NCCL's own memory: right, also captured, and refused by all that registers none."""
-    rows = rows_of(test, "registered", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", "nccl,nccl-messages,gpu-ring,ring,mpi",
+    rows = rows_of(test, "registered", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", "nccl,nccl-messages,gpu-ring,ring",
                    "--buffers", "arena,registered", "--in-place", "both", "--cudagraph", "none,2", "-n", "2", "-w", "1", ranks=2)
     mine = [r for r in rows if r["factors"]["buffers"] == "registered"]
     measured = timed(mine)

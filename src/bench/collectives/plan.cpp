@@ -150,7 +150,7 @@ class Planner {
     }
     if (p.buffers == BufferKind::registered) {
       if (why = runtime::nccl_registration_refusal(); !why.empty()) return why;
-      if (p.codec || p.algorithm->uses_transport())
+      if (p.codec || !p.algorithm->info().registers_buffers)
         return fmt::format("{} registers no buffers; take nccl, or buffers arena", p.algorithm->info().name);
     }
     if (p.cudagraph > 0 && (p.codec || !p.algorithm->info().on_device)) {
