@@ -120,12 +120,10 @@ core::Injection read_injection(const std::string& text, int ranks, const bench::
   return injection;
 }
 
-void refuse_what_needs_a_gpu(const Flags& f) {
+void refuse_overlap_on_a_device(const Flags& f) {
   if (f.text("device") != "cpu" && f.text("overlap") != "none")
     throw UsageError(
         "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
-  if (f.given("cudagraph") && f.text("device") == "cpu")
-    throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
 }
 
 /// `all` are those of the device.
@@ -147,6 +145,8 @@ std::vector<std::size_t> read_cudagraphs(const Flags& f) {
     const std::size_t launches = item == "none" ? 0 : parse_count("--cudagraph", item, 0, 1'000'000);
     if (std::ranges::count(out, launches) == 0) out.push_back(launches);
   }
+  if (f.given("cudagraph") && f.text("device") == "cpu")
+    throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
   return out;
 }
 
@@ -247,7 +247,7 @@ std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
 }
 
 bench::CollectiveOptions read_collective_options(const Flags& f, int ranks, int threads) {
-  refuse_what_needs_a_gpu(f);
+  refuse_overlap_on_a_device(f);
   bench::CollectiveOptions o;
   o.factors = read_factors(f, ranks, threads);
   constexpr std::uint64_t most = 10'000'000;
