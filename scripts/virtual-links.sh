@@ -86,12 +86,12 @@ measure_unusual() {
       expected=$(expected_rate "$a" "$b")
       found=$(in_host "$a" "$GRADMETER_VIRTUAL_NETWORK" send "$prefix.$b" "$port" $((expected / 16))) || return
       awk -v l="$a-$b" -v f="$found" -v e="$expected" \
-        'BEGIN { printf ", link %s %.4g of %.4g Mbit/s", l, f / 1e6, e / 1e6; exit !(f > 0.85 * e && f < 1.05 * e) }' || code=1
+        'BEGIN { printf ", link %s %.5g of %.5g Mbit/s", l, f / 1e6, e / 1e6; exit !(f > 0.85 * e && f < 1.05 * e) }' || code=1
     else
       expected=$(expected_trip "$a" "$b")
       found=$(ping_host "$a" "$b") || return
       awk -v l="$a-$b" -v f="$found" -v e="$expected" \
-        'BEGIN { printf ", link %s round trip %.4g us of %.4g", l, f / 1e3, e / 1e3; exit !(f > 0.85 * e && f < 1.15 * e + 2e5) }' || code=1
+        'BEGIN { printf ", link %s round trip %.5g us of %.5g", l, f / 1e3, e / 1e3; exit !(f > 0.85 * e && f < 1.15 * e + 2e5) }' || code=1
     fi
   done
   return "$code"
@@ -125,9 +125,9 @@ calibrate() {
         good = wanted > 0 ? trip > wanted * 0.85 && trip < wanted * 1.15 + slack * !tuned : trip < slack
         if (rate != 0) good = good && !missing && n && least > 0.85 && most < 1.05
         printf "%s ", good ? "good" : "bad"
-        for (expected in slowest) printf "%.4g of %.4g Mbit/s, ", slowest[expected] / 1e6, expected / 1e6
-        printf "with all links busy; round trip %.4g us", trip / 1e3
-        if (wanted > 0) printf " of %.4g, by %s", wanted / 1e3, by
+        for (expected in slowest) printf "%.5g of %.5g Mbit/s, ", slowest[expected] / 1e6, expected / 1e6
+        printf "with all links busy; round trip %.5g us", trip / 1e3
+        if (wanted > 0) printf " of %.5g, by %s", wanted / 1e3, by
       }' <<<"$found")
     unusual=$(measure_unusual) || verdict="bad ${verdict#* }"
     [ "${verdict%% *}" != good ] || break
