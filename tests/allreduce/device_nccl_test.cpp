@@ -198,7 +198,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
   constexpr std::size_t count = 4 * 257;
   for (const int ranks : {1, 2, 3, 4}) {
     if (ranks > test::most_gpu_ranks()) continue;
-    const std::uint64_t before = registered_calls();
+    [[maybe_unused]] const std::uint64_t before = registered_calls();
     test::each_device_seed([&] {
       test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
         const Registered memory(r, count);
