@@ -76,8 +76,8 @@ check_format() {
   sources | xargs -r "$tool" --dry-run -Werror && echo "$(sources | wc -l) files are formatted"
 }
 
-configure() { # PRESET [CMAKE ARGUMENTS...]
-  cmake --preset "$1" -DGRADMETER_TESTS=ON "${@:2}"
+configure() { # PRESET
+  cmake --preset "$1" -DGRADMETER_TESTS=ON
 }
 build() { # PRESET [CMAKE ARGUMENTS...]
   "${wrapper[@]}" cmake --build --preset "$1" --parallel "$jobs" "${@:2}"

@@ -87,11 +87,11 @@ def without_times(test, root):
 
 def refused(test, root):
     log = (root / LOGS / "kineto_gloo.json").read_text()
-    cut, empty, circle = test.path("cut.json"), test.path("empty.json"), test.path("circle.json")
-    circle.write_text('{\n "version": "0.0.4"\n}\n{"id": "1", "name": "n", "type": "COMP_NODE", "dataDeps": ["1"]}')
+    cut, empty, cycle = test.path("cut.json"), test.path("empty.json"), test.path("cycle.json")
+    cycle.write_text('{\n "version": "0.0.4"\n}\n{"id": "1", "name": "n", "type": "COMP_NODE", "dataDeps": ["1"]}')
     cut.write_text(log[:len(log) // 2])
     empty.write_text('{"schemaVersion": 1, "traceEvents": []}')
-    for trace, why in ((cut, "no whole JSON"), (empty, "ProfilerStep#"), (circle, "line 4: node 1: its dependencies form a cycle"), (test.path("none.json"), "cannot read")):
+    for trace, why in ((cut, "no whole JSON"), (empty, "ProfilerStep#"), (cycle, "line 4: node 1: its dependencies form a cycle"), (test.path("none.json"), "cannot read")):
         done = test.run("replay", trace, ranks=2)
         test.check(done.code == 2 and why in done.err and len(done.own_lines) == 1, f"refused in one line: {why}", done)
     test.check(test.run("replay").code == 2, "a trace must be named")

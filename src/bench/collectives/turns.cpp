@@ -10,7 +10,7 @@ using core::Status;
 /// The share of the time that measuring the wire may take.
 constexpr double wire_share = 0.1;
 /// How far the wire's rate, the best of some exchanges, may lie below what it can do, so that so little is not "faster
-/// than can be": on a link of 1 Gbit/s it was 3 % in one of four runs.
+/// than can be": on a link of 1 Gbit/s it was 3 % in one of two runs (results/interconnects.md).
 constexpr double wire_doubt = 0.05;
 
 /// Fake nodes have clocks of their own too.

@@ -17,7 +17,8 @@ namespace {
 constexpr std::array<std::size_t, 4> read_sizes{32 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr std::size_t read_bytes = std::accumulate(read_sizes.begin(), read_sizes.end(), std::size_t{0});
 constexpr std::size_t shortest_message = 64, first_message = 64 << 10, longest_message = 16 << 20;
-// Then the start of an exchange hardly counts: a message of 9 ms on a link of 1 Gbit/s showed 3 to 8 % too little.
+// Then the start of an exchange hardly counts: a message of 9 ms on a link of 1 Gbit/s showed 4 to 9 % too little
+// (results/interconnects.md).
 constexpr double long_enough_s = 20e-3, long_enough_starts = 10;
 constexpr double in_memory_s = 2.5e-3;  // the longest message takes less: no link, but memory with caches
 constexpr std::size_t page = 4096;

@@ -33,7 +33,7 @@ class PortProbe {
  public:
   /// Collective over `c`, which must outlive it, as is `round`. node_of: by rank; of more nodes than one.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
-  /// Some milliseconds, while nothing else moves.
+  /// Up to some tens of milliseconds, while nothing else moves.
   void round();
   /// Of the ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
@@ -61,7 +61,7 @@ class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
-  /// Collective, some milliseconds: while nothing else moves.
+  /// Collective, as PortProbe's: while nothing else moves.
   void round();
   /// Collective: fills in the ranks of the fullest node (0: all are on one, and several), the bandwidth at which the
   /// best rank reads a peer's memory on its node, if it has one, and what a node's port sends to another node.
