@@ -9,6 +9,7 @@
 
 #include "allreduce/reduce.hpp"
 #include "core/element.hpp"
+#include "core/error.hpp"
 #include "runtime/queue.hpp"
 #include "runtime/transport/transport.hpp"
 
@@ -99,6 +100,12 @@ class Collective {
   virtual bool takes_device_memory() const { return false; }
   /// Does it read and write them there, and not where transports reach them?
   virtual bool reads_device() const { return false; }
+  /// Tells a library of buffers, which it then moves from where they lie (AlgorithmInfo::registers_buffers): memory of
+  /// runtime::map_registrable, until the collective goes; equal ones on all ranks, or none. Between calls only.
+  /// Errors: BackendError with the library's own text, and where the collective registers nothing.
+  virtual void register_buffers(std::span<const runtime::Buffer>) {
+    throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");
+  }
   /// The buffers are ready. Errors: BackendError when the last call is not complete, or when they cannot be used.
   virtual void start(const Call&) = 0;
   /// Makes progress; true once the result is in `out` and the buffers are free. Does not block, unless the vendor's

@@ -37,7 +37,7 @@ struct AlgorithmInfo {
   std::string_view name, parameters, cost_text, source;
   Backend backend = Backend::schedule;
   bool on_device = false;          ///< exchanges a device's memory itself
-  bool registers_buffers = false;  ///< takes buffers that its library knows: its collectives are RegistersBuffers
+  bool registers_buffers = false;  ///< its library can be told of buffers: Collective::register_buffers
   bool adds_all_at_once = false;   ///< each element in one reduction over all ranks: a wide sum rounds once
   std::string (*refusal)(const Request&) = nullptr;
   std::vector<SchedulePtr> (*make)(const Request&) = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -129,6 +130,42 @@ std::string exchange(const Point& p, const Labels& labels) {
   if (codec == "none" || codec == "-") return out;
   const auto label = labels.find(codec);
   return fmt::format("{} {}", out, label == labels.end() ? codec : label->second);
+}
+
+core::Summary CodecPair::gain() const {
+  const auto* of_plain = std::get_if<core::Summary>(&plain->metrics[Metric::time_s]);
+  const auto* of_coded = std::get_if<core::Summary>(&coded->metrics[Metric::time_s]);
+  if (!of_plain || !of_coded) {
+    const double ratio = plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s);
+    return {.median = ratio, .ci95_low = std::nan(""), .ci95_high = std::nan("")};
+  }
+  return {.median = of_plain->median / of_coded->median,
+          .ci95_low = of_plain->ci95_low / of_coded->ci95_high,
+          .ci95_high = of_plain->ci95_high / of_coded->ci95_low};
+}
+
+std::vector<CodecPair> codec_pairs(std::span<const Point* const> points) {
+  const auto key_without_codec = [](const Point& p) {
+    core::Factors f = p.factors;
+    f[Factor::codec] = std::string("none");
+    return fmt::format("{} {}", p.experiment, f.key());
+  };
+  std::map<std::string, const Point*> plain;
+  std::vector<const Point*> coded;
+  for (const Point* p : points) {
+    const std::string codec = text(p->factors[Factor::codec]);
+    if (p->status != core::Status::ok || codec == "-") continue;
+    if (codec == "none") {
+      plain[key_without_codec(*p)] = p;
+    } else {
+      coded.push_back(p);
+    }
+  }
+  std::vector<CodecPair> out;
+  for (const Point* p : coded) {
+    if (const auto found = plain.find(key_without_codec(*p)); found != plain.end()) out.push_back({p, found->second});
+  }
+  return out;
 }
 
 std::vector<NamedPoints> by_name(std::span<const Point> points, const std::function<std::string(const Point&)>& name) {

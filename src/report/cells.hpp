@@ -42,6 +42,16 @@ Labels short_labels(std::span<const core::Point>, core::Factor);
 /// "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is exchanged.
 std::string exchange(const core::Point&, const Labels&);
 
+/// A measured point with a codec, and the same one without.
+struct CodecPair {
+  const core::Point* coded;
+  const core::Point* plain;
+  /// How many times shorter the codec makes it: of the medians, and its bounds from both intervals.
+  core::Summary gain() const;
+};
+/// In the order of the points; of several without a codec the last counts.
+std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
+
 /// Points of one name, names in order of appearance.
 struct NamedPoints {
   std::string name;

@@ -13,32 +13,6 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// A point with a codec, and the same call without.
-struct CodecPair {
-  const Point* coded;
-  const Point* plain;
-  double speedup() const { return plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s); }
-};
-
-core::Factors without_codec(const Point& p) {
-  core::Factors f = p.factors;
-  f[Factor::codec] = std::string("none");
-  return f;
-}
-
-std::vector<CodecPair> pairs(std::span<const Point> points) {
-  std::vector<CodecPair> out;
-  for (const Point& p : points) {
-    const std::string codec = text(p.factors[Factor::codec]);
-    if (p.status != core::Status::ok || codec == "none" || codec == "-") continue;
-    const std::string key = without_codec(p).key();
-    for (const Point& q : points) {
-      if (q.status == core::Status::ok && q.factors.key() == key) out.push_back({&p, &q});
-    }
-  }
-  return out;
-}
-
 /// Wholly faster, wholly slower, or neither, by the medians' intervals.
 std::string verdict(const CodecPair& pair) {
   const auto* coded = std::get_if<core::Summary>(&pair.coded->metrics[Metric::time_s]);
@@ -79,7 +53,7 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
           std::isfinite(sent) ? fmt::format("{:.0f}", sent) : "-",
           percent_of_time(p, Metric::encode_s),
           percent_of_time(p, Metric::decode_s),
-          digits(pair.speedup()),
+          digits(pair.gain().median),
           verdict(pair),
           digits(plain_by_the_link(p) / p.metrics.number(Metric::predicted_time_s)),
           gigabytes(p, Metric::crossover_bytes_per_s),
@@ -91,7 +65,9 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
 
 std::string codec_comparison(std::span<const Point> points, std::size_t width) {
   using enum core::Align;
-  const auto found = pairs(points);
+  std::vector<const Point*> all;
+  for (const Point& p : points) all.push_back(&p);
+  const auto found = codec_pairs(all);
   if (found.empty()) return {};
   const Labels codecs = short_labels(points, Factor::codec);
   core::Table table({{"size", "B", right},

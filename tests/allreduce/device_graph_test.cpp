@@ -189,21 +189,10 @@ TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
   }
 }
 
-std::string text_of_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const core::BackendError& e) {
-    return e.what();
-  } catch (const core::UsageError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(CapturedCalls, WhatNeedsTheHostIsRefused) {
   test::run_gpu_ranks(1, [](const GpuRank& r) {
     EXPECT_THAT(
-        text_of_error([&] { const Captured c(r, "ring", CollectiveKind::all_reduce, Placement::out_of_place); }),
+        test::error_of([&] { const Captured c(r, "ring", CollectiveKind::all_reduce, Placement::out_of_place); }),
         HasSubstr("ring needs the host between its parts, and cannot be captured"));
   });
 }
@@ -246,7 +235,7 @@ TEST(CapturedCalls, OfAPeerThatDoesNotComeEnd) {
     r.world.barrier();
     if (r.world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(1));
     EXPECT_EQ(graphs.one->waiting().peer, 1);
-    error = text_of_error([&] { test::run_to_end(*graphs.one); });
+    error = test::error_of([&] { test::run_to_end(*graphs.one); });
   });
   EXPECT_THAT(error, HasSubstr("ncclAllReduce"));
   EXPECT_THAT(error, HasSubstr("without this call so far: rank 1"));

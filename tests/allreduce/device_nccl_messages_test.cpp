@@ -87,22 +87,13 @@ INSTANTIATE_TEST_SUITE_P(Schedules, NcclMessages, ::testing::ValuesIn(courses())
   return test::test_name(fmt::format("{}_{}_p{}", p.param.schedule, name(p.param.kind), p.param.ranks));
 });
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(NcclMessagesNames, AreThoseOfSchedules) {
   EXPECT_EQ(find_algorithm("nccl-messages")->name, "nccl-messages:message=4M,schedule=ring");
   EXPECT_EQ(find_algorithm("nccl-messages:schedule=torus2d:rows=2")->refusal({4, 1}), "");
   EXPECT_NE(find_algorithm("nccl-messages:schedule=ring")->refusal({4, 1}, CollectiveKind::broadcast), "");
-  EXPECT_THAT(error_of([] { find_algorithm("nccl-messages:schedule=mpi"); }), HasSubstr("no schedule of ours"));
-  EXPECT_THAT(error_of([] { find_algorithm("nccl-messages:schedule=rung"); }), HasSubstr("ring"));
-  EXPECT_THAT(error_of([] { find_algorithm("nccl-messages:message=2"); }), HasSubstr("message=4M"));
+  EXPECT_THAT(test::error_of([] { find_algorithm("nccl-messages:schedule=mpi"); }), HasSubstr("no schedule of ours"));
+  EXPECT_THAT(test::error_of([] { find_algorithm("nccl-messages:schedule=rung"); }), HasSubstr("ring"));
+  EXPECT_THAT(test::error_of([] { find_algorithm("nccl-messages:message=2"); }), HasSubstr("message=4M"));
   const Arithmetic wide{.element = core::Element::bf16, .op = Op::sum, .wide = true};
   EXPECT_THAT(find_algorithm("nccl-messages")->refusal({4, 4}, CollectiveKind::all_reduce, wide), HasSubstr("direct"));
   EXPECT_EQ(find_algorithm("nccl-messages:schedule=direct")->refusal({4, 4}, CollectiveKind::all_reduce, wide), "");
@@ -113,11 +104,12 @@ TEST(NcclMessagesErrors, MemoryOfTheHostIsRefused) {
     runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
     const auto link = network.connect(r.world, 1);
     const Site site{r.world, network, *link};
-    EXPECT_THAT(error_of([&] { (void)find_algorithm("nccl-messages")->bind(site, {}); }), HasSubstr("--device cuda"));
+    EXPECT_THAT(test::error_of([&] { (void)find_algorithm("nccl-messages")->bind(site, {}); }),
+                HasSubstr("--device cuda"));
     const auto bound = find_algorithm("nccl-messages")->bind(site, {.max_bytes = 64, .queue = &r.queue});
     std::vector<float> v(4), longer(17);
-    EXPECT_THAT(error_of([&] { bound->start({v, v}); }), HasSubstr("memory of the host"));
-    EXPECT_THAT(error_of([&] { bound->start({longer, longer}); }), HasSubstr("made for 64 at most"));
+    EXPECT_THAT(test::error_of([&] { bound->start({v, v}); }), HasSubstr("memory of the host"));
+    EXPECT_THAT(test::error_of([&] { bound->start({longer, longer}); }), HasSubstr("made for 64 at most"));
   });
 }
 
@@ -137,9 +129,9 @@ std::string late_peer_error(int ranks, int late) {
     r.world.barrier();
     if (r.world.rank() == late) return std::this_thread::sleep_for(std::chrono::seconds(1));
     EXPECT_EQ(c->waiting().peer, late);
-    const std::string mine = error_of([&] { test::run_to_end(*c); });
+    const std::string mine = test::error_of([&] { test::run_to_end(*c); });
     if (r.world.rank() == 0) error = mine;
-    EXPECT_THAT(error_of([&] { c->start({memory.buffer, memory.buffer}); }), HasSubstr("last call was complete"));
+    EXPECT_THAT(test::error_of([&] { c->start({memory.buffer, memory.buffer}); }), HasSubstr("last call was complete"));
   });
   return error;
 }
@@ -201,12 +193,12 @@ TEST(NcclMessagesErrors, AnAsynchronousErrorEndsTheCall) {
       c->start({memory.buffer, memory.buffer});
       r.world.barrier();
       if (r.world.rank() == 0) cuda_emulator::fail_nccl(0);
-      if (r.world.rank() == 0) error = error_of([&] { test::run_to_end(*c); });
+      if (r.world.rank() == 0) error = test::error_of([&] { test::run_to_end(*c); });
       r.world.barrier();
       if (r.world.rank() == 1) throw core::UsageError("the peer is gone");
     });
   };
-  EXPECT_THAT(error_of(run), HasSubstr("the peer is gone"));
+  EXPECT_THAT(test::error_of(run), HasSubstr("the peer is gone"));
   cuda_emulator::fail_nccl(-1);
   (void)cuda_emulator::take_reports();
   EXPECT_THAT(error, HasSubstr("remote process exited"));

@@ -204,7 +204,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
         const Registered memory(r, count);
         const auto rank = static_cast<std::size_t>(r.world.rank());
         const Bound bound(r, "nccl", CollectiveKind::all_reduce, Placement::out_of_place, 0);
-        register_buffers(*bound, std::array{memory.in.buffer, memory.out.buffer});
+        bound->register_buffers(std::array{memory.in.buffer, memory.out.buffer});
         for (std::uint64_t seed = 1; seed <= 3; ++seed) {
           const KnownCollective known{.collective_kind = CollectiveKind::all_reduce,
                                       .data = {.pattern = Pattern::exact,
@@ -238,7 +238,7 @@ TEST_F(RegisteredBuffers, AreKnownToNcclAlone) {
     const Registered memory(r, 100);
     const std::array both{memory.in.buffer, memory.out.buffer};
     const Bound other(r, "gpu-direct", CollectiveKind::all_reduce, Placement::out_of_place, 0);
-    EXPECT_THROW(register_buffers(*other, both), core::BackendError);
+    EXPECT_THROW(other->register_buffers(both), core::BackendError);
     const Bound untold(r, "nccl", CollectiveKind::all_reduce, Placement::out_of_place, 0);
     untold->start({.in = both[0], .out = both[1], .op = Op::sum});
     run_to_end(*untold);
@@ -246,27 +246,16 @@ TEST_F(RegisteredBuffers, AreKnownToNcclAlone) {
   EXPECT_EQ(registered_calls(), before);
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const core::BackendError& e) {
-    return e.what();
-  } catch (const core::UsageError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(NcclErrors, MemoryOfTheHostIsRefused) {
   test::run_gpu_ranks(1, [](const GpuRank& r) {
     const Bound bound(r, "nccl", CollectiveKind::all_reduce, Placement::in_place, 0);
     std::vector<float> v(4);
     EXPECT_TRUE(bound->takes_device_memory());
-    EXPECT_THAT(error_of([&] { bound->start({v, v}); }), HasSubstr("memory of the host"));
+    EXPECT_THAT(test::error_of([&] { bound->start({v, v}); }), HasSubstr("memory of the host"));
     runtime::Network network(r.world, {.transport = runtime::TransportKind::automatic, .memory_bytes = 4096});
     const auto link = network.connect(r.world, 4);
     const auto bind = [&] { (void)find_algorithm("nccl")->bind({r.world, network, *link}, {}); };
-    EXPECT_THAT(error_of(bind), HasSubstr("--device cuda"));
+    EXPECT_THAT(test::error_of(bind), HasSubstr("--device cuda"));
   });
 }
 
@@ -275,7 +264,10 @@ TEST(NcclErrors, AllToAllNeedsEqualBlocks) {
   test::run_gpu_ranks(2, [](const GpuRank& r) {
     const Bound bound(r, "nccl", CollectiveKind::all_to_all, Placement::out_of_place, 0);
     const OnGpu on(r, core::Element::f32, 5);
-    EXPECT_THAT(error_of([&] { bound->start({on.in.buffer, on.out.buffer}); }), HasSubstr("no multiple of 2 ranks"));
+    EXPECT_THAT(test::error_of([&] {
+                  bound->start({on.in.buffer, on.out.buffer});
+                }),
+                HasSubstr("no multiple of 2 ranks"));
   });
 }
 
@@ -291,9 +283,9 @@ std::string late_peer_error(int ranks, int late) {
       r.world.barrier();
       if (r.world.rank() == late) return std::this_thread::sleep_for(std::chrono::seconds(1));
       EXPECT_EQ(c.waiting().peer, late);
-      const std::string mine = error_of([&] { run_to_end(c); });
+      const std::string mine = test::error_of([&] { run_to_end(c); });
       if (r.world.rank() == 0) error = mine;
-      EXPECT_THAT(error_of([&] { c.start({on.in.buffer, on.out.buffer}); }), HasSubstr("last call was complete"));
+      EXPECT_THAT(test::error_of([&] { c.start({on.in.buffer, on.out.buffer}); }), HasSubstr("last call was complete"));
     });
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what();
@@ -323,7 +315,7 @@ TEST(NcclErrors, ARankThatEndsByAnErrorEndsTheOthers) {
       run_to_end(*bound);
     });
   };
-  EXPECT_THAT(error_of(run), HasSubstr("it fails"));
+  EXPECT_THAT(test::error_of(run), HasSubstr("it fails"));
 }
 
 /// What follows NCCL's call in the stream uses memory that goes with the collective.
@@ -351,8 +343,8 @@ TEST(NcclNames, ForceAlgorithmsAndProtocols) {
     EXPECT_EQ(find_algorithm("nccl:algorithm=tree")->refusal({2, 2}, kind).empty(), kind == CollectiveKind::all_reduce);
     EXPECT_TRUE(find_algorithm("nccl")->refusal({2, 2}, kind).empty());
   }
-  EXPECT_THAT(error_of([] { find_algorithm("nccl:algorithm=bush"); }), HasSubstr("tree"));
-  EXPECT_THAT(error_of([] { find_algorithm("nccl:protocol=ll256"); }), HasSubstr("ll128"));
+  EXPECT_THAT(test::error_of([] { find_algorithm("nccl:algorithm=bush"); }), HasSubstr("tree"));
+  EXPECT_THAT(test::error_of([] { find_algorithm("nccl:protocol=ll256"); }), HasSubstr("ll128"));
 }
 
 #ifdef GRADMETER_CUDA_EMULATED
@@ -384,12 +376,12 @@ TEST(NcclErrors, AnAsynchronousErrorEndsTheCall) {
       if (r.world.rank() == 0) cuda_emulator::fail_nccl(0);
       r.world.barrier();
       bound->start({on.in.buffer, on.out.buffer});
-      if (r.world.rank() == 0) error = error_of([&] { run_to_end(*bound); });
+      if (r.world.rank() == 0) error = test::error_of([&] { run_to_end(*bound); });
       r.world.barrier();
       if (r.world.rank() == 1) throw core::UsageError("the peer is gone");
     });
   };
-  EXPECT_THAT(error_of(run), HasSubstr("the peer is gone"));
+  EXPECT_THAT(test::error_of(run), HasSubstr("the peer is gone"));
   cuda_emulator::fail_nccl(-1);
   EXPECT_THAT(error, HasSubstr("ncclAllReduce"));
   EXPECT_THAT(error, HasSubstr("remote process exited"));

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -20,6 +21,16 @@ inline int most_gpu_ranks() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
 #endif
+}
+
+/// The text of what a call throws; "no error" where it throws nothing.
+inline std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "no error";
 }
 
 struct GpuRank {

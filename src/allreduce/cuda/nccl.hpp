@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include "allreduce/cuda/registered_buffers.hpp"
 #include "allreduce/cuda/stream_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "runtime/nccl/communicator.hpp"
@@ -16,7 +15,7 @@ namespace gradmeter::allreduce {
 /// then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
 /// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
 /// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
-class NcclCollective final : public StreamCollective, public RegistersBuffers {
+class NcclCollective final : public StreamCollective {
  public:
   /// Collective. The queue outlives it. `landing_bytes`: scratch that is taken now, not at the first call.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,

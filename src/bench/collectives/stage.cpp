@@ -5,7 +5,6 @@
 #include <set>
 
 #include "allreduce/cuda/graphed_collective.hpp"
-#include "allreduce/cuda/registered_buffers.hpp"
 #include "allreduce/mover/staged_collective.hpp"
 #include "bench/engine/refusal.hpp"
 #include "core/error.hpp"
@@ -200,7 +199,7 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
     if (p.buffers == BufferKind::registered) {
       const CollectiveBuffers all = all_buffers(p.buffers);
       const std::array both{all.device_in, all.device_out};
-      allreduce::register_buffers(*b.collective, std::span(both).first(needs_.out_of_place ? 2 : 1));
+      b.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
     }
     if (p.cudagraph > 0) {
       auto graphs =

@@ -131,34 +131,15 @@ std::vector<Json> find_curve_starts(const RowTable& table) {
   return out;
 }
 
-/// All factors but the codec, of one side's points.
-std::string without_codec(const Json& row) {
-  std::string out = fmt::format("{} {}", row.at("source").dump(), row.at("experiment").dump());
-  for (std::size_t i = 0; i < core::factor_count; ++i) {
-    const auto f = static_cast<Factor>(i);
-    if (f != Factor::codec) out += fmt::format("|{}", row.value(std::string(core::name(f)), Json()).dump());
+/// `rows` are those of the points.
+void add_codec_gains(std::span<const analysis::MergedPoint> points, std::span<Json> rows) {
+  std::vector<const core::Point*> all;
+  std::map<const core::Point*, Json*> row_of_point;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    all.push_back(&points[i].point);
+    row_of_point[all.back()] = &rows[i];
   }
-  return out;
-}
-
-void add_codec_gains(std::vector<Json>& rows) {
-  std::map<std::string, const Json*> plain;
-  for (const Json& row : rows) {
-    if (row["status"] == "ok" && row.value("codec", "") == "none" && row.contains("time_s"))
-      plain[without_codec(row)] = &row;
-  }
-  for (Json& row : rows) {
-    if (row["status"] != "ok" || row.value("codec", "none") == "none" || !row.contains("time_s")) continue;
-    const auto found = plain.find(without_codec(row));
-    if (found == plain.end()) continue;
-    const auto ratio = [&](const char* of_plain, const char* of_encoded) {
-      const double above = found->second->value(of_plain, 0.0), below = row.value(of_encoded, 0.0);
-      return above > 0 && below > 0 ? core::Value(above / below) : core::Value();
-    };
-    put(row, "codec_gain", ratio("time_s", "time_s"));
-    put(row, "codec_gain_ci95_low", ratio("time_s_ci95_low", "time_s_ci95_high"));
-    put(row, "codec_gain_ci95_high", ratio("time_s_ci95_high", "time_s_ci95_low"));
-  }
+  for (const CodecPair& pair : codec_pairs(all)) put(*row_of_point[pair.coded], "codec_gain", pair.gain());
 }
 
 std::vector<std::string> columns_of(const RowTable& table) {
@@ -191,14 +172,15 @@ RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
   const Values values = values_of(sides);
   RowTable out;
   for (std::size_t s = 0; s < sides.size(); ++s) {
-    for (const auto& [point, count] : points_of(sides[s], launches)) {
+    const auto points = points_of(sides[s], launches);
+    for (const auto& [point, count] : points) {
       Json row = row_of(point, s);
       row["series"] = series_of(point, values, sides.size() > 1 ? sides[s].name : std::string());
       row["launches"] = count;
       out.rows.push_back(std::move(row));
     }
+    add_codec_gains(points, std::span(out.rows).last(points.size()));
   }
-  add_codec_gains(out.rows);
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const bool differs =
         std::any_of(values.begin(), values.end(), [i](const auto& v) { return v.second[i].size() > 1; });

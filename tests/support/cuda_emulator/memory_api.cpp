@@ -15,9 +15,9 @@
 #include "support/cuda_emulator/graphs.hpp"
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/sanitizers.hpp"
 #include "support/cuda_emulator/schedule.hpp"
-#include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -50,8 +50,8 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   }
   const bool is_pageable = target == Where::pageable || source == Where::pageable;
   if (s->capture.graph && (is_pageable || !is_asynchronous)) return result(cudaErrorStreamCaptureUnsupported);
-  ++tally().copies;
-  if (is_asynchronous && is_pageable) ++tally().pageable_copies;
+  ++running_counts().copies;
+  if (is_asynchronous && is_pageable) ++running_counts().pageable_copies;
   StreamWork work{.run = [=] { move_bytes(to, from, bytes); }, .what = "a copy", .seconds = copy_seconds(bytes)};
   if (source == Where::pageable && target == Where::device) {
     note_read(from, bytes);
@@ -81,8 +81,8 @@ cudaError_t copy_rows(void* to, const Rows& t, const void* from, const Rows& f, 
   }
   const bool is_pageable = target == Where::pageable || source == Where::pageable;
   if (s->capture.graph && is_pageable) return result(cudaErrorStreamCaptureUnsupported);
-  ++tally().copies;
-  if (is_pageable) ++tally().pageable_copies;
+  ++running_counts().copies;
+  if (is_pageable) ++running_counts().pageable_copies;
   const auto run = [=] {
     for (std::size_t i = 0; i < t.count; ++i) {
       std::memcpy(static_cast<std::byte*>(to) + i * t.pitch, static_cast<const std::byte*>(from) + i * f.pitch,

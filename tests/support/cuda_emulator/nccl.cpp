@@ -25,8 +25,8 @@
 #include "support/cuda_emulator/nccl_parts.hpp"
 #include "support/cuda_emulator/nccl_streams.hpp"
 #include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/schedule.hpp"
-#include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -78,7 +78,7 @@ ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, 
   const Stream* const s = find_stream(stream);
   const bool is_in_progress = !deferred[comm.get()].calls.empty();
   if (const ncclResult_t r = check_call(*comm, d, from, to, peer, s, is_in_progress); r != ncclSuccess) return r;
-  if (uses_registered(*comm, d, from, to)) ++tally().registered;
+  if (uses_registered(*comm, d, from, to)) ++running_counts().registered;
   if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
 }

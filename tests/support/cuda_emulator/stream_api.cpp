@@ -12,9 +12,9 @@
 #include "support/cuda_emulator/grid.hpp"
 #include "support/cuda_emulator/limits.hpp"
 #include "support/cuda_emulator/lock.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/sanitizers.hpp"
 #include "support/cuda_emulator/schedule.hpp"
-#include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
@@ -62,7 +62,7 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
   if (!s) return result(cudaErrorInvalidResourceHandle);
   if (!fits_device(shape)) return result(cudaErrorInvalidConfiguration);
   if (shape.cooperative && all_threads(shape) > most_resident) return result(cudaErrorCooperativeLaunchTooLarge);
-  ++tally().kernels;
+  ++running_counts().kernels;
   push(*s, {.run = [shape, call = kernel->second(function, arguments)] { run_grid(call, shape); },
             .what = "a kernel",
             .seconds = 5e-6 + 6e-11 * static_cast<double>(all_threads(shape))});
@@ -76,15 +76,15 @@ void know_kernel(const void* function, Binder binder) {
   kernels.emplace(function, binder);
 }
 
-Counts& tally() {
+Counts& running_counts() {
   static Counts counts;
   return counts;
 }
 
 Counts counts() {
   const Lock lock;
-  tally().threads = threads_run();
-  return tally();
+  running_counts().threads = threads_run();
+  return running_counts();
 }
 
 }  // namespace cuda_emulator

@@ -4,6 +4,6 @@
 
 namespace cuda_emulator {
 
-Counts& tally();
+Counts& running_counts();
 
 }  // namespace cuda_emulator
