@@ -138,7 +138,11 @@ join_by_switch() {
   mkfifo "$scratch/delay" || return
   local link unusual=()
   for link in $links; do
-    if is_rate "${link#*:}"; then unusual+=("${link%:*}:$(bits "${link#*:}"):0"); else unusual+=("${link%:*}:0:$(nanoseconds "${link#*:}")"); fi
+    if is_rate "${link#*:}"; then
+      unusual+=("${link%:*}:$(bits "${link#*:}"):0")
+    else
+      unusual+=("${link%:*}:0:$(nanoseconds "${link#*:}")")
+    fi
   done
   "$GRADMETER_VIRTUAL_NETWORK" switch "$scratch" "$hosts" "$(bits "$rate")" "$(nanoseconds "${latency:-0us}")" "$(bits "$trunk")" \
     ${unusual[@]+"${unusual[@]}"} <>"$scratch/delay" >"$scratch/switch" &
@@ -258,7 +262,8 @@ make_network_program() {
   if ! mkdir -p "$folder" 2>/dev/null || [ ! -w "$folder" ]; then folder=${XDG_CACHE_HOME:-$HOME/.cache}/gradmeter; fi
   GRADMETER_VIRTUAL_NETWORK=$(realpath -m "$folder/virtual-network")
   export GRADMETER_VIRTUAL_NETWORK
-  [ ! "$GRADMETER_VIRTUAL_NETWORK" -nt "$source" ] || return 0
+  [ ! "$GRADMETER_VIRTUAL_NETWORK" -nt "$source" ] ||
+    [ ! "$GRADMETER_VIRTUAL_NETWORK" -nt "${source%network.cpp}switch.hpp" ] || return 0
   local made=$GRADMETER_VIRTUAL_NETWORK.$$
   mkdir -p "$folder" && "${CXX:-c++}" -std=c++20 -O2 "$source" -o "$made" && mv "$made" "$GRADMETER_VIRTUAL_NETWORK"
 }
