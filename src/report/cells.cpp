@@ -13,6 +13,17 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
+namespace {
+
+constexpr double noticeable = 0.05;
+
+double share(const Point& p, Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; }
+
+/// Threads that outnumber the cores wait for each other: that is no sign of other load.
+bool waits_for_cores(const Point& p) { return !oversubscribed(p) && share(p, Metric::noise_run_delay) > noticeable; }
+
+}  // namespace
+
 std::string text(const core::Value& v) { return core::is_null(v) ? "-" : core::to_text(v); }
 
 std::string digits(double x) {
@@ -85,12 +96,18 @@ std::string why_not(const Point& p) {
 }
 
 bool noisy(const Point& p) {
-  constexpr double noticeable = 0.05;
-  const auto share = [&](Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; };
-  // Threads that outnumber the cores wait for each other: that is no sign of other load.
-  const bool delayed = !oversubscribed(p) && share(Metric::noise_run_delay) > noticeable;
-  return share(Metric::noise_steal) > noticeable || delayed ||
-         2 * share(Metric::disturbed_blocks) > share(Metric::blocks);
+  return share(p, Metric::noise_steal) > noticeable || waits_for_cores(p) ||
+         2 * share(p, Metric::disturbed_blocks) > share(p, Metric::blocks);
+}
+
+std::string slow_and_busy(const Point& p) {
+  const auto& rank = p.metrics[Metric::slowest_rank];
+  const auto& busy = p.metrics[Metric::busy_host];
+  std::vector<std::string> notes;
+  if (!core::is_null(rank))
+    notes.push_back(fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host])));
+  if (waits_for_cores(p) && !core::is_null(busy)) notes.push_back(fmt::format("busy: {}", text(busy)));
+  return fmt::format("{}", fmt::join(notes, "; "));
 }
 
 bool oversubscribed(const Point& p) { return is_true(p.metrics[Metric::oversubscribed]); }

@@ -95,12 +95,6 @@ std::string chosen(const Point& p) {
   return at == std::string::npos ? "" : implementation.substr(at + 2);
 }
 
-std::string slowest(const Point& p) {
-  const auto& rank = p.metrics[Metric::slowest_rank];
-  if (core::is_null(rank)) return {};
-  return fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host]));
-}
-
 std::string remark(const PlacementPair& pair) {
   std::string out;
   const auto add = [&](const std::string& what) {
@@ -109,7 +103,7 @@ std::string remark(const PlacementPair& pair) {
   for (const Point* p : {pair.out, pair.in}) {
     if (!p) continue;
     add(p->status == core::Status::ok ? chosen(*p) : why_not(*p));
-    add(slowest(*p));
+    add(slow_and_busy(*p));
   }
   return out;
 }
@@ -310,6 +304,7 @@ const CsvColumns& collective_csv() {
                 oversubscribed,
                 noise_steal,
                 noise_run_delay,
+                busy_host,
                 blocks,
                 disturbed_blocks,
                 left_out_blocks,

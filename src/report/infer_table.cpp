@@ -20,9 +20,7 @@ std::string infer_heading(const Point& p) {
 
 std::string infer_note(const Point& p) {
   if (p.status != core::Status::ok) return why_not(p);
-  const auto& late = p.metrics[Metric::slowest_rank];
-  if (!core::is_null(late))
-    return fmt::format("slow: rank {} on {}", text(late), text(p.metrics[Metric::slowest_host]));
+  if (const std::string named = slow_and_busy(p); !named.empty()) return named;
   return is_true(p.metrics[Metric::emulated]) ? "emulated: its accuracy, without a time" : p.reason;
 }
 
@@ -88,15 +86,15 @@ std::string infer_legend() {
 
 const CsvColumns& infer_csv() {
   using enum Metric;
-  static const CsvColumns columns =
-      CsvColumns()
-          .add({Factor::model, Factor::batch_per_rank, Factor::precision, Factor::ranks, Factor::ranks_per_node,
-                Factor::threads, Factor::device})
-          .statistics(time_s, {"median", "ci95_low", "ci95_high", "p95", "p99"})
-          .samples(time_s, "samples")
-          .stop(time_s)
-          .add({samples_per_s, speedup, accuracy, accuracy_lost, accuracy_lost_ci95_low, accuracy_lost_ci95_high, error,
-                emulated, ranks_spread, slowest_rank, slowest_host, implementation, noise_steal, noise_run_delay});
+  static const CsvColumns columns = CsvColumns()
+                                        .add({Factor::model, Factor::batch_per_rank, Factor::precision, Factor::ranks,
+                                              Factor::ranks_per_node, Factor::threads, Factor::device})
+                                        .statistics(time_s, {"median", "ci95_low", "ci95_high", "p95", "p99"})
+                                        .samples(time_s, "samples")
+                                        .stop(time_s)
+                                        .add({samples_per_s, speedup, accuracy, accuracy_lost, accuracy_lost_ci95_low,
+                                              accuracy_lost_ci95_high, error, emulated, ranks_spread, slowest_rank,
+                                              slowest_host, implementation, noise_steal, noise_run_delay, busy_host});
   return columns;
 }
 

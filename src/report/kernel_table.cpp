@@ -44,12 +44,7 @@ std::string kernel_marks(const Point& p) {
   return fmt::format("{}{}", oversubscribed(p) ? "*" : "", noisy(p) ? "~" : "");
 }
 
-std::string kernel_note(const Point& p) {
-  if (p.status != core::Status::ok) return why_not(p);
-  const auto& late = p.metrics[Metric::slowest_rank];
-  return core::is_null(late) ? ""
-                             : fmt::format("slow: rank {} on {}", text(late), text(p.metrics[Metric::slowest_host]));
-}
+std::string kernel_note(const Point& p) { return p.status == core::Status::ok ? slow_and_busy(p) : why_not(p); }
 
 /// The set of published times beside the points; empty: none.
 std::string published_set(const std::vector<const Point*>& points) {
@@ -131,7 +126,8 @@ std::string kernel_legend() {
          "error       ‖result - reference‖ / ‖reference‖ in float64 on the same inputs\n"
          "theirs/ours the published time over ours: above 1 this rank is faster\n"
          "*           more busy threads than cores\n"
-         "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
+         "~           over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n"
+         "busy        the host where ranks waited longest for a core; medians of short calls need not show it\n";
 }
 
 const CsvColumns& kernel_csv() {
@@ -144,8 +140,8 @@ const CsvColumns& kernel_csv() {
           .samples(time_s, "samples")
           .stop(time_s)
           .add({flops_per_s, full_flops_per_s, bytes_per_s, peak_flops_per_s, memory_bytes_per_s, roofline, limit,
-                limit_s, error, ranks_spread, slowest_rank, slowest_host, implementation, published, published_time_s,
-                application, calls_per_sample, noise_steal, noise_run_delay});
+                limit_s, error, ranks_spread, slowest_rank, slowest_host, implementation})
+          .add({published, published_time_s, application, calls_per_sample, noise_steal, noise_run_delay, busy_host});
   return columns;
 }
 

@@ -1,13 +1,17 @@
-// What NVML says of ranks' GPUs becomes one figure each, of the rank that it tells most of.
+// What NVML says of ranks' GPUs becomes one figure each, of the rank that it tells most of; the host where ranks waited
+// for cores is named.
 #include "bench/engine/noise_sampler.hpp"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "runtime/host/host.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::bench {
@@ -65,6 +69,28 @@ TEST_F(GpuNoise, WhatNobodyTellsIsAbsent) {
     EXPECT_TRUE(core::is_null(m[core::Metric::gpu_clock_hz]));
     EXPECT_TRUE(core::is_null(m[core::Metric::gpu_slowed_by]));
   }
+}
+
+core::Metrics waiting_for_cores(int ranks) {
+  using std::chrono::milliseconds;
+  core::Metrics out;
+  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
+    std::this_thread::sleep_for(
+        milliseconds(1));  // the kernel's counts of a thread begin when it first leaves its core
+    NoiseSampler sampler;
+    sampler.begin();
+    std::this_thread::sleep_for(milliseconds(110));  // below 0.1 s nothing is known
+    sampler.end();
+    core::Point row;
+    fill_noise(sampler.over(world), row);
+    if (world.rank() == 0) out = row.metrics;
+  });
+  return out;
+}
+
+TEST(Noise, NamesTheHostOfTheRankThatWaitedForACore) {
+  EXPECT_EQ(text_of(waiting_for_cores(2), core::Metric::busy_host), runtime::host_name());
+  EXPECT_TRUE(core::is_null(waiting_for_cores(1)[core::Metric::busy_host]));
 }
 
 }  // namespace

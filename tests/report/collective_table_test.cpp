@@ -11,6 +11,7 @@ namespace {
 using core::Factor;
 using core::Metric;
 using core::Point;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -98,9 +99,10 @@ TEST(CollectiveTable, CrowdingAndNoiseAreMarked) {
   Point p = point("ring", false, 50e-6);
   EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("50.0*")));
   p.metrics[Metric::noise_run_delay] = 0.5;
-  EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0 ~"));
+  p.metrics[Metric::busy_host] = std::string("node7");
+  EXPECT_THAT(collective_tables(std::vector{p}), AllOf(HasSubstr("50.0 ~"), HasSubstr("busy: node7")));
   p.metrics[Metric::oversubscribed] = true;  // then own threads wait for each other: only steal says something
-  EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("~")));
+  EXPECT_THAT(collective_tables(std::vector{p}), AllOf(Not(HasSubstr("~")), Not(HasSubstr("busy:"))));
   p.metrics[Metric::noise_steal] = 0.5;
   EXPECT_THAT(collective_tables(std::vector{p}), HasSubstr("50.0*~"));
 }

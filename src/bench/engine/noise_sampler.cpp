@@ -1,22 +1,32 @@
 #include "bench/engine/noise_sampler.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "core/format.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
 constexpr double least_known_s = 0.1;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double none = -std::numeric_limits<double>::infinity();  ///< of a rank that does not know, below a maximum
 constexpr std::uint64_t idle = 1;  // of a GPU that has nothing to do behind a round; it slows nothing
 constexpr std::size_t event_bits = 64;
 
+/// Of the rank whose threads waited longest, and its host.
+void combine_delays(const runtime::Communicator& c, Noise& n) {
+  const std::vector<double> all = c.gather_value(std::isfinite(n.run_delay_share) ? n.run_delay_share : none);
+  const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(all) - all.begin()));
+  n.run_delay_share = c.broadcast_value(n.run_delay_share, worst);
+  if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
+}
+
 /// The least clock, the most power and all events of the ranks, by one maximum. What one rank knows counts.
 void combine_gpus(const runtime::Communicator& c, Noise& n) {
-  constexpr double none = -std::numeric_limits<double>::infinity();
   std::vector<double> all(2 + event_bits, none);
   if (n.gpu_clock_hz) all[0] = -*n.gpu_clock_hz;
   if (n.gpu_power_watts) all[1] = *n.gpu_power_watts;
@@ -60,13 +70,10 @@ Noise NoiseSampler::alone() const {
 }
 
 Noise NoiseSampler::over(const runtime::Communicator& c) const {
-  const auto worst = [&c](double share) {
-    const double most = c.max(std::isfinite(share) ? share : -1);
-    return most < 0 ? unknown : most;
-  };
   Noise n = alone();
-  n.steal_share = worst(n.steal_share);
-  n.run_delay_share = worst(n.run_delay_share);
+  const double stolen = c.max(std::isfinite(n.steal_share) ? n.steal_share : none);
+  n.steal_share = stolen == none ? unknown : stolen;
+  combine_delays(c, n);
   n.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(n.involuntary_switches)));
   combine_gpus(c, n);
   return n;
@@ -75,6 +82,7 @@ Noise NoiseSampler::over(const runtime::Communicator& c) const {
 void fill_noise(const Noise& noise, core::Point& row) {
   row.metrics[core::Metric::noise_steal] = noise.steal_share;
   row.metrics[core::Metric::noise_run_delay] = noise.run_delay_share;
+  if (!noise.busy_host.empty()) row.metrics[core::Metric::busy_host] = noise.busy_host;
   row.metrics[core::Metric::noise_switches] = noise.involuntary_switches;
   if (noise.frequency_hz > 0) row.metrics[core::Metric::frequency_hz] = noise.frequency_hz;
   if (noise.gpu_clock_hz) row.metrics[core::Metric::gpu_clock_hz] = *noise.gpu_clock_hz;

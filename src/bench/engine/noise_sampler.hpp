@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/result.hpp"
 #include "runtime/communicator.hpp"
@@ -16,6 +17,7 @@ namespace gradmeter::bench {
 struct Noise {
   double steal_share = 0;      ///< of (elapsed x cores) on the worst node, taken by the hypervisor
   double run_delay_share = 0;  ///< of elapsed, that a thread of the worst rank was ready but not running
+  std::string busy_host = {};  ///< that rank's; empty: unknown, or there is one rank
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
   /// Read when a round has ended, so no reading is in a time. Nothing: there is no GPU, or NVML does not tell.

@@ -93,12 +93,6 @@ Affinity read_affinity(hwloc_topology_t topology) {
   return affinity;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
-  return name.data();
-}
-
 std::string kernel_release() {
   utsname names{};
   return ::uname(&names) == 0 ? std::string(names.release) : std::string();
@@ -157,6 +151,12 @@ bool looks_random(std::string_view name) {
   return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
 
 HostFacts read_host() {
   const Topology topology = load_topology();

@@ -27,6 +27,8 @@ struct HostFacts {
 
 /// Cost: some milliseconds. Errors: BackendError when hwloc cannot read the topology.
 HostFacts read_host();
+/// Empty when the system does not tell.
+std::string host_name();
 
 /// 16 hexadecimal digits, equal where times may be compared: processor, counts, caches, memory (rounded to GiB, as the
 /// kernel's own share varies), virtual or not, MPI version (up to its first comma: build dates do not matter),
