@@ -67,6 +67,19 @@ TEST(Rounds, ASmallBudgetMakesBlocksShort) {
   EXPECT_EQ(second_block(0), 10u) << "no less than 10 ms";
 }
 
+TEST(Rounds, WhatIsBetweenShortCallsCountsAsSettling) {
+  Fake fake{.seconds = 1e-6};
+  const auto waiting = [run = fake.run()](std::size_t n, bool keep) {
+    std::this_thread::sleep_for(n * std::chrono::microseconds(200));
+    return run(n, keep);
+  };
+  Rounds rounds(alone(), {.settling = core::Seconds{2e-3}, .longest_block = 5}, waiting);
+  rounds.round();
+  fake.discarded = 0;
+  rounds.round();
+  EXPECT_LE(fake.discarded, 10u) << "2 ms, of 0.2 ms each or more";
+}
+
 TEST(Rounds, ShortCallsAreDiscardedForAWhile) {
   Fake fake{.seconds = 1e-5};
   Rounds rounds(alone(), {.discarded = 3, .settling = core::Seconds{2e-3}}, fake.run());

@@ -49,7 +49,10 @@ core::Stop Rounds::round() {
   if (++rounds_ == 1) first_begin_ = begin;
   if (rounds_ % 2 == 0) (void)peers_.agree(0);
   if (const auto n = discarded(); n > 0) run_(n, false);
-  const auto times = run_(block_length(), true);
+  const std::size_t length = block_length();
+  const double block_begin = runtime::host_clock();
+  const auto times = run_(length, true);
+  iteration_s_ = (runtime::host_clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
   blocks_.add(times);
   measured_s_ += runtime::host_clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // of all times it would need a sort in every round
@@ -73,7 +76,8 @@ std::size_t Rounds::discarded() const {
   constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
   if (last_median_ > long_s) return peers_.agree(0);  // what others left in the caches is nothing to such a sample
   if (last_median_ > restoring_s) return peers_.agree(std::min<std::size_t>(options_.discarded, 1));
-  const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / last_median_)) : 0;
+  const double one = std::max(last_median_, iteration_s_);
+  const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / one)) : 0;
   return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }
 

@@ -76,6 +76,9 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
+  /// Of the last block, with what is between its samples: where ranks outnumber the cores that others leave them, each
+  /// barrier before a call of 1 us takes some milliseconds.
+  double iteration_s_ = 0;
   double first_begin_ = 0;  ///< of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
