@@ -35,7 +35,7 @@ std::string why_not(const core::Point&);
 /// Other processes had more than a twentieth of the time, or most blocks were disturbed: marked "~".
 bool noisy(const core::Point&);
 /// "slow: rank 3 on node1; busy: node2" for a row's note: the rank whose median stands out, and the host whose cores
-/// others used (of a noisy point, which a median of short calls does not show).
+/// others used (of a noisy point on several nodes, which a median of short calls does not show).
 std::string slow_and_busy(const core::Point&);
 /// More busy threads than cores: marked "*".
 bool oversubscribed(const core::Point&);

@@ -4,7 +4,7 @@
 itself=$root/scripts/compare-itself.py
 python=$(command -v "${1:-python3}")
 
-# A stand-in for gradmeter: a launch adds a run with two points; compare judges by the ratio of the median times alone, and calls a
+# A stand-in for gradmeter: a launch adds a run with two points (and lacks a third); compare judges by the ratio of the median times alone, and calls a
 # slowed point the same where $BLIND is set.
 cat >"$work/gradmeter" <<EOF
 #!$python
@@ -14,7 +14,7 @@ if words[0] == "compare":
     def medians(path):
         rows = [r for r in map(json.loads, open(path)) if r["kind"] == "point"]
         return [statistics.median(r["metrics"]["time_s"]["median"] for r in rows if r["factors"]["place"] == p) for p in (0, 1)]
-    print("place,verdict")
+    print("place,verdict", "2,missing", sep="\n")
     for place, (a, b) in enumerate(zip(medians(words[1]), medians(words[2]))):
         print(f"{place},{'same' if abs(b / a - 1) < 0.05 or os.environ.get('BLIND') else 'slower' if b > a else 'faster'}")
 elif words[0] == "broken":

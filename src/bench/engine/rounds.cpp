@@ -52,7 +52,7 @@ core::Stop Rounds::round() {
   const std::size_t length = block_length();
   const double block_begin = runtime::host_clock();
   const auto times = run_(length, true);
-  iteration_s_ = (runtime::host_clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
+  paced_s_ = (runtime::host_clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
   blocks_.add(times);
   measured_s_ += runtime::host_clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // of all times it would need a sort in every round
@@ -76,8 +76,7 @@ std::size_t Rounds::discarded() const {
   constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
   if (last_median_ > long_s) return peers_.agree(0);  // what others left in the caches is nothing to such a sample
   if (last_median_ > restoring_s) return peers_.agree(std::min<std::size_t>(options_.discarded, 1));
-  const double one = std::max(last_median_, iteration_s_);
-  const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / one)) : 0;
+  const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / iteration_s())) : 0;
   return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
 }
 
@@ -89,7 +88,7 @@ core::Seconds Rounds::fitting_block(const RoundOptions& o) {
 }
 
 std::size_t Rounds::block_length() const {
-  const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / last_median_) : 1;
+  const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / iteration_s()) : 1;
   const auto longest = static_cast<double>(options_.longest_block);
   auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
   if (options_.exact_samples) length = std::min(length, options_.exact_samples - times().size());

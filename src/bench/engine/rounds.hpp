@@ -1,6 +1,7 @@
 // The rounds of one measurement: warm-up, blocks of iterations, the stopping rule. It handles times, whatever they are
 // of.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
@@ -67,6 +68,9 @@ class Rounds {
  private:
   static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
+  /// Of one iteration [s]. Where ranks outnumber the cores that others leave them, each barrier before a call of 1 us
+  /// takes some milliseconds.
+  double iteration_s() const { return std::max(last_median_, paced_s_); }
   std::size_t discarded() const;
   core::Stop decide() const;
 
@@ -76,9 +80,7 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
-  /// Of the last block, with what is between its samples: where ranks outnumber the cores that others leave them, each
-  /// barrier before a call of 1 us takes some milliseconds.
-  double iteration_s_ = 0;
+  double paced_s_ = 0;      ///< of one iteration in the last block, with what is between its samples
   double first_begin_ = 0;  ///< of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
