@@ -106,7 +106,7 @@ std::string slow_and_busy(const Point& p) {
   std::vector<std::string> notes;
   if (!core::is_null(rank))
     notes.push_back(fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host])));
-  const bool is_one_node = integer(p.factors[Factor::nodes]) == 1;
+  const bool is_one_node = integer(p.factors[Factor::ranks]) == integer(p.factors[Factor::ranks_per_node]);
   if (waits_for_cores(p) && !is_one_node && !core::is_null(busy)) notes.push_back(fmt::format("busy: {}", text(busy)));
   return fmt::format("{}", fmt::join(notes, "; "));
 }

@@ -100,6 +100,9 @@ TEST(CollectiveTable, CrowdingAndNoiseAreMarked) {
   EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("50.0*")));
   p.metrics[Metric::noise_run_delay] = 0.5;
   p.metrics[Metric::busy_host] = std::string("node7");
+  p.factors[Factor::ranks_per_node] = std::int64_t{2};
+  EXPECT_THAT(collective_tables(std::vector{p}), Not(HasSubstr("busy:"))) << "there is no other node";
+  p.factors[Factor::ranks_per_node] = std::int64_t{1};
   EXPECT_THAT(collective_tables(std::vector{p}), AllOf(HasSubstr("50.0 ~"), HasSubstr("busy: node7")));
   p.metrics[Metric::oversubscribed] = true;  // then own threads wait for each other: only steal says something
   EXPECT_THAT(collective_tables(std::vector{p}), AllOf(Not(HasSubstr("~")), Not(HasSubstr("busy:"))));
