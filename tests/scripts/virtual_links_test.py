@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What gradmeter finds on links whose rate and latency are known, on clusters of four virtual hosts: bytes on the link are the bytes that
 it counts; a ring comes near the link's limit; ring and recursive doubling cross where latency and rate say; a hierarchical schedule spares
-the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link; a slow link is named; a host that is cut off ends the job. Times are
-the least of some repetitions of calls that the wire bounds, so that a busy machine does not spoil them.
+the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link; a slow link is named; a host that is cut off ends the job, and a
+sweep goes on afterwards. Times are the least of some repetitions of calls that the wire bounds, so that a busy machine does not spoil them.
 
 usage: virtual_links_test.py GRADMETER MPIRUN [--timed] [--long]    ends with 77 (skipped) where the system makes no such cluster
---timed: also what depends on times (the limit, the crossover, the codec, the slow link), as scripts/virtual-cluster.sh test does; ctest counts bytes alone
+--timed: also what takes long or depends on times (the sweep, the limit, the crossover, the codec, the slow link), as scripts/virtual-cluster.sh test does; ctest counts bytes alone
 --long: more sizes and latencies, for results/virtual-links.md"""
 import json
 import math
@@ -205,9 +205,26 @@ def cut_link(folder):
     check(before.count("\n") >= 4 and after.startswith(before) and valid.returncode == 0, "the file keeps its rows, and is valid")
 
 
+def resumed_after_a_cut(folder):
+    """A sweep whose link is cut in its middle goes on with --resume where it was, once the link is there again."""
+    out, sizes = f"{folder}/resumed.jsonl", [f"{2 ** k}K" for k in range(7)]
+    sweep = (f"{MPIRUN} -np 2 {GRADMETER} allreduce --algorithm ring,mpi --sizes {','.join(sizes)} --in-place out -n 40 -w 2 --timeout 5s "
+             f"--out {out}")
+    said = on_cluster("2 20Mbit", f"""
+        timeout -k 5 60 {sweep} >/dev/null 2>&1 & job=$!
+        for i in $(seq 300); do [ "$(grep -c '"kind":"point"' {out} 2>/dev/null)" -ge 3 ] && break; sleep 0.1; done
+        $GRADMETER_ENTER_HOST host2 ip link set eth0 down; wait $job; echo CODE $?; cp {out} {folder}/cut.jsonl
+        $GRADMETER_ENTER_HOST host2 ip link set eth0 up; sleep 1; {sweep} --resume >/dev/null 2>{folder}/said; echo RESUMED $?; cat {folder}/said""")
+    cut, whole = rows(f"{folder}/cut.jsonl"), rows(out)
+    points = [(p["factors"]["algorithm"], p["factors"]["size_bytes"]) for p in whole]
+    check("CODE 0" not in said and 3 <= len(cut) < 2 * len(sizes), f"the cut ends the sweep after {len(cut)} of {2 * len(sizes)} points")
+    check("RESUMED 0" in said and whole[:len(cut)] == cut and len(set(points)) == len(points) == 2 * len(sizes),
+          f"--resume keeps them and measures the rest, each once: {len(whole)}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in (bytes_on_links, racks, cut_link, *((near_the_limit, crossover, four_bits, slow_link) if TIMED else ())):
+        for part in (bytes_on_links, racks, cut_link, *((resumed_after_a_cut, near_the_limit, crossover, four_bits, slow_link) if TIMED else ())):
             begin = time.monotonic()
             print(f"--- {part.__name__.replace('_', ' ')}", flush=True)
             try:
