@@ -176,6 +176,22 @@ PointLine read_point(const Json& line) {
   return result;
 }
 
+PlanLine read_plan(const Json& line) {
+  PlanLine result{.run_id = required_text(line, "run_id"), .plan = {}};
+  each_plan_field(result.plan, [&line](const char* key, std::int64_t& to) {
+    read(line, key, to);
+    if (to < 0) throw UsageError(fmt::format("'{}' is {}; it should be a count", key, to));
+  });
+  return result;
+}
+
+EndLine read_end(const Json& line) {
+  EndLine result{.run_id = required_text(line, "run_id"), .end = {}};
+  if (!find(line, "exit")) throw UsageError("the key 'exit' is missing");
+  each_end_field(result.end, [&line](const char* key, auto& to) { read(line, key, to); });
+  return result;
+}
+
 Json parse_json(std::string_view text) {
   // Only the parser's own exception says where it stopped.
   try {
@@ -193,13 +209,16 @@ Line parse_line(std::string_view text, Reading reading) {
   const Json line = parse_json(text);
   const Json* kind = line.is_object() ? find(line, "kind") : nullptr;
   if (!kind || !kind->is_string()) {
-    throw UsageError("not a line of a gradmeter result file: it should have a \"kind\" of run, point or note");
+    throw UsageError(
+        "not a line of a gradmeter result file: it should have a \"kind\" of run, plan, point, end or note");
   }
   const std::string what = kind->get<std::string>();
   if (what == "run") return read_run(line, reading);
   if (what == "point") return read_point(line);
+  if (what == "plan") return read_plan(line);
+  if (what == "end") return read_end(line);
   if (what == "note") return NoteLine{};
-  throw UsageError(fmt::format("kind {} is not known; there are: run, point, note", quote(what)));
+  throw UsageError(fmt::format("kind {} is not known; there are: run, plan, point, end, note", quote(what)));
 }
 
 }  // namespace gradmeter::core::detail

@@ -46,6 +46,18 @@ std::string to_json_line(const RunInfo& info) {
   return dump(json);
 }
 
+std::string to_json_line(const RunPlan& plan, const std::string& run_id) {
+  Json json{{"kind", "plan"}, {"run_id", run_id}};
+  detail::each_plan_field(plan, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const RunEnd& end, const std::string& run_id) {
+  Json json{{"kind", "end"}, {"run_id", run_id}};
+  detail::each_end_field(end, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
 std::string to_json_line(const Point& point, const std::string& run_id) {
   Json nonfinite = Json::array(), factors = Json::object(), metrics = Json::object(), raw = Json::array();
   for (std::size_t i = 0; i < factor_count; ++i) {
