@@ -104,6 +104,23 @@ Summary read_summary(const std::string& key, const Json& json) {
   return s;
 }
 
+Spans read_spans(const std::string& key, const Json& json) {
+  if (!json.is_array()) refuse(key, json, "a list of spans");
+  Spans spans;
+  for (const Json& item : json) {
+    if (!item.is_object()) refuse(key, item, "a list of spans, each of them an object");
+    Span& s = spans.emplace_back(Span{.name = required_text(item, "name")});
+    for (const auto& [part, to] : {std::pair{"begin_s", &s.begin_s}, std::pair{"end_s", &s.end_s}}) {
+      const Json* time = find(item, part);
+      if (!time) throw UsageError(fmt::format("a span of '{}' has no '{}'", key, part));
+      *to = read_number(part, *time);
+    }
+    if (const Json* ready = find(item, "ready_s")) s.ready_s = read_number("ready_s", *ready);
+    if (const Json* bytes = find(item, "bytes")) s.bytes = read_integer("bytes", *bytes);
+  }
+  return spans;
+}
+
 /// `was_nonfinite`: null then means a number that could not be written, not an absent one.
 Value read_value(const std::string& key, const Json& json, bool was_nonfinite) {
   if (json.is_null()) return was_nonfinite ? Value{std::numeric_limits<double>::quiet_NaN()} : Value{};
@@ -152,8 +169,14 @@ void read_values(const Json& line, const std::vector<std::string>& nonfinite, Po
       const std::string key(name(static_cast<Metric>(i)));
       const Json* json = find(*metrics, key.c_str());
       if (!json) continue;
-      point.metrics[static_cast<Metric>(i)] =
-          json->is_object() ? Value{read_summary(key, *json)} : read_value(key, *json, lost.contains("metrics." + key));
+      Value& to = point.metrics[static_cast<Metric>(i)];
+      if (metric_table()[i].kind == KeyKind::spans && !json->is_null()) {
+        to = read_spans(key, *json);
+      } else if (json->is_object()) {
+        to = read_summary(key, *json);
+      } else {
+        to = read_value(key, *json, lost.contains("metrics." + key));
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/detail/result_fields.hpp"
+#include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/result_file.hpp"
 
@@ -26,8 +27,23 @@ Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
   return json;
 }
 
+Json spans_json(const Spans& spans, const std::string& place, Json& nonfinite) {
+  Json json = Json::array();
+  for (const Span& s : spans) {
+    const std::string here = fmt::format("{}.{}", place, json.size());
+    Json one{{"name", s.name}};
+    if (s.ready_s) one["ready_s"] = finite(*s.ready_s, here + ".ready_s", nonfinite);
+    one["begin_s"] = finite(s.begin_s, here + ".begin_s", nonfinite);
+    one["end_s"] = finite(s.end_s, here + ".end_s", nonfinite);
+    if (s.bytes) one["bytes"] = *s.bytes;
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
 Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
   if (const auto* summary = std::get_if<Summary>(&value)) return summary_json(*summary, place, nonfinite);
+  if (const auto* spans = std::get_if<Spans>(&value)) return spans_json(*spans, place, nonfinite);
   if (const auto* number = std::get_if<double>(&value)) return finite(*number, place, nonfinite);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
   if (const auto* truth = std::get_if<bool>(&value)) return *truth;

@@ -114,6 +114,7 @@ void write_everything(const std::filesystem::path& path) {
     value = std::int64_t{1};
     if (metric_table()[i].kind == KeyKind::label) value = std::string("x");
     if (metric_table()[i].kind == KeyKind::truth) value = true;
+    if (metric_table()[i].kind == KeyKind::spans) value = Spans{{.name = "x", .begin_s = 0, .end_s = 1}};
   }
   bare.metrics[Metric::time_s] = summarise(samples);
   writer.append(bare);
@@ -150,6 +151,8 @@ TEST_F(ResultValidation, RefusesEachKindOfDamageWithFileAndLine) {
                                          replaced(point, "\"point\"", "\"pont\""),
                                          replaced(point, "0.05", "1e999"),
                                          replaced(point, "\"kind\":\"point\",", ""),
+                                         replaced(point, "\"begin_s\":0.5,", ""),
+                                         replaced(point, "\"bytes\":4096", "\"bytes\":-1"),
                                          replaced(plan, "\"points\":3", "\"points\":-3"),
                                          replaced(plan, "\"r1\"", "\"r9\""),
                                          replaced(end, "\"exit\":3", "\"exit\":\"3\""),
