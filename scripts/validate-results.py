@@ -101,9 +101,9 @@ def check_line(text, validator, runs):
         if line["run_id"] in runs:
             raise ValueError(f"run {line['run_id']} is in the file twice")
         runs.add(line["run_id"])
-    elif line["kind"] == "point":
-        if line["run_id"] not in runs:
-            raise ValueError(f"a point of run {line['run_id']} stands before its run")
+    elif line["kind"] != "note" and line["run_id"] not in runs:
+        raise ValueError(f"a {line['kind']} of run {line['run_id']} stands before its run")
+    if line["kind"] == "point":
         check_nonfinite(line)
         check_definitions(line)
 

@@ -23,6 +23,7 @@ VALUES = {
     "whole": "whole number",
     "amount": "number",
     "measure": "number",
+    "spans": "list of spans",
 }
 
 

@@ -13,7 +13,8 @@ using Conditions = std::map<std::string, std::set<std::string>>;
 
 Conditions conditions_of(const Side& side) {
   Conditions out;
-  for (const auto& [info, points] : side.runs) {
+  for (const auto& run : side.runs) {
+    const core::RunInfo& info = run.info;
     out["version"].insert(fmt::format("{} ({})", info.version, info.commit));
     out["hosts"].insert(fmt::format("{}", fmt::join(info.hosts, ",")));
     out["processor"].insert(info.cpu);

@@ -83,7 +83,8 @@ core::Value merge_metric(const Launches& launches, Metric metric) {
       return truth && *truth;
     });
   }
-  if (!std::holds_alternative<double>(last)) return last;
+  // A timeline is of one step: that of the last launch.
+  if (!std::holds_alternative<double>(last) || metric == Metric::timeline_step_s) return last;
   if (const auto end = end_of_interval(metric)) return interval_of(launches, end->of).*(end->end);
   return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
 }

@@ -108,19 +108,17 @@ struct Display {
 };
 
 int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options,
-          const Display& display, const OutputFlags& output, Earlier earlier, const std::string& table) {
+          const Display& display, core::ResultWriter* writer, Earlier earlier, const std::string& table) {
   const auto& world = session.world();
   const bool root = session.is_root();
   const auto finished = share_finished(world, std::move(earlier.finished));
-  std::unique_ptr<core::ResultWriter> writer;
-  agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
   const auto [format, width, per_rank] = display;
   core::Table ranks = own_times_table();
-  RowOutput out(format, {report::collective_tables, report::collective_csv()}, width, session.run_info().run_id,
-                writer.get(), progress);
+  RowOutput out(format, {report::collective_tables, report::collective_csv()}, width, session.run_info().run_id, writer,
+                progress);
   if (root) out.head(session.run_info());
   if (root && format == Format::table) print_collectives_head(session, options.injection);
   try {
@@ -138,7 +136,8 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
       fmt::print("{}{}{}", codecs, report::collective_legend(),
                  codecs.empty() ? "" : report::codec_comparison_legend());
       if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
+        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(),
+                   writer->path().string());
     }
     if (root && !table.empty()) {
       write_measured_table(table, out.points(), session.run_info());
@@ -152,7 +151,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
     if (root) {
       out.finish();
       fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }
@@ -185,7 +184,9 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
     if (!table.empty()) check_measured_table(table, options.factors);
     earlier = check_output(output, session.run_info().fingerprint, "allreduce");
   });
-  return sweep(session, map, options, display, output, std::move(earlier), table);
+  core::ResultWriter* writer = nullptr;
+  agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
+  return sweep(session, map, options, display, writer, std::move(earlier), table);
 }
 
 }  // namespace

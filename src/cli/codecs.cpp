@@ -70,10 +70,10 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
   const Earlier earlier = check_output(output, info.fingerprint, "codecs");
-  const auto writer = open_output(output, info);
+  core::ResultWriter* const writer = invocation.output->open(output, info);
   if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   runtime::Progress progress("points", experiment.total, true);
-  RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer.get(), progress);
+  RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer, progress);
   out.head(info);
   if (format == Format::table) print_codecs_head(info);
   const auto listener = checking(out.listener(), device.device ? *device.device : runtime::host_device());

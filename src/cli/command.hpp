@@ -8,6 +8,7 @@
 
 #include "bench/engine/session.hpp"
 #include "cli/flags/flags.hpp"
+#include "cli/output.hpp"
 #include "runtime/communicator.hpp"
 
 namespace gradmeter::cli {
@@ -19,6 +20,7 @@ struct Invocation {
   bench::ProcessWatch process;
   int rank = 0;                                  ///< as the launcher says it, before MPI is up
   const runtime::Communicator* world = nullptr;  ///< null for a command that runs without ranks
+  CommandOutput* output = nullptr;               ///< for its result file
 };
 
 /// `usage`: its flags and words, from which --help, completions and the manual are made. main has read the flags and
@@ -57,6 +59,8 @@ Usage compare_usage();
 int run_compare_command(const Flags&, const Invocation&);
 Usage report_usage();
 int run_report_command(const Flags&, const Invocation&);
+Usage watch_usage();
+int run_watch_command(const Flags&, const Invocation&);
 Usage import_usage();
 int run_import_command(const Flags&, const Invocation&);
 Usage list_usage();

@@ -69,17 +69,17 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  std::unique_ptr<core::ResultWriter> writer;
+  core::ResultWriter* writer = nullptr;
   agree(world, [&] {
     earlier = check_output(output, session.run_info().fingerprint, "infer");
-    writer = open_output(output, session.run_info());
+    writer = invocation.output->open(output, session.run_info());
   });
   const auto finished = share_finished(world, earlier.finished);
   const bool root = session.is_root();
   const std::size_t total = bench::plan_infer(options.factors).size();
   runtime::Progress progress("points", total, root);
-  RowOutput out(format, {report::infer_tables, report::infer_csv()}, table_width(f), session.run_info().run_id,
-                writer.get(), progress);
+  RowOutput out(format, {report::infer_tables, report::infer_csv()}, table_width(f), session.run_info().run_id, writer,
+                progress);
   if (root) {
     if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
     out.head(session.run_info());

@@ -190,12 +190,12 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  std::unique_ptr<core::ResultWriter> writer;
+  core::ResultWriter* writer = nullptr;
   agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "kernels"); });
   const auto finished = share_finished(world, earlier.finished);
-  agree(world, [&] { writer = open_output(output, session.run_info()); });
+  agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
   return among(session, f.on("solo"), [&](const runtime::Communicator& c) {
-    return sweep(session, c, {request, format, table_width(f), output, earlier}, writer.get(), finished);
+    return sweep(session, c, {request, format, table_width(f), output, earlier}, writer, finished);
   });
 }
 

@@ -99,16 +99,14 @@ LinkExperiment experiment_of(bench::Session& session, const LinkRequest& request
 }
 
 int sweep_links(bench::Session& session, const LinkRequest& request, const LinkDisplay& display,
-                const OutputFlags& output, Earlier earlier) {
+                core::ResultWriter* writer, Earlier earlier) {
   const auto& world = session.world();
   const bool root = session.is_root();
   const auto finished = share_finished(world, std::move(earlier.finished));
-  std::unique_ptr<core::ResultWriter> writer;
-  agree(world, [&] { writer = open_output(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   const LinkExperiment experiment = experiment_of(session, request);
   runtime::Progress progress("points", experiment.total, root);
-  RowOutput out(display.format, experiment.printers, display.width, session.run_info().run_id, writer.get(), progress);
+  RowOutput out(display.format, experiment.printers, display.width, session.run_info().run_id, writer, progress);
   if (root) out.head(session.run_info());
   if (root && display.format == Format::table) print_links_head(session, request.options.factors.injection);
   try {
@@ -117,15 +115,17 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
     if (root && display.format == Format::table) {
       fmt::print("{}", experiment.legend());
       if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
+        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(),
+                   writer->path().string());
     }
     return world.broadcast_value(root ? end(request, out.points(), wrong) : 0);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(
-          stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
-          writer ? fmt::format("; they are in {}{}", output.path, request.soak ? "" : ": go on with --resume") : "");
+      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
+                 writer ? fmt::format("; they are in {}{}", writer->path().string(),
+                                      request.soak ? "" : ": go on with --resume")
+                        : "");
     }
     throw;
   }
@@ -141,7 +141,9 @@ int measure_links(const Flags& f, const Invocation& invocation) {
   Earlier earlier;
   agree(world,
         [&] { earlier = check_output(output, session.run_info().fingerprint, request.soak ? "soak" : "links"); });
-  return sweep_links(session, request, display, output, std::move(earlier));
+  core::ResultWriter* writer = nullptr;
+  agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
+  return sweep_links(session, request, display, writer, std::move(earlier));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "bench/engine/version.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
+#include "cli/output.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -44,6 +45,8 @@ constexpr std::array command_table{
                  cli::compare_usage, cli::run_compare_command},
     cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
                  cli::report_usage, cli::run_report_command},
+    cli::Command{"watch", "how far a running job is, what it found last, what failed, whether it still lives", false,
+                 cli::watch_usage, cli::run_watch_command},
     cli::Command{"import", "logs of nccl-tests, OSU, PARAM, DeepBench, PyTorch's profiler … as a result file", false,
                  cli::import_usage, cli::run_import_command},
     cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::list_usage,
@@ -103,24 +106,31 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
 }
 
 /// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
-int run_guarded(const cli::Command& command, const cli::Invocation& invocation) {
+int run_guarded(const cli::Command& command, cli::Invocation invocation) {
+  cli::CommandOutput output;
+  invocation.output = &output;
+  const auto ended = [&](ExitCode code, const std::exception& e) {
+    return output.end(static_cast<int>(code), e.what());
+  };
   try {
     const cli::Usage usage = command.usage();
     const cli::Flags flags(command.name, usage, invocation.arguments);
-    if (!flags.has("help")) return command.run(flags, invocation);
+    if (!flags.has("help")) return output.end(command.run(flags, invocation));
     if (invocation.rank == 0) fmt::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
     complain(invocation.rank, e, false);
-    return static_cast<int>(ExitCode::usage);
+    return ended(ExitCode::usage, e);
   } catch (const core::Unavailable& e) {
     complain(invocation.rank, e, false);
-    return static_cast<int>(ExitCode::backend);
+    return ended(ExitCode::backend, e);
   } catch (const core::Interrupted& e) {
-    return core::interrupted_exit_code(e.signal());
+    return output.end(core::interrupted_exit_code(e.signal()), e.what());
   } catch (const core::WrongResult& e) {
+    ended(ExitCode::wrong_result, e);
     return end_job(invocation.rank, e, ExitCode::wrong_result);
   } catch (const std::exception& e) {
+    ended(ExitCode::backend, e);
     return end_job(invocation.rank, e, ExitCode::backend);
   }
 }

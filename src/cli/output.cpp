@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 
+#include "bench/engine/run_info.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -81,6 +83,23 @@ std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core
   auto writer = std::make_unique<core::ResultWriter>(o.path, mode);
   writer->append(info);
   return writer;
+}
+
+core::ResultWriter* CommandOutput::open(const OutputFlags& o, const core::RunInfo& info) {
+  writer_ = open_output(o, info);
+  return writer_.get();
+}
+
+int CommandOutput::end(int code, std::string_view reason) noexcept {
+  try {
+    if (writer_ && !writer_->failed())
+      writer_->append(core::RunEnd{.time = bench::utc_now(), .exit = code, .reason = std::string(reason)});
+  } catch (const std::exception& e) {
+    std::fputs(fmt::format("gradmeter: {}\n", e.what()).c_str(), stderr);
+    if (code == 0) code = static_cast<int>(core::ExitCode::backend);
+  }
+  writer_.reset();
+  return code;
 }
 
 std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "bench/engine/session.hpp"
 #include "cli/flags/flags.hpp"
@@ -33,5 +34,18 @@ std::map<std::string, core::Point> share_finished(const runtime::Communicator& w
 
 /// Null without a path. Rank 0 only.
 std::unique_ptr<core::ResultWriter> open_output(const OutputFlags&, const core::RunInfo&);
+
+/// The result file of a command, which ends with the command's exit code.
+class CommandOutput {
+ public:
+  /// As `open_output`; the writer lives until `end`.
+  core::ResultWriter* open(const OutputFlags&, const core::RunInfo&);
+  /// Where a file is open and could be written, writes how the run ended, and closes it. reason: what the program says
+  /// of an error. Gives the exit code: another one where that could not be written, which it says on standard error.
+  int end(int code, std::string_view reason = {}) noexcept;
+
+ private:
+  std::unique_ptr<core::ResultWriter> writer_;
+};
 
 }  // namespace gradmeter::cli

@@ -64,13 +64,14 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   const OutputFlags output = read_output_flags(f);
   if (output.resume) throw UsageError("--resume has no meaning for replay, which has one point; --append adds a run");
   std::string text;
-  std::unique_ptr<core::ResultWriter> writer;
+  core::ResultWriter* writer = nullptr;
   agree(world, [&] {
     text = text_in(path);
     trace_in(text, path, world.size());
     check_output(output, {}, "replay");
-    writer = open_output(output, session.run_info());
+    writer = invocation.output->open(output, session.run_info());
   });
+  if (writer) writer->append(core::make_plan(1, 0));
   text = world.broadcast_text(text);
   const bool has_cores = 2 * session.ranks_per_node(world.size()) <= session.cores_per_node();
   const auto read = trace_in(text, path, world.size());

@@ -26,7 +26,11 @@ void RowOutput::head(const core::RunInfo& info) const {
 }
 
 bench::RowListener RowOutput::listener() {
-  return {.measured =
+  return {.planned =
+              [this](std::size_t points, std::size_t kept) {
+                if (writer_) writer_->append(core::make_plan(points, kept));
+              },
+          .measured =
               [this](const core::Point& p) {
                 if (writer_) writer_->append(p);
                 ++measured_;

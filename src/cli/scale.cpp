@@ -203,7 +203,11 @@ struct Collected {
 
 bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime::Progress& progress, bool per_bucket) {
   bench::ScaleListener listener{
-      .rows = {.measured =
+      .rows = {.planned =
+                   [writer](std::size_t points, std::size_t kept) {
+                     if (writer) writer->append(core::make_plan(points, kept));
+                   },
+               .measured =
                    [&got, writer, &progress](const core::Point& p) {
                      if (writer) writer->append(p);
                      got.points.push_back(p);
@@ -242,8 +246,8 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "scale"); });
   const bool root = session.is_root();
   auto finished = share_finished(world, std::move(earlier.finished));
-  std::unique_ptr<core::ResultWriter> writer;
-  agree(world, [&] { writer = open_output(output, session.run_info()); });
+  core::ResultWriter* writer = nullptr;
+  agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   if (root) print_curve_head(session, options.factors.common.injection);
   if (root) print_overlap(options.factors);
@@ -254,7 +258,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const std::size_t total = bench::plan_scale(options.factors).size();
   runtime::Progress progress("points", total, root);
   try {
-    bench::ScaleListener listener = listen(got, writer.get(), progress, f.on("per-bucket"));
+    bench::ScaleListener listener = listen(got, writer, progress, f.on("per-bucket"));
     listener.rows = checking(std::move(listener.rows), session.device(), session.device_note());
     const std::size_t wrong = bench::run_scale(session, options, finished, listener);
     progress.finish();

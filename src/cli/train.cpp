@@ -253,14 +253,14 @@ int run_training(const Flags& f, const Invocation& invocation) {
   const bool root = session.is_root();
   const bench::Layout layout = agreed_layout(session, options, data);
   refuse_unused("train", f, bench::factors_of(options.config, layout));
-  std::unique_ptr<core::ResultWriter> writer;
+  core::ResultWriter* writer = nullptr;
   agree(world, [&] {
     check_output(output, session.run_info().fingerprint, "train");
     model::Sampler(samples, layout.batch_global(options.config), 1);
     if (options.trace) bench::check_trace_path(options.trace->path, options.trace->replace);
     for (const auto& dump : {options.dump_gradients, options.dump_weights})
       if (dump) compression::check_gradient_path(dump->path, dump->replace);
-    writer = open_output(output, session.run_info());
+    writer = invocation.output->open(output, session.run_info());
   });
   options.config.codec =
       warming_up(options.config, model::Sampler(samples, layout.batch_global(options.config), 1).steps_per_epoch());
@@ -268,7 +268,11 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_training_head(session, options, layout, off && bench::exchanges(options.config, layout));
   start_drift(options.config.injection, world);
   runtime::Progress progress("steps", 1, root);
-  bench::TrainListener listener{.row =
+  bench::TrainListener listener{.planned =
+                                    [&](std::size_t rows) {
+                                      if (writer) writer->append(core::make_plan(rows, 0));
+                                    },
+                                .row =
                                     [&](const core::Point& p) {
                                       if (writer) writer->append(p);
                                       if (core::is_null(p.metrics[core::Metric::accuracy])) return;

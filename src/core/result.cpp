@@ -24,8 +24,8 @@ constexpr std::array<KeyInfo, metric_count> metrics{{
 
 constexpr std::array<std::string_view, 6> kStatusNames{"ok", "unsupported", "skipped", "failed", "wrong", "mistrusted"};
 
-constexpr std::array<std::string_view, 9> kKindNames{"label",        "truth", "choice", "count",  "size",
-                                                     "size_or_auto", "whole", "amount", "measure"};
+constexpr std::array<std::string_view, 10> kKindNames{"label",        "truth", "choice", "count",   "size",
+                                                      "size_or_auto", "whole", "amount", "measure", "spans"};
 
 }  // namespace
 
@@ -46,6 +46,8 @@ std::string to_text(const Value& value) {
           return v;
         } else if constexpr (std::is_same_v<T, Summary>) {
           return to_text(Value{v.median});
+        } else if constexpr (std::is_same_v<T, Spans>) {
+          return fmt::format("{} spans", v.size());
         } else if constexpr (std::is_same_v<T, double>) {
           return std::isfinite(v) ? fmt::format("{}", v) : "null";  // the file has no NaN either
         } else {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,10 +15,21 @@
 
 namespace gradmeter::core {
 
+/// Something that lasted for a part of a step, which begins at 0 [s].
+struct Span {
+  std::string name;
+  double begin_s = 0, end_s = 0;
+  std::optional<double> ready_s = {};      ///< of an exchange: when it was given to the layer below
+  std::optional<std::int64_t> bytes = {};  ///< likewise
+  bool operator==(const Span&) const = default;
+};
+using Spans = std::vector<Span>;
+
 /// monostate is null: does not apply (factor) or was not measured (metric).
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Summary>;
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Summary, Spans>;
 inline bool is_null(const Value& v) { return std::holds_alternative<std::monostate>(v); }
-/// In the result file's format: null, true, 12, 0.5, text. A Summary shows its median.
+/// In the result file's format: null, true, 12, 0.5, text. A Summary shows its median, and
+/// Spans how many there are.
 std::string to_text(const Value&);
 
 /// Which values a key takes, as the schema names them.
@@ -30,7 +42,8 @@ enum class KeyKind : std::uint8_t {
   size_or_auto,  ///< bytes, or "auto"
   whole,         ///< whole number of at least 0
   amount,        ///< number of at least 0
-  measure        ///< number, or a Summary
+  measure,       ///< number, or a Summary
+  spans          ///< list of Spans
 };
 std::string_view name(KeyKind);
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "core/detail/quote.hpp"
+#include "core/detail/collector.hpp"
 #include "core/detail/result_line.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -22,35 +22,6 @@ bool begins_as_ours(std::string_view line) {
   const std::size_t n = std::min(head.size(), line.size());
   return line.substr(0, n) == head.substr(0, n);
 }
-
-class Collector {
- public:
-  void add(RunInfo info) {
-    if (info.run_id.empty()) throw UsageError("the run_id is empty; each run needs its own");
-    if (find(info.run_id))
-      throw UsageError(fmt::format("run {} is in the file twice; keep one", detail::quote(info.run_id)));
-    file_.runs.push_back({std::move(info), {}});
-  }
-  void add(detail::PointLine line) {
-    Run* run = find(line.run_id);
-    if (!run) {
-      throw UsageError(fmt::format("a point of run {} stands before its run; the run's own line should come first",
-                                   detail::quote(line.run_id)));
-    }
-    run->points.push_back(std::move(line.point));
-  }
-  void add(detail::NoteLine) {}
-  ResultFile& file() { return file_; }
-
- private:
-  Run* find(const std::string& run_id) {
-    // Points mostly follow their own run, so the search goes backwards.
-    const auto found =
-        std::find_if(file_.runs.rbegin(), file_.runs.rend(), [&](const Run& run) { return run.info.run_id == run_id; });
-    return found == file_.runs.rend() ? nullptr : &*found;
-  }
-  ResultFile file_;
-};
 
 std::string read_all(const std::filesystem::path& path) {
   std::error_code error;
@@ -71,7 +42,7 @@ std::string read_all(const std::filesystem::path& path) {
 }  // namespace
 
 ResultFile parse_results(std::string_view text, const std::string& label, Reading reading) {
-  Collector collector;
+  detail::Collector collector;
   std::size_t number = 0;
   const auto refuse = [&](const UsageError& e) {
     std::string message = fmt::format("{}:{}: {}", label, number, e.what());
@@ -104,6 +75,10 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
                     collector.file().left_out.empty() ? "that it is empty" : collector.file().left_out.front()));
   }
   return std::move(collector.file());
+}
+
+RunPlan make_plan(std::size_t points, std::size_t kept) {
+  return {.points = static_cast<std::int64_t>(points), .kept = static_cast<std::int64_t>(kept)};
 }
 
 ResultFile read_results(const std::filesystem::path& path, Reading reading) {

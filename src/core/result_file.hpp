@@ -1,5 +1,6 @@
 // The result file: JSON Lines, appended and flushed point by point, so that a killed job keeps what it had measured.
 // Line kinds: {"kind":"run",…} heads the points of one run; {"kind":"point",…} is one measured point;
+// {"kind":"plan",…} and {"kind":"end",…} say how many points a run means to measure and how it ended;
 // {"kind":"note",…} is a remark. Unknown keys are allowed and ignored; an unknown kind is refused.
 #pragma once
 #include <filesystem>
@@ -13,9 +14,25 @@ namespace gradmeter::core {
 
 inline constexpr int result_schema = 2;
 
+/// How many points a run means to measure, told before the first.
+struct RunPlan {
+  std::int64_t points = 0;
+  std::int64_t kept = 0;  ///< of an earlier run (--resume), besides
+};
+RunPlan make_plan(std::size_t points, std::size_t kept);
+/// How a run ended.
+struct RunEnd {
+  std::string time;       ///< as RunInfo's
+  std::int64_t exit = 0;  ///< the program's exit code
+  std::string reason;     ///< what it said of an error; empty: nothing
+};
+
+/// plan: the sum where a run told several. Files of earlier programs, and runs that were killed, have no end.
 struct Run {
   RunInfo info;
   std::vector<Point> points;
+  std::optional<RunPlan> plan = {};
+  std::optional<RunEnd> end = {};
 };
 
 /// A whole file. `note` says that a torn last line was dropped (empty otherwise). `left_out`: "FILE:LINE: why" of lines
@@ -33,6 +50,8 @@ enum class Reading { strict, lenient };
 /// One line each, no newline. Non-finite numbers become null and their key's name goes to "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
+std::string to_json_line(const RunPlan&, const std::string& run_id);
+std::string to_json_line(const RunEnd&, const std::string& run_id);
 
 /// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
 /// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only where the file
@@ -54,12 +73,18 @@ class ResultWriter {
   ResultWriter& operator=(const ResultWriter&) = delete;
   void append(const RunInfo&);
   void append(const Point&);
+  void append(const RunPlan&);
+  void append(const RunEnd&);
   const std::filesystem::path& path() const { return path_; }
+  /// The last line could not be written: half of it may stand in the file, and nothing should follow.
+  bool failed() const { return failed_; }
 
  private:
+  const std::string& run_id() const;  ///< Errors: logic_error before the run's own line
   void write_line(const std::string&);
   std::filesystem::path path_;
   int file_ = -1;
+  bool failed_ = false;
   std::string run_id_;
 };
 

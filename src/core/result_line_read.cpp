@@ -104,6 +104,23 @@ Summary read_summary(const std::string& key, const Json& json) {
   return s;
 }
 
+Spans read_spans(const std::string& key, const Json& json) {
+  if (!json.is_array()) refuse(key, json, "a list of spans");
+  Spans spans;
+  for (const Json& item : json) {
+    if (!item.is_object()) refuse(key, item, "a list of spans, each of them an object");
+    Span& s = spans.emplace_back(Span{.name = required_text(item, "name")});
+    for (const auto& [part, to] : {std::pair{"begin_s", &s.begin_s}, std::pair{"end_s", &s.end_s}}) {
+      const Json* time = find(item, part);
+      if (!time) throw UsageError(fmt::format("a span of '{}' has no '{}'", key, part));
+      *to = read_number(part, *time);
+    }
+    if (const Json* ready = find(item, "ready_s")) s.ready_s = read_number("ready_s", *ready);
+    if (const Json* bytes = find(item, "bytes")) s.bytes = read_integer("bytes", *bytes);
+  }
+  return spans;
+}
+
 /// `was_nonfinite`: null then means a number that could not be written, not an absent one.
 Value read_value(const std::string& key, const Json& json, bool was_nonfinite) {
   if (json.is_null()) return was_nonfinite ? Value{std::numeric_limits<double>::quiet_NaN()} : Value{};
@@ -152,8 +169,14 @@ void read_values(const Json& line, const std::vector<std::string>& nonfinite, Po
       const std::string key(name(static_cast<Metric>(i)));
       const Json* json = find(*metrics, key.c_str());
       if (!json) continue;
-      point.metrics[static_cast<Metric>(i)] =
-          json->is_object() ? Value{read_summary(key, *json)} : read_value(key, *json, lost.contains("metrics." + key));
+      Value& to = point.metrics[static_cast<Metric>(i)];
+      if (metric_table()[i].kind == KeyKind::spans && !json->is_null()) {
+        to = read_spans(key, *json);
+      } else if (json->is_object()) {
+        to = read_summary(key, *json);
+      } else {
+        to = read_value(key, *json, lost.contains("metrics." + key));
+      }
     }
   }
 }
@@ -176,6 +199,22 @@ PointLine read_point(const Json& line) {
   return result;
 }
 
+PlanLine read_plan(const Json& line) {
+  PlanLine result{.run_id = required_text(line, "run_id"), .plan = {}};
+  each_plan_field(result.plan, [&line](const char* key, std::int64_t& to) {
+    read(line, key, to);
+    if (to < 0) throw UsageError(fmt::format("'{}' is {}; it should be a count", key, to));
+  });
+  return result;
+}
+
+EndLine read_end(const Json& line) {
+  EndLine result{.run_id = required_text(line, "run_id"), .end = {}};
+  if (!find(line, "exit")) throw UsageError("the key 'exit' is missing");
+  each_end_field(result.end, [&line](const char* key, auto& to) { read(line, key, to); });
+  return result;
+}
+
 Json parse_json(std::string_view text) {
   // Only the parser's own exception says where it stopped.
   try {
@@ -193,13 +232,16 @@ Line parse_line(std::string_view text, Reading reading) {
   const Json line = parse_json(text);
   const Json* kind = line.is_object() ? find(line, "kind") : nullptr;
   if (!kind || !kind->is_string()) {
-    throw UsageError("not a line of a gradmeter result file: it should have a \"kind\" of run, point or note");
+    throw UsageError(
+        "not a line of a gradmeter result file: it should have a \"kind\" of run, plan, point, end or note");
   }
   const std::string what = kind->get<std::string>();
   if (what == "run") return read_run(line, reading);
   if (what == "point") return read_point(line);
+  if (what == "plan") return read_plan(line);
+  if (what == "end") return read_end(line);
   if (what == "note") return NoteLine{};
-  throw UsageError(fmt::format("kind {} is not known; there are: run, point, note", quote(what)));
+  throw UsageError(fmt::format("kind {} is not known; there are: run, plan, point, end, note", quote(what)));
 }
 
 }  // namespace gradmeter::core::detail

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/detail/result_fields.hpp"
+#include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/result_file.hpp"
 
@@ -26,8 +27,23 @@ Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
   return json;
 }
 
+Json spans_json(const Spans& spans, const std::string& place, Json& nonfinite) {
+  Json json = Json::array();
+  for (const Span& s : spans) {
+    const std::string here = fmt::format("{}.{}", place, json.size());
+    Json one{{"name", s.name}};
+    if (s.ready_s) one["ready_s"] = finite(*s.ready_s, here + ".ready_s", nonfinite);
+    one["begin_s"] = finite(s.begin_s, here + ".begin_s", nonfinite);
+    one["end_s"] = finite(s.end_s, here + ".end_s", nonfinite);
+    if (s.bytes) one["bytes"] = *s.bytes;
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
 Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
   if (const auto* summary = std::get_if<Summary>(&value)) return summary_json(*summary, place, nonfinite);
+  if (const auto* spans = std::get_if<Spans>(&value)) return spans_json(*spans, place, nonfinite);
   if (const auto* number = std::get_if<double>(&value)) return finite(*number, place, nonfinite);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
   if (const auto* truth = std::get_if<bool>(&value)) return *truth;
@@ -43,6 +59,18 @@ std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 std::string to_json_line(const RunInfo& info) {
   Json json{{"kind", "run"}, {"schema", result_schema}};
   detail::each_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const RunPlan& plan, const std::string& run_id) {
+  Json json{{"kind", "plan"}, {"run_id", run_id}};
+  detail::each_plan_field(plan, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const RunEnd& end, const std::string& run_id) {
+  Json json{{"kind", "end"}, {"run_id", run_id}};
+  detail::each_end_field(end, [&json](const char* key, const auto& value) { json[key] = value; });
   return dump(json);
 }
 

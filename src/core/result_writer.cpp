@@ -71,8 +71,14 @@ void write_fully(int file, std::string_view bytes, const std::filesystem::path& 
 
 /// The lock goes with the process, however it ends. Errors: UsageError where another job has it.
 void lock(int file, const std::filesystem::path& path) {
-  // A file system without locks leaves things as they are.
-  if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  // `gradmeter watch` looks at the lock by taking it for a moment.
+  constexpr int tries = 10;
+  constexpr std::chrono::milliseconds pause{20};
+  for (int i = 0; i < tries; ++i) {
+    // A file system without locks leaves things as they are.
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    std::this_thread::sleep_for(pause);
+  }
   throw UsageError(fmt::format(
       "another job is writing '{}', and lines of both would mix; wait for it, or name another file", path.string()));
 }
@@ -138,10 +144,14 @@ void ResultWriter::append(const RunInfo& info) {
   run_id_ = info.run_id;
 }
 
-void ResultWriter::append(const Point& point) {
-  if (run_id_.empty()) throw std::logic_error("a point was appended before its run");
-  write_line(to_json_line(point, run_id_));
+const std::string& ResultWriter::run_id() const {
+  if (run_id_.empty()) throw std::logic_error("a line of a run was appended before the run's own");
+  return run_id_;
 }
+
+void ResultWriter::append(const Point& point) { write_line(to_json_line(point, run_id())); }
+void ResultWriter::append(const RunPlan& plan) { write_line(to_json_line(plan, run_id())); }
+void ResultWriter::append(const RunEnd& end) { write_line(to_json_line(end, run_id())); }
 
 namespace {
 
@@ -175,7 +185,8 @@ void ResultWriter::write_line(const std::string& line) {
   constexpr std::chrono::milliseconds pause{200};
   const std::string text = line + '\n';
   int code = try_to_write(file_, text);
-  if (code == 0) return;
+  failed_ = code != 0;
+  if (!failed_) return;
   if (!may_pass(code) || is_stream(path_)) fail_to_write(path_, code);
   std::fputs(fmt::format("gradmeter: cannot write '{}': {}; trying again for {} s\n", path_.string(),
                          std::strerror(code), patience.count())
@@ -187,6 +198,7 @@ void ResultWriter::write_line(const std::string& line) {
     code = write_anew(file_, path_, run_id_, text);
   } while (code != 0 && may_pass(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
+  failed_ = false;
   std::fputs(fmt::format("gradmeter: '{}' can be written again, and nothing is missing\n", path_.string()).c_str(),
              stderr);
 }

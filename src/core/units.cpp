@@ -1,5 +1,6 @@
 #include "core/units.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -194,6 +195,13 @@ std::string to_text(BytesPerSecond rate) {
 std::string to_text(FlopsPerSecond rate) {
   if (auto text = unusual(rate.value, "FLOP/s")) return *text;
   return scaled_text(rate.value, kFlopRates);
+}
+
+std::string clock_text(Seconds time) {
+  const auto seconds = std::max(0LL, std::llround(time.value));
+  const auto hours = seconds / 3600, minutes = seconds / 60 % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, seconds % 60)
+                   : fmt::format("{:02}:{:02}", minutes, seconds % 60);
 }
 
 }  // namespace gradmeter::core

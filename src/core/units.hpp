@@ -53,6 +53,8 @@ Seconds parse_duration(std::string_view text);
 std::string to_text(Bytes);
 /// For people, three significant digits and a fitting unit: "12.3 ms", "870 ns".
 std::string to_text(Seconds);
+/// A time that people wait: "01:10", "1:02:03".
+std::string clock_text(Seconds);
 /// Decimal: "12.3 GB/s".
 std::string to_text(BytesPerSecond);
 /// "151 GFLOP/s".

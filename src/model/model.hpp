@@ -89,6 +89,8 @@ class Model {
   virtual bool learns() const { return true; }
   /// What a reader of its times must know; empty: nothing.
   virtual std::string note() const { return {}; }
+  /// By the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
+  virtual std::vector<std::string> layer_names() const { return {}; }
   /// The operations of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();

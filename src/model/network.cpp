@@ -10,6 +10,12 @@ Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, c
                  kernels::Precision loss)
     : part_(std::move(name), std::move(layers), part), stage_(part_, part.peers), pipeline_(stage_, part, loss) {}
 
+std::vector<std::string> Network::layer_names() const {
+  std::vector<std::string> names;
+  for (const auto& layer : part_.layers()) names.push_back(layer->name());
+  return names;
+}
+
 double Network::step_flops(std::size_t samples) const {
   double flops = 0;
   for (const RepeatedProblem& p : part_.problems(samples, true)) flops += kernels::run_flops(p.problem);

@@ -32,6 +32,7 @@ class Network : public Model {
   std::size_t labels() const override { return part_.labels(); }
   /// All passes of all layers held, but for the gradient of the network's input.
   double step_flops(std::size_t samples) const override;
+  std::vector<std::string> layer_names() const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return pipeline_.pass_problems(n); }
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return pipeline_.forward_problems(n); }
   /// Activations and their gradients, without the memory that its peers provide; what the layers hold (packed

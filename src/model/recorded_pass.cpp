@@ -1,6 +1,24 @@
 #include "model/recorded_pass.hpp"
 
 namespace gradmeter::model {
+namespace {
+
+/// Submits recorded work, with its layers.
+class Again {
+ public:
+  explicit Again(Queue& queue) : queue_(queue) {}
+  void submit(const runtime::RecordedWork& w) {
+    if (w.layer != layer_) enter(w.layer);
+    queue_.submit(w.label, w.cost, w.work);
+  }
+  void enter(int layer) { queue_.enter_layer(layer_ = layer); }
+
+ private:
+  Queue& queue_;
+  int layer_ = Queue::no_layer;
+};
+
+}  // namespace
 
 bool RecordedPass::recurs(const Operands& o) {
   recorded_ = false;
@@ -16,7 +34,9 @@ void RecordedPass::begin() {
 }
 
 void RecordedPass::submit_forward(Queue& queue) const {
-  for (const runtime::RecordedWork& w : forward_) queue.submit(w.label, w.cost, w.work);
+  Again again(queue);
+  for (const runtime::RecordedWork& w : forward_) again.submit(w);
+  again.enter(Queue::no_layer);
 }
 
 void RecordedPass::submit_backward(Queue& queue, const Model::Ready& ready) const {
@@ -26,11 +46,13 @@ void RecordedPass::submit_backward(Queue& queue, const Model::Ready& ready) cons
       ready(announced);
   };
   announce();
+  Again again(queue);
   for (const runtime::RecordedWork& w : backward_) {
-    queue.submit(w.label, w.cost, w.work);
+    again.submit(w);
     ++submitted;
     announce();
   }
+  again.enter(Queue::no_layer);
 }
 
 }  // namespace gradmeter::model

@@ -66,6 +66,7 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
   ConstBuffer input = pass.input;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Buffer output = of_samples(slot.outputs[l], pass, l);
+    pass.queue.enter_layer(static_cast<int>(l));
     prepared_layers[l]->forward({.queue = pass.queue,
                                  .parameters = of_layer(parameters_, l),
                                  .input = input,
@@ -74,6 +75,7 @@ void Stage::forward(const Pass& pass, const StageSlot& slot) {
                                  .shared = slot.shared[l]});
     input = output;
   }
+  pass.queue.enter_layer(Queue::no_layer);
 }
 
 void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Buffer> deltas, const Buffer& gradients,
@@ -92,6 +94,7 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Bu
     const Buffer& delta = l + 1 == layers_.size() ? slot.top_delta : deltas[l];
     const Buffer below = l > 0 ? of_samples(deltas[l - 1], pass, l - 1)
                                : slot.input_gradient.part(0, part_.has_input_gradient(0) ? pass.samples * in() : 0);
+    pass.queue.enter_layer(static_cast<int>(l));
     prepared_layers[l]->backward({.queue = pass.queue,
                                   .parameters = of_layer(parameters_, l),
                                   .input = l == 0 ? pass.input : of_samples(slot.outputs[l - 1], pass, l - 1),
@@ -103,6 +106,7 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, std::span<const Bu
                                   .peers = peers_,
                                   .shared = slot.shared[l]});
   }
+  pass.queue.enter_layer(Queue::no_layer);
 }
 
 }  // namespace gradmeter::model

@@ -71,6 +71,9 @@ class Queue {
   /// Labels are literals ("forward.gemm"). The work itself is a kernel call, nothing else, so that the sum of these
   /// intervals is the time inside kernels. Only here may it ask buffers for their memory.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
+  /// Work that is submitted from now on is of this layer of the model, from 0; `no_layer`: of none.
+  virtual void enter_layer(int) {}
+  static constexpr int no_layer = -1;
   /// After all work submitted so far.
   virtual EventPtr record() { return nullptr; }
   /// Work that is submitted from now on begins after the event. The caller does not wait.

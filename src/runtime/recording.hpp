@@ -14,6 +14,7 @@ struct RecordedWork {
   std::string_view label;
   Cost cost;
   StoredWork work;
+  int layer = Queue::no_layer;
 };
 
 /// Hands work on and keeps a copy of it. The order of work is all that it keeps: events belong outside.
@@ -23,8 +24,12 @@ class RecordingQueue final : public Queue {
   RecordingQueue(Queue& inner, std::vector<RecordedWork>& to) : inner_(inner), to_(to) {}
   Device& device() override { return inner_.device(); }
   void submit(std::string_view label, Cost cost, const Work& work) override {
-    to_.push_back({label, cost, work.stored()});
+    to_.push_back({label, cost, work.stored(), layer_});
     inner_.submit(label, cost, work);
+  }
+  void enter_layer(int layer) override {
+    layer_ = layer;
+    inner_.enter_layer(layer);
   }
   EventPtr record() override { refuse(); }
   void begin_after(const EventPtr&) override { refuse(); }
@@ -35,6 +40,7 @@ class RecordingQueue final : public Queue {
 
   Queue& inner_;
   std::vector<RecordedWork>& to_;
+  int layer_ = no_layer;
 };
 
 }  // namespace gradmeter::runtime

@@ -55,6 +55,19 @@ TEST(MergedLaunches, KeepWhatWentWrongApartAndWhatWasCrowdedMarked) {
   EXPECT_EQ(merged[1].point.status, core::Status::wrong);
 }
 
+// It belongs to the spans, of which there is no median.
+TEST(MergedLaunches, HaveTheTimelineOfTheLast) {
+  Side side = timed_side("a", {{1.0}, {1.0}, {1.0}});
+  for (std::size_t i = 0; i < 3; ++i) {
+    auto& m = side.runs[i].points[0].metrics;
+    m[Metric::timeline_step_s] = std::vector{3.0, 1.0, 4.0}[i];
+    m[Metric::timeline_compute] = core::Spans{{.name = std::to_string(i), .begin_s = 0, .end_s = 1}};
+  }
+  const core::Metrics m = merge_launches(side.runs).front().point.metrics;
+  EXPECT_EQ(m.number(Metric::timeline_step_s), 4.0);
+  EXPECT_EQ(std::get<core::Spans>(m[Metric::timeline_compute]).at(0).name, "2");
+}
+
 TEST(MergedLaunches, OfOneAreAsTheyWere) {
   const auto merged = merge_launches(timed_side("a", {{1.5}}).runs);
   ASSERT_EQ(merged.size(), 1u);

@@ -6,6 +6,7 @@ import support
 MODEL = ["--model", "mlp:784-256-256-10", "--threads", "1", "--timeout", "60s"]
 TRAIN = ["train", *MODEL, "--strategy", "sync", "--optimizer", "momentum:mu=0.9", "--batch", "32", "--steps", "6",
          "--train-samples", "1024", "--validation-samples", "128", "--log-every", "1"]
+ELEMENTS = 784 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10
 CANDIDATES = {0, 256 << 10, 1 << 20, 4 << 20, 25 << 20}
 
 
@@ -19,6 +20,25 @@ def train(test, name, *more):
     test.check(done.code == 0, f"{name} ends well", done)
     test.valid(out)
     return out
+
+
+def timelines(test, out):
+    """Of one step of each row: layers and buckets where the model and the strategy say they are."""
+    rows = {p["factors"]["strategy"].split(":")[0]: p for p in support.points(out) if p["factors"]["bucket_bytes"] in (None, 1 << 20)}
+    m = rows["sync"]["metrics"]
+    passes = [s["name"] for s in m["timeline_compute"] if s["name"].split()[0] in ("forward", "backward")]
+    layers = [f"{way} {i}" for way, order in (("forward", (0, 1, 2)), ("backward", (2, 1, 0))) for i in order]
+    test.equal([" ".join(name.split()[:2]) for name in passes], layers, "each layer is computed forward and backward, once each")
+    test.equal(sum(s["bytes"] for s in m["timeline_exchange"]), 4 * ELEMENTS, "the buckets hold all gradients")
+    test.equal([s["name"].split()[0] for s in m["timeline_exchange"]], [str(i) for i in range(len(m["timeline_exchange"]))], "they are numbered")
+    test.check(0 < m["timeline_step_s"] <= m["time_s"]["max"], "the step is one of those measured", m["timeline_step_s"])
+    spans = m["timeline_compute"] + m["timeline_exchange"] + m["timeline_exposed"]
+    test.check(all(0 <= s["begin_s"] <= s["end_s"] <= m["timeline_step_s"] for s in spans), "all lie in it", spans)
+    first_backward = next(s for s in m["timeline_compute"] if s["name"].startswith("backward"))
+    test.check(all(first_backward["begin_s"] < s["ready_s"] <= s["begin_s"] for s in m["timeline_exchange"]),
+               "a bucket is ready after a gradient, and then exchanged", m["timeline_exchange"])
+    alone = rows["independent"]["metrics"]
+    test.check("timeline_exchange" not in alone and alone["timeline_compute"], "without exchange there are layers alone", alone.keys())
 
 
 def body(test):
@@ -42,6 +62,7 @@ def body(test):
              p["metrics"].get("bucket_chosen_bytes") for p in support.points(out) if p["factors"]["bucket_bytes"]}
     test.equal({k for k, v in found.items() if v in CANDIDATES}, {("sync", "auto"), ("sharded", "auto")},
                f"both choose where they are asked to: {found}")
+    timelines(test, out)
     done = test.run(*scale, "--resume", ranks=2, timeout=120)
     test.check(done.code == 0 and " 0 points measured" in done.out.replace("\n", " "), "--resume finds its rows", done)
 

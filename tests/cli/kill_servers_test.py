@@ -9,6 +9,7 @@ import time
 import support
 
 RANKS, SERVER, WORKER = 4, 3, 1
+HEAD = 2               # lines before the rows: the run and its plan
 ROWS = 2               # of single steps, in the file when the blow falls
 END_S = 30             # a job that was hit is gone by then, with time for a slow machine
 TIMEOUT_S = 5
@@ -25,8 +26,8 @@ def hit(test, out, blow, end_s):
     with test.started(*arguments, ranks=RANKS) as job:
         ready = support.wait_until(lambda: len(support.points(out)) >= ROWS or job.process.poll() is not None, 60)
         whole, ranks = support.whole_lines(out), job.ranks()
-        if not test.check(ready and len(ranks) == RANKS and len(whole) > ROWS,
-                          f"training is under way: {len(whole) - 1} rows, {len(ranks)} ranks", job.outcome()):
+        if not test.check(ready and len(ranks) == RANKS and len(whole) >= HEAD + ROWS,
+                          f"training is under way: {len(whole) - HEAD} rows, {len(ranks)} ranks", job.outcome()):
             raise RuntimeError("there was no training to hit")
         begin = time.monotonic()
         blow(ranks)
@@ -41,7 +42,7 @@ def hit(test, out, blow, end_s):
 
 def kept_and_valid(test, out, whole):
     lines = support.whole_lines(out)
-    test.check(lines[: len(whole)] == whole, f"the file keeps the {len(whole) - 1} rows that were in it")
+    test.check(lines[: len(whole)] == whole, f"the file keeps the {len(whole) - HEAD} rows that were in it")
     complete = test.path("complete.jsonl")
     complete.write_text("\n".join(lines) + "\n")
     test.valid(complete, what=f"each of its {len(lines)} whole lines is valid")

@@ -15,6 +15,7 @@ PER_BATCH = 8                  # points: at 1 rank two strategies; at 2 and at 4
 POINTS = len(BATCHES) * PER_BATCH
 CURVE_S = 4                # for the points of a batch, which are measured in turn and written together
 BEFORE = 3                 # points in the file when the blow falls
+HEAD = 2                   # lines before them: the run and its plan
 END_S = 30                 # a job that was hit is gone by then, with time for a slow machine
 
 
@@ -33,8 +34,9 @@ def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES, lenient=Fals
     with test.started(*sweep(batches), "--out", out, *more, ranks=RANKS) as job:
         ready = support.wait_until(lambda: len(support.points(out)) >= BEFORE or job.process.poll() is not None, 60)
         whole, ranks = support.whole_lines(out), job.ranks()
-        if not test.check(ready and len(ranks) == RANKS and BEFORE < len(whole) <= points,
-                          f"the sweep is under way: {len(whole) - 1} of {points} points, {len(ranks)} ranks",
+        known = len(whole) - HEAD
+        if not test.check(ready and len(ranks) == RANKS and BEFORE <= known < points,
+                          f"the sweep is under way: {known} of {points} points, {len(ranks)} ranks",
                           job.outcome()):
             raise RuntimeError("there was no sweep to hit")
         begin = time.monotonic()
@@ -52,13 +54,12 @@ def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES, lenient=Fals
 
 def kept_and_valid(test, out, whole):
     lines = support.whole_lines(out)
-    test.check(whole and lines[: len(whole)] == whole, f"the file keeps the {len(whole) - 1} points that were in it")
+    test.check(whole and lines[: len(whole)] == whole, f"the file keeps the {len(whole) - HEAD} points that were in it")
     torn = out.read_bytes().rpartition(b"\n")[2]
     complete = test.path("complete.jsonl")
     complete.write_text("\n".join(lines) + "\n")
     apart = ", a torn last one apart" if torn else ""
     test.valid(complete, what=f"each of its {len(lines)} whole lines is valid{apart}")
-    return len(lines) - 1
 
 
 def resumed(test, out, note=""):
@@ -103,12 +104,12 @@ def killed(test):
 def torn(test):
     """What a killed writer leaves: a file of some points whose last line has no end."""
     full, out = test.path("killed.jsonl"), test.path("torn.jsonl")
-    lines = support.whole_lines(full)[: 1 + BEFORE]
-    half = support.whole_lines(full)[1 + BEFORE][:200]
+    lines = support.whole_lines(full)[: HEAD + BEFORE]
+    half = support.whole_lines(full)[HEAD + BEFORE][:200]
     out.write_text("\n".join(lines) + "\n" + half)
     test.check(test.validate(out).returncode == 1, "control: the validator refuses the torn line")
     resumed(test, out, note="torn")
-    test.equal(support.read_lines(out)[1 + BEFORE]["kind"], "run", "where the torn line was stands the new run")
+    test.equal(support.read_lines(out)[HEAD + BEFORE]["kind"], "run", "where the torn line was stands the new run")
 
 
 def signalled(test):
@@ -167,7 +168,7 @@ def hung(test):
     test.check(victim in waits.values(), f"one of them waits for rank {victim}", done)
     test.equal(set(waits.values()) - spoke, {victim}, "of those that are waited for only that one is silent")
     test.check("all-reduce ring, round" in done.err, "they say in which operation and round", done)
-    kept_and_valid(test, out, support.whole_lines(out)[:2])
+    kept_and_valid(test, out, support.whole_lines(out)[: HEAD + 1])
 
     print("--- a rank that hangs in a sweep", flush=True)
     out = test.path("hung-sweep.jsonl")

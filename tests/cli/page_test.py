@@ -30,6 +30,17 @@ def point(name, experiment, factors, metrics, status="ok", reason=""):
             "metrics": metrics, "raw_times_s": []}
 
 
+def timeline(base, wire):
+    """Two layers and two buckets, the first of which is hidden by half."""
+    backward = [{"name": "backward 1 dense:10", "begin_s": base / 2, "end_s": base * 0.75},
+                {"name": "backward 0 dense:64", "begin_s": base * 0.75, "end_s": base}]
+    exchange = [{"name": f"{i} fc{2 - i}", "ready_s": base * (0.75 + i / 4), "begin_s": base * 0.75 + wire * i / 2,
+                 "end_s": base * 0.75 + wire * (i + 1) / 2, "bytes": 2560 << i} for i in (0, 1)]
+    return {"exposed_union_s": wire / 2, "timeline_step_s": base + wire, "timeline_rank": 0, "timeline_exchange": exchange,
+            "timeline_compute": [{"name": "forward 0 dense:64", "begin_s": 0, "end_s": base / 2}, *backward],
+            "timeline_exposed": [{"name": "1 fc1", "begin_s": base, "end_s": base + wire / 2}]}
+
+
 def scale_points(name):
     """Efficiency falls with ranks and small batches; most of the loss is on the wire; bf16 gradients win a half of it back."""
     for batch in (16, 64, 256):
@@ -47,7 +58,7 @@ def scale_points(name):
                 yield point(name, "scale", factors, {
                     "time_s": summary(time), "baseline_time_s": base, "efficiency": base / time, "efficiency_ci95_low": base / time * 0.99,
                     "efficiency_ci95_high": base / time * 1.01, "wire_s": wire * 0.9, "wait_s": wire * 0.1, "limit_s": base * 0.8,
-                    "bound_by": "wire" if wire else "compute", "slowest_rank": 3, "slowest_host": "n1"})
+                    "bound_by": "wire" if wire else "compute", "slowest_rank": 3, "slowest_host": "n1", **(timeline(base, wire) if wire else {})})
 
 
 def other_points(name):
@@ -210,6 +221,11 @@ def downloads(test, browser):
     browser.run(click % "csv")
     csv = browser.downloaded("efficiency.csv")
     test.check(csv and csv.count(b"\n") == 22 and b"efficiency" in csv.splitlines()[0], "a chart's data as CSV", csv and csv[:200])
+    browser.run(click.replace("figure-efficiency", "figure-step_timeline") % "csv")
+    csv = browser.downloaded("step_timeline.csv")
+    test.check(csv and csv.count(b"\n") == 1 + 18 * 6 and csv.startswith(b"series,ranks,batch_per_rank,kind,name,ready_s,begin_s,end_s,bytes\n"),
+               "a line for each span of a step", csv and csv[:200])
+    test.check(csv and b"timeline_exposed,1 fc1,,0.00036,0.00051," in csv, "with its times", csv)
     browser.run(click % "svg")
     svg = browser.downloaded("efficiency.svg")
     test.check(svg and svg.startswith(b"<svg"), "a chart as SVG", svg and svg[:100])

@@ -112,6 +112,10 @@ TEST(Fuzz, ResultFilesAreTakenOrRefused) {
                             "\n"
                             R"({"kind":"point","run_id":"a","experiment":"e","status":"ok","factors":{"ranks":2},)"
                             R"("metrics":{"time_s":{"median":1,"n":3},"loss":null},"nonfinite":["metrics.loss"]})"
+                            "\n"
+                            R"({"kind":"plan","run_id":"a","points":2,"kept":1})"
+                            "\n"
+                            R"({"kind":"end","run_id":"a","time":"t","exit":0,"reason":""})"
                             "\n";
   expect_both(fuzz({run + point + point, run, small, small, small}, 8000, [](const std::string& text) {
     for (const core::Run& r : parse_results(text, "f").runs) {

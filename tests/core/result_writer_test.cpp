@@ -154,7 +154,9 @@ TEST(ResultWriter, AShortWriteIsGoneOnWithUntilItFails) {
     writer.append(sample_run());
     whole = read_file(path).size();
     const FileSizeLimit limit(whole + 50);
+    EXPECT_FALSE(writer.failed());
     EXPECT_THROW(writer.append(sample_point()), BackendError);
+    EXPECT_TRUE(writer.failed());
   }
   EXPECT_EQ(read_file(path).size(), whole + 50);
   ResultWriter resumed(path, OpenMode::resume);

@@ -100,7 +100,9 @@ void write_everything(const std::filesystem::path& path) {
   infinite.metrics[Metric::loss] = -INFINITY;
   infinite.metrics[Metric::exposed_s] = -1e-6;
   writer.append(infinite);
+  writer.append(RunEnd{.time = "2024-05-01T12:01:00Z", .exit = 143, .reason = "interrupted"});
   writer.append(sample_run("r2"));
+  writer.append(make_plan(1, 2));
   Point bare = sample_point();
   bare.factors = {};
   bare.metrics = {};
@@ -112,6 +114,7 @@ void write_everything(const std::filesystem::path& path) {
     value = std::int64_t{1};
     if (metric_table()[i].kind == KeyKind::label) value = std::string("x");
     if (metric_table()[i].kind == KeyKind::truth) value = true;
+    if (metric_table()[i].kind == KeyKind::spans) value = Spans{{.name = "x", .begin_s = 0, .end_s = 1}};
   }
   bare.metrics[Metric::time_s] = summarise(samples);
   writer.append(bare);
@@ -132,6 +135,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 TEST_F(ResultValidation, RefusesEachKindOfDamageWithFileAndLine) {
   const std::string run = to_json_line(sample_run()) + "\n", point = to_json_line(sample_point(), "r1") + "\n";
+  const std::string plan = to_json_line(make_plan(3, 0), "r1") + "\n";
+  const std::string end = to_json_line(RunEnd{.time = "2024-05-01T12:01:00Z", .exit = 3, .reason = ""}, "r1") + "\n";
   const std::vector<std::string> damages{replaced(point, "\"ranks\":4", "\"ranks\":\"4\""),
                                          replaced(point, "\"ranks\":4", "\"ranks\":0"),
                                          replaced(point, "\"codec\":null,", ""),
@@ -146,12 +151,17 @@ TEST_F(ResultValidation, RefusesEachKindOfDamageWithFileAndLine) {
                                          replaced(point, "\"point\"", "\"pont\""),
                                          replaced(point, "0.05", "1e999"),
                                          replaced(point, "\"kind\":\"point\",", ""),
+                                         replaced(point, "\"begin_s\":0.5,", ""),
+                                         replaced(point, "\"bytes\":4096", "\"bytes\":-1"),
+                                         replaced(plan, "\"points\":3", "\"points\":-3"),
+                                         replaced(plan, "\"r1\"", "\"r9\""),
+                                         replaced(end, "\"exit\":3", "\"exit\":\"3\""),
                                          point.substr(0, point.size() - 1),
                                          point.substr(0, 50) + "\n",
                                          "\xff\n",
                                          run};
   for (std::size_t i = 0; i < damages.size(); ++i) write_file(folder_ / fmt::format("d{}.jsonl", i), run + damages[i]);
-  write_file(folder_ / "good.jsonl", run + point);
+  write_file(folder_ / "good.jsonl", run + plan + point + end);
   const Verdict verdict = validate();
   EXPECT_EQ(verdict.status, 1);
   for (std::size_t i = 0; i < damages.size(); ++i) {

@@ -105,6 +105,9 @@ inline Point sample_point() {
   point.metrics[Metric::implementation] = std::string("brg:avx512_core \"x\"\n");
   point.metrics[Metric::oversubscribed] = false;
   point.metrics[Metric::wait_s] = none;
+  point.metrics[Metric::timeline_exchange] =
+      Spans{{.name = "0 fc2", .begin_s = 0.25, .end_s = none, .ready_s = 0.125, .bytes = 4096},
+            {.name = "1 \"fc1\"", .begin_s = 0.5, .end_s = 0.75}};
   return point;
 }
 

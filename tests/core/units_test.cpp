@@ -113,5 +113,13 @@ TEST(Units, WhatIsNoNumberIsShownAsADash) {
   EXPECT_EQ(to_text(BytesPerSecond{std::numeric_limits<double>::infinity()}), "inf");
 }
 
+TEST(Units, ATimeThatPeopleWaitIsShownAsAClockShowsIt) {
+  EXPECT_EQ(clock_text({0}), "00:00");
+  EXPECT_EQ(clock_text({59.6}), "01:00");
+  EXPECT_EQ(clock_text({3599.4}), "59:59");
+  EXPECT_EQ(clock_text({3723}), "1:02:03");
+  EXPECT_EQ(clock_text({-3}), "00:00");
+}
+
 }  // namespace
 }  // namespace gradmeter::core

@@ -46,14 +46,6 @@ TEST(ProgressLine, AUsersNameCannotDriveTheTerminal) {
   EXPECT_EQ(line(0, 0, "a\033[2Jb\nc"), "0/24 points · a?[2Jb?c");
 }
 
-TEST(ClockText, GrowsAnHourFieldWhenNeeded) {
-  EXPECT_EQ(clock_text({0}), "00:00");
-  EXPECT_EQ(clock_text({59.6}), "01:00");
-  EXPECT_EQ(clock_text({3599.4}), "59:59");
-  EXPECT_EQ(clock_text({3723}), "1:02:03");
-  EXPECT_EQ(clock_text({-3}), "00:00");
-}
-
 class Terminal {
  public:
   Terminal() {

@@ -16,7 +16,6 @@
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
-namespace {
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -26,6 +25,8 @@ std::string utc_now() {
   const std::size_t n = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
   return std::string(text.data(), n);
 }
+
+namespace {
 
 std::string new_run_id() {
   timespec t{};

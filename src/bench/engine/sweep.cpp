@@ -78,7 +78,9 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
                       const RowListener& listener, std::optional<core::Seconds> budget) {
   SweepRows rows(finished, listener, peers);
   const auto points = experiment.plan(rows);
-  rows.start(static_cast<std::size_t>(std::ranges::count(points, false, &SweepPoint::kept)), budget);
+  const auto due = static_cast<std::size_t>(std::ranges::count(points, false, &SweepPoint::kept));
+  if (peers.is_first && listener.planned) listener.planned(due, points.size() - due);
+  rows.start(due, budget);
   for (auto first = points.begin(); first != points.end();) {
     peers.stop_if_interrupted();
     const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });

@@ -20,6 +20,8 @@ using FinishedRows = std::map<std::string, core::Point>;
 
 /// Receives a sweep's rows. Called on rank 0 only.
 struct RowListener {
+  std::function<void(std::size_t points, std::size_t kept)> planned =
+      {};                                                ///< before the first: rows to come, and rows that are kept
   std::function<void(const core::Point&)> measured;      ///< to keep: a new row
   std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
   std::function<void(const std::string& now)> progress;  ///< what is measured now

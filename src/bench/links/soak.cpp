@@ -1,6 +1,7 @@
 #include "bench/links/soak.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench/links/messages.hpp"
 #include "bench/links/tournament.hpp"
@@ -34,6 +35,10 @@ class Soak {
         interval_s_(soak_interval(o.duration, c_.size()).value) {}
 
   std::size_t run() {
+    if (session_.is_root() && listener_.planned) {
+      const double intervals = std::ceil(options_.duration.value / interval_s_);
+      listener_.planned(static_cast<std::size_t>(intervals) * static_cast<std::size_t>(c_.size()), 0);
+    }
     pass();  // connections and page faults
     times_.clear();
     begin_ = runtime::host_clock();

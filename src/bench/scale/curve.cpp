@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "bench/scale/step_timeline.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -86,6 +87,12 @@ class StepBenchmark {
   bool active() const { return !rank_group_.active.is_null(); }
   bool times_buckets() const { return per_bucket_ && training_->exchanges_buckets(); }
 
+  core::Spans bucket_names() const {
+    const auto& model = training_->model();
+    if (!training_->exchanges_buckets()) return {};
+    return bucket_spans(model.tensors(), model.element_count(), training_->bucket_bytes());
+  }
+
   /// Between blocks no messages are handled, so that other points are measured undisturbed.
   StepMeter::Source source() {
     return {.prepare = [this] { training_->prepare(step_ % training_->steps_per_epoch()); },
@@ -145,6 +152,8 @@ class StepBenchmark {
       if (times_buckets())
         point_.buckets = bucket_times(training_->model().tensors(), training_->model().element_count(),
                                       training_->bucket_bytes(), point_.measured);
+      fill_timeline(rank_group_.active, point_.measured, training_->model().layer_names(), bucket_names(),
+                    point_.row.metrics);
       count_between_nodes(totals);
       fill_row(
           {.point = point_.point,

@@ -132,7 +132,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   }
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
   source_.begin_block();
-  const Taken taken = take(samples, verified);
+  Taken taken = take(samples, verified);
   source_.end_block();
   if (verified) {
     ++result_.verified;
@@ -148,6 +148,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   for (std::size_t i = 0, kept = 0; i < late.size(); ++i) {
     if (late[i] > 0) {
       ++result_.dropped;
+      taken.late[i] = late[i];
       continue;
     }
     own[kept++] = own[i];
@@ -160,6 +161,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   block.step = core::median(times);
   block.round = blocks_begun_ - 1;
   if (!keep) return times;
+  keep_typical(taken, times, block);
   result_.times.add(times);
   result_.blocks.push_back(std::move(block));
   result_.bytes_right &= c_.all(std::all_of(
@@ -194,6 +196,21 @@ void StepMeter::take_sample(Taken& t, bool kept) {
     if (kept) t.steps.push_back(record);
   }
   if (kept) t.late.push_back(late);
+}
+
+std::size_t sample_next_to(double middle, std::span<const double> late, std::span<const double> times) {
+  const auto distance = [middle](double time) { return std::abs(time - middle); };
+  auto before = std::ranges::min_element(times, {}, distance) - times.begin();
+  std::size_t sample = 0;
+  while (late[sample] > 0 || before-- > 0) ++sample;
+  return sample;
+}
+
+/// times: of the samples that are not late, the same on all ranks.
+void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBlock& b) const {
+  if (!source_.lock_step || source_.period != 1) return;
+  b.typical = std::move(taken.steps[sample_next_to(b.step, taken.late, times)]);
+  b.has_typical = true;
 }
 
 /// When the last rank started each call, in this rank's clock; calls of a step are aligned by their number. Some

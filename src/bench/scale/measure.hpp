@@ -1,6 +1,7 @@
 // Repeats a step on all ranks until its time is known well enough. It handles samples, whatever the experiment.
 #pragma once
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,15 @@ struct StepBlock {
   std::vector<double> wait = {};     ///< by rank, likewise: the others' waits for a slow rank, no part of the step
   /// Medians of each call on `longest`, where they are asked for and all samples had as many.
   std::vector<dataparallel::CallTimes> calls = {};
+  /// This rank's part of the step whose time is next to the median, the same step on all ranks. In lock step, with a
+  /// period of 1.
+  dataparallel::StepRecord typical = {};
+  bool has_typical = false;  ///< the same on all ranks
 };
+
+/// The sample whose time is next to `middle`. late: of each sample, not 0 where it is left out; times: of the others,
+/// at least one.
+std::size_t sample_next_to(double middle, std::span<const double> late, std::span<const double> times);
 
 struct Measurement {
   core::Blocks times;             ///< of the samples
@@ -99,6 +108,7 @@ class StepMeter {
   std::vector<double> last_starts(const Taken&) const;
   std::vector<dataparallel::Decomposition> decompose_all(const Taken&) const;
   StepBlock in_lock_step(std::span<const dataparallel::Decomposition>) const;
+  void keep_typical(Taken&, std::span<const double> times, StepBlock&) const;
   StepBlock at_own_pace(std::span<const dataparallel::Decomposition>, std::vector<double>& times) const;
   void note_ranks(std::span<const dataparallel::Decomposition>, StepBlock&) const;
 

@@ -36,6 +36,7 @@ class Run {
   TrainResult run() {
     const std::size_t per_epoch = training_.steps_per_epoch();
     total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
+    if (session_.is_root() && listener_.planned) listener_.planned(planned_rows(per_epoch));
     plan_dumps();
     if (options_.trace)
       trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
@@ -47,6 +48,11 @@ class Run {
   }
 
  private:
+  std::size_t planned_rows(std::size_t per_epoch) const {
+    const auto rows = [this](std::size_t every) { return (total_steps_ + every - 1) / every; };
+    return rows(per_epoch) + (options_.log_every ? rows(*options_.log_every) : 0);
+  }
+
   void epoch(std::size_t first, std::size_t last) {
     double loss = 0;
     of_epoch_ = {};

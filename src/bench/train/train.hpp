@@ -34,7 +34,8 @@ struct TrainOptions {
 };
 
 struct TrainListener {
-  std::function<void(const core::Point&)> row;                                     ///< rank 0
+  std::function<void(std::size_t rows)> planned = {};  ///< rank 0, before the first: at most, where there is a target
+  std::function<void(const core::Point&)> row;         ///< rank 0
   std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< rank 0
 };
 

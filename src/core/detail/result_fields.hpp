@@ -27,4 +27,17 @@ void each_field(Info& info, const Visit& visit) {
   visit("environment", info.environment);
 }
 
+template <class Plan, class Visit>
+void each_plan_field(Plan& plan, const Visit& visit) {
+  visit("points", plan.points);
+  visit("kept", plan.kept);
+}
+
+template <class End, class Visit>
+void each_end_field(End& end, const Visit& visit) {
+  visit("time", end.time);
+  visit("exit", end.exit);
+  visit("reason", end.reason);
+}
+
 }  // namespace gradmeter::core::detail

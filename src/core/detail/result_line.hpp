@@ -13,8 +13,16 @@ struct PointLine {
   std::string run_id;
   Point point;
 };
+struct PlanLine {
+  std::string run_id;
+  RunPlan plan;
+};
+struct EndLine {
+  std::string run_id;
+  RunEnd end;
+};
 struct NoteLine {};
-using Line = std::variant<RunInfo, PointLine, NoteLine>;
+using Line = std::variant<RunInfo, PointLine, PlanLine, EndLine, NoteLine>;
 
 /// The text is not one whole JSON value; at the end of a file that is left by a killed run.
 class NotJson : public UsageError {

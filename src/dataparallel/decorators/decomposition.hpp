@@ -14,12 +14,19 @@ struct CallRecord {
   std::string_view label;
   Completion completion;
 };
+/// The computations of a step from this one on, up to the next mark's, are of this layer (`Queue::enter_layer`).
+struct LayerMark {
+  int layer = 0;
+  std::size_t first = 0;  ///< so many computations were submitted before
+};
 /// What one rank did in one step.
 struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
   ComputeLog waits = {};  ///< of the worker, for a call or a message: labelled by what it waited for
+  std::vector<LayerMark> layers = {};
+  std::size_t submitted = 0;  ///< computations
 };
 
 /// One call's times in a step [s], from the begin of the step.

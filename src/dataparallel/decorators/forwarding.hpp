@@ -21,6 +21,7 @@ class ForwardingContext : public Interface {
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
     inner_.submit(label, cost, work);
   }
+  void enter_layer(int layer) override { inner_.enter_layer(layer); }
   runtime::Device& device() override { return inner_.device(); }
   runtime::EventPtr record() override { return inner_.record(); }
   void exchange(std::string_view label, const runtime::Work& work) override { inner_.exchange(label, work); }

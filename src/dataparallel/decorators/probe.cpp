@@ -126,6 +126,8 @@ void Probe::begin_step() {
   record_.computations.clear();
   record_.calls.clear();
   record_.waits.clear();
+  record_.layers.clear();
+  record_.submitted = 0;
   kept_.clear();
   inner_.log_to(&record_.computations);
   record_.step.begin = inner_.now();

@@ -62,6 +62,13 @@ class Probe final : public ForwardingFabric {
   /// No call of any step is under way, by the worker or a background task.
   bool idle();
 
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    ++record_.submitted;
+    inner_.submit(label, cost, work);
+  }
+  void enter_layer(int layer) override {
+    if (in_step_) record_.layers.push_back({layer, record_.submitted});
+  }
   Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
   void wait(const Ticket&) override;
   Ports open(Group, const PortOptions&) override;

@@ -33,6 +33,7 @@ class LockingQueue final : public runtime::Queue {
       work();
     });
   }
+  void enter_layer(int layer) override { inner_.enter_layer(layer); }
   runtime::EventPtr record() override { return inner_.record(); }
   void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
   void synchronise() override { inner_.synchronise(); }

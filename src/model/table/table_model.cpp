@@ -91,6 +91,12 @@ std::vector<RepeatedProblem> TableModel::problems(std::size_t samples, bool back
   return all;
 }
 
+std::vector<std::string> TableModel::layer_names() const {
+  std::vector<std::string> names;
+  for (const TableLayer& layer : layers_) names.push_back(layer.name);
+  return names;
+}
+
 double TableModel::step_flops(std::size_t samples) const {
   double flops = 0;
   for (const RepeatedProblem& p : problems(samples, true))

@@ -45,6 +45,7 @@ class TableModel final : public Model {
   bool learns() const override { return false; }
   std::string note() const override;
   double step_flops(std::size_t samples) const override;
+  std::vector<std::string> layer_names() const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
   /// Activations, the two largest gradients of activations, and layouts of the library's; its own scratch is not

@@ -112,9 +112,11 @@ void TablePasses::run(Queue& queue, const Call& c, const ConstBuffer& parameters
 
 void TablePasses::forward(Queue& queue, const ConstBuffer& parameters) {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
+    queue.enter_layer(static_cast<int>(l));
     if (layers_[l].kind == TableLayer::Kind::embedding) embed(queue, l, parameters);
     for (const Call& c : calls_.layers[l].forward) run(queue, c, parameters, runtime::no_floats);
   }
+  queue.enter_layer(Queue::no_layer);
 }
 
 void TablePasses::backward(Queue& queue, Buffers b, std::uint64_t turn,
@@ -122,11 +124,13 @@ void TablePasses::backward(Queue& queue, Buffers b, std::uint64_t turn,
   turn_ = turn;
   for (std::size_t l = layers_.size(); l-- > 0;) {
     const LayerCalls& calls = calls_.layers[l];
+    queue.enter_layer(static_cast<int>(l));
     for (const Call& c : calls.weight_gradients) run(queue, c, b.parameters, b.gradients);
     if (layers_[l].kind == TableLayer::Kind::embedding) embedding_gradient(queue, l, b.gradients);
     fill_tensors(queue, l, b.gradients, ready);
     for (const Call& c : calls.input_gradients) run(queue, c, b.parameters, b.gradients);
   }
+  queue.enter_layer(Queue::no_layer);
 }
 
 void TablePasses::embed(Queue& queue, std::size_t layer, const ConstBuffer& parameters) const {

@@ -12,6 +12,7 @@ Chart read_chart(const EmbeddedFile& file) {
               .about = json.at("about"),
               .experiments = json.at("experiments"),
               .needs = json.at("needs"),
+              .spans = json.value("spans", std::vector<std::string>()),
               .order = json.at("order"),
               .curves = json.value("curves", false),
               .spec = json.at("spec")};
@@ -43,7 +44,7 @@ std::vector<Chart> charts_for(const RowTable& table) {
 
 core::Json to_json(const Chart& c) {
   return {{"name", c.name},   {"title", c.title},   {"about", c.about}, {"experiments", c.experiments},
-          {"needs", c.needs}, {"curves", c.curves}, {"spec", c.spec}};
+          {"needs", c.needs}, {"curves", c.curves}, {"spans", c.spans}, {"spec", c.spec}};
 }
 
 }  // namespace gradmeter::report

@@ -25,11 +25,12 @@ std::span<const EmbeddedFile> chart_files();
 std::span<const EmbeddedFile> page_files();
 
 /// A Vega-Lite specification (v6) over the data set "points". Its file has beside it: title, about (one sentence that
-/// says how to read it), experiment, needs (columns that a row must have to be in it), `order` on the page, and
-/// `curves`.
+/// says how to read it), experiment, needs (columns that a row must have to be in it), `order` on the page,
+/// `curves` and `spans`.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
+  std::vector<std::string> spans;  ///< columns of spans that it draws: its data have a row for each span
   int order = 0;
   bool curves = false;  ///< over ranks: takes the table's curve_starts too
   core::Json spec;

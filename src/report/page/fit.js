@@ -36,7 +36,7 @@ const fitted = (() => {
   function withPanels(spec, width, rows) {
     const view = spec.spec;
     if (view.width.step) return withSteps(spec, width, rows);
-    spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (view.width + room(view)))));
+    if (spec.columns) spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (view.width + room(view)))));
     view.width = Math.min(view.width, width - room(view));
     return undefined;
   }

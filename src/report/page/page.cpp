@@ -123,7 +123,8 @@ std::string machines(std::span<const analysis::Side> sides) {
   std::string out;
   std::set<std::string> told;
   for (const auto& side : sides) {
-    for (const auto& [info, points] : side.runs) {
+    for (const auto& run : side.runs) {
+      const core::RunInfo& info = run.info;
       const bool is_new =
           told.insert(fmt::format("{}|{}|{}|{}", side.name, info.command, info.fingerprint, info.commit)).second;
       if (is_new) out += described(side.name, info);

@@ -92,10 +92,20 @@
     const text = value === undefined ? "" : String(value);
     return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
   };
+  // Spans are no cell of a table.
+  const plain = columns.filter((key) => !rows.some((row) => Array.isArray(row[key])));
   const toCsv = (list) => {
-    const used = columns.filter((key) => list.some((row) => key in row));
+    const used = plain.filter((key) => list.some((row) => key in row));
     return [used, ...list.map((row) => used.map((key) => row[key]))].map((line) => line.map(quoted).join(",")).join("\n") + "\n";
   };
+  // A line for each span of a chart that draws them, with the factors of its point.
+  const spansToCsv = (chart, list) => {
+    const factors = ["series", "ranks", "batch_per_rank"], own = ["name", "ready_s", "begin_s", "end_s", "bytes"];
+    const lines = list.flatMap((row) => chart.spans.flatMap((key) => (row[key] || []).map((span) =>
+      [...factors.map((factor) => row[factor]), key, ...own.map((part) => span[part])])));
+    return [[...factors, "kind", ...own], ...lines].map((line) => line.map(quoted).join(",")).join("\n") + "\n";
+  };
+  const csvOf = (chart) => (chart.spans.length ? spansToCsv(chart, rowsOf(chart)) : toCsv(rowsOf(chart)));
   const drawsCharts = typeof window.vegaEmbed === "function";
   const seen = new IntersectionObserver((entries) => entries.forEach((entry) => {
     if (!entry.isIntersecting) return;
@@ -106,7 +116,7 @@
     const figure = $("figure-" + chart.name);
     if (drawsCharts) seen.observe($("chart-" + chart.name));
     figure.querySelectorAll("button").forEach((button) => button.addEventListener("click", async () => {
-      if (button.dataset.as === "csv") return saveText(chart.name + ".csv", toCsv(rowsOf(chart)), "text/csv");
+      if (button.dataset.as === "csv") return saveText(chart.name + ".csv", csvOf(chart), "text/csv");
       if (!chart.view) await draw(chart);
       if (!chart.view) return undefined;
       if (button.dataset.as === "svg") return saveText(chart.name + ".svg", await chart.view.toSVG(), "image/svg+xml");
@@ -122,12 +132,12 @@
   // --- table
 
   let page = 0, sortKey = null, descending = false;
-  const isNumber = new Map(columns.map((key) => [key, rows.every((row) => !(key in row) || typeof row[key] === "number")]));
+  const isNumber = new Map(plain.map((key) => [key, rows.every((row) => !(key in row) || typeof row[key] === "number")]));
   const interval = /_ci95_(low|high)$/;
   function shownColumns() {
     const everywhere = $("columns").value === "all";
     const passed = rows.filter(passes);
-    return columns.filter((key) => {
+    return plain.filter((key) => {
       if (key === "source" || (!everywhere && interval.test(key))) return false;
       const values = new Set(passed.map((row) => row[key]));
       return everywhere ? [...values].some((v) => v !== undefined) : values.size > 1 || key === "experiment";

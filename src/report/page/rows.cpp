@@ -40,6 +40,16 @@ void put(Json& row, const std::string& key, const core::Value& value) {
       Writer{to, low}(s.ci95_low);
       Writer{to, high}(s.ci95_high);
     }
+    void operator()(const core::Spans& spans) const {
+      Json list = Json::array();
+      for (const core::Span& s : spans) {
+        Json one{{"name", s.name}, {"begin_s", six_digits(s.begin_s)}, {"end_s", six_digits(s.end_s)}};
+        if (s.ready_s) one["ready_s"] = six_digits(*s.ready_s);
+        if (s.bytes) one["bytes"] = *s.bytes;
+        list.push_back(std::move(one));
+      }
+      to[key] = std::move(list);
+    }
   };
   std::visit(Writer{row, key}, value);
 }
@@ -221,7 +231,11 @@ Json compact(const RowTable& table) {
 }
 
 std::string rows_csv(const RowTable& table) {
-  const auto columns = columns_of(table);
+  auto columns = columns_of(table);
+  const auto has_spans = [&](const std::string& column) {
+    return std::ranges::any_of(table.rows, [&](const Json& r) { return r.contains(column) && r[column].is_array(); });
+  };
+  std::erase_if(columns, has_spans);
   std::string out = fmt::format("{}\n", fmt::join(columns, ","));
   for (const Json& row : table.rows) {
     std::string_view comma;

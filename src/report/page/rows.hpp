@@ -11,9 +11,10 @@
 namespace gradmeter::report {
 
 /// A row is an object: experiment, status, reason, source (index of the side), series, and each factor and metric that
-/// is not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Numbers have
-/// six digits. `series` names the row's values of all factors in which the experiment's rows differ, but for sizes,
-/// batches and ranks, which are axes: "ring qsgd4:bucket=512,…"; with several sides it begins with the side's name.
+/// is not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Spans are a
+/// list of objects. Numbers have six digits. `series` names the row's values of all factors in which the experiment's
+/// rows differ, but for sizes, batches and ranks, which are axes: "ring qsgd4:bucket=512,…"; with several sides it
+/// begins with the side's name.
 /// Rows with a codec whose point was also measured without have `codec_gain`, how many times shorter they take, and
 /// from both intervals `codec_gain_ci95_low`, `codec_gain_ci95_high`.
 struct RowTable {
@@ -34,7 +35,7 @@ void add_comparison(RowTable&, const analysis::Comparison&);
 /// {"columns": [...], "rows": [[...], ...]}: a third of the bytes of objects.
 core::Json compact(const RowTable&);
 
-/// All rows as CSV with every column that any row has.
+/// All rows as CSV with every column that any row has, but for spans.
 std::string rows_csv(const RowTable&);
 
 }  // namespace gradmeter::report

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/format.hpp"
 #include "runtime/host/launcher.hpp"
@@ -78,19 +77,12 @@ class NoStopOnOutput {
 };
 }  // namespace
 
-std::string clock_text(core::Seconds time) {
-  const auto seconds = std::max(0LL, std::llround(time.value));
-  const auto hours = seconds / 3600, minutes = seconds / 60 % 60;
-  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, seconds % 60)
-                   : fmt::format("{:02}:{:02}", minutes, seconds % 60);
-}
-
 std::string progress_line(const ProgressState& state, std::size_t columns) {
   std::string line = fmt::format("{}/{} {}", state.done, state.total, state.what);
   if (state.done > 0) {
     const std::size_t rest = state.total - std::min(state.total, state.done);
-    line += fmt::format(" · {} left",
-                        clock_text(state.elapsed * (static_cast<double>(rest) / static_cast<double>(state.done))));
+    line += fmt::format(
+        " · {} left", core::clock_text(state.elapsed * (static_cast<double>(rest) / static_cast<double>(state.done))));
   }
   if (!state.now_doing.empty()) line += " · " + without_controls(state.now_doing);
   // The last column stays free: some terminals wrap when it is written.

@@ -20,8 +20,6 @@ struct ProgressState {
 /// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left supposes that
 /// the rest goes as fast as what is done; before the first is done there is none.
 std::string progress_line(const ProgressState& state, std::size_t columns);
-/// "01:10", "1:02:03".
-std::string clock_text(core::Seconds time);
 
 /// Draws on the terminal behind standard error, if there is one and `enabled`; else every call does nothing. mpirun
 /// makes standard error of its ranks a pipe: the terminal is then mpirun's own, when this rank is its child.

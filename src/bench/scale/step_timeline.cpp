@@ -1,0 +1,173 @@
+#include "bench/scale/step_timeline.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "core/format.hpp"
+#include "core/result_file.hpp"
+#include "dataparallel/buckets.hpp"
+#include "dataparallel/decorators/intervals.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Span;
+using core::Spans;
+using dataparallel::Interval;
+using dataparallel::StepRecord;
+
+constexpr std::size_t most_spans = 1000;
+
+/// "forward" of "forward.gemm".
+std::string_view pass_of(std::string_view label) { return label.substr(0, label.find('.')); }
+
+/// The layer of each computation of a step, in the order of their submission.
+class LayerOf {
+ public:
+  LayerOf(const StepRecord& r, std::span<const std::string> names) : marks_(r.layers), names_(names) {}
+
+  /// Of the computations one after another.
+  std::string name(std::string_view label) {
+    while (next_ < marks_.size() && marks_[next_].first <= computation_) layer_ = marks_[next_++].layer;
+    ++computation_;
+    if (!in_layer()) return std::string(label);
+    const auto at = static_cast<std::size_t>(layer_);
+    return fmt::format("{} {} {}", pass_of(label), at, names_[at]);
+  }
+  /// Of the computation that was named last.
+  bool in_layer() const { return layer_ >= 0 && static_cast<std::size_t>(layer_) < names_.size(); }
+
+ private:
+  std::span<const dataparallel::LayerMark> marks_;
+  std::span<const std::string> names_;
+  std::size_t next_ = 0, computation_ = 0;
+  int layer_ = runtime::Queue::no_layer;
+};
+
+/// What is done when an exchange has ended, such as an update, waited for it.
+bool waited(const StepRecord& r, double from, double until) {
+  return std::ranges::any_of(
+      r.calls, [&](const auto& call) { return call.completion.finished >= from && call.completion.finished <= until; });
+}
+
+Spans computations_of(const StepRecord& r, std::span<const std::string> layers) {
+  const auto computed =
+      static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::exchanges));
+  // A queue that logs something else than what was submitted cannot say which layer it was.
+  LayerOf layer_of(r, computed == r.submitted ? layers : std::span<const std::string>());
+  Spans out;
+  double before = r.step.begin;
+  for (const auto& c : r.computations) {
+    if (c.exchanges) continue;
+    std::string name = layer_of.name(c.label);
+    const double begin = c.when.begin - r.step.begin, end = c.when.end - r.step.begin;
+    const bool same = !out.empty() && out.back().name == name;
+    if (same && (layer_of.in_layer() || !waited(r, before, c.when.begin))) {
+      out.back().end_s = end;
+    } else {
+      out.push_back({.name = std::move(name), .begin_s = begin, .end_s = end});
+    }
+    before = c.when.end;
+  }
+  return out;
+}
+
+Spans exchanges_of(const StepRecord& r, std::span<const Span> buckets) {
+  Spans out;
+  for (std::size_t i = 0; i < r.calls.size(); ++i) {
+    const auto& [label, done] = r.calls[i];
+    Span s = buckets.size() == r.calls.size() ? buckets[i] : Span{.name = fmt::format("{} {}", label, i)};
+    s.ready_s = done.posted - r.step.begin;
+    s.begin_s = done.started - r.step.begin;
+    s.end_s = done.finished - r.step.begin;
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+Spans exposed_of(const StepRecord& r, const Spans& exchanges) {
+  std::vector<Interval> taken;
+  for (const auto& c : r.computations)
+    if (!c.exchanges) taken.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
+  taken = dataparallel::unite(taken);
+  Spans out;
+  for (const Span& call : exchanges) {
+    const Interval when{call.begin_s, call.end_s};
+    for (const Interval& part : dataparallel::subtract(dataparallel::unite({&when, 1}), taken))
+      out.push_back({.name = call.name, .begin_s = part.begin, .end_s = part.end});
+    taken.push_back(when);
+    taken = dataparallel::unite(taken);
+  }
+  return out;
+}
+
+/// The block in the middle, by its step; null: no block has a step.
+const StepBlock* middle_block(const Measurement& m) {
+  std::vector<const StepBlock*> blocks;
+  for (const StepBlock& b : m.blocks)
+    if (b.has_typical) blocks.push_back(&b);
+  if (blocks.empty()) return nullptr;
+  const auto middle = blocks.begin() + static_cast<std::ptrdiff_t>((blocks.size() - 1) / 2);
+  std::ranges::nth_element(blocks, middle, {}, [](const StepBlock* b) { return std::pair(b->step, b->round); });
+  return *middle;
+}
+
+/// As a result file has it, which is how it travels.
+std::string as_text(const StepTimeline& t) {
+  core::Point p;
+  if (t.compute.size() + t.exchange.size() + t.exposed.size() > most_spans) return core::to_json_line(p, "timeline");
+  p.metrics[Metric::timeline_step_s] = t.step_s;
+  p.metrics[Metric::timeline_compute] = t.compute;
+  if (!t.exchange.empty()) p.metrics[Metric::timeline_exchange] = t.exchange;
+  if (!t.exposed.empty()) p.metrics[Metric::timeline_exposed] = t.exposed;
+  return core::to_json_line(p, "timeline");
+}
+
+core::Metrics from_text(const std::string& text) {
+  core::RunInfo run;
+  run.run_id = "timeline";
+  return core::parse_results(core::to_json_line(run) + "\n" + text, "timeline").runs.at(0).points.at(0).metrics;
+}
+
+}  // namespace
+
+StepTimeline make_timeline(const StepRecord& r, std::span<const std::string> layers, std::span<const Span> buckets) {
+  StepTimeline t{.step_s = r.step.length(),
+                 .compute = computations_of(r, layers),
+                 .exchange = exchanges_of(r, buckets),
+                 .exposed = {}};
+  t.exposed = exposed_of(r, t.exchange);
+  return t;
+}
+
+Spans bucket_spans(std::span<const model::Tensor> tensors, std::size_t elements, std::size_t bucket_bytes) {
+  Spans out;
+  for (const auto& b : dataparallel::make_buckets(tensors, elements, bucket_bytes)) {
+    const auto held = tensors.subspan(b.first_tensor, b.tensors);
+    std::string name = fmt::format("{} {}", out.size(), held.front().name);
+    if (held.size() > 1) name += fmt::format(" … {}", held.back().name);
+    out.push_back({.name = std::move(name), .bytes = static_cast<std::int64_t>(b.count * sizeof(float))});
+  }
+  return out;
+}
+
+void fill_timeline(const runtime::Communicator& c, const Measurement& m, std::span<const std::string> layers,
+                   std::span<const Span> buckets, core::Metrics& to) {
+  const StepBlock* const block = middle_block(m);
+  if (!block) return;
+  const bool mine = c.rank() == block->longest;
+  const std::string text =
+      c.broadcast_text(mine ? as_text(make_timeline(block->typical, layers, buckets)) : "", block->longest);
+  if (c.rank() != 0) return;
+  const core::Metrics told = from_text(text);
+  for (const auto key :
+       {Metric::timeline_step_s, Metric::timeline_compute, Metric::timeline_exchange, Metric::timeline_exposed})
+    to[key] = told[key];
+  if (!core::is_null(to[Metric::timeline_step_s]))
+    to[Metric::timeline_rank] = static_cast<std::int64_t>(block->longest);
+}
+
+}  // namespace gradmeter::bench

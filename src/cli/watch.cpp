@@ -1,0 +1,256 @@
+// gradmeter watch: follows a running job by its result file. One process.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/flags/flags.hpp"
+#include "cli/screen.hpp"
+#include "cli/terminal.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/result_follower.hpp"
+#include "core/table.hpp"
+#include "report/watch.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/time/clock.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::ResultFollower;
+using core::UsageError;
+using report::RunState;
+using Change = ResultFollower::Change;
+
+options::options_description describe_watch() {
+  options::options_description d("Flags");
+  d.add_options()("help,h", "this text");
+  add_switch(d, "once", "print how it stands, and end");
+  add_switch(d, "wait",
+             "wait for a file that does not exist yet, or for the next run in it where the last one is over");
+  add_text(d, "every", "1s", "time between two looks at the file");
+  return d;
+}
+
+double seconds_now() {
+  timespec t{};
+  ::clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+/// The file, and what an observer knows of its writer.
+class Watched {
+ public:
+  explicit Watched(std::string path)
+      : path_(std::move(path)), follower_(path_), host_(runtime::read_host().hostname), seen_(runtime::host_clock()) {}
+
+  Change look() {
+    Change change = follower_.look();
+    const core::WriterLock lock = core::writer_lock(path_);
+    // A writer tells its end before it gives the lock back.
+    if (lock == core::WriterLock::none && change != Change::absent) {
+      if (const Change again = follower_.look(); change == Change::none) change = again;
+    }
+    if (change != Change::absent) {
+      seen_ = runtime::host_clock();
+      exists_ = true;
+    }
+    observation_ = {.now = seconds_now(),
+                    .last_growth = follower_.last_growth(),
+                    .is_held = lock == core::WriterLock::held,
+                    .is_free = lock == core::WriterLock::none,
+                    .host = host_};
+    return change;
+  }
+  const std::string& path() const { return path_; }
+  const core::ResultFile& file() const { return follower_.file(); }
+  report::Observation observation() const {
+    report::Observation now = observation_;
+    now.now = seconds_now();
+    return now;
+  }
+  report::Progress progress() const { return report::progress_of(file(), observation()); }
+  RunState state() const { return progress().state; }
+  /// The run that is over now is not the one to watch.
+  void pass_over() {
+    if (!file().runs.empty()) passed_ = file().runs.back().info.run_id;
+  }
+  bool waits_for_next() const {
+    return !passed_.empty() && !file().runs.empty() && file().runs.back().info.run_id == passed_;
+  }
+  bool exists() const { return exists_; }
+  double away_s() const { return runtime::host_clock() - seen_; }
+  const std::string& problem() const { return follower_.problem(); }
+
+ private:
+  std::string path_;
+  ResultFollower follower_;
+  std::string host_, passed_;
+  report::Observation observation_;
+  bool exists_ = false;
+  double seen_;  ///< host_clock
+};
+
+/// Where the state is shown.
+class WatchDisplay {
+ public:
+  virtual ~WatchDisplay() = default;
+  virtual void show(const Watched&, Change) = 0;
+  /// Of the last look, which stays.
+  virtual void end(const Watched&) = 0;
+};
+
+std::vector<report::ScreenLine> screen_of(const Watched& w, ScreenSize size) {
+  const auto line = [&](const std::string& text, report::Style style = report::Style::plain) {
+    return report::ScreenLine{report::fitted(text, size.width), style};
+  };
+  if (!w.exists()) return {line(fmt::format("waiting for {}: {}", w.path(), w.problem()))};
+  auto lines = report::watch_screen(w.file(), w.observation(), size.width, std::max<std::size_t>(size.height, 3) - 2);
+  if (w.waits_for_next()) lines.push_back(line("waiting for the next run"));
+  if (!w.problem().empty())
+    lines.push_back(line(fmt::format("{} is away: {}", w.path(), w.problem()), report::Style::bad));
+  return lines;
+}
+
+void print(const std::vector<report::ScreenLine>& lines) {
+  const bool colour = wants_colour();
+  for (const auto& line : lines) fmt::print("{}\n", styled(line, colour));
+  std::fflush(stdout);
+}
+
+class Drawn final : public WatchDisplay {
+ public:
+  void show(const Watched& w, Change) override {
+    if (!screen_) screen_.emplace(wants_colour());
+    screen_->draw(screen_of(w, screen_size()));
+  }
+  void end(const Watched& w) override {
+    screen_.reset();
+    print(screen_of(w, screen_size()));
+  }
+
+ private:
+  std::optional<Screen> screen_;
+};
+
+/// A line for each point, and for each change of the state.
+class Printed final : public WatchDisplay {
+ public:
+  void show(const Watched& w, Change change) override {
+    if (change == Change::replaced) say("the file begins anew");
+    if (!w.exists() || !w.problem().empty()) return say(screen_of(w, {core::any_width, 3}).back().text);
+    if (w.file().runs.empty()) return say(report::state_text(w.file(), w.progress()).text);
+    const core::Run& run = w.file().runs.back();
+    if (run.info.run_id != run_id_) {
+      run_id_ = run.info.run_id;
+      shown_ = 0;
+      for (const auto& line : report::watch_screen(w.file(), w.observation(), core::any_width, 2)) say(line.text);
+    }
+    for (; shown_ < run.points.size(); ++shown_) {
+      report::Progress p = w.progress();
+      p.done = shown_ + 1;
+      fmt::print("{} · {}\n", report::progress_text(p), report::point_line(run.points[shown_]));
+    }
+    const report::Progress now = w.progress();
+    if (now.state != state_ && now.state != RunState::running) say(report::state_text(w.file(), now).text);
+    state_ = now.state;
+    if (w.waits_for_next()) say("waiting for the next run");
+    std::fflush(stdout);
+  }
+  void end(const Watched&) override {}
+
+ private:
+  void say(const std::string& line) {
+    if (line != std::exchange(said_, line)) fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+  std::string run_id_, said_;
+  std::size_t shown_ = 0;
+  RunState state_ = RunState::running;
+};
+
+/// The run's own exit code once it has ended.
+int exit_code(const Watched& w) {
+  const report::Progress p = w.progress();
+  if (p.state == RunState::ended) return static_cast<int>(w.file().runs.back().end->exit);
+  return static_cast<int>(p.state == RunState::gone ? core::ExitCode::backend : core::ExitCode::done);
+}
+
+bool is_over(const Watched& w) { return w.state() == RunState::ended || w.state() == RunState::gone; }
+
+/// Until the next look; sooner after a signal, or when the terminal has another size.
+void sleep_until(double end, const runtime::SignalWatch& signals) {
+  constexpr std::chrono::milliseconds slice{50};
+  const ScreenSize size = screen_size();
+  while (runtime::host_clock() < end && signals.pending() == 0 && screen_size() == size)
+    std::this_thread::sleep_for(slice);
+}
+
+[[noreturn]] void refuse_absent(const Watched& w) {
+  throw UsageError(
+      fmt::format("cannot read '{}': {}; name an existing result file, or --wait for it", w.path(), w.problem()));
+}
+
+int follow(Watched& w, WatchDisplay& display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
+  constexpr double patience_s =
+      60;  // of a file that was there: a network's disk may be away so long, as for its writer
+  Change change = w.look();
+  double next = runtime::host_clock() + every.value;
+  if (waits && w.exists() && is_over(w)) w.pass_over();
+  while (true) {
+    if (runtime::host_clock() >= next) {
+      change = w.look();
+      next = runtime::host_clock() + every.value;
+    }
+    display.show(w, change);
+    change = Change::none;
+    if (w.exists() && w.problem().empty() && is_over(w) && !w.waits_for_next()) break;
+    if (!w.problem().empty() && !waits && (!w.exists() || w.away_s() > patience_s)) {
+      display.end(w);
+      refuse_absent(w);
+    }
+    sleep_until(std::min(next, runtime::host_clock() + 1), signals);  // clocks on the screen go on
+    if (const int signal = signals.pending()) {
+      display.end(w);
+      throw core::Interrupted(signal);
+    }
+  }
+  display.end(w);
+  return exit_code(w);
+}
+
+}  // namespace
+
+Usage watch_usage() {
+  return {.flags = describe_watch(),
+          .about =
+              "gradmeter watch FILE: follows a running job by the result file that it writes (--out)\n"
+              "\n"
+              "mpirun -np 4 gradmeter scale --out r.jsonl &  gradmeter watch --wait r.jsonl\n"
+              "It ends with the run, and with its exit status; with 3 where the run was killed.",
+          .words = "file"};
+}
+
+int run_watch_command(const Flags& f, const Invocation& invocation) {
+  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+  if (f.words().size() != 1) throw UsageError("watch: name one result file; see gradmeter watch --help");
+  const core::Seconds every = parse_time("--every", f.text("every"));
+  Watched watched(f.words()[0]);
+  if (f.on("once")) {
+    if (f.on("wait")) throw UsageError("give one of --once and --wait");
+    if (watched.look() == Change::absent) refuse_absent(watched);
+    print(screen_of(watched, {table_width(f), screen_size().height}));
+    return exit_code(watched);
+  }
+  Drawn drawn;
+  Printed printed;
+  WatchDisplay& display = can_draw() ? static_cast<WatchDisplay&>(drawn) : printed;
+  return follow(watched, display, every, f.on("wait"), invocation.process.signals);
+}
+
+}  // namespace gradmeter::cli

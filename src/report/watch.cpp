@@ -1,0 +1,204 @@
+#include "report/watch.hpp"
+
+#include <time.h>  // timegm, strptime
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "core/format.hpp"
+#include "core/table.hpp"
+#include "core/units.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using core::Point;
+using core::Run;
+
+/// Of "2026-11-26T17:05:19Z" [s since 1970]; nothing of other texts.
+std::optional<double> seconds_of(const std::string& time) {
+  std::tm utc{};
+  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  if (!end || *end != '\0') return std::nullopt;
+  return static_cast<double>(::timegm(&utc));
+}
+
+RunState state_of(const Run& run, const Observation& o, double quiet_s, double per_point_s) {
+  if (run.end) return RunState::ended;
+  if (o.is_held) return RunState::running;
+  const bool is_local = !run.info.hosts.empty() && run.info.hosts.front() == o.host;
+  if (o.is_free && is_local) return RunState::gone;
+  constexpr double least = 60, points = 5;
+  return quiet_s > std::max(least, points * per_point_s) ? RunState::silent : RunState::running;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t from = 0, end; (end = text.find('\n', from)) != std::string::npos; from = end + 1)
+    lines.push_back(text.substr(from, end - from));
+  return lines;
+}
+
+std::string machine_text(const core::RunInfo& i) {
+  std::string hosts = i.hosts.empty() ? "" : i.hosts.front();
+  if (i.hosts.size() > 1) hosts += fmt::format(" … {}", i.hosts.back());
+  std::string text = fmt::format("{} rank{} on {} node{} ({}), {} cores a node", i.ranks, i.ranks == 1 ? "" : "s",
+                                 i.nodes, i.nodes == 1 ? "" : "s", hosts, i.cores_per_node);
+  for (const std::string& more : {i.cpu, i.gpus.empty() ? "" : i.gpus.front(), i.mpi})
+    if (!more.empty()) text += fmt::format("; {}", more);
+  return text;
+}
+
+/// "skipped 3: needs 2 GiB of memory", the most frequent first.
+std::vector<std::string> not_measured(const Run& run, std::size_t most) {
+  std::map<std::string, std::size_t> counts;
+  for (const Point& p : run.points)
+    if (p.status != core::Status::ok) ++counts[why_not(p)];
+  std::vector<std::pair<std::size_t, std::string>> all;
+  for (const auto& [why, n] : counts) all.emplace_back(n, why);
+  std::ranges::stable_sort(all, std::greater(), &std::pair<std::size_t, std::string>::first);
+  std::vector<std::string> out;
+  for (const auto& [n, why] : all) {
+    if (out.size() == most) {
+      out.push_back(fmt::format("… and {} more reasons", all.size() - most));
+      break;
+    }
+    out.push_back(fmt::format("{:3} {}", n, why));
+  }
+  return out;
+}
+
+std::string end_reason(const core::RunEnd& end) {
+  switch (end.exit) {
+    case 0:
+      return "";
+    case 1:
+      return "below the bar that was set";
+    case 2:
+      return "the input was wrong";
+    case 3:
+      return "a library or a rank failed";
+    case 4:
+      return "a result was wrong";
+    default:
+      return end.exit > 128 ? fmt::format("signal {}", end.exit - 128) : "";
+  }
+}
+
+}  // namespace
+
+std::string fitted(std::string_view text, std::size_t width) {
+  std::string out;
+  std::size_t cells = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t n = 1;
+    while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0u) == 0x80u) ++n;
+    const std::string_view one = text.substr(i, n);
+    const auto first = static_cast<unsigned char>(one[0]);
+    const bool is_control = first < 0x20 || first == 0x7f || (first == 0xC2 && n == 2 && (one[1] & 0xE0) == 0x80);
+    const std::size_t wide = is_control ? 1 : core::display_width(one);
+    if (cells + wide > width) break;
+    out += is_control ? std::string_view("?") : one;
+    cells += wide;
+    i += n;
+  }
+  return out;
+}
+
+Progress progress_of(const core::ResultFile& file, const Observation& o) {
+  Progress p;
+  if (file.runs.empty()) return p;
+  const Run& run = file.runs.back();
+  p.done = run.points.size();
+  p.plan = run.plan;
+  const double growth = std::min(o.last_growth, o.now);  // clocks of other machines may be ahead
+  const double start = seconds_of(run.info.time).value_or(growth), spent = std::max(0.0, growth - start);
+  const double per_point = p.done > 0 ? spent / static_cast<double>(p.done) : 0;
+  p.quiet_s = o.now - growth;
+  p.state = state_of(run, o, p.quiet_s, per_point);
+  const bool is_over = p.state == RunState::ended || p.state == RunState::gone;
+  const double end = run.end ? seconds_of(run.end->time).value_or(growth) : is_over ? growth : o.now;
+  p.elapsed_s = std::max(0.0, end - start);
+  if (is_over || !p.plan || p.done == 0) return p;
+  const double rest =
+      static_cast<double>(std::max<std::int64_t>(0, p.plan->points - static_cast<std::int64_t>(p.done)));
+  p.left_s = std::max(0.0, per_point * rest - p.quiet_s);
+  return p;
+}
+
+std::string progress_text(const Progress& p) {
+  std::string text = p.plan
+                         ? fmt::format("{} of {} points", p.done, p.plan->points)
+                         : fmt::format("{} point{}; how many are planned is unknown", p.done, p.done == 1 ? "" : "s");
+  if (p.plan && p.plan->kept > 0) text += fmt::format(" and {} kept", p.plan->kept);
+  text += fmt::format(" · {} elapsed", core::clock_text({p.elapsed_s}));
+  if (p.state == RunState::ended || p.state == RunState::gone) return text;
+  return text + (p.left_s ? fmt::format(" · {} left", core::clock_text({*p.left_s})) : " · time left unknown");
+}
+
+ScreenLine state_text(const core::ResultFile& file, const Progress& p) {
+  const std::string quiet = core::clock_text({p.quiet_s});
+  switch (p.state) {
+    case RunState::none:
+      return {"no run in the file yet", Style::plain};
+    case RunState::running:
+      return {fmt::format("running; it wrote {} ago", quiet), Style::good};
+    case RunState::gone: {
+      const bool may_be_done = p.plan && p.done >= static_cast<std::size_t>(p.plan->points);
+      const char* how = may_be_done ? "all points are there"
+                        : p.plan    ? "it was killed"
+                                    : "no plan says whether it was done";
+      return {fmt::format("the writer is gone and left no end: {}; it wrote {} ago", how, quiet), Style::bad};
+    }
+    case RunState::silent:
+      return {fmt::format("silent for {}: the writer may be dead (its lock cannot be seen from this machine)", quiet),
+              Style::bad};
+    case RunState::ended:
+      break;
+  }
+  const core::RunEnd& end = *file.runs.back().end;
+  std::string why = end.reason.empty() ? end_reason(end) : end.reason;
+  if (end.exit > 128) why = fmt::format("{} by {}", why == end_reason(end) ? "ended" : why, end_reason(end));
+  return {fmt::format("ended with exit status {}{}{}", end.exit, why.empty() ? "" : ": ", why),
+          end.exit == 0 ? Style::good : Style::bad};
+}
+
+std::vector<ScreenLine> watch_screen(const core::ResultFile& file, const Observation& o, std::size_t width,
+                                     std::size_t height) {
+  const Progress progress = progress_of(file, o);
+  std::vector<ScreenLine> lines;
+  const auto add = [&](std::string_view text, Style style = Style::plain) {
+    if (lines.size() < height) lines.push_back({fitted(text, width), style});
+  };
+  if (file.runs.empty()) {
+    add(state_text(file, progress).text);
+    return lines;
+  }
+  const Run& run = file.runs.back();
+  add(run.info.command, Style::heading);
+  add(fmt::format("on {}", machine_text(run.info)));
+  add(progress_text(progress));
+  const ScreenLine state = state_text(file, progress);
+  add(state.text, state.style);
+  if (!file.left_out.empty())
+    add(fmt::format("{} lines cannot be read; the last: {}", file.left_out.size(), file.left_out.back()), Style::bad);
+  constexpr std::size_t most_reasons = 4;
+  const auto reasons = not_measured(run, most_reasons);
+  const std::size_t below = reasons.empty() ? 0 : reasons.size() + 2, used = lines.size() + below;
+  constexpr std::size_t head = 5;  // an empty line, two of column heads, a rule, columns left out
+  if (!run.points.empty() && used + head < height) {
+    add("");
+    for (const std::string& line : lines_of(recent_table(run, height - used - head, width))) add(line);
+  }
+  if (reasons.empty()) return lines;
+  add("");
+  add("not measured, or not to be trusted:", Style::heading);
+  for (const std::string& why : reasons) add(why, Style::bad);
+  return lines;
+}
+
+}  // namespace gradmeter::report
