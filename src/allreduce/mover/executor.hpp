@@ -9,6 +9,7 @@
 #include "allreduce/schedule/slices.hpp"
 #include "compression/registry.hpp"
 #include "runtime/transport/arena.hpp"
+#include "runtime/transport/staged_transport.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -25,8 +26,11 @@ struct ExecutorOptions {
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
   /// Copies, sums and the codec's work go there, and only there are buffers read and written; null: they are done at
   /// once by the caller's thread. It outlives the executor, and its events are polled. Whoever gives up a call that is
-  /// not complete synchronises it before the executor and the buffers go.
+  /// not complete synchronises it before the executor and the buffers go. Of a device that `is_staged` (a GPU): its
+  /// kernels work on the device's memory, and messages pass through the host's (StagedTransport).
   runtime::Queue* queue = nullptr;
+  /// Network::takes_device_memory: messages of such a device are not staged.
+  bool transport_takes_device = false;
 };
 
 /// Scratch is kept between calls. What peers may read of it (values summed beside their block) is taken from `scratch`,
@@ -40,6 +44,7 @@ class Executor final : public Collective {
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExecutorOptions);
   const std::string& name() const override { return algorithm_.name; }
   bool takes_device_memory() const override { return options_.queue != nullptr; }
+  bool reads_device() const override { return on_device_; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
@@ -70,6 +75,10 @@ class Executor final : public Collective {
   using Lanes = std::vector<Lane<Submit>>;
   void check(const Call&, CallMemory) const;
   CallMemory memory_of(const Call&) const;
+  void take_device();
+  std::span<std::byte> take_scratch(runtime::Arena&, std::size_t bytes);
+  /// What the pipelines' messages go by.
+  runtime::Transport& moving() const { return staged_ ? *staged_ : transport_; }
   template <class Submit>
   void add_lanes(const Submit&, runtime::Arena& scratch);
   template <class Submit>
@@ -84,6 +93,11 @@ class Executor final : public Collective {
   ExecutorOptions options_;
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
+  // Of a device that is staged. Where its messages are, the scratch lies beside what is taken of the host's.
+  bool on_device_ = false;
+  std::shared_ptr<void> pinned_landings_;
+  std::vector<runtime::OwnedBuffer> device_scratch_;
+  std::unique_ptr<runtime::StagedTransport> staged_;
   bool whole_ = false;  ///< in one slice: a message spans blocks whose places matter
   std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
   Call call_{};

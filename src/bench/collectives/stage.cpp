@@ -1,6 +1,7 @@
 #include "bench/collectives/stage.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "allreduce/mover/staged_collective.hpp"
@@ -93,6 +94,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
     private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
+    if (queue_) pinned_.push_back(s.device().pin(private_[kind]->arena.memory()));
     note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena); }));
   }
   const bool arena = n.has(BufferKind::arena);
@@ -103,6 +105,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
                                          .faults = faults.injection.messages,
                                          .world_rank = faults.rank});
+    if (queue_) std::ranges::move(net->network.pin(s.device()), std::back_inserter(pinned_));
     if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena()); }));
     nets_[kind] = std::move(net);
   }
@@ -117,7 +120,6 @@ CollectiveBuffers CollectiveStage::take(runtime::Arena& arena) {
   b.in = arena.take(needs_.max_bytes);
   b.out = needs_.out_of_place ? arena.take(needs_.max_bytes) : b.in;
   if (!queue_) return b;
-  pinned_.push_back(session_.device().pin(arena.memory()));
   const auto map = [this](std::span<std::byte> memory) {
     return mapped_.emplace_back(session_.device().map(core::Element::i8, memory)).buffer;
   };
@@ -184,7 +186,8 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
   try {
     const allreduce::Site site{world(), n.network, *n.link};
     auto options = executor_options(p, needs_.max_bytes);
-    if (!p.algorithm->uses_transport()) options.queue = queue_.get();  // its transfers are its own
+    // Others move memory of the host, which `on_device` brings there and back.
+    if (p.algorithm->works_on_devices()) options.queue = queue_.get();
     b.collective =
         p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));

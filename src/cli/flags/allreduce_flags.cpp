@@ -180,7 +180,7 @@ options::options_description describe_allreduce() {
   add_text(d, "cudagraph,G", "", "needs --device cuda");
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
-  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid: for our own algorithms");
+  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid, cuda-mpi: for our own algorithms");
   add_text(d, "buffers", "arena",
            "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc");
   add_text(d, "in-place", "both", "out, in, both");
