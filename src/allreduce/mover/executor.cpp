@@ -49,11 +49,23 @@ std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorO
   return usual + 4096 + 1024 * blocks;
 }
 
+/// The most elements of a slice that is encoded.
+std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
+  if (whole) return o.max_bytes / sizeof(float);
+  return slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+}
+
 /// What a lane keeps of an encoded slice, at most [bytes].
 std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
-  const std::size_t longest = slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
-  return CodedSlice::most_wire_bytes(*o.codec, whole ? o.max_bytes / sizeof(float) : longest,
-                                     a.schedules.front()->blocks());
+  return CodedSlice::most_wire_bytes(*o.codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
+}
+
+CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole,
+                       const runtime::Transport& t, std::span<std::byte> wire) {
+  const std::size_t longest =
+      CodedSlice::longest_block(*o.codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
+  const MakeBlockCodec make = o.block_codecs ? o.block_codecs : host_block_codecs(*o.codec);
+  return {*o.codec, make(longest), t.rank(), t.size(), wire};
 }
 
 Slices cut(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width, bool whole,
@@ -97,7 +109,8 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
 void Executor::take_device() {
   if (auto why = gpu_kernels_refusal(static_cast<std::uint32_t>(transport_.size())); !why.empty())
     throw core::BackendError("allreduce", name(), why);
-  if (options_.codec) throw core::BackendError("allreduce", name(), "its codec works on memory of the host");
+  if (options_.codec && !options_.block_codecs)
+    throw core::BackendError("allreduce", name(), "its codec works on memory of the host");
   on_device_ = true;
   if (!options_.transport_takes_device)
     staged_ = std::make_unique<runtime::StagedTransport>(transport_, options_.queue->device());
@@ -134,7 +147,8 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     const PipelineScratch s{.alternate = take_scratch(scratch, alternate ? slice : 0),
                             .landing = take_scratch(landings_ ? *landings_ : scratch, landing)};
     std::optional<CodedSlice> coded;
-    if (options_.codec) coded.emplace(*options_.codec, t.rank(), t.size(), scratch.take(wire));
+    if (options_.codec)
+      coded.emplace(coded_slice(algorithm_, message, options_, whole_, t, take_scratch(scratch, wire)));
     all.push_back({Pipeline<Submit>(t, c, s, submit, std::move(coded)), 0});
   }
 }
@@ -249,8 +263,9 @@ std::optional<CodingTime> Executor::coding() const {
   CodingTime sum;
   const auto add = [&sum](const auto& lanes) {
     for (const auto& lane : lanes) {
-      sum.encode_s += lane.pipeline.coding().encode_s;
-      sum.decode_s += lane.pipeline.coding().decode_s;
+      const CodingTime one = lane.pipeline.coding();
+      sum.encode_s += one.encode_s;
+      sum.decode_s += one.decode_s;
     }
   };
   std::visit(add, lanes_);

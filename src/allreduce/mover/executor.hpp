@@ -24,6 +24,7 @@ struct ExecutorOptions {
   std::size_t max_bytes = 0;         ///< the longest buffer that will be given [bytes]
   std::size_t message_bytes = 0;     ///< of values, before any codec; 0: what the transport is efficient at
   compression::CodecPtr codec = {};  ///< what messages are made of; null: the values themselves
+  MakeBlockCodec block_codecs = {};  ///< the codec on the queue's memory; null: the host's
   /// Copies, sums and the codec's work go there, and only there are buffers read and written; null: they are done at
   /// once by the caller's thread. It outlives the executor, and its events are polled. Whoever gives up a call that is
   /// not complete synchronises it before the executor and the buffers go. Of a device that `is_staged` (a GPU): its

@@ -267,8 +267,9 @@ bool CollectiveBenchmark::crowded() const {
 /// Of a device's memory; empty: it does not pass there.
 std::string CollectiveBenchmark::way_through_the_host() const {
   if (point_.algorithm->info().on_device) return {};
-  return point_.algorithm->works_on_devices() && !point_.codec ? ", messages staged through the host"
-                                                               : ", staged through the host";
+  if (!bound_.reads_device) return ", staged through the host";
+  const bool cuda_mpi = point_.transport == runtime::TransportKind::cuda_mpi;
+  return cuda_mpi ? ", messages of the GPU's memory" : ", messages staged through the host";
 }
 
 /// While the task is there.

@@ -8,8 +8,9 @@
 namespace gradmeter::bench {
 
 InjectedCollective::InjectedCollective(std::unique_ptr<allreduce::Collective> inner,
-                                       allreduce::CollectiveKind collective_kind, InjectedFaults& faults)
-    : inner_(std::move(inner)), collective_kind_(collective_kind), faults_(faults) {
+                                       allreduce::CollectiveKind collective_kind, InjectedFaults& faults,
+                                       runtime::Queue* queue)
+    : inner_(std::move(inner)), collective_kind_(collective_kind), faults_(faults), queue_(queue) {
   if (faults.injection.slow) slower_ = faults.injection.slow->of(faults.rank);
 }
 
@@ -33,7 +34,15 @@ void InjectedCollective::omit() {
   const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
                     collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
   if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
-  std::memset(const_cast<std::byte*>(call_.in.host()), 0, call_.out.bytes());
+  touch([this] {
+    auto* const in = const_cast<std::byte*>(call_.in.address());
+    const std::size_t bytes = call_.in.bytes();
+    const auto element = call_.in.element();
+    const runtime::Buffer written = call_.in.on_device()
+                                        ? runtime::Buffer(element, runtime::DeviceSpan<std::byte>(in, bytes))
+                                        : runtime::Buffer(element, std::span(in, bytes));
+    std::memset(written.host(), 0, bytes);
+  });
 }
 
 bool InjectedCollective::advance() {
@@ -52,7 +61,9 @@ void InjectedCollective::flip() {
       .collective_kind = collective_kind_,
       .data = {.element = call_.element(), .ranks = static_cast<std::size_t>(faults_.ranks)},
       .count = call_.count()};
-  allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank), {call_.out.host(), call_.out.bytes()});
+  touch([&] {
+    allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank), {call_.out.host(), call_.out.bytes()});
+  });
 }
 
 }  // namespace gradmeter::bench

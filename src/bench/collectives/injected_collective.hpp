@@ -29,10 +29,13 @@ struct InjectedFaults {
 /// All else is the collective's own.
 class InjectedCollective final : public allreduce::Collective {
  public:
-  /// `faults` outlives it.
-  InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults);
+  /// `faults` outlives it, and `queue`, by which it reaches what the collective takes of a device; null: the host's.
+  InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
+                     runtime::Queue* queue = nullptr);
   const std::string& name() const override { return inner_->name(); }
   const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
+  bool takes_device_memory() const override { return inner_->takes_device_memory(); }
+  bool reads_device() const override { return inner_->reads_device(); }
   void start(const allreduce::Call&) override;
   bool advance() override;
   allreduce::Waiting waiting() const override { return inner_->waiting(); }
@@ -43,12 +46,18 @@ class InjectedCollective final : public allreduce::Collective {
   void restore_state(std::unique_ptr<allreduce::CodecState> s) override { inner_->restore_state(std::move(s)); }
 
  private:
+  template <class Work>
+  void touch(const Work& work) {
+    if (queue_) return queue_->at_once(work);
+    work();
+  }
   void flip();
   void omit();
 
   std::unique_ptr<allreduce::Collective> inner_;
   allreduce::CollectiveKind collective_kind_;
   InjectedFaults& faults_;
+  runtime::Queue* queue_;
   double slower_ = 1;
   allreduce::Call call_{};
   bool running_ = false;

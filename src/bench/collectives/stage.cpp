@@ -33,6 +33,14 @@ allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_
           .max_bytes = max_bytes};
 }
 
+std::unique_ptr<allreduce::Collective> bind_coded(const CollectivePoint& p, allreduce::Shape shape,
+                                                  const allreduce::ExecutorOptions& options,
+                                                  const allreduce::Site& site) {
+  allreduce::CodedRequest r = coded_request(p, shape, options.max_bytes);
+  r.options.queue = options.queue;
+  return allreduce::bind_coded(r, site);
+}
+
 std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
   const auto r = static_cast<std::uint32_t>(rank);
   if (p.codec) return allreduce::coded_arena_bytes(coded_request(p, shape, max_bytes), r);
@@ -189,11 +197,12 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
     // Others move memory of the host, which `on_device` brings there and back.
     if (p.algorithm->works_on_devices()) options.queue = queue_.get();
     b.collective =
-        p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
+        p.codec ? bind_coded(p, shape_, options, site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    b.reads_device = b.collective->reads_device();
     if (faults_.concerns_calls()) {
-      b.collective =
-          std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind, faults_);
+      b.collective = std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind,
+                                                          faults_, queue_.get());
     }
     b.collective = on_device(std::move(b.collective));
   } catch (const core::BackendError& e) {

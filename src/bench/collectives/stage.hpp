@@ -26,7 +26,8 @@ struct CollectiveBuffers {
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
   runtime::Transport* link = nullptr;
-  std::string label;  ///< "allreduce ring", for the watchdog
+  std::string label;          ///< "allreduce ring", for the watchdog
+  bool reads_device = false;  ///< does it work on a device's memory, or on copies in the host's?
 };
 
 /// What a set of points of one collective needs in memory on a rank.

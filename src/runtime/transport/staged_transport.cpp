@@ -125,7 +125,8 @@ const std::byte* StagedTransport::try_receive(MessageHandle& m) {
   if (!r.is_copying) {
     const std::byte* const from = inner_.try_receive(r.inner);
     if (!from) return nullptr;
-    arriving_->copy("from transport", std::span(from, r.landing.size()), device_bytes(r.landing));
+    arriving_->copy("from transport", ConstBuffer(core::Element::i8, std::span(from, r.landing.size())),
+                    device_bytes(r.landing));
     r.copied = arriving_->record();
     r.is_copying = true;
   }
