@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # clang-tidy over C++ sources, several at once, naming each as it starts; fails when any file has a finding.
-# Usage: scripts/tidy.sh [--preset NAME] [FILE.cpp ...]      (default: preset tidy, all that it compiles of src/)
+# Usage: scripts/tidy.sh [--preset NAME] [--recent COMMITS | FILE ...]      (default: preset tidy, all that it compiles of src/)
+#   --recent COMMITS   the units of sources that the last so many commits changed, and one that includes each header they changed, as
+#                      CI does; without git: all
 # The preset must be configured, not built: its compile_commands.json says how each file is compiled. Preset tidy has unity
 # builds: most of the time goes into headers, which a unit of twelve sources reads once. A FILE stands for its unit.
 # What units hide (a missing include) scripts/compile-alone.py finds.
@@ -23,6 +25,11 @@ if [ "${1:-}" = --preset ]; then
   preset=${2:?"--preset needs a name"}
   shift 2
 fi
+recent=
+if [ "${1:-}" = --recent ]; then
+  recent=${2:?"--recent needs a number of commits"}
+  shift 2
+fi
 if ! command -v clang-tidy-16 >/dev/null; then
   echo "tidy: no clang-tidy-16; scripts/packages.sh test installs it" >&2
   exit 2
@@ -36,10 +43,36 @@ compiled() {
   grep -o '"file": "[^"]*"' "build/$preset/compile_commands.json" | cut -d'"' -f4 |
     grep -E "^$PWD/(src/.*\.cpp|build/$preset/src/.*/Unity/.*\.cxx)\$" | sort
 }
+# Sources of src/ that the last commits changed, and for each header the source of its name, or else one that includes it.
+changed() {
+  local file
+  git log "-$recent" --no-merges --name-only --format= -- src | sort -u | while read -r file; do
+    case "$file" in
+      *.cpp) [ ! -e "$file" ] || echo "$file" ;;
+      *.hpp)
+        if [ -e "${file%.hpp}.cpp" ]; then
+          echo "${file%.hpp}.cpp"
+        elif [ -e "$file" ]; then
+          grep -rlF --include='*.cpp' "#include \"${file#src/}\"" src | head -n 1
+        fi
+        ;;
+    esac
+  done
+}
 unit_of() { # FILE
   compiled | xargs grep -lF "\"$PWD/$1\"" -- 2>/dev/null | grep 'Unity/' || echo "$PWD/$1"
 }
-mapfile -t files < <(if [ $# -eq 0 ]; then compiled; else for file in "$@"; do unit_of "$file"; done | sort -u; fi)
+if [ -n "$recent" ] && git rev-parse HEAD >/dev/null 2>&1; then
+  mapfile -t sources < <(changed)
+  # Without those that this preset does not compile (CUDA's).
+  mapfile -t files < <(for file in ${sources[@]+"${sources[@]}"}; do unit_of "$file"; done | sort -u | comm -12 - <(compiled))
+  if [ ${#files[@]} -eq 0 ]; then
+    echo "tidy: the last $recent commits change no source"
+    exit 0
+  fi
+else
+  mapfile -t files < <(if [ $# -eq 0 ]; then compiled; else for file in "$@"; do unit_of "$file"; done | sort -u; fi)
+fi
 if [ ${#files[@]} -eq 0 ]; then
   echo "tidy: build/$preset builds nothing of src/" >&2
   exit 2

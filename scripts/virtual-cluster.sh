@@ -5,7 +5,7 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/virtual-cluster.sh [--latency TIME] [--trunk RATE] HOSTS RATE -- COMMAND...
+usage: scripts/virtual-cluster.sh [--latency TIME] [--trunk RATE] [--link A-B:RATE|TIME]... HOSTS RATE -- COMMAND...
        scripts/virtual-cluster.sh --profile NAME HOSTS -- COMMAND...
        scripts/virtual-cluster.sh test [GRADMETER]
   scripts/virtual-cluster.sh 2 1Gbit -- mpirun -np 2 build/release/gradmeter scale --out two-hosts.jsonl
@@ -16,12 +16,14 @@ RATE       of each host's link, in each direction: 100Mbit, 1Gbit, 2.5Gbit; 0: a
 --latency  of a packet from host to host, 50us or 10ms; a round trip takes twice as long. By netem; where the kernel has none
            by a switch in user space (scripts/virtual-network.cpp, which a C++ compiler makes when first needed)
 --trunk    puts the first half of the hosts in one rack and the others in another, with one link of this RATE between them
+--link     what hosts A and B send each other is held back to RATE each way, or takes TIME longer each way: 2-6:100Mbit 1-3:2ms
 --profile  all of these:  1gbe 1Gbit 100us | 2.5gbe 2.5Gbit 50us | 10gbe 10Gbit | wan 200Mbit 10ms
                           two-racks 1Gbit, a trunk of 250Mbit
 test       installs what is missing, builds gradmeter unless it is given, and checks clusters and what gradmeter finds on them
 
-With a profile or a latency all links are measured before use, at once: rates and round trips within 15 % of what was asked
-for, or else the cluster is refused with what was reached. One line on standard error says it.
+With a profile, a latency or a link of its own all links are measured before use, at once, and each such link by itself: rates
+and round trips within 15 % of what was asked for, or else the cluster is refused with what was reached. One line on standard
+error says it.
 
 COMMAND runs on a head node, inside namespaces that vanish with it: no packet leaves them, nothing is left behind.
 mpirun spreads its ranks over the hosts in turn, so as many ranks as hosts are one on each. Each host has its share of this
@@ -134,8 +136,12 @@ join_by_bridges() {
 join_by_switch() {
   local i
   mkfifo "$scratch/delay" || return
-  "$GRADMETER_VIRTUAL_NETWORK" switch "$scratch" "$hosts" "$(bits "$rate")" "$(nanoseconds "$latency")" "$(bits "$trunk")" \
-    <>"$scratch/delay" >"$scratch/switch" &
+  local link unusual=()
+  for link in $links; do
+    if is_rate "${link#*:}"; then unusual+=("${link%:*}:$(bits "${link#*:}"):0"); else unusual+=("${link%:*}:0:$(nanoseconds "${link#*:}")"); fi
+  done
+  "$GRADMETER_VIRTUAL_NETWORK" switch "$scratch" "$hosts" "$(bits "$rate")" "$(nanoseconds "${latency:-0us}")" "$(bits "$trunk")" \
+    ${unusual[@]+"${unusual[@]}"} <>"$scratch/delay" >"$scratch/switch" &
   until grep -qs ready "$scratch/switch"; do
     kill -0 $! 2>/dev/null || return
     sleep 0.02
@@ -224,7 +230,9 @@ inside() { # COMMAND...
   if ! make_head || ! write_enter; then cannot "the head node could not be made (see the line above)"; fi
   for i in $(seq "$hosts"); do add_host "$i" || cannot "host$i could not be made (see the line above)"; done
   joined=bridges
-  if [ -n "$latency" ]; then
+  if [ -n "$links" ]; then
+    joined=switch
+  elif [ -n "$latency" ]; then
     if tc qdisc add dev lo root netem delay 1ms 2>/dev/null; then
       tc qdisc del dev lo root
       joined=netem
@@ -234,7 +242,7 @@ inside() { # COMMAND...
   fi
   if [ "$joined" = switch ]; then join_by_switch; else join_by_bridges; fi ||
     cannot "the hosts could not be joined (see the line above); with RATE 0 and no latency no link is shaped"
-  if [ -n "$profile$latency" ] && [ "$hosts" -gt 1 ]; then
+  if [ -n "$profile$latency$links" ] && [ "$hosts" -gt 1 ]; then
     calibrate || cannot "that is not what was asked for: take fewer hosts, a slower link, or a machine that is less busy"
   fi
   set_environment
@@ -270,7 +278,8 @@ outside() { # COMMAND...
     kill "-$1" $children 2>/dev/null || kill -KILL "$2"
   }
   # pdeathsig: nothing in there outlives this script, even when it is killed itself.
-  supervise setpriv --pdeathsig KILL unshare "${new[@]}" "${BASH_SOURCE[0]}" --inside "$hosts" "$rate" "$latency" "$trunk" "$profile" "$@"
+  supervise setpriv --pdeathsig KILL unshare "${new[@]}" "${BASH_SOURCE[0]}" \
+    --inside "$hosts" "$rate" "$latency" "$trunk" "$profile" "$links" "$@"
 }
 
 # What ctest runs too; from an empty tree on a fresh Debian 12. Fails where one fails, or is skipped.
@@ -306,13 +315,20 @@ take_profile() { # NAME
   esac
 }
 
+is_time() { [[ $1 =~ ^[0-9]+(\.[0-9]+)?[um]s$ ]]; }
+is_link() { # A-B:WHAT
+  [[ $1 =~ ^([1-9][0-9]{0,2})-([1-9][0-9]{0,2}):(.*)$ ]] || return
+  local a=${BASH_REMATCH[1]} b=${BASH_REMATCH[2]} what=${BASH_REMATCH[3]}
+  [ "$a" -ne "$b" ] && [ "$a" -le "$hosts" ] && [ "$b" -le "$hosts" ] && [ "$what" != 0 ] || return
+  is_rate "$what" || is_time "$what"
+}
 is_rate() { [[ $1 =~ ^(0|[0-9]+(\.[0-9]+)?[KMGkmg]?bit)$ ]]; }
 
 PATH=$PATH:/usr/sbin:/sbin
-hosts='' rate='' latency='' trunk=0 profile=''
+hosts='' rate='' latency='' trunk=0 profile='' links=''
 if [ "${1:-}" = --inside ] && [ "$$" -eq 1 ]; then
-  hosts=$2 rate=$3 latency=$4 trunk=$5 profile=$6
-  shift 6
+  hosts=$2 rate=$3 latency=$4 trunk=$5 profile=$6 links=$7
+  shift 7
   inside "$@"
 fi
 while :; do
@@ -325,12 +341,13 @@ while :; do
       run_tests "${2:-}"
       exit
       ;;
-    --profile | --latency | --trunk)
+    --profile | --latency | --trunk | --link)
       [ $# -ge 2 ] || refuse "$1 needs a value"
       case "$1" in
         --profile) take_profile "$2" ;;
         --latency) latency=$2 ;;
         --trunk) trunk=${2%/s} ;;
+        --link) links+=" ${2%/s}" ;;
       esac
       shift 2
       ;;
@@ -354,7 +371,10 @@ shift
 if ! [[ $hosts =~ ^[1-9][0-9]{0,2}$ ]] || [ "$hosts" -gt 250 ]; then refuse "'$hosts' hosts: give 1 to 250"; fi
 is_rate "$rate" || refuse "rate '$rate': give a rate such as 1Gbit or 200Mbit, or 0"
 is_rate "$trunk" || refuse "trunk '$trunk': give a rate such as 250Mbit, or 0 for none"
-[[ $latency =~ ^([0-9]+(\.[0-9]+)?[um]s)?$ ]] || refuse "latency '$latency': give a time such as 50us or 10ms"
+for link in $links; do
+  is_link "$link" || refuse "link '$link': give two of the $hosts hosts and a rate or a time, such as 1-2:100Mbit or 1-2:2ms"
+done
+[ -z "$latency" ] || is_time "$latency" || refuse "latency '$latency': give a time such as 50us or 10ms"
 if [ "$trunk" != 0 ] && [ "$hosts" -lt 2 ]; then refuse "a trunk joins two racks: give 2 hosts at least"; fi
 missing=()
 for tool in ip tc nsenter unshare setpriv taskset mount hostname; do
@@ -362,7 +382,7 @@ for tool in ip tc nsenter unshare setpriv taskset mount hostname; do
 done
 [ ${#missing[@]} -eq 0 ] || cannot "needs ${missing[*]}: scripts/packages.sh test installs what has them"
 if ! make_network_program 2>/dev/null; then
-  [ -z "$profile$latency" ] || cannot "profiles and latency need a C++ compiler, once (scripts/packages.sh build)"
+  [ -z "$profile$latency$links" ] || cannot "profiles, latency and links need a C++ compiler, once (scripts/packages.sh build)"
   GRADMETER_VIRTUAL_NETWORK=
 fi
 outside "$@"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# How fast the links of scripts/virtual-cluster.sh are, which sources it. They take its hosts, rate, latency, trunk, profile and
-# joined (what delays packets: bridges, netem or switch), and in_host, rack_of, delay_by_netem.
+# How fast the links of scripts/virtual-cluster.sh are, which sources it. They take its hosts, rate, latency, trunk, links, profile
+# and joined (what delays packets: bridges, netem or switch), and in_host, rack_of, is_rate, delay_by_netem.
 # shellcheck disable=SC2154  # those
 port=4700 # where hosts answer while links are measured
 
@@ -10,6 +10,32 @@ bits() { # RATE
 
 nanoseconds() { # TIME
   awk -v t="$1" 'BEGIN { printf "%d", t * (t ~ /us$/ ? 1e3 : t ~ /ms$/ ? 1e6 : 1e9) }'
+}
+
+# What --link says of two hosts' link, in either order: words, none where it is as usual.
+unusual() { # A B
+  local link
+  for link in $links; do
+    case "$link" in "$1-$2":* | "$2-$1":*) echo "${link#*:}" ;; esac
+  done
+}
+
+expected_rate() { # A B [bit/s]
+  local between=$rate what
+  if [ "$trunk" != 0 ] && [ "$(rack_of "$1")" != "$(rack_of "$2")" ]; then between=$trunk; fi
+  for what in $(unusual "$1" "$2"); do ! is_rate "$what" || between=$what; done
+  bits "$between"
+}
+
+expected_trip() { # A B [ns]
+  local sum what
+  sum=$(nanoseconds "${latency:-0us}")
+  for what in $(unusual "$1" "$2"); do is_rate "$what" || sum=$((sum + $(nanoseconds "$what"))); done
+  echo $((2 * sum))
+}
+
+ping_host() { # FROM TO: prints the round trip [ns]
+  in_host "$1" "$GRADMETER_VIRTUAL_NETWORK" ping "$prefix.$2" "$port"
 }
 
 set_delay() { # NANOSECONDS
@@ -24,10 +50,10 @@ set_delay() { # NANOSECONDS
 # What a packet takes beside the delay is taken off the delay, so that the round trip is what was asked for. Prints it.
 tune_latency() {
   local wanted delay found
-  wanted=$((2 * $(nanoseconds "$latency")))
-  delay=$((wanted / 2))
+  wanted=$(expected_trip 1 2)
+  delay=$(nanoseconds "$latency")
   for _ in 1 2 3 4; do
-    found=$(in_host 1 "$GRADMETER_VIRTUAL_NETWORK" ping "$prefix.2" "$port") || return
+    found=$(ping_host 1 2) || return
     if [ $((found * 100)) -ge $((wanted * 93)) ] && [ $((found * 100)) -le $((wanted * 107)) ]; then break; fi
     delay=$((delay - (found - wanted) / 2))
     [ "$delay" -ge 0 ] || delay=0
@@ -42,8 +68,7 @@ measure_rates() { # NANOSECONDS OF A ROUND TRIP
   local i next expected pids=() milliseconds=$((500 + $1 / 20000))
   for i in $(seq "$hosts"); do
     next=$((i % hosts + 1))
-    expected=$(bits "$rate")
-    if [ "$trunk" != 0 ] && [ "$(rack_of "$i")" != "$(rack_of "$next")" ]; then expected=$(bits "$trunk"); fi
+    expected=$(expected_rate "$i" "$next")
     in_host "$i" "$GRADMETER_VIRTUAL_NETWORK" send "$prefix.$next" "$port" "$((expected * milliseconds / 8000))" >"$scratch/rate$i" &
     pids+=($!)
     echo "$expected" >"$scratch/expected$i"
@@ -52,9 +77,29 @@ measure_rates() { # NANOSECONDS OF A ROUND TRIP
   for i in $(seq "$hosts"); do paste -d ' ' "$scratch/rate$i" "$scratch/expected$i"; done
 }
 
+# Each link that --link names, by itself. Prints what was reached of what was asked for; fails where that is not within 15 %.
+measure_unusual() {
+  local link a b found expected code=0
+  for link in $links; do
+    a=${link%%-*} b=${link#*-} b=${b%%:*}
+    if is_rate "${link#*:}"; then
+      expected=$(expected_rate "$a" "$b")
+      found=$(in_host "$a" "$GRADMETER_VIRTUAL_NETWORK" send "$prefix.$b" "$port" $((expected / 16))) || return
+      awk -v l="$a-$b" -v f="$found" -v e="$expected" \
+        'BEGIN { printf ", link %s %.4g of %.4g Mbit/s", l, f / 1e6, e / 1e6; exit !(f > 0.85 * e && f < 1.05 * e) }' || code=1
+    else
+      expected=$(expected_trip "$a" "$b")
+      found=$(ping_host "$a" "$b") || return
+      awk -v l="$a-$b" -v f="$found" -v e="$expected" \
+        'BEGIN { printf ", link %s round trip %.4g us of %.4g", l, f / 1e3, e / 1e3; exit !(f > 0.85 * e && f < 1.15 * e + 2e5) }' || code=1
+    fi
+  done
+  return "$code"
+}
+
 # Says what was reached. Fails where that is not what was asked for.
 calibrate() {
-  local i answering=() trip=0 found verdict
+  local i answering=() trip=0 found verdict unusual
   for i in $(seq "$hosts"); do
     in_host "$i" "$GRADMETER_VIRTUAL_NETWORK" answer "$port" &
     answering+=($!)
@@ -62,12 +107,13 @@ calibrate() {
   if [ -n "$latency" ]; then
     trip=$(tune_latency) || return
   else
-    trip=$(in_host 1 "$GRADMETER_VIRTUAL_NETWORK" ping "$prefix.2" "$port") || return
+    trip=$(ping_host 1 2) || return
   fi
   # A machine that is busy for a moment is asked again.
   for _ in 1 2 3; do
     if [ "$rate" = 0 ]; then found=; else found=$(measure_rates "$trip"); fi
-    verdict=$(awk -v trip="$trip" -v wanted="$(nanoseconds "${latency:-0us}")" -v rate="$rate" -v by="$joined" '
+    verdict=$(awk -v trip="$trip" -v wanted="$(expected_trip 1 2)" -v rate="$rate" -v by="$joined" -v tuned="${latency:+1}" \
+      -v slack="$(awk -v r="$(expected_rate 1 2)" 'BEGIN { print 2e5 + (r > 0 ? 4e12 / r : 0) }')" '
       NF == 2 && $2 > 0 {
         share = $1 / $2
         if (!n++ || share < least) least = share
@@ -76,17 +122,19 @@ calibrate() {
       }
       NF == 1 { missing = 1 }
       END {
-        good = wanted > 0 ? trip > 2 * wanted * 0.85 && trip < 2 * wanted * 1.15 : trip < 200e3
+        good = wanted > 0 ? trip > wanted * 0.85 && trip < wanted * 1.15 + slack * !tuned : trip < slack
         if (rate != 0) good = good && !missing && n && least > 0.85 && most < 1.05
         printf "%s ", good ? "good" : "bad"
         for (expected in slowest) printf "%.4g of %.4g Mbit/s, ", slowest[expected] / 1e6, expected / 1e6
         printf "with all links busy; round trip %.4g us", trip / 1e3
-        if (wanted > 0) printf " of %.4g, by %s", 2 * wanted / 1e3, by
+        if (wanted > 0) printf " of %.4g, by %s", wanted / 1e3, by
       }' <<<"$found")
+    unusual=$(measure_unusual) || verdict="bad ${verdict#* }"
     [ "${verdict%% *}" != good ] || break
+    sleep 1
   done
   kill "${answering[@]}"
   wait "${answering[@]}" 2>/dev/null
-  echo "virtual-cluster: ${profile:+$profile, }$hosts hosts: ${verdict#* }" >&2
+  echo "virtual-cluster: ${profile:+$profile, }$hosts hosts: ${verdict#* }$unusual" >&2
   [ "${verdict%% *}" = good ]
 }

@@ -1,11 +1,12 @@
 // What scripts/virtual-cluster.sh needs beside ip and tc: a switch with a rate and a delay for kernels without netem,
 // and the two ends of a measured link. Linux only; the script compiles it.
-//   virtual-network switch FOLDER HOSTS BITS_PER_S DELAY_NS TRUNK_BITS_PER_S
+//   virtual-network switch FOLDER HOSTS BITS_PER_S DELAY_NS TRUNK_BITS_PER_S [A-B:BITS_PER_S:DELAY_NS...]
 //     Joins hosts 1 to HOSTS and the caller's own network, number 254. Each gets a TAP device eth0 in the network
 //     namespace of FOLDER/hostN.net. BITS_PER_S holds back what goes to a host; what leaves it is for its own tc to
 //     hold back, since a full queue there keeps TCP from sending more. 0: no limit. DELAY_NS is added to every packet.
-//     A trunk, if it has a rate, is between the first half of the hosts and the others. Prints "ready"; then a number
-//     on standard input is a new delay.
+//     A trunk, if it has a rate, is between the first half of the hosts and the others. A-B: what hosts A and B send
+//     each other is held back to a rate of its own, each way, and delayed for longer. Prints "ready"; then a number on
+//     standard input is a new delay.
 //   virtual-network answer PORT
 //     The other end of `ping` and `send`, for ever.
 //   virtual-network ping ADDRESS PORT
@@ -37,9 +38,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <map>
+#include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -80,15 +83,18 @@ struct Server {
   }
 };
 
-struct Packet {
-  Nanoseconds due;
-  std::vector<char> bytes;  ///< behind a SegmentationHeader
-};
+using Bytes = std::vector<char>;  ///< a packet behind a SegmentationHeader
 
 struct Port {
   int number, rack, device;
   Server receiving;
-  std::deque<Packet> waiting = {};  ///< to this port's host, in the order of their times
+  std::multimap<Nanoseconds, Bytes> waiting = {};  ///< to this port's host, by when they are due
+};
+
+/// What one host sends another, where it is not as usual.
+struct Path {
+  Server server;
+  Nanoseconds delay = 0;  ///< beside the usual one
 };
 
 double ns_per_byte(double bits_per_s) { return bits_per_s > 0 ? 8e9 / bits_per_s : 0; }
@@ -117,7 +123,8 @@ int open_tap_in(const std::string& network, int number) {
 
 class Switch {
  public:
-  Switch(const std::string& folder, int hosts, double bits_per_s, Nanoseconds delay, double trunk_bits_per_s)
+  Switch(const std::string& folder, int hosts, double bits_per_s, Nanoseconds delay, double trunk_bits_per_s,
+         std::span<char*> links)
       : delay_(delay) {
     trunk_.fill({.ns_per_byte = ns_per_byte(trunk_bits_per_s)});
     ports_.push_back({.number = head, .rack = 0, .device = open_tap(head), .receiving = {}});
@@ -126,6 +133,7 @@ class Switch {
       const int device = open_tap_in(folder + "/host" + std::to_string(i) + ".net", i);
       ports_.push_back({.number = i, .rack = 2 * i > hosts + 1, .device = device, .receiving = link});
     }
+    for (const char* link : links) add_link(link);
     for (const Port& p : ports_) polled_.push_back({.fd = p.device, .events = POLLIN, .revents = 0});
     polled_.push_back({.fd = STDIN_FILENO, .events = POLLIN, .revents = 0});
   }
@@ -143,16 +151,27 @@ class Switch {
   }
 
  private:
+  void add_link(const char* text) {
+    int a = 0, b = 0;
+    double bits_per_s = 0;
+    long long delay = 0;
+    if (std::sscanf(text, "%d-%d:%lf:%lld", &a, &b, &bits_per_s, &delay) != 4) throw std::runtime_error(text);
+    for (const auto& way : {std::pair{a, b}, std::pair{b, a}}) {
+      unusual_[way] = {.server = {.ns_per_byte = ns_per_byte(bits_per_s)}, .delay = delay};
+    }
+  }
+
   /// Hands over what is due. Returns when the next is.
   Nanoseconds deliver() {
     const Nanoseconds t = now();
     Nanoseconds next = t + 1'000'000'000;
     for (Port& p : ports_) {
-      for (; !p.waiting.empty() && p.waiting.front().due <= t; p.waiting.pop_front()) {
+      auto first = p.waiting.begin();
+      for (; first != p.waiting.end() && first->first <= t; first = p.waiting.erase(first)) {
         // A device that is down takes nothing, as a cut link; TCP sends again.
-        (void)!write(p.device, p.waiting.front().bytes.data(), p.waiting.front().bytes.size());
+        (void)!write(p.device, first->second.data(), first->second.size());
       }
-      if (!p.waiting.empty()) next = std::min(next, p.waiting.front().due);
+      if (first != p.waiting.end()) next = std::min(next, first->first);
     }
     return next;
   }
@@ -183,17 +202,22 @@ class Switch {
     for (Port& to : ports_) {
       if (&to == &from || !((first & 1) || to.number == last)) continue;
       Nanoseconds t = sent;
-      if (to.rack != from.rack) {
-        Server& trunk = trunk_[static_cast<std::size_t>(to.rack)];
-        if (is_full(trunk, t)) continue;
-        // The last byte leaves the slower of the two last.
-        t = trunk.serve(t, bytes) + std::max<Nanoseconds>(trunk.passing(bytes) - to.receiving.passing(bytes), 0);
-      }
+      const auto path = unusual_.find({from.number, to.number});
+      if (path != unusual_.end() && !pass(path->second.server, to, bytes, t)) continue;
+      if (to.rack != from.rack && !pass(trunk_[static_cast<std::size_t>(to.rack)], to, bytes, t)) continue;
       if (is_full(to.receiving, t)) continue;
       const Nanoseconds arrived = to.receiving.serve(t, bytes) + to.receiving.passing(bytes);
-      const Nanoseconds before = to.waiting.empty() ? 0 : to.waiting.back().due;
-      to.waiting.push_back({std::max(arrived + delay_, before), {buffer_.data(), buffer_.data() + length}});
+      const Nanoseconds more = path == unusual_.end() ? 0 : path->second.delay;
+      to.waiting.emplace(arrived + delay_ + more, Bytes{buffer_.data(), buffer_.data() + length});
     }
+  }
+
+  /// Moves t on to when the port can begin to receive what comes from a server before it, so that the last byte leaves
+  /// the slower of the two last. False: the packet is dropped.
+  static bool pass(Server& server, const Port& to, double bytes, Nanoseconds& t) {
+    if (is_full(server, t)) return false;
+    t = server.serve(t, bytes) + std::max<Nanoseconds>(server.passing(bytes) - to.receiving.passing(bytes), 0);
+    return true;
   }
 
   static bool is_full(const Server& s, Nanoseconds t) {
@@ -211,8 +235,9 @@ class Switch {
   }
 
   std::vector<Port> ports_;
-  std::vector<pollfd> polled_;   ///< of each port; standard input
-  std::array<Server, 2> trunk_;  ///< by the rack where it leads
+  std::vector<pollfd> polled_;                   ///< of each port; standard input
+  std::array<Server, 2> trunk_;                  ///< by the rack where it leads
+  std::map<std::pair<int, int>, Path> unusual_;  ///< by the numbers of sender and receiver
   Nanoseconds delay_;
   std::array<char, 70'000> buffer_{};
 };
@@ -222,7 +247,9 @@ int run_switch(char** a) {
   // Before everything that computes. Without the right it is merely less accurate, which the calibration shows.
   const sched_param first{.sched_priority = 50};
   (void)sched_setscheduler(0, SCHED_FIFO, &first);
-  Switch s(a[0], std::atoi(a[1]), std::atof(a[2]), std::atoll(a[3]), std::atof(a[4]));
+  std::size_t links = 0;
+  while (a[5 + links]) ++links;
+  Switch s(a[0], std::atoi(a[1]), std::atof(a[2]), std::atoll(a[3]), std::atof(a[4]), {a + 5, links});
   std::puts("ready");
   std::fflush(stdout);
   s.run();
@@ -357,17 +384,18 @@ int briefly(char** a) {
 int main(int argc, char** argv) {
   struct Mode {
     const char* name;
-    int arguments;  ///< -1: some
+    int least;  ///< arguments
+    bool more;  ///< may follow
     int (*run)(char**);
   };
-  const std::array<Mode, 5> modes{{{"switch", 5, run_switch},
-                                   {"answer", 1, answer},
-                                   {"ping", 2, ping},
-                                   {"send", 3, send},
-                                   {"briefly", -1, briefly}}};
+  const std::array<Mode, 5> modes{{{"switch", 5, true, run_switch},
+                                   {"answer", 1, false, answer},
+                                   {"ping", 2, false, ping},
+                                   {"send", 3, false, send},
+                                   {"briefly", 1, true, briefly}}};
   try {
     for (const Mode& m : modes) {
-      const bool fits = m.arguments < 0 ? argc > 2 : argc == m.arguments + 2;
+      const bool fits = m.more ? argc >= m.least + 2 : argc == m.least + 2;
       if (fits && std::strcmp(argv[1], m.name) == 0) return m.run(argv + 2);
     }
     std::fputs(

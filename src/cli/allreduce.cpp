@@ -171,7 +171,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device, device.note);
+  session.compute_on(device.device, device.note, device.gauge);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.

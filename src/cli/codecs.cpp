@@ -38,9 +38,10 @@ struct Experiment {
 };
 
 Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
-                  runtime::Device* device) {
+                  const OpenedDevice& device) {
   auto options = read_codec_options(f, host);
-  options.device = device;
+  options.device = device.device.get();
+  options.gauge = device.gauge.get();
   return {.total = bench::plan_codecs(options.factors).size(),
           .printers = {report::codec_tables, report::codec_csv()},
           .legend = report::codec_legend(),
@@ -64,7 +65,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"));
   const Experiment experiment = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
-                                                  : speeds(f, host, invocation.process.signals, device.device.get());
+                                                  : speeds(f, host, invocation.process.signals, device);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);

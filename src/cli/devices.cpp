@@ -32,6 +32,10 @@ std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& n
   }
   return seen;
 }
+
+std::shared_ptr<const runtime::GpuGauge> gauge_of(const runtime::GpuFacts& gpu) {
+  return std::make_shared<runtime::GpuGauge>(gpu.bus_id);
+}
 #endif
 
 [[noreturn]] void refuse(const std::string& why) { throw core::Unavailable("--device cuda: " + why); }
@@ -64,7 +68,8 @@ OpenedDevice open_device(const std::string& name, const runtime::Communicator& w
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < chosen.size(); ++r)
     if (chosen[r]) devices.push_back(seen[r][static_cast<std::size_t>(*chosen[r])]);
-  return {std::make_shared<runtime::CudaDevice>(*mine), runtime::shared_devices_note(devices)};
+  return {std::make_shared<runtime::CudaDevice>(*mine), runtime::shared_devices_note(devices),
+          gauge_of(cuda.gpus[static_cast<std::size_t>(*mine)])};
 }
 
 OpenedDevice open_device(const std::string& name) {
@@ -72,7 +77,7 @@ OpenedDevice open_device(const std::string& name) {
   kernels::add_cuda_ops();
   const runtime::CudaFacts cuda = runtime::read_cuda();
   if (cuda.gpus.empty()) refuse(cuda.problem);
-  return {std::make_shared<runtime::CudaDevice>(0), {}};
+  return {std::make_shared<runtime::CudaDevice>(0), {}, gauge_of(cuda.gpus.front())};
 }
 #else
 OpenedDevice open_device(const std::string& name, const runtime::Communicator&) {

@@ -6,6 +6,7 @@
 
 #include "bench/engine/sweep.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/cuda/gpu_gauge.hpp"
 #include "runtime/device.hpp"
 
 namespace gradmeter::cli {
@@ -14,8 +15,9 @@ namespace gradmeter::cli {
 inline const std::vector<std::string> device_names{"cpu", "cuda"};
 
 struct OpenedDevice {
-  std::shared_ptr<runtime::Device> device;  ///< null: the host
-  std::string note;                         ///< what a reader of the results must know of it; empty: nothing
+  std::shared_ptr<runtime::Device> device;         ///< null: the host
+  std::string note;                                ///< what a reader of the results must know of it; empty: nothing
+  std::shared_ptr<const runtime::GpuGauge> gauge;  ///< of its clock and power; null: of the host, which has none
 };
 /// Collective over the world: each rank's device among those of its node that it sees. Errors: core::Unavailable in one
 /// line when a rank has none, or the program was built without CUDA.

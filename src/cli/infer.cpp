@@ -64,7 +64,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
   const auto options =
       read_infer_options(f, data, std::max(1, session.cores_per_node() / session.ranks_per_node(world.size())));
   const OpenedDevice device = open_device(options.training.config.device, world);
-  session.compute_on(device.device, device.note);
+  session.compute_on(device.device, device.note, device.gauge);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);

@@ -178,7 +178,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device, device.note);
+  session.compute_on(device.device, device.note, device.gauge);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   std::string problems;
   agree(world, [&] { problems = read_problems_file(f); });

@@ -33,6 +33,7 @@ void check_measured_table(const std::string& path, const bench::CollectiveFactor
   need_one("--transport", f.transports);
   need_one("--buffers", f.buffers);
   need_one("--in-place", f.in_place);
+  need_one("--cudagraph", f.cudagraphs);
   if (std::filesystem::exists(path)) {
     throw core::UsageError(fmt::format("--write-table {}: exists; remove it or give another name", path));
   }

@@ -232,7 +232,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const auto& world = session.world();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device, device.note);
+  session.compute_on(device.device, device.note, device.gauge);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),

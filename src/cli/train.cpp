@@ -242,7 +242,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
-  session.compute_on(device.device, device.note);
+  session.compute_on(device.device, device.note, device.gauge);
   if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
   const DataShape data = agree_on_data(world, data_directory(f));
   auto options = read_options(f, world.size(), at, data);

@@ -28,6 +28,8 @@ std::string algorithm_cell(const Point& p, const Labels& codecs) {
   std::string name = exchange(p, codecs);
   const std::string accum = text(p.factors[Factor::accum_dtype]);
   if (accum != "-" && accum != text(p.factors[Factor::dtype])) name += fmt::format(" +{}", accum);
+  if (const auto& launches = p.factors[Factor::cudagraph]; !core::is_null(launches))
+    name += fmt::format(" graph×{}", text(launches));
   return name;
 }
 
@@ -281,7 +283,7 @@ const CsvColumns& collective_csv() {
                 Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
                 Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
                 Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
-                Factor::inject})
+                Factor::inject,     Factor::cudagraph})
           .statistics(time_s, {"min", "q1", "median", "q3", "ci95_low", "ci95_high", "p95", "p99", "max"})
           .samples(time_s, "samples")
           .stop(time_s)

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "allreduce/cuda/nccl.hpp"
 #include "allreduce/known_collective.hpp"
 #include "core/error.hpp"
+#include "runtime/nccl/memory.hpp"
 #include "runtime/time/backoff.hpp"
 #include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
@@ -170,6 +172,80 @@ INSTANTIATE_TEST_SUITE_P(Kinds, NcclRow, ::testing::ValuesIn(kinds({1, 2, 3, 4})
 INSTANTIATE_TEST_SUITE_P(Kinds, NcclTypes, ::testing::ValuesIn(kinds({1, 3})), kind_name);
 
 /// What a call on one rank ends with.
+/// Buffers of NCCL's own memory, which it was told of: the same results, and each call finds both registered.
+class RegisteredBuffers : public ::testing::Test {
+ protected:
+  struct Registered {
+    Registered(const GpuRank& r, std::size_t count) : host(2 * count * sizeof(float)) {
+      const std::span<std::byte> all(host);
+      in = runtime::map_registrable(r.device, core::Element::f32, all.first(all.size() / 2));
+      out = runtime::map_registrable(r.device, core::Element::f32, all.last(all.size() / 2));
+    }
+    std::vector<std::byte> host;
+    runtime::OwnedBuffer in, out;
+  };
+  static std::uint64_t registered_calls() {
+#ifdef GRADMETER_CUDA_EMULATED
+    return cuda_emulator::counts().registered;
+#else
+    return 0;
+#endif
+  }
+};
+
+TEST_F(RegisteredBuffers, HaveTheHostsResults) {
+  if (!runtime::nccl_registration_refusal().empty()) GTEST_SKIP() << runtime::nccl_registration_refusal();
+  constexpr std::size_t count = 4 * 257;
+  for (const int ranks : {1, 2, 3, 4}) {
+    if (ranks > test::most_gpu_ranks()) continue;
+    const std::uint64_t before = registered_calls();
+    test::each_device_seed([&] {
+      test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
+        const Registered memory(r, count);
+        const auto rank = static_cast<std::size_t>(r.world.rank());
+        const Bound bound(r, "nccl", CollectiveKind::all_reduce, Placement::out_of_place, 0);
+        register_buffers(*bound, std::array{memory.in.buffer, memory.out.buffer});
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+          const KnownCollective known{.collective_kind = CollectiveKind::all_reduce,
+                                      .data = {.pattern = Pattern::exact,
+                                               .element = core::Element::f32,
+                                               .op = Op::sum,
+                                               .ranks = static_cast<std::size_t>(ranks),
+                                               .seed = seed},
+                                      .count = count,
+                                      .root = 0};
+          const Buffer in = memory.in.buffer, out = memory.out.buffer;
+          r.queue.submit("give", {}, [&] { give(known, rank, {in.host(), in.bytes()}); });
+          bound->start({.in = in, .out = out, .op = Op::sum});
+          run_to_end(*bound);
+          Verdict verdict;
+          r.queue.at_once([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
+          EXPECT_EQ(verdict.wrong, 0u) << "rank " << rank << " of " << ranks << ", seed " << seed;
+        }
+        r.world.barrier();
+      });
+    });
+#ifdef GRADMETER_CUDA_EMULATED
+    EXPECT_GE(registered_calls() - before, static_cast<std::uint64_t>(3 * ranks));
+#endif
+  }
+}
+
+TEST_F(RegisteredBuffers, AreKnownToNcclAlone) {
+  if (!runtime::nccl_registration_refusal().empty()) GTEST_SKIP() << runtime::nccl_registration_refusal();
+  const std::uint64_t before = registered_calls();
+  test::run_gpu_ranks(1, [&](const GpuRank& r) {
+    const Registered memory(r, 100);
+    const std::array both{memory.in.buffer, memory.out.buffer};
+    const Bound other(r, "gpu-direct", CollectiveKind::all_reduce, Placement::out_of_place, 0);
+    EXPECT_THROW(register_buffers(*other, both), core::BackendError);
+    const Bound untold(r, "nccl", CollectiveKind::all_reduce, Placement::out_of_place, 0);
+    untold->start({.in = both[0], .out = both[1], .op = Op::sum});
+    run_to_end(*untold);
+  });
+  EXPECT_EQ(registered_calls(), before);
+}
+
 std::string error_of(const std::function<void()>& call) {
   try {
     call();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "runtime/nccl/memory.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -170,6 +171,37 @@ TEST(CollectivePlan, CallsAndRootAreToldApartByTheirProblem) {
   const auto map = nodes({0, 0});
   const auto row = to_factors(plan_collectives(f, map).front(), map, f);
   EXPECT_EQ(core::to_text(row[core::Factor::problem]), "root=1,calls=20");
+}
+
+TEST(CollectivePlan, BuffersThatNcclKnowsAreOfNoneOfOurAlgorithms) {
+  auto f = factors();
+  f.buffers = {BufferKind::registered};
+  for (const auto& p : plan_collectives(f, nodes({0, 0}))) {
+    if (p.algorithm->is_vendor()) continue;
+    EXPECT_NE(p.unsupported.find(runtime::nccl_registration_refusal().empty() ? "registers no buffers" : "NCCL"),
+              std::string::npos)
+        << p.unsupported;
+  }
+}
+
+TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {
+  auto f = factors();
+  f.algorithms = {allreduce::find_algorithm("nccl"), allreduce::find_algorithm("ring")};
+  f.calls = 5;
+  f.cudagraphs = {0, 3};
+  const auto map = nodes({0, 0});
+  std::set<std::string> keys;
+  const auto points = plan_collectives(f, map);
+  EXPECT_EQ(points.size(), 16u);
+  for (const auto& p : points) {
+    const auto row = to_factors(p, map, f);
+    keys.insert(row.key());
+    EXPECT_EQ(core::to_text(row[core::Factor::cudagraph]), p.cudagraph > 0 ? "3" : "-");
+    EXPECT_EQ(p.calls_of_iteration(), p.cudagraph > 0 ? 15u : 5u);
+    const bool refused = p.unsupported.find("cannot be captured") != std::string::npos;
+    EXPECT_EQ(refused, p.cudagraph > 0 && p.algorithm->name == "ring") << p.unsupported;
+  }
+  EXPECT_EQ(keys.size(), points.size());
 }
 
 }  // namespace

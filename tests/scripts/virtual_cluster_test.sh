@@ -5,18 +5,31 @@
 . "$(dirname "$0")/support.sh"
 cluster=$root/scripts/virtual-cluster.sh
 gradmeter=$1 mpirun=$2
-bound() { timeout -k 5 40 "$@"; }
+bound() { timeout -k 5 60 "$@"; }
+
+# A cluster that is measured before use, some times: a machine may be too busy for it. Fails, and says so, where it stays that.
+measured() { # ARGUMENTS...
+  local pause
+  for pause in 0 3 10; do
+    sleep "$pause"
+    try bound "$cluster" "$@"
+    [ "$code" -eq 69 ] || return 0
+  done
+  echo "not checked, for lack of a calm machine: virtual-cluster.sh $*: $output"
+  return 1
+}
 
 for bad in "" "2 1Gbit mpirun" "2 1Gbit --" "0 0 -- true" "x 0 -- true" "251 0 -- true" "2 fast -- true" "2 -1 -- true" \
   "--profile fast 2 -- true" "--profile" "--profile wan 2 1Gbit -- true" "--latency 3 2 0 -- true" "--trunk 3 2 0 -- true" \
-  "--trunk 1Gbit 1 0 -- true" "--slow 2 0 -- true"; do
+  "--trunk 1Gbit 1 0 -- true" "--slow 2 0 -- true" "--link 1-3:1ms 2 0 -- true" "--link 1-1:1ms 2 0 -- true" \
+  "--link 1-2:soon 2 0 -- true" "--link 1-2 2 0 -- true" "--link"; do
   # shellcheck disable=SC2086  # a list of words
   try "$cluster" $bad
   expect_equal "refused: $bad" 2 "$code"
 done
 try "$cluster" --help
 expect_equal "--help ends well" 0 "$code"
-expect_contains "--help says how" "virtual-cluster.sh [--latency TIME] [--trunk RATE] HOSTS RATE -- COMMAND" "$output"
+expect_contains "--help says how" "virtual-cluster.sh [--latency TIME] [--trunk RATE] [--link A-B:RATE|TIME]... HOSTS RATE -- COMMAND" "$output"
 
 mkdir "$work/few"
 for tool in bash id env; do ln -s "$(command -v "$tool")" "$work/few/$tool"; done
@@ -54,14 +67,21 @@ expect_contains "a port without a server refuses at once" "before 1" "$output"
 expect_contains "a host whose link is cut says nothing" "after 124" "$output"
 
 # Profiles and latencies are measured before they are used.
-try bound "$cluster" --profile two-racks 4 -- bash -c 'echo racks $GRADMETER_RACKS'
-expect_equal "two racks are what they say" 0 "$code"
-expect_contains "and the rate through the trunk is told" "of 250 Mbit/s, " "$output"
-expect_contains "the racks are named" "racks 0,0,1,1" "$output"
-try bound "$cluster" --latency 2ms --trunk 20Mbit 3 50Mbit -- bash -c 'echo racks $GRADMETER_RACKS'
-expect_equal "latency and a trunk together" 0 "$code"
-expect_contains "a round trip is twice the latency" "us of 4000, by" "$output"
-expect_contains "the odd host is in the first rack" "racks 0,0,1" "$output"
+if measured --profile two-racks 4 -- bash -c 'echo racks $GRADMETER_RACKS'; then
+  expect_equal "two racks are what they say" 0 "$code"
+  expect_contains "and the rate through the trunk is told" "of 250 Mbit/s, " "$output"
+  expect_contains "the racks are named" "racks 0,0,1,1" "$output"
+fi
+if measured --latency 2ms --trunk 10Mbit 3 20Mbit -- bash -c 'echo racks $GRADMETER_RACKS'; then
+  expect_equal "latency and a trunk together" 0 "$code"
+  expect_contains "a round trip is twice the latency" "us of 4000, by" "$output"
+  expect_contains "the odd host is in the first rack" "racks 0,0,1" "$output"
+fi
+if measured --link 2-1:5Mbit --link 2-3:8ms 3 20Mbit -- echo COMMAND runs; then
+  expect_equal "links of their own" 0 "$code"
+  expect_contains "are measured: a rate" "link 2-1 4." "$output"
+  expect_contains "and a latency" "of 5 Mbit/s, link 2-3 round trip 16" "$output"
+fi
 tc=$(PATH=$PATH:/usr/sbin:/sbin command -v tc)
 # Without the queue that holds a rate, links are faster than they say.
 stand_in tc <<END

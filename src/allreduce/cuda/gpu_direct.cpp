@@ -26,12 +26,10 @@ PeerCollective::Kernel shots(std::size_t small) {
           .moved = [](const cuda::PeerCall&, const Call& call) { return 6.0 * static_cast<double>(call.out.bytes()); },
           .launch =
               [small](const cuda::PeerCall& c, const Call& call) {
-                std::byte* const given = c.windows[c.rank] + c.window.given(c.slot);
-                runtime::device_access->copy(given, call.in.address(), call.in.bytes());
                 const auto reduce =
                     call.out.bytes() <= small ? cuda::reduce_peers_at_once : cuda::reduce_peers_by_blocks;
-                reduce(call.element(), call.accumulates_in(), call.op, c, call.out.device().device_address(),
-                       call.count(), gpu::stream());
+                reduce(call.element(), call.accumulates_in(), call.op, c, call.in.device().device_address(),
+                       call.out.device().device_address(), call.count(), gpu::stream());
               }};
 }
 

@@ -10,7 +10,7 @@
 namespace gradmeter::allreduce {
 
 /// The row `gpu-direct:small=262144`: up to `small` bytes in one shot, beyond in two (kernels of cuda/peer_reduce.hpp).
-/// A call copies its buffer to memory that peers have opened, and is one kernel: nothing of it needs the host.
+/// A call is one kernel, which copies its buffer to memory that peers have opened: nothing of it needs the host.
 /// Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce

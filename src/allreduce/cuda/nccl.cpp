@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -121,7 +122,7 @@ void NcclCollective::reserve_landing(std::size_t bytes) {
   if (bytes > landing_.buffer.bytes()) landing_ = queue_.device().allocate(core::Element::i8, bytes);
 }
 
-void NcclCollective::check(const Call& call) const {
+void NcclCollective::check_call(const Call& call) const {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   check_supported(call.element(), call.op, call.accumulates_in());
   const char* const what = nccl_call(collective_kind_);
@@ -144,12 +145,29 @@ void NcclCollective::check(const Call& call) const {
 }
 
 void NcclCollective::start(const Call& call) {
-  check(call);
-  call_ = call;
-  if (lands()) reserve_landing(call.out.bytes());
+  submit(call);
   running_ = true;
   launched_ = false;
   done_ = nullptr;
+}
+
+void NcclCollective::enqueue(const Call& call) {
+  submit(call);
+  while (!nccl_.launched()) std::this_thread::yield();
+  follow_up();
+  nccl_.completed();
+}
+
+void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) {
+  for (const runtime::Buffer& b : buffers) nccl_.register_memory(b.device().device_address(), b.bytes());
+}
+
+void NcclCollective::launched() { nccl_.begin(nccl_call(collective_kind_)); }
+
+void NcclCollective::submit(const Call& call) {
+  check_call(call);
+  call_ = call;
+  if (lands()) reserve_landing(call.out.bytes());
   const auto bytes = static_cast<double>(call.out.bytes());
   queue_.submit("nccl", {.flops = 0, .bytes = 2 * bytes}, [this] { issue(); });
 }
@@ -219,22 +237,22 @@ bool NcclCollective::advance() {
   if (!running_) return true;
   if (!launched_) {
     if (!nccl_.launched()) return false;
-    if (lands()) {
-      const std::size_t bytes = call_.out.bytes();
-      const runtime::Buffer out(core::Element::i8, call_.out.device());
-      queue_.copy("nccl.land", landing_.buffer.part(0, bytes), out);
-    }
-    if (call_.op == Op::average && reduces(collective_kind_)) finish_average();
+    follow_up();
     done_ = queue_.record();
     launched_ = true;
   }
-  if (done_ && !done_->reached()) {
-    nccl_.check();
-    return false;
+  running_ = !completes(done_);
+  return !running_;
+}
+
+/// What is left to do behind NCCL's calls.
+void NcclCollective::follow_up() {
+  if (lands()) {
+    const std::size_t bytes = call_.out.bytes();
+    const runtime::Buffer out(core::Element::i8, call_.out.device());
+    queue_.copy("nccl.land", landing_.buffer.part(0, bytes), out);
   }
-  nccl_.completed();
-  running_ = false;
-  return true;
+  if (call_.op == Op::average && reduces(collective_kind_)) finish_average();
 }
 
 void NcclCollective::finish_average() {

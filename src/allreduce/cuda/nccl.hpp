@@ -3,7 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "allreduce/collective.hpp"
+#include "allreduce/cuda/registered_buffers.hpp"
+#include "allreduce/cuda/stream_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "runtime/nccl/communicator.hpp"
 
@@ -15,7 +16,7 @@ namespace gradmeter::allreduce {
 /// then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
 /// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
 /// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
-class NcclCollective final : public Collective {
+class NcclCollective final : public StreamCollective, public RegistersBuffers {
  public:
   /// Collective. The queue outlives it. `landing_bytes`: scratch that is taken now, not at the first call.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
@@ -23,16 +24,24 @@ class NcclCollective final : public Collective {
   /// Aborts a call that is given up, and waits for the queue: buffers may go then.
   ~NcclCollective() override;
   const std::string& name() const override { return name_; }
-  bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override { return {.peer = running_ ? nccl_.late_peer() : -1}; }
+  void enqueue(const Call&) override;
+  void register_buffers(std::span<const runtime::Buffer>) override;
+  void launched() override;
+  void check() override { nccl_.check(); }
+  void completed() override { nccl_.completed(); }
+  int late_peer() const override { return nccl_.late_peer(); }
+  void abort() noexcept override { nccl_.abort(); }
+  void before_abort(std::function<void()> what) override { nccl_.before_abort(std::move(what)); }
 
  private:
-  void check(const Call&) const;
+  void check_call(const Call&) const;
   void reserve_landing(std::size_t bytes);
+  void submit(const Call&);
   void issue();
+  void follow_up();
   void finish_average();
   void reduce_scatter(const runtime::NcclCalls&) const;
   void all_gather(const runtime::NcclCalls&) const;

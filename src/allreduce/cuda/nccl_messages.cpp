@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 #ifdef GRADMETER_HAS_CUDA
 #include "allreduce/cuda/reduce.hpp"
+#include "allreduce/cuda/stream_collective.hpp"
 #include "runtime/cuda/stream.hpp"
 #endif
 
@@ -62,7 +64,7 @@ void check_plan(const Plan& plan) {
   }
 }
 
-class NcclMessages final : public Collective {
+class NcclMessages final : public StreamCollective {
  public:
   NcclMessages(Algorithm a, const Site& site, runtime::NcclOptions nccl, ExecutorOptions options)
       : algorithm_(std::move(a)),
@@ -90,8 +92,6 @@ class NcclMessages final : public Collective {
   }
 
   const std::string& name() const override { return algorithm_.name; }
-  bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
   std::optional<runtime::Traffic> sent() const override { return sent_; }
   std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
   Waiting waiting() const override {
@@ -118,25 +118,39 @@ class NcclMessages final : public Collective {
 
   bool advance() override {
     if (!running_) return true;
+    if (!is_in_stream()) return false;
+    if (!is_done_recorded_) done_ = queue_.record();
+    is_done_recorded_ = true;
+    running_ = !completes(done_);
+    return !running_;
+  }
+
+  void enqueue(const Call& call) override {
+    start(call);
+    while (!is_in_stream()) std::this_thread::yield();
+    nccl_.completed();
+    running_ = false;
+  }
+  void launched() override { nccl_.begin(what); }
+  void check() override { nccl_.check(); }
+  void completed() override { nccl_.completed(); }
+  int late_peer() const override { return nccl_.late_peer(); }
+  void abort() noexcept override { nccl_.abort(); }
+  void before_abort(std::function<void()> f) override { nccl_.before_abort(std::move(f)); }
+
+ private:
+  static constexpr const char* what = "ncclSend and ncclRecv";
+
+  /// Puts the next turns there, as far as NCCL has taken the last group.
+  bool is_in_stream() {
     for (; turn_ < course_->turns.size(); ++turn_, is_begun_ = false) {
       if (!is_begun_) begin_turn(course_->turns[turn_]);
       is_begun_ = true;
       if (has_group_ && !nccl_.launched()) return false;
       end_turn(course_->turns[turn_]);
     }
-    if (!is_done_recorded_) done_ = queue_.record();
-    is_done_recorded_ = true;
-    if (done_ && !done_->reached()) {
-      nccl_.check();
-      return false;
-    }
-    nccl_.completed();
-    running_ = false;
     return true;
   }
-
- private:
-  static constexpr const char* what = "ncclSend and ncclRecv";
 
   /// All of it now: an allocation may wait for all that the GPU does, and a peer's kernel for this rank's.
   void take_scratch() {

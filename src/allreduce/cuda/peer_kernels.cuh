@@ -33,6 +33,33 @@ __device__ inline void peer_barrier(const PeerCall& c, std::uint32_t number) {
   __syncthreads();
 }
 
+/// What of a call depends on how many there were. GPUs count calls themselves, so that a graph may launch one again.
+struct CallNumbers {
+  unsigned slot;          ///< place that holds what is given
+  std::uint32_t barrier;  ///< the call's first
+};
+
+__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
+  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
+}
+
+__device__ inline CallNumbers numbers_of(const PeerCall& c) {
+  const std::uint32_t calls = counts_of(c)[0];
+  return {calls % 2, c.barriers * calls + 1};
+}
+
+/// At the end of a call, by all threads. The last block counts it: by then all have read the number.
+__device__ inline void count_call(const PeerCall& c) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  std::uint32_t* const counts = counts_of(c);
+  __threadfence();
+  if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
+  __threadfence();
+  counts[1] = 0;
+  ++counts[0];
+}
+
 /// As allreduce::finish, on the result that memory holds.
 template <class Format>
 __device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {

@@ -98,14 +98,18 @@ PeerCollective::~PeerCollective() {
 }
 
 void PeerCollective::start(const Call& call) {
+  enqueue(call);
+  running_ = true;
+  done_ = queue_.record();
+}
+
+void PeerCollective::enqueue(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   check_supported(call.element(), call.op, call.accumulates_in());
   if (call.out.bytes() > window_.room)
     throw core::BackendError(
         "allreduce", name_, fmt::format("{} bytes are more than it was bound for, {}", call.out.bytes(), window_.room));
-  running_ = true;
   if (call.count() > 0) submit(call);
-  done_ = queue_.record();
 }
 
 bool PeerCollective::advance() {
@@ -119,10 +123,8 @@ void PeerCollective::submit(const Call& call) {
                    .ranks = static_cast<unsigned>(peers_.windows().size()),
                    .rank = rank_,
                    .window = window_,
-                   .slot = calls_ % 2,
                    .blocks = peers_.blocks(),
-                   .barrier = kernel_.barriers * calls_ + 1};
-  ++calls_;
+                   .barriers = kernel_.barriers};
   std::ranges::copy(peers_.windows(), std::begin(c.windows));
   queue_.submit(kernel_.row, {.flops = 0, .bytes = kernel_.moved(c, call)}, [&] { kernel_.launch(c, call); });
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/collective.hpp"
 #include "allreduce/cuda/peer_window.hpp"
+#include "allreduce/cuda/stream_collective.hpp"
 #include "allreduce/request.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda/device.hpp"
@@ -42,7 +42,7 @@ class PeerMemory {
 };
 
 /// A collective whose call is one kernel in the queue's stream: nothing of it needs the host.
-class PeerCollective final : public Collective {
+class PeerCollective final : public StreamCollective {
  public:
   struct Kernel {
     const char* row;                                      ///< a literal
@@ -58,9 +58,8 @@ class PeerCollective final : public Collective {
   /// Kernels read memory that goes next.
   ~PeerCollective() override;
   const std::string& name() const override { return name_; }
-  bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
   void start(const Call&) override;
+  void enqueue(const Call&) override;
   bool advance() override;
 
  private:
@@ -72,7 +71,6 @@ class PeerCollective final : public Collective {
   cuda::PeerWindow window_;
   PeerMemory peers_;
   unsigned rank_;
-  std::uint32_t calls_ = 0;
   runtime::EventPtr done_;
   bool running_ = false;
 };

@@ -10,14 +10,15 @@
 
 namespace gradmeter::allreduce::cuda {
 
-/// Every rank must queue the same call, of up to two barriers, on windows of three places. What is given lies in the
-/// windows when this GPU's stream got here. Sums are in rank order: equal bits on all GPUs, and those of
-/// allreduce::reduce and finish. Errors: BackendError. One shot: each GPU sums all elements. Cost: 1 barrier, ranks·n
-/// elements read.
-void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, std::byte* to, std::size_t n,
-                          cudaStream_t);
-/// Two shots: each GPU sums its block, and collects the others'. Cost: 2 barriers, 2·n elements read, n written.
-void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerCall&, std::byte* to, std::size_t n,
-                            cudaStream_t);
+/// n elements of `from`, which may be `to`; first of all they are copied to the window. Every rank must queue the same
+/// call, of up to two barriers, on windows of three places. Sums are in rank order: equal bits on all GPUs, and those
+/// of allreduce::reduce and finish. Errors: BackendError.
+/// One shot: each GPU sums all elements. Cost: 1 barrier, (ranks+1)·n elements read, 2·n written.
+void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+                          std::byte* to, std::size_t n, cudaStream_t);
+/// Two shots: each GPU sums its block, and collects the others'. Cost: 2 barriers, 3·n elements read, 2·n and its block
+/// written.
+void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+                            std::byte* to, std::size_t n, cudaStream_t);
 
 }  // namespace gradmeter::allreduce::cuda

@@ -36,14 +36,13 @@ struct Stretch {
   const std::byte *in, *left;
   std::byte *own, *out;
 
-  __device__ Stretch(const RingCall& c, std::size_t begin, std::size_t end)
+  __device__ Stretch(const RingCall& c, unsigned slot, std::size_t begin, std::size_t end)
       : packs{begin, end},
         aligned(c.whole_packs && begin * sizeof(T) % 16 == 0),
         in(c.in),
-        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + slot(c)),
-        own(c.peers.windows[c.peers.rank] + slot(c)),
+        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.given(slot)),
+        own(c.peers.windows[c.peers.rank] + c.peers.window.given(slot)),
         out(c.out) {}
-  __device__ static std::size_t slot(const RingCall& c) { return c.peers.window.given(c.peers.slot); }
 
   /// Body(index of a pack's first element), for the packs of this thread.
   template <class Body>
@@ -67,23 +66,23 @@ struct Stretch {
 };
 
 template <class T>
-__device__ Stretch<T> block_of(const RingCall& c, unsigned b) {
+__device__ Stretch<T> block_of(const RingCall& c, unsigned slot, unsigned b) {
   b %= c.peers.ranks;
-  return {c, c.begin[b], c.begin[b + 1]};
+  return {c, slot, c.begin[b], c.begin[b + 1]};
 }
 
-/// Leaves the finished sum of this rank's block in `out`, and where the ring goes on also in its slot. Returns the
-/// number of the next barrier.
+/// Leaves the finished sum of this rank's block in `out`, and where the ring goes on also in its slot, and the number
+/// of the next barrier in `now`.
 template <class Format, Op op>
-__device__ std::uint32_t reduce_round(const RingCall& c, bool goes_on, std::uint32_t barrier) {
+__device__ void reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) {
   using T = typename Format::Memory;
   const unsigned p = c.peers.ranks;
-  const Stretch<T> first = block_of<T>(c, c.peers.rank + p - 1);
+  const Stretch<T> first = block_of<T>(c, now.slot, c.peers.rank + p - 1);
   first.copy(first.in, first.own, nullptr);
   for (unsigned hop = 1; hop < p; ++hop) {
-    ring_barrier(c.peers, barrier++);
+    ring_barrier(c.peers, now.barrier++);
     const bool last = hop + 1 == p;
-    const Stretch<T> s = block_of<T>(c, c.peers.rank + 2 * p - 1 - hop);
+    const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + 2 * p - 1 - hop);
     s.each([&](std::size_t i) {
       auto sum = combined<Format, op>(s.read(s.left, i), s.read(s.in, i));
       if (last) scale_pack<Format>(sum, c.factor);
@@ -91,37 +90,41 @@ __device__ std::uint32_t reduce_round(const RingCall& c, bool goes_on, std::uint
       if (last) s.write(sum, s.out, i);
     });
   }
-  return barrier;
 }
 
 /// This rank's block is in its slot.
 template <class T>
-__device__ void gather_round(const RingCall& c, std::uint32_t barrier) {
+__device__ void gather_round(const RingCall& c, CallNumbers now) {
   const unsigned p = c.peers.ranks;
   for (unsigned hop = 1; hop < p; ++hop) {
-    ring_barrier(c.peers, barrier++);
-    const Stretch<T> s = block_of<T>(c, c.peers.rank + p - hop);
+    ring_barrier(c.peers, now.barrier++);
+    const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + p - hop);
     s.copy(s.left, s.out, hop + 1 < p ? s.own : nullptr);
   }
 }
 
 template <class Format, Op op>
 __global__ void reduce_in_ring(RingCall c, bool gathers) {
-  const std::uint32_t barrier = reduce_round<Format, op>(c, gathers, c.peers.barrier);
-  if (gathers) gather_round<typename Format::Memory>(c, barrier);
+  CallNumbers now = numbers_of(c.peers);
+  reduce_round<Format, op>(c, gathers, now);
+  if (gathers) gather_round<typename Format::Memory>(c, now);
+  count_call(c.peers);
 }
 
 template <class T>
 __global__ void gather_in_ring(RingCall c) {
-  const Stretch<T> own = block_of<T>(c, c.peers.rank);
+  const CallNumbers call = numbers_of(c.peers);
+  const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
   own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
-  gather_round<T>(c, c.peers.barrier);
+  gather_round<T>(c, call);
+  count_call(c.peers);
 }
 
 /// In step s, whoever is d hops from the root has piece s - d. All ranks take part in all steps, so that nobody is a
 /// call ahead of his right neighbour.
 template <class T>
 __global__ void broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
+  const CallNumbers call = numbers_of(c.peers);
   const unsigned p = c.peers.ranks, hops = (c.peers.rank + p - root) % p;
   const std::size_t packs = (c.n + Pack<T>::count - 1) / Pack<T>::count;
   const auto begin_of = [&](unsigned piece) {
@@ -131,24 +134,27 @@ __global__ void broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
   for (unsigned step = 0; step < pieces + p - 1; ++step) {
     const unsigned piece = step - hops;  // wraps where there is none yet
     if (piece < pieces) {
-      const Stretch<T> s(c, begin_of(piece), begin_of(piece + 1));
+      const Stretch<T> s(c, call.slot, begin_of(piece), begin_of(piece + 1));
       if (hops == 0) {
         s.copy(s.in, s.own, s.in == s.out ? nullptr : s.out);
       } else {
         s.copy(s.left, s.out, hops + 1 < p ? s.own : nullptr);
       }
     }
-    ring_barrier(c.peers, c.peers.barrier + step);
+    ring_barrier(c.peers, call.barrier + step);
   }
+  count_call(c.peers);
 }
 
 /// A barrier of all: with one of neighbours a rank could be two calls ahead of the one that reads its slot.
 template <class T>
 __global__ void pass_in_ring(RingCall c) {
-  const Stretch<T> all(c, 0, c.n);
+  const CallNumbers call = numbers_of(c.peers);
+  const Stretch<T> all(c, call.slot, 0, c.n);
   all.copy(all.in, all.own, nullptr);
-  peer_barrier(c.peers, c.peers.barrier);
+  peer_barrier(c.peers, call.barrier);
   all.copy(all.left, all.out, nullptr);
+  count_call(c.peers);
 }
 
 template <class... P>

@@ -17,13 +17,14 @@ std::unique_ptr<CodecSteps> steps_of(const CodecPoint& p, int senders) {
 }  // namespace
 
 CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& factors, std::span<const float> gradient,
-                               std::uint64_t seed, runtime::Device& device)
+                               std::uint64_t seed, runtime::Device& device, const runtime::GpuGauge* gauge)
     : point_(point),
       factors_(factors),
       steps_(steps_of(point, factors.ranks)),
       codec_(steps_ ? *steps_ : *point.codec->codec),
       x_(gradient),
       task_{*point.codec, codec_, gradient, factors.parts, seed},
+      gauge_(gauge),
       calls_(&device == &runtime::host_device() ? make_host_calls(task_) : make_device_calls(task_, device)),
       findings_{.point = point, .codec = codec_, .error = {}, .encode_times = {}, .noise = {}} {}
 
@@ -66,7 +67,7 @@ void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& option
     calls[i].warm_up();
     turns.emplace_back([&c = calls[i]] { return c.round() != core::Stop::none; });
   }
-  NoiseSampler noise;
+  NoiseSampler noise(gauge_);
   noise.begin();
   take_turns(turns);
   noise.end();

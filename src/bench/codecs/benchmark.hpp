@@ -5,14 +5,15 @@
 #include "bench/codecs/calls.hpp"
 #include "bench/codecs/steps.hpp"
 #include "bench/engine/sweep.hpp"
+#include "runtime/cuda/gpu_gauge.hpp"
 
 namespace gradmeter::bench {
 
-/// One thread. `gradient` and the device must outlive it. Errors: Interrupted.
+/// One thread. `gradient`, the device and what reads it must outlive it. Errors: Interrupted.
 class CodecBenchmark {
  public:
   CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed,
-                 runtime::Device&);
+                 runtime::Device&, const runtime::GpuGauge* = nullptr);
 
   /// Checks results before anything is timed. False: the row says what is wrong, and nothing must be timed.
   bool check(core::Point& row);
@@ -28,6 +29,7 @@ class CodecBenchmark {
   const compression::Codec& codec_;
   std::span<const float> x_;
   CodecTask task_;
+  const runtime::GpuGauge* gauge_;
   std::unique_ptr<CodecCalls> calls_;
   CodecFindings findings_;
 };

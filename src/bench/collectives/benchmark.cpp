@@ -38,7 +38,7 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       buffers_(stage.buffers(p)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
-              p.calls),
+              p.calls_of_iteration(), bound_.iteration.get()),
       checked_calls_(o.run_seed, point_hash(row)) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
@@ -153,7 +153,7 @@ void CollectiveBenchmark::fill() {
 
 /// A codec's sums in place are drawn anew before they leave the range of fp32.
 RunBlock CollectiveBenchmark::refilled_blocks() {
-  RunBlock plain = blocks_of(*task_, point_.calls);
+  RunBlock plain = blocks_of(*task_, point_.calls_of_iteration());
   const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
   if (!point_.grows()) return plain;
   const auto most = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
@@ -224,13 +224,14 @@ bool CollectiveBenchmark::round() {
   return done_ || stop != core::Stop::none;
 }
 
-/// What one call sent, over all ranks.
+/// What one call sent, over all ranks, of the calls that `call_once` has made.
 void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
   const auto now = bound_.collective->sent();
   if (!now || !before) return;
-  const std::uint64_t sent = now->bytes - before->bytes;
-  const std::uint64_t between = now->bytes_between_nodes - before->bytes_between_nodes;
-  const std::uint64_t due = bound_.collective->bytes_due().value_or(0) - due_before;
+  const std::uint64_t calls = caller_.calls_of_one();
+  const std::uint64_t sent = (now->bytes - before->bytes) / calls;
+  const std::uint64_t between = (now->bytes_between_nodes - before->bytes_between_nodes) / calls;
+  const std::uint64_t due = (bound_.collective->bytes_due().value_or(0) - due_before) / calls;
   const auto& c = stage_.world();
   // Exact up to 8 PiB over all ranks.
   std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};

@@ -72,7 +72,7 @@ class CollectiveBenchmark {
   std::optional<Rounds> rounds_;
   Turns turns_, own_turns_;
   core::Blocks own_times_;
-  NoiseSampler noise_;
+  NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
   core::Random checked_calls_;

@@ -13,11 +13,11 @@ allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
           .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
 }
 
-void CollectiveCaller::wait() {
+void CollectiveCaller::wait(allreduce::Collective& collective) {
   constexpr unsigned polls_a_note = 64;  // a note costs more than a poll
-  for (unsigned polls = 1; !collective_.advance(); ++polls) {
+  for (unsigned polls = 1; !collective.advance(); ++polls) {
     if (polls % polls_a_note == 0) {
-      const auto w = collective_.waiting();
+      const auto w = collective.waiting();
       activity_.waiting({.operation = label_,
                          .peer = w.peer,
                          .round = w.rounds ? static_cast<int>(w.round) - 1 : -1,

@@ -12,29 +12,44 @@ namespace gradmeter::bench {
 
 class CollectiveCaller {
  public:
+  /// iteration: makes all calls of an iteration as one. Null: they are made one after another.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
-                   const char* label, const allreduce::Call& call, std::size_t calls)
-      : activity_(activity), backoff_(spin_policy), collective_(c), label_(label), call_(call), calls_(calls) {}
+                   const char* label, const allreduce::Call& call, std::size_t calls,
+                   allreduce::Collective* iteration = nullptr)
+      : activity_(activity),
+        backoff_(spin_policy),
+        collective_(c),
+        iteration_(iteration),
+        label_(label),
+        call_(call),
+        calls_(calls) {}
 
-  /// `calls` calls, one after another.
+  /// `calls` calls.
   void run() {
-    for (std::size_t i = 0; i < calls_; ++i) run_one();
+    if (iteration_) return run(*iteration_);
+    for (std::size_t i = 0; i < calls_; ++i) run(collective_);
   }
-  void run_one() {
-    collective_.start(call_);
-    if (!collective_.advance()) wait();
-  }
+  /// What leaves the result of one call: all of an iteration where that is made as one and every call finds the same
+  /// data.
+  void run_one() { run(iteration_ && !call_.in_place() ? *iteration_ : collective_); }
   std::size_t calls() const { return calls_; }
+  /// Calls that `run_one` makes.
+  std::size_t calls_of_one() const { return iteration_ && !call_.in_place() ? calls_ : 1; }
   /// Tells the watchdog, once a block, that this rank may be stuck in a vendor's call.
   void announce() { activity_.waiting({.operation = label_}); }
   void retire() { activity_.wait_ended(); }
 
  private:
-  void wait();
+  void run(allreduce::Collective& c) {
+    c.start(call_);
+    if (!c.advance()) wait(c);
+  }
+  void wait(allreduce::Collective&);
 
   runtime::Activity& activity_;
   runtime::Backoff backoff_;
   allreduce::Collective& collective_;
+  allreduce::Collective* iteration_;
   const char* label_;
   allreduce::Call call_;
   std::size_t calls_;

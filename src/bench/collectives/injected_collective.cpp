@@ -34,7 +34,7 @@ void InjectedCollective::omit() {
   const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
                     collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
   if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
-  touch([this] {
+  on_host([this] {
     auto* const in = const_cast<std::byte*>(call_.in.address());
     const std::size_t bytes = call_.in.bytes();
     const auto element = call_.in.element();
@@ -44,6 +44,8 @@ void InjectedCollective::omit() {
     std::memset(written.host(), 0, bytes);
   });
 }
+
+void InjectedCollective::on_host(const runtime::Work& work) { queue_ ? queue_->at_once(work) : work(); }
 
 bool InjectedCollective::advance() {
   if (!running_) return true;
@@ -61,7 +63,7 @@ void InjectedCollective::flip() {
       .collective_kind = collective_kind_,
       .data = {.element = call_.element(), .ranks = static_cast<std::size_t>(faults_.ranks)},
       .count = call_.count()};
-  touch([&] {
+  on_host([&] {
     allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank), {call_.out.host(), call_.out.bytes()});
   });
 }

@@ -29,9 +29,9 @@ struct InjectedFaults {
 /// All else is the collective's own.
 class InjectedCollective final : public allreduce::Collective {
  public:
-  /// `faults` outlives it, and `queue`, by which it reaches what the collective takes of a device; null: the host's.
+  /// `faults` and the queue outlive it. Null: buffers are the host's.
   InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
-                     runtime::Queue* queue = nullptr);
+                     runtime::Queue* = nullptr);
   const std::string& name() const override { return inner_->name(); }
   const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
@@ -46,11 +46,7 @@ class InjectedCollective final : public allreduce::Collective {
   void restore_state(std::unique_ptr<allreduce::CodecState> s) override { inner_->restore_state(std::move(s)); }
 
  private:
-  template <class Work>
-  void touch(const Work& work) {
-    if (queue_) return queue_->at_once(work);
-    work();
-  }
+  void on_host(const runtime::Work& work);
   void flip();
   void omit();
 

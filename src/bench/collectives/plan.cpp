@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/nccl/memory.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -107,25 +108,29 @@ class Planner {
     }
   }
 
-  void each_buffer(CollectivePoint p) {
+  void each_accumulation(CollectivePoint p) {
     const auto wide = [&](bool w) {
       p.accumulate_wide = w;
       p.unsupported = why_unsupported(p);
       points_.push_back(p);
     };
+    if (!p.collective->reduces) return wide(false);
+    // fp32 is its own accumulation type: one row.
+    const bool had = std::count(f_.accumulate_wide.begin(), f_.accumulate_wide.end(), false) > 0;
+    for (const bool w : f_.accumulate_wide) {
+      if (!w || p.element != core::Element::f32) wide(w);
+      if (w && p.element == core::Element::f32 && !had) wide(false);
+    }
+  }
+
+  void each_buffer(CollectivePoint p) {
     for (const auto buffers : f_.buffers) {
       p.buffers = buffers;
       for (const bool in_place : f_.in_place) {
         p.in_place = in_place;
-        if (!p.collective->reduces) {
-          wide(false);
-        } else {
-          // fp32 is its own accumulation type: one row.
-          const bool had = std::count(f_.accumulate_wide.begin(), f_.accumulate_wide.end(), false) > 0;
-          for (const bool w : f_.accumulate_wide) {
-            if (!w || p.element != core::Element::f32) wide(w);
-            if (w && p.element == core::Element::f32 && !had) wide(false);
-          }
+        for (const std::size_t launches : f_.cudagraphs) {
+          p.cudagraph = launches;
+          each_accumulation(p);
         }
       }
     }
@@ -142,6 +147,17 @@ class Planner {
       const allreduce::TensorPart all{.offset = 0, .count = p.count};
       why = allreduce::tensor_layout_refusal(coded_request(p, shape_, p.bytes()), {&all, 1});
       if (!why.empty()) return why;
+    }
+    if (p.buffers == BufferKind::registered) {
+      if (why = runtime::nccl_registration_refusal(); !why.empty()) return why;
+      if (p.codec || p.algorithm->uses_transport())
+        return fmt::format("{} registers no buffers; take nccl, or buffers arena", p.algorithm->info().name);
+    }
+    if (p.cudagraph > 0 && (p.codec || !p.algorithm->info().on_device)) {
+      return fmt::format(
+          "{} needs the host between its parts, and cannot be captured; nccl, nccl-messages, gpu-direct and gpu-ring "
+          "can",
+          p.codec ? p.codec->label : p.algorithm->info().name);
     }
     if (p.grows() && static_cast<double>(p.calls) * std::log10(map_.ranks()) > most_growth) {
       return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
@@ -193,12 +209,12 @@ std::span<const Reduction> reductions() {
 }
 
 std::string_view name(BufferKind b) {
-  constexpr std::array<std::string_view, 3> names{"arena", "plain", "malloc"};
+  constexpr std::array<std::string_view, 4> names{"arena", "plain", "malloc", "registered"};
   return names[static_cast<std::size_t>(b)];
 }
 
 std::span<const BufferKind> buffer_kinds() {
-  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc};
+  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc, BufferKind::registered};
   return all;
 }
 std::string_view name(OverlapLoad u) { return u == OverlapLoad::none ? "none" : "gemm"; }
@@ -262,6 +278,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   f[Factor::reduction] = std::string(name(p.reduction));
   f[Factor::overlap] = std::string(name(p.overlap));
   if (p.threads > 0) f[Factor::threads] = std::int64_t{p.threads};
+  if (p.cudagraph > 0) f[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
   if (const auto problem = problem_text(p); !problem.empty()) f[Factor::problem] = problem;
   return f;
 }

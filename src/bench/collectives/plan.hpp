@@ -1,5 +1,6 @@
 // Which points a collective sweep has: the factors that were asked for, in groups whose members take turns.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,8 @@ std::span<const Reduction> reductions();
 
 /// arena: memory that the transport moves best, shared by a node's ranks where it shares any. plain: private memory on
 /// huge pages by advice. malloc: private memory as malloc gives it, which is what most MPI programs have.
-enum class BufferKind : std::uint8_t { arena, plain, malloc };
+/// registered: memory of a GPU that NCCL is told of before the calls (beside it, ordinary memory of the host).
+enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
 
@@ -54,9 +56,10 @@ struct CollectiveFactors {
   std::vector<Reduction> reductions;
   std::vector<OverlapLoad> overlaps;
   std::vector<int> roots;
-  std::size_t calls = 1;       ///< back to back inside one timed iteration
-  int threads = 1;             ///< of the matrix product that overlaps
-  std::string device = "cpu";  ///< whose memory is exchanged
+  std::size_t calls = 1;                   ///< back to back inside one timed iteration
+  std::vector<std::size_t> cudagraphs{0};  ///< launches of a timed iteration's calls as a graph; 0: not captured
+  int threads = 1;                         ///< of the matrix product that overlaps
+  std::string device = "cpu";              ///< whose memory is exchanged
   std::string interconnect;
   std::string inject = {};                  ///< what is injected on purpose; empty: nothing
   core::MessageFaults message_faults = {};  ///< of that
@@ -78,10 +81,12 @@ struct CollectivePoint {
   OverlapLoad overlap = OverlapLoad::none;
   int root = 0;
   std::size_t calls = 1;
+  std::size_t cudagraph = 0;     ///< launches of `calls` as a graph, in one timed iteration; 0: not captured
   int threads = 0;               ///< of the product that overlaps; 0: there is none
   std::size_t group = 0;         ///< points of one group take turns
   std::string unsupported = {};  ///< why it cannot be had: a row `unsupported`
   std::size_t bytes() const { return count * core::size_of(element); }
+  std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// What a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
   /// In place, a sum's results are the next call's data: they grow by the ranks with every call.

@@ -1,14 +1,18 @@
 #include "bench/collectives/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
 
+#include "allreduce/cuda/graphed_collective.hpp"
+#include "allreduce/cuda/registered_buffers.hpp"
 #include "allreduce/mover/staged_collective.hpp"
 #include "bench/engine/refusal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
+#include "runtime/nccl/memory.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -18,14 +22,16 @@ constexpr std::size_t page = 4096;
 std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
 
 /// Points with equal keys share a binding.
-using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
 Key key_of(const CollectivePoint& p) {
   return {p.transport ? std::string(runtime::name(*p.transport)) : "",
           p.algorithm->name,
           p.codec ? p.codec->name : "",
           p.in_place,
           p.collective->collective_kind,
-          p.root};
+          p.root,
+          p.cudagraph,
+          p.buffers == BufferKind::registered};
 }
 
 allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
@@ -103,7 +109,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
     private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
     if (queue_) pinned_.push_back(s.device().pin(private_[kind]->arena.memory()));
-    note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena); }));
+    note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena, kind); }));
   }
   const bool arena = n.has(BufferKind::arena);
   for (const auto kind : n.transports) {
@@ -114,7 +120,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
                                          .faults = faults.injection.messages,
                                          .world_rank = faults.rank});
     if (queue_) std::ranges::move(net->network.pin(s.device()), std::back_inserter(pinned_));
-    if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena()); }));
+    if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena(), BufferKind::arena); }));
     nets_[kind] = std::move(net);
   }
   if (const auto why = refused_anywhere(world(), short_of); !why.empty()) throw core::Unavailable(why);
@@ -123,13 +129,16 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
 CollectiveStage::~CollectiveStage() = default;
 
 /// A set of buffers, the largest.
-CollectiveBuffers CollectiveStage::take(runtime::Arena& arena) {
+CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) {
   CollectiveBuffers b;
   b.in = arena.take(needs_.max_bytes);
   b.out = needs_.out_of_place ? arena.take(needs_.max_bytes) : b.in;
   if (!queue_) return b;
-  const auto map = [this](std::span<std::byte> memory) {
-    return mapped_.emplace_back(session_.device().map(core::Element::i8, memory)).buffer;
+  const auto map = [&](std::span<std::byte> memory) {
+    runtime::Device& device = session_.device();
+    mapped_.push_back(kind == BufferKind::registered ? runtime::map_registrable(device, core::Element::i8, memory)
+                                                     : device.map(core::Element::i8, memory));
+    return mapped_.back().buffer;
   };
   b.device_in = map(b.in);
   b.device_out = needs_.out_of_place ? map(b.out) : b.device_in;
@@ -200,9 +209,20 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
         p.codec ? bind_coded(p, shape_, options, site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
     b.reads_device = b.collective->reads_device();
-    if (faults_.concerns_calls()) {
-      b.collective = std::make_unique<InjectedCollective>(std::move(b.collective), p.collective->collective_kind,
-                                                          faults_, queue_.get());
+    if (p.buffers == BufferKind::registered) {
+      const CollectiveBuffers all = all_buffers(p.buffers);
+      const std::array both{all.device_in, all.device_out};
+      allreduce::register_buffers(*b.collective, std::span(both).first(needs_.out_of_place ? 2 : 1));
+    }
+    if (p.cudagraph > 0) {
+      auto graphs =
+          allreduce::capture_calls(std::move(b.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
+      b.collective = std::move(graphs.one);
+      b.iteration = std::move(graphs.iteration);
+    }
+    for (auto* const c : {&b.collective, &b.iteration}) {
+      if (*c && faults_.concerns_calls())
+        *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
     }
     b.collective = on_device(std::move(b.collective));
   } catch (const core::BackendError& e) {

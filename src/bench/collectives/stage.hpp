@@ -25,6 +25,8 @@ struct CollectiveBuffers {
 /// An algorithm ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
+  /// What a timed iteration is, where calls are captured; null: calls of `collective`.
+  std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;          ///< "allreduce ring", for the watchdog
   bool reads_device = false;  ///< does it work on a device's memory, or on copies in the host's?
@@ -73,7 +75,8 @@ class CollectiveStage {
 
  private:
   struct Net;
-  using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int>;
+  using Key =
+      std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
   Net& net(const CollectivePoint&);
   std::string bind_one(const CollectivePoint&);
 
@@ -92,7 +95,7 @@ class CollectiveStage {
   std::unique_ptr<runtime::Queue> queue_;
   std::vector<runtime::OwnedBuffer> mapped_;
   std::vector<std::shared_ptr<void>> pinned_;
-  CollectiveBuffers take(runtime::Arena&);
+  CollectiveBuffers take(runtime::Arena&, BufferKind);
   std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
   std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
   std::map<Key, BoundCollective> bound_;

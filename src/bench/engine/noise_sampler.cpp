@@ -2,12 +2,32 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#include "core/format.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
 constexpr double least_known_s = 0.1;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+constexpr std::uint64_t idle = 1;  // of a GPU that has nothing to do behind a round; it slows nothing
+constexpr std::size_t event_bits = 64;
+
+/// The least clock, the most power and all events of the ranks, by one maximum. What one rank knows counts.
+void combine_gpus(const runtime::Communicator& c, Noise& n) {
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  std::vector<double> all(2 + event_bits, none);
+  if (n.gpu_clock_hz) all[0] = -*n.gpu_clock_hz;
+  if (n.gpu_power_watts) all[1] = *n.gpu_power_watts;
+  for (std::size_t b = 0; n.gpu_events && b < event_bits; ++b) all[2 + b] = (*n.gpu_events >> b & 1) != 0 ? 1 : 0;
+  c.max(all);
+  if (all[0] != none) n.gpu_clock_hz = -all[0];
+  if (all[1] != none) n.gpu_power_watts = all[1];
+  if (all[2] == none) return;
+  n.gpu_events = 0;
+  for (std::size_t b = 0; b < event_bits; ++b) *n.gpu_events |= std::uint64_t{all[2 + b] > 0} << b;
+}
 
 }  // namespace
 
@@ -18,6 +38,14 @@ void NoiseSampler::end() {
   delayed_s_ += r.run_delay_s;
   involuntary_switches_ += r.involuntary_switches;
   frequency_hz_ = r.frequency_hz;
+  if (gpu_) read_gpu();
+}
+
+void NoiseSampler::read_gpu() {
+  const runtime::GpuState s = gpu_->read();
+  gpu_clock_hz_.add(s.sm_clock_hz);
+  gpu_power_watts_.add(s.power_watts);
+  if (s.clock_events) gpu_events_ = gpu_events_.value_or(0) | (*s.clock_events & ~idle);
 }
 
 Noise NoiseSampler::alone() const {
@@ -25,7 +53,10 @@ Noise NoiseSampler::alone() const {
   return {.steal_share = known ? stolen_s_ / elapsed_s_ : unknown,
           .run_delay_share = known ? delayed_s_ / elapsed_s_ : unknown,
           .involuntary_switches = involuntary_switches_,
-          .frequency_hz = frequency_hz_};
+          .frequency_hz = frequency_hz_,
+          .gpu_clock_hz = gpu_clock_hz_.value(),
+          .gpu_power_watts = gpu_power_watts_.value(),
+          .gpu_events = gpu_events_};
 }
 
 Noise NoiseSampler::over(const runtime::Communicator& c) const {
@@ -37,6 +68,7 @@ Noise NoiseSampler::over(const runtime::Communicator& c) const {
   n.steal_share = worst(n.steal_share);
   n.run_delay_share = worst(n.run_delay_share);
   n.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(n.involuntary_switches)));
+  combine_gpus(c, n);
   return n;
 }
 
@@ -45,6 +77,12 @@ void fill_noise(const Noise& noise, core::Point& row) {
   row.metrics[core::Metric::noise_run_delay] = noise.run_delay_share;
   row.metrics[core::Metric::noise_switches] = noise.involuntary_switches;
   if (noise.frequency_hz > 0) row.metrics[core::Metric::frequency_hz] = noise.frequency_hz;
+  if (noise.gpu_clock_hz) row.metrics[core::Metric::gpu_clock_hz] = *noise.gpu_clock_hz;
+  if (noise.gpu_power_watts) row.metrics[core::Metric::gpu_power_watts] = *noise.gpu_power_watts;
+  if (!noise.gpu_events) return;
+  const auto names = runtime::clock_event_names(*noise.gpu_events);
+  row.metrics[core::Metric::gpu_slowed_by] =
+      names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace gradmeter::bench

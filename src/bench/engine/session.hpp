@@ -11,6 +11,7 @@
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/cuda/gpu_gauge.hpp"
 #include "runtime/device.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/process/activity.hpp"
@@ -40,10 +41,14 @@ class Session {
   /// What this rank computes on: the host, unless it was told otherwise before its first computation.
   runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
   /// note: what a reader of its results must know; empty: nothing.
-  void compute_on(std::shared_ptr<runtime::Device> device, std::string note) {
+  /// gauge: of that device; null: there is nothing to read.
+  void compute_on(std::shared_ptr<runtime::Device> device, std::string note,
+                  std::shared_ptr<const runtime::GpuGauge> gauge) {
     device_ = std::move(device);
     device_note_ = std::move(note);
+    gpu_gauge_ = std::move(gauge);
   }
+  const runtime::GpuGauge* gpu_gauge() const { return gpu_gauge_.get(); }
   const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
   /// What heads this run in the result file. The same on every rank but for the host.
@@ -76,6 +81,7 @@ class Session {
   const ProcessWatch process_;
   std::shared_ptr<runtime::Device> device_;  ///< null: the host
   std::string device_note_;
+  std::shared_ptr<const runtime::GpuGauge> gpu_gauge_;
   runtime::Communicator world_;
   runtime::Activity activity_;
   runtime::HostFacts host_;

@@ -35,7 +35,7 @@ class LatencyBenchmark {
   const runtime::Communicator& c_;
   std::function<void()> pass_;
   core::Blocks times_;  ///< this rank's
-  NoiseSampler noise_;
+  NoiseSampler noise_{session_.gpu_gauge()};
   Rounds rounds_;
 };
 

@@ -131,7 +131,7 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
 }
 
 void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bool bounded, KernelFindings& f) {
-  NoiseSampler noise;
+  NoiseSampler noise(session_.gpu_gauge());
   noise.begin();
   if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
     times_.add({&own_probe_s_, 1});

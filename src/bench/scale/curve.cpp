@@ -191,7 +191,7 @@ class StepBenchmark {
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
   StepSamples steps_;
-  NoiseSampler noise_;
+  NoiseSampler noise_{session_.gpu_gauge()};
   std::size_t step_ = 0;
 };
 

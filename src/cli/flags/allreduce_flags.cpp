@@ -124,10 +124,30 @@ void refuse_what_needs_a_gpu(const Flags& f) {
   if (f.text("device") != "cpu" && f.text("overlap") != "none")
     throw UsageError(
         "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
-  if (!f.has("cudagraph")) return;
-  throw UsageError(f.text("device") == "cpu"
-                       ? "--cudagraph captures calls on a GPU: it needs --device cuda; leave it out"
-                       : "--cudagraph: calls are not captured as graphs by this version; leave it out");
+  if (f.given("cudagraph") && f.text("device") == "cpu")
+    throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
+}
+
+/// `all` are those of the device.
+std::vector<bench::BufferKind> read_buffers(const Flags& f) {
+  const auto is_of_gpus = [](bench::BufferKind b) { return b == bench::BufferKind::registered; };
+  std::vector<bench::BufferKind> known(bench::buffer_kinds().begin(), bench::buffer_kinds().end());
+  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(known, is_of_gpus);
+  auto chosen =
+      choose("--buffers", "buffers", f.text("buffers"), known, [](auto b) { return std::string(bench::name(b)); });
+  if (f.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
+    throw UsageError("--buffers registered: NCCL registers memory of a GPU; it needs --device cuda");
+  return chosen;
+}
+
+/// 0: not captured.
+std::vector<std::size_t> read_cudagraphs(const Flags& f) {
+  std::vector<std::size_t> out;
+  for (const auto& item : split_list("--cudagraph", f.text("cudagraph"))) {
+    const std::size_t launches = item == "none" ? 0 : parse_count("--cudagraph", item, 0, 1'000'000);
+    if (std::ranges::count(out, launches) == 0) out.push_back(launches);
+  }
+  return out;
 }
 
 bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
@@ -136,9 +156,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   o.algorithms = parse_algorithms(f.text("algorithm"));
   o.codecs = compression::as_timed(parse_codecs(f.text("codec")));
   o.transports = parse_transports(f.text("transport"));
-  o.buffers = choose("--buffers", "buffers", f.text("buffers"),
-                     std::vector<bench::BufferKind>(bench::buffer_kinds().begin(), bench::buffer_kinds().end()),
-                     [](auto b) { return std::string(bench::name(b)); });
+  o.buffers = read_buffers(f);
   o.in_place = read_placements(f);
   o.sizes = read_sizes(f);
   o.elements = read_elements(f);
@@ -150,6 +168,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
       choose("--overlap", "overlap", f.text("overlap"), std::vector{bench::OverlapLoad::none, bench::OverlapLoad::gemm},
              [](auto u) { return std::string(bench::name(u)); });
   o.roots = read_roots(f, ranks);
+  o.cudagraphs = read_cudagraphs(f);
   o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
   o.threads = threads;
   o.device = f.text("device");
@@ -177,12 +196,14 @@ options::options_description describe_allreduce() {
   add_text(d, "root,r", "0", "who broadcasts");
   add_text(d, "average,a", "", "ranks' times become one: 0 rank 0's, 1 average, 2 min, 3 max (the default)");
   add_text(d, "reduction", "", "the same by name: rank0, avg, min, max, span (last end - first start)");
-  add_text(d, "cudagraph,G", "", "needs --device cuda");
+  add_text(d, "cudagraph,G", "none",
+           "none, or launches in one iteration of its calls as a CUDA graph; needs --device cuda");
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
   add_text(d, "transport", "auto", "auto, mpi, shm, hybrid, cuda-mpi: for our own algorithms");
   add_text(d, "buffers", "arena",
-           "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc");
+           "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc, "
+           "registered (with --device cuda, by nccl)");
   add_text(d, "in-place", "both", "out, in, both");
   add_text(d, "accum-dtype", "same", "same, fp32: what sums of 16-bit and 8-bit floats are kept in");
   add_text(d, "cadence", "barrier", "between iterations: barrier, none, window");

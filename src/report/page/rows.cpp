@@ -128,6 +128,36 @@ std::vector<Json> find_curve_starts(const RowTable& table) {
   return out;
 }
 
+/// All factors but the codec, of one side's points.
+std::string without_codec(const Json& row) {
+  std::string out = fmt::format("{} {}", row.at("source").dump(), row.at("experiment").dump());
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const auto f = static_cast<Factor>(i);
+    if (f != Factor::codec) out += fmt::format("|{}", row.value(std::string(core::name(f)), Json()).dump());
+  }
+  return out;
+}
+
+void add_codec_gains(std::vector<Json>& rows) {
+  std::map<std::string, const Json*> plain;
+  for (const Json& row : rows) {
+    if (row["status"] == "ok" && row.value("codec", "") == "none" && row.contains("time_s"))
+      plain[without_codec(row)] = &row;
+  }
+  for (Json& row : rows) {
+    if (row["status"] != "ok" || row.value("codec", "none") == "none" || !row.contains("time_s")) continue;
+    const auto found = plain.find(without_codec(row));
+    if (found == plain.end()) continue;
+    const auto ratio = [&](const char* of_plain, const char* of_encoded) {
+      const double above = found->second->value(of_plain, 0.0), below = row.value(of_encoded, 0.0);
+      return above > 0 && below > 0 ? core::Value(above / below) : core::Value();
+    };
+    put(row, "codec_gain", ratio("time_s", "time_s"));
+    put(row, "codec_gain_ci95_low", ratio("time_s_ci95_low", "time_s_ci95_high"));
+    put(row, "codec_gain_ci95_high", ratio("time_s_ci95_high", "time_s_ci95_low"));
+  }
+}
+
 std::vector<std::string> columns_of(const RowTable& table) {
   std::vector<std::string> out;
   std::set<std::string> known;
@@ -165,6 +195,7 @@ RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
       out.rows.push_back(std::move(row));
     }
   }
+  add_codec_gains(out.rows);
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const bool differs =
         std::any_of(values.begin(), values.end(), [i](const auto& v) { return v.second[i].size() > 1; });

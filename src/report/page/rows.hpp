@@ -14,6 +14,8 @@ namespace gradmeter::report {
 /// is not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Numbers have
 /// six digits. `series` names the row's values of all factors in which the experiment's rows differ, but for sizes,
 /// batches and ranks, which are axes: "ring qsgd4:bucket=512,…"; with several sides it begins with the side's name.
+/// Rows with a codec whose point was also measured without have `codec_gain`, how many times shorter they take, and
+/// from both intervals `codec_gain_ci95_low`, `codec_gain_ci95_high`.
 struct RowTable {
   std::vector<core::Json> rows;
   /// Copies of points of one rank, for the curves that begin there: on one rank an exchange's factors do not apply.

@@ -28,6 +28,14 @@ void* allocate_device_memory(std::size_t bytes, std::source_location where) {
       where);
 }
 
+namespace {
+
+constexpr CudaDevice::Allocator usual_allocator{
+    .allocate = [](std::size_t bytes) { return allocate_device_memory(bytes); },
+    .free = [](void* address) noexcept { cudaFree(address); }};
+
+}  // namespace
+
 CudaDevice::CudaDevice(int number) : number_(number) {
   int devices = 0;
   check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
@@ -65,17 +73,17 @@ void CudaDevice::select() const {
   current = number_;
 }
 
-std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin) {
+std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const Allocator& allocator) {
   select();
   // An empty buffer has an address too: CUDA gives none for nothing.
-  void* const address = allocate_device_memory(std::max<std::size_t>(bytes, 1));
+  void* const address = allocator.allocate(std::max<std::size_t>(bytes, 1));
   auto* const begin = static_cast<std::byte*>(address);
-  const auto free = [this](void* a) {
+  const auto free = [this, free_memory = allocator.free](void* a) {
     {
       const std::lock_guard lock(mutex_);
       ranges_.erase(static_cast<std::byte*>(a));
     }
-    cudaFree(a);
+    free_memory(a);
   };
   {
     const std::lock_guard lock(mutex_);
@@ -90,13 +98,17 @@ std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin) {
 
 OwnedBuffer CudaDevice::allocate(core::Element element, std::size_t count) {
   const std::size_t bytes = count * core::size_of(element);
-  std::shared_ptr<void> memory = add(bytes, nullptr);
+  std::shared_ptr<void> memory = add(bytes, nullptr, usual_allocator);
   const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), bytes);
   return {Buffer(element, span), std::move(memory)};
 }
 
 OwnedBuffer CudaDevice::map(core::Element element, std::span<std::byte> host) {
-  std::shared_ptr<void> memory = add(host.size(), host.data());
+  return map(element, host, usual_allocator);
+}
+
+OwnedBuffer CudaDevice::map(core::Element element, std::span<std::byte> host, const Allocator& allocator) {
+  std::shared_ptr<void> memory = add(host.size(), host.data(), allocator);
   const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), host.size());
   return {Buffer(element, span), std::move(memory)};
 }

@@ -22,6 +22,12 @@ class CudaDevice final : public Device {
   OwnedBuffer allocate(core::Element, std::size_t count) override;
   /// Memory of the GPU beside the given one, which is where transports reach it: see Queue::to_transport.
   OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
+  /// Another allocator than cudaMalloc. `allocate` throws where there is no memory left.
+  struct Allocator {
+    void* (*allocate)(std::size_t bytes);
+    void (*free)(void*) noexcept;
+  };
+  OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
   std::size_t last_cache_bytes() const override;
   std::size_t free_bytes() const override;
@@ -46,7 +52,7 @@ class CudaDevice final : public Device {
   std::byte* twin_of(const std::byte* address, std::size_t bytes) const;
 
  private:
-  std::shared_ptr<void> add(std::size_t bytes, std::byte* twin);
+  std::shared_ptr<void> add(std::size_t bytes, std::byte* twin, const Allocator&);
 
   const int number_;
   mutable std::mutex mutex_;

@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/nccl/memory.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/time/clock.hpp"
 
@@ -18,102 +19,13 @@
 #include <nccl.h>
 
 #include "runtime/cuda/handles.hpp"
+#include "runtime/nccl/calls.hpp"
 #endif
 
 namespace gradmeter::runtime {
 
 #ifdef GRADMETER_HAS_NCCL
 namespace {
-
-/// NCCL's own text has more than one line where several things went wrong: the first says what.
-std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
-  std::string detail = ncclGetLastError(comm);
-  detail = detail.substr(0, detail.find('\n'));
-  const std::string text = ncclGetErrorString(result);
-  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
-}
-
-/// A communicator that does not block answers ncclInProgress where others would wait.
-void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
-                std::source_location where = std::source_location::current()) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
-}
-
-ncclDataType_t nccl_type(core::Element e) {
-  switch (e) {
-    case core::Element::f64:
-      return ncclFloat64;
-    case core::Element::f32:
-      return ncclFloat32;
-    case core::Element::i64:
-      return ncclInt64;
-    case core::Element::i32:
-      return ncclInt32;
-    case core::Element::f16:
-      return ncclFloat16;
-    case core::Element::bf16:
-      return ncclBfloat16;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
-    case core::Element::e4m3:
-      return ncclFloat8e4m3;
-    case core::Element::e5m2:
-      return ncclFloat8e5m2;
-#else
-    case core::Element::e4m3:
-    case core::Element::e5m2:
-      return ncclUint8;  // to be moved only: nccl_sum_refusal
-#endif
-    case core::Element::i8:
-      break;
-  }
-  return ncclInt8;
-}
-
-ncclRedOp_t nccl_operation(Combine c) {
-  switch (c) {
-    case Combine::min:
-      return ncclMin;
-    case Combine::max:
-      return ncclMax;
-    case Combine::product:
-      return ncclProd;
-    case Combine::sum:
-      break;
-  }
-  return ncclSum;
-}
-
-class GroupCalls final : public NcclCalls {
- public:
-  GroupCalls(ncclComm_t comm, cudaStream_t stream) : comm_(comm), stream_(stream) {}
-  void all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
-    check_nccl(ncclAllReduce(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclAllReduce", comm_);
-  }
-  void reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c, int root) const override {
-    check_nccl(ncclReduce(in, out, n, nccl_type(e), nccl_operation(c), root, comm_, stream_), "ncclReduce", comm_);
-  }
-  void reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const override {
-    check_nccl(ncclReduceScatter(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclReduceScatter",
-               comm_);
-  }
-  void all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element e) const override {
-    check_nccl(ncclAllGather(in, out, n, nccl_type(e), comm_, stream_), "ncclAllGather", comm_);
-  }
-  void broadcast(const std::byte* in, std::byte* out, std::size_t n, core::Element e, int root) const override {
-    check_nccl(ncclBroadcast(in, out, n, nccl_type(e), root, comm_, stream_), "ncclBroadcast", comm_);
-  }
-  void send(const std::byte* from, std::size_t n, core::Element e, int peer) const override {
-    check_nccl(ncclSend(from, n, nccl_type(e), peer, comm_, stream_), "ncclSend", comm_);
-  }
-  void receive(std::byte* to, std::size_t n, core::Element e, int peer) const override {
-    check_nccl(ncclRecv(to, n, nccl_type(e), peer, comm_, stream_), "ncclRecv", comm_);
-  }
-
- private:
-  ncclComm_t comm_;
-  cudaStream_t stream_;
-};
 
 /// An environment variable with another value until the end of the scope.
 class OverriddenVariable {
@@ -212,6 +124,8 @@ struct NcclCommunicator::State {
   const char* call = "";
   double begin_s = 0;  ///< of the call
   bool is_under_way = false;
+  std::function<void()> before_abort = {};
+  std::vector<void*> registrations = {};
 
   void join(const Communicator&, const ncclUniqueId&);
   /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
@@ -220,6 +134,7 @@ struct NcclCommunicator::State {
   ncclResult_t patient_state();
   void abort() noexcept;
   void free() noexcept;
+  void deregister() noexcept;
   void require_alive() const;
   [[noreturn]] void give_up(const std::string& reason);
 };
@@ -229,14 +144,24 @@ void NcclCommunicator::State::require_alive() const {
 }
 
 void NcclCommunicator::State::abort() noexcept {
+  if (comm && before_abort) before_abort();
   if (comm) (void)ncclCommAbort(comm);  // there is nothing left to be done with an error of it
   comm = nullptr;
+}
+
+/// An abort does it too.
+void NcclCommunicator::State::deregister() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  for (void* const handle : registrations) (void)ncclCommDeregister(comm, handle);  // as for an abort's error
+#endif
+  registrations.clear();
 }
 
 /// With all calls done. While an exception is on its way the peers may be elsewhere, and a call under way never ends.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
   if (is_under_way || !may_free()) return abort();
+  deregister();
   ncclResult_t now = ncclCommFinalize(comm);
   const double begin = host_clock();
   while (now == ncclInProgress && host_clock() - begin < destruction_patience_s) {
@@ -341,6 +266,18 @@ void NcclCommunicator::completed() {
   state_->is_under_way = false;
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
+void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  state_->require_alive();
+  void* handle = nullptr;
+  check_nccl(ncclCommRegister(state_->comm, at, bytes, &handle), "ncclCommRegister", state_->comm);
+  if (handle) state_->registrations.push_back(handle);
+#else
+  (void)at, (void)bytes;
+  throw core::UsageError(nccl_registration_refusal());
+#endif
+}
+void NcclCommunicator::before_abort(std::function<void()> what) { state_->before_abort = std::move(what); }
 int NcclCommunicator::rank() const { return state_->rank; }
 int NcclCommunicator::size() const { return state_->size; }
 
@@ -376,6 +313,8 @@ bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
 void NcclCommunicator::completed() {}
 void NcclCommunicator::abort() noexcept {}
+void NcclCommunicator::register_memory(std::byte*, std::size_t) { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::before_abort(std::function<void()>) {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }
 int NcclCommunicator::late_peer() const { return -1; }

@@ -67,7 +67,8 @@ class NcclCommunicator {
   /// The calls that `body` makes, as one group. `what` names it in errors: a literal.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// The same for a call of several groups, or of none: the patience is for all of them. The next group may be added
-  /// when `launched` says that the last one is in its stream.
+  /// when `launched` says that the last one is in its stream. Whoever launches a graph of captured calls begins one
+  /// too.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Are the calls in their stream, so that an event after them can be recorded? Does not block. Errors: as `check`.
@@ -79,6 +80,10 @@ class NcclCommunicator {
   void completed();
   /// Ends what is under way on this rank, so that its stream goes on. Nothing more can be issued.
   void abort() noexcept;
+  /// Memory of map_registrable, for all calls on it from now on; equal on all ranks, or on none. Errors: BackendError.
+  void register_memory(std::byte* at, std::size_t bytes);
+  /// Is called before an abort, for whatever reason: NCCL's waits until no graph holds calls of the communicator.
+  void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls; -1: none, as far as can be seen.
   int late_peer() const;
 

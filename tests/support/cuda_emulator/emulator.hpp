@@ -26,6 +26,7 @@ std::string nccl_environment(int rank);
 struct Counts {
   std::uint64_t kernels = 0, threads = 0, copies = 0;
   std::uint64_t pageable_copies = 0;  ///< asynchronous ones that were not, since the host's memory is not pinned
+  std::uint64_t registered = 0;       ///< calls of NCCL whose buffers were all registered
 };
 Counts counts();
 

@@ -83,7 +83,9 @@ void launch(Executable& e, Stream& s) {
   for (std::size_t n = 0; n < e.nodes.size(); ++n) {
     std::vector<MarkPtr> after{begin};
     for (const std::size_t other : e.nodes[n].after) after.push_back(marks[other]);
-    marks.push_back(push(*e.streams[e.chains[n]], e.nodes[n].work, std::move(after)));
+    Stream& chain = *e.streams[e.chains[n]];
+    const StreamWork& work = e.nodes[n].work;
+    marks.push_back(push(chain, work.of_launch ? work.of_launch(chain) : work, std::move(after)));
   }
   e.last = push(s, {.run = {}, .what = "the end of a graph"}, std::move(marks));
 }

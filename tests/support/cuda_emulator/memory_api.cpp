@@ -165,6 +165,7 @@ cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
   const Lock lock;
+  if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   if (!p || bytes == 0 || where_is(p, bytes) == Where::device) return result(cudaErrorInvalidValue);
   return result(register_pinned(p, bytes) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
 }
@@ -195,6 +196,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
 cudaError_t cudaFreeHost(void* p) {
   const Lock lock;
+  if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   return result(!p || free_pinned(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 

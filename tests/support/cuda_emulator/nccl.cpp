@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -15,30 +14,22 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/lock.hpp"
-#include "support/cuda_emulator/memory.hpp"
+#include "support/cuda_emulator/nccl_checks.hpp"
 #include "support/cuda_emulator/nccl_parts.hpp"
-#include "support/cuda_emulator/nccl_sum.hpp"
+#include "support/cuda_emulator/nccl_streams.hpp"
 #include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/schedule.hpp"
+#include "support/cuda_emulator/tally.hpp"
 
 namespace cuda_emulator {
 namespace {
-
-using CommPtr = std::shared_ptr<Comm>;
-
-/// A call that is not in its stream yet.
-struct Pending {
-  CommPtr comm;
-  cudaStream_t stream;
-  NcclPart part;
-};
-using Calls = std::vector<Pending>;
 
 /// Calls that wait for ncclCommGetAsyncError.
 struct Deferred {
@@ -47,7 +38,7 @@ struct Deferred {
 };
 
 // Never destroyed: the driver's thread uses them.
-auto& comms = *new std::map<ncclComm_t, CommPtr>;
+auto& nccl_memory = *new std::set<void*>;  // of ncclMemAlloc
 auto& deferred = *new std::map<Comm*, Deferred>;
 int failing_rank = -1;
 std::array<std::string, most_ranks> environments;
@@ -60,86 +51,6 @@ CommPtr find_comm(ncclComm_t handle) {
   if (it != comms.end()) return it->second;
   report("a communicator of NCCL that was destroyed, or never made, is used");
   return nullptr;
-}
-
-/// One stream's calls of one communicator: a piece of its work.
-class StreamCalls {
- public:
-  StreamCalls(CommPtr comm, std::uint64_t number, Stream* stream)
-      : comm_(std::move(comm)), number_(number), stream_(stream) {
-    comm_->left[number_].push_back(stream_);
-  }
-  ~StreamCalls() {
-    std::erase(comm_->left.at(number_), stream_);
-    if (comm_->left.at(number_).empty()) comm_->left.erase(number_);
-  }
-  StreamCalls(const StreamCalls&) = delete;
-  StreamCalls& operator=(const StreamCalls&) = delete;
-
-  void add(const NcclPart& p) { parts_.push_back(p); }
-  /// Groups of one communicator run one after another.
-  void run() {
-    while (comm_->left.begin()->first != number_ && !comm_->has_ended()) pause_work();
-    while (!std::ranges::all_of(parts_, &NcclPart::is_done) && !comm_->has_ended()) {
-      if (advance()) {
-        note_progress();
-      } else {
-        pause_work();
-      }
-    }
-  }
-  /// Where ranks of this process have what this waits for: the first group that each has not done.
-  std::vector<Stream*> peers() const {
-    std::vector<Stream*> out;
-    for (const auto& [handle, c] : comms) {
-      if (c->id != comm_->id || c->left.empty()) continue;
-      const auto& first = c->left.begin()->second;
-      out.insert(out.end(), first.begin(), first.end());
-    }
-    return out;
-  }
-
- private:
-  /// Collectives one after another; messages side by side, but one at a time to, and from, each peer.
-  bool advance() {
-    bool is_collective_open = false, is_open[2][most_ranks] = {}, has_moved = false;
-    for (NcclPart& p : parts_) {
-      const NcclCall c = p.description().call;
-      bool& is_taken = is_collective(c) ? is_collective_open : is_open[c == NcclCall::send][p.peer()];
-      if (p.is_done() || is_taken) continue;
-      has_moved |= p.advance();
-      is_taken = !p.is_done();
-    }
-    return has_moved;
-  }
-
-  CommPtr comm_;
-  std::uint64_t number_;
-  Stream* stream_;
-  std::vector<NcclPart> parts_ = {};
-};
-
-ncclResult_t put_in_streams(Calls calls) {
-  std::map<Comm*, std::uint64_t> numbers;
-  for (const Pending& c : calls) {
-    if (!numbers.contains(c.comm.get())) numbers[c.comm.get()] = c.comm->issued++;
-  }
-  while (!calls.empty()) {
-    const auto [comm, handle, first] = calls.front();
-    Stream* const stream = find_stream(handle);
-    if (!stream) return ncclInvalidArgument;
-    const auto work = std::make_shared<StreamCalls>(comm, numbers.at(comm.get()), stream);
-    const auto is_of_it = [&, c = comm, h = handle](const Pending& p) { return p.comm == c && p.stream == h; };
-    for (const Pending& p : calls) {
-      if (is_of_it(p)) work->add(p.part);
-    }
-    push(*stream, {.run = [work] { work->run(); },
-                   .what = name(first.description().call),
-                   .seconds = 2e-5,
-                   .peers = [work] { return work->peers(); }});
-    std::erase_if(calls, is_of_it);
-  }
-  return ncclSuccess;
 }
 
 /// The group's end: those of communicators that do not block wait for a question.
@@ -160,75 +71,15 @@ ncclResult_t issue(Calls calls) {
   return r == ncclSuccess && waits ? ncclInProgress : r;
 }
 
-bool is_bad(const void* at, std::size_t bytes) { return bytes > 0 && where_is(at, bytes) != Where::device; }
-
-/// Elements that a call reads and writes on this rank.
-struct Elements {
-  std::size_t in, out;
-};
-Elements counts_of(const Comm& c, const Description& d) {
-  const auto ranks = static_cast<std::size_t>(c.ranks);
-  switch (d.call) {
-    case NcclCall::send:
-      return {d.count, 0};
-    case NcclCall::receive:
-      return {0, d.count};
-    case NcclCall::reduce_scatter:
-      return {ranks * d.count, d.count};
-    case NcclCall::all_gather:
-      return {d.count, ranks * d.count};
-    case NcclCall::reduce:
-      return {d.count, c.rank == d.root ? d.count : 0};
-    case NcclCall::broadcast:
-      return {c.rank == d.root ? d.count : 0, d.count};
-    default:
-      return {d.count, d.count};
-  }
-}
-
-/// In place: all-gather and reduce-scatter have this rank's block where it lies in the whole.
-bool overlaps_wrongly(const Comm& c, const Description& d, const char* from, std::size_t in, const char* to,
-                      std::size_t out) {
-  if (in == 0 || out == 0 || from + in <= to || to + out <= from) return false;
-  const std::size_t block = std::min(in, out) * static_cast<std::size_t>(c.rank);
-  if (d.call == NcclCall::reduce_scatter) return to != from + block;
-  if (d.call == NcclCall::all_gather) return from != to + block;
-  return from != to;
-}
-
-ncclResult_t refused(Comm& c, std::string why) {
-  report("NCCL rank %d: %s", c.rank, why.c_str());
-  c.last_error = std::move(why);
-  return ncclInvalidArgument;
-}
-
-ncclResult_t check(Comm& c, const Description& d, const void* from, const void* to, int peer, const Stream* stream) {
-  if (c.has_ended()) return c.error != ncclSuccess ? c.error : ncclRemoteError;
-  if (c.is_finalized) return refused(c, "a call after ncclCommFinalize");
-  if (!deferred[&c].calls.empty()) {
-    return refused(c, "a call while the last one is in progress: ask ncclCommGetAsyncError first");
-  }
-  const std::string call = name(d.call);
-  if (!stream || stream->capture.graph) return refused(c, call + ": in a graph, or in no stream: not emulated");
-  if (peer < 0 || peer >= c.ranks || d.root < 0 || d.root >= c.ranks) return refused(c, call + ": no such rank");
-  const std::size_t width = size_of(d.type);
-  if (width == 0 || d.op < 0 || d.op >= ncclNumOps) return refused(c, call + ": no such type or operation");
-  const auto [in, out] = counts_of(c, d);
-  if (is_bad(from, in * width) || is_bad(to, out * width)) {
-    return refused(c, call + ": memory that is not the device's, or too little");
-  }
-  if (overlaps_wrongly(c, d, static_cast<const char*>(from), in * width, static_cast<const char*>(to), out * width)) {
-    return refused(c, call + ": buffers overlap, but not as in place");
-  }
-  return ncclSuccess;
-}
-
 ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, int peer, cudaStream_t stream) {
   const Lock lock;
   const CommPtr comm = find_comm(handle);
   if (!comm) return ncclInvalidArgument;
-  if (const ncclResult_t r = check(*comm, d, from, to, peer, find_stream(stream)); r != ncclSuccess) return r;
-  if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer)});
+  const Stream* const s = find_stream(stream);
+  const bool is_in_progress = !deferred[comm.get()].calls.empty();
+  if (const ncclResult_t r = check_call(*comm, d, from, to, peer, s, is_in_progress); r != ncclSuccess) return r;
+  if (uses_registered(*comm, d, from, to)) ++tally().registered;
+  if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
 }
 
@@ -293,6 +144,11 @@ ncclResult_t state_of(Comm& c) {
   if (!c.is_finalized || c.left.empty()) return c.error;
   (void)run_one(nullptr);
   return ncclInProgress;
+}
+
+/// The real one waits for their end.
+void require_no_graph(const Comm& c, const char* call) {
+  if (c.graphs > 0) report("hang: %s of rank %d waits for a graph that holds its calls", call, c.rank);
 }
 
 void forget(ncclComm_t handle) {
@@ -360,6 +216,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const CommPtr c = find_comm(comm);
   if (!c || c->is_finalized) return ncclInvalidArgument;
   c->is_finalized = true;
+  require_no_graph(*c, "ncclCommFinalize");
   if (!c->is_blocking) return ncclInProgress;
   return run_until([&] { return c->left.empty() || c->has_ended(); }) ? ncclSuccess : ncclInternalError;
 }
@@ -367,6 +224,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
+  if (!c->is_finalized) require_no_graph(*c, "ncclCommDestroy");
   if (!run_until([&] { return c->left.empty() || c->has_ended(); })) {
     report("hang: ncclCommDestroy of rank %d waits for calls that are not done", c->rank);
   }
@@ -379,6 +237,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
+  require_no_graph(*c, "ncclCommAbort");
   c->is_aborted = true;
   (void)run_until([&] { return c->left.empty(); });
   forget(comm);
@@ -407,24 +266,41 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 }
 
 ncclResult_t ncclMemAlloc(void** at, std::size_t bytes) {
-  return cudaMalloc(at, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  if (cudaMalloc(at, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  const Lock lock;
+  nccl_memory.insert(*at);
+  return ncclSuccess;
 }
-ncclResult_t ncclMemFree(void* at) { return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+/// Every communicator has to have let go of it.
+ncclResult_t ncclMemFree(void* at) {
+  {
+    const Lock lock;
+    for (const auto& [handle, c] : comms) {
+      if (c->registered.contains(static_cast<const char*>(at)))
+        report("ncclMemFree of memory that rank %d still has registered", c->rank);
+    }
+    if (nccl_memory.erase(at) == 0) return ncclInvalidArgument;
+  }
+  return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* at, std::size_t bytes, void** handle) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  if (is_bad(at, bytes)) return refused(*c, "ncclCommRegister: memory that is not the device's, or too little");
+  if (!is_on_device(at, bytes)) return refuse(*c, "ncclCommRegister: memory that is not the device's, or too little");
+  if (!nccl_memory.contains(at))
+    report("ncclCommRegister of rank %d: memory that is not ncclMemAlloc's, of which it makes no use", c->rank);
   *handle = at;
-  c->registered[at] = at;
+  c->registered[static_cast<const char*>(at)] = bytes;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  return c->registered.erase(handle) == 1 ? ncclSuccess
-                                          : refused(*c, "ncclCommDeregister: nothing is registered there");
+  return c->registered.erase(static_cast<const char*>(handle)) == 1
+             ? ncclSuccess
+             : refuse(*c, "ncclCommDeregister: nothing is registered there");
 }
 
 ncclResult_t ncclGroupStart() {

@@ -62,7 +62,8 @@ struct Comm {
   unsigned round = 0;                                         ///< pieces of collectives
   std::uint64_t issued = 0;                                   ///< groups of calls
   std::map<std::uint64_t, std::vector<Stream*>> left = {};    ///< of each group: where it is not done
-  std::map<void*, void*> registered = {};
+  std::map<const char*, std::size_t> registered = {};         ///< bytes, by first address
+  std::size_t graphs = 0;                                     ///< groups of calls that graphs hold
 
   ~Comm();
   bool has_ended() const;

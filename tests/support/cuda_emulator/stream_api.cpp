@@ -114,13 +114,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock;
   Stream* const s = find_stream(stream);
   if (!s) return result(cudaErrorInvalidResourceHandle);
-  return s->capture.graph ? refused(*s) : wait_for(s->last);
+  if (s->capture.graph) return refused(*s);
+  return may_wait() ? wait_for(s->last) : result(cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Lock lock;
   Stream* const s = find_stream(stream);
   if (!s) return result(cudaErrorInvalidResourceHandle);
-  return s->capture.graph ? refused(*s) : query(s->last);
+  if (s->capture.graph) return refused(*s);
+  return may_wait() ? query(s->last) : result(cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaDeviceSynchronize() {
   const Lock lock;
@@ -179,13 +181,15 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   const Lock lock;
   const Event* const event = find_event(e);
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  return event->captured.graph ? result(cudaErrorCapturedEvent) : query(event->mark);
+  if (event->captured.graph) return result(cudaErrorCapturedEvent);
+  return may_wait() ? query(event->mark) : result(cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const Lock lock;
   const Event* const event = find_event(e);
   if (!event) return result(cudaErrorInvalidResourceHandle);
-  return event->captured.graph ? result(cudaErrorCapturedEvent) : wait_for(event->mark);
+  if (event->captured.graph) return result(cudaErrorCapturedEvent);
+  return may_wait() ? wait_for(event->mark) : result(cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   const Lock lock;

@@ -35,6 +35,8 @@ struct StreamWork {
   /// Of work that pauses while peers have not come: the streams in which their part of it is. Null: whatever runs may
   /// be what it waits for.
   std::function<std::vector<Stream*>()> peers = {};
+  /// Of a graph's, where no two launches can run the same: makes the work of one, for the stream it runs in.
+  std::function<StreamWork(Stream&)> of_launch = {};
 };
 
 struct QueuedWork {

@@ -1,0 +1,57 @@
+#include "runtime/cuda/graph.hpp"
+
+#include "runtime/cuda/stream.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+/// A capture of the queue's stream, which ends with this at the latest.
+class Capturing {
+ public:
+  explicit Capturing(Queue& queue) : queue_(queue) {
+    queue_.submit("graph.capture", {}, [] {
+      check_cuda(cudaStreamBeginCapture(gpu::stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    });
+  }
+  ~Capturing() {
+    if (!goes_on_) return;
+    cudaGraph_t graph = nullptr;  // an error is on its way, and is the one to tell
+    queue_.submit("graph.captured", {}, [&graph] { (void)cudaStreamEndCapture(gpu::stream(), &graph); });
+    if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
+  }
+  Capturing(const Capturing&) = delete;
+  Capturing& operator=(const Capturing&) = delete;
+
+  Handle<GraphTraits> end() {
+    Handle<GraphTraits> graph;
+    goes_on_ = false;  // whatever this call says
+    queue_.submit("graph.captured", {}, [&graph] {
+      check_cuda(cudaStreamEndCapture(gpu::stream(), graph.receive()), "cudaStreamEndCapture");
+    });
+    return graph;
+  }
+
+ private:
+  Queue& queue_;
+  bool goes_on_ = true;
+};
+
+}  // namespace
+
+CudaGraph::CudaGraph(Queue& queue, const std::function<void()>& body) : queue_(queue) {
+  Capturing capture(queue);
+  body();
+  const auto captured = capture.end();
+  check_cuda(cudaGraphInstantiate(graph_.receive(), captured.get(), 0), "cudaGraphInstantiate");
+  queue.submit("graph.upload", {}, [this] {
+    check_cuda(cudaGraphUpload(graph_.get(), gpu::stream()), "cudaGraphUpload");  // else the first launch does
+  });
+}
+
+void CudaGraph::launch() const {
+  queue_.submit("graph.launch", {},
+                [this] { check_cuda(cudaGraphLaunch(graph_.get(), gpu::stream()), "cudaGraphLaunch"); });
+}
+
+}  // namespace gradmeter::runtime
