@@ -234,7 +234,7 @@ template <class Submit>
 void Executor::advance(Lanes<Submit>& lanes) {
   for (bool moved = true; moved && finished_ < slices_.count();) {
     moved = false;
-    transport_.progress();
+    moving().progress();
     for (auto& lane : lanes) {
       if (!lane.pipeline.busy()) continue;
       moved |= lane.pipeline.advance();
