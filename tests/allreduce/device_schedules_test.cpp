@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/transport/staged_transport.hpp"
 #include "support/copying_transport.hpp"
 #include "support/gpu_and_host.hpp"
 #include "support/schedule_shapes.hpp"
+#include "support/thread_ranks.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -81,6 +84,29 @@ INSTANTIATE_TEST_SUITE_P(Schedules, StagedSchedules, ::testing::ValuesIn(staged_
   return test::test_name(fmt::format("{}_{}_p{}_{}", p.param.schedule, name(p.param.kind), p.param.ranks,
                                      p.param.copies ? "copies" : "reads"));
 });
+
+/// Peers whose memory is read have it until then, although the bytes are found at once.
+TEST(StagedMessages, AreDoneWhenThePeersDeviceHasThem) {
+  test::each_device_seed([] {
+    test::ThreadGroup group(2, 1);
+    std::vector<std::byte> memory(4096);
+    runtime::CudaDevice device(0);
+    const auto from = device.map(core::Element::i8, std::span(memory).first(2048));
+    const auto to = device.map(core::Element::i8, std::span(memory).last(2048));
+    const auto inner_sender = group.transport(0), inner_receiver = group.transport(1);
+    runtime::StagedTransport sender(*inner_sender, device), receiver(*inner_receiver, device);
+    const auto span_of = [](const runtime::OwnedBuffer& b) {
+      return std::span(b.buffer.device().device_address(), b.buffer.bytes());
+    };
+    auto received = receiver.receive(0, 0, span_of(to)), sent = sender.send(1, 0, span_of(from));
+    while (!receiver.try_receive(received)) {
+      EXPECT_FALSE(sender.send_done(sent));
+      sender.progress();
+    }
+    receiver.release(received);
+    EXPECT_TRUE(sender.send_done(sent));
+  });
+}
 
 TEST(StagedSchedulesErrors, MemoryThatTransportsDoNotReachIsRefused) {
   test::run_gpu_ranks(1, [](const GpuRank& r) {

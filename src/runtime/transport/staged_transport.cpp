@@ -31,13 +31,6 @@ std::size_t slot_of(std::vector<T>& all, std::vector<std::size_t>& free) {
   return slot;
 }
 
-void end(Queue& queue) {
-  try {
-    queue.synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever polls has had the queue's error
-  }
-}
-
 }  // namespace
 
 StagedTransport::StagedTransport(Transport& inner, Device& device)
@@ -46,11 +39,6 @@ StagedTransport::StagedTransport(Transport& inner, Device& device)
       leaving_(device.make_queue()),
       arriving_(device.make_queue()),
       channels_(static_cast<std::size_t>(inner.channels())) {}
-
-StagedTransport::~StagedTransport() {
-  end(*leaving_);
-  end(*arriving_);
-}
 
 std::span<std::byte> StagedTransport::host_memory(std::span<const std::byte> memory) const {
   return {const_cast<std::byte*>(device_.transport_address(device_bytes(memory))), memory.size()};

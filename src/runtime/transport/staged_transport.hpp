@@ -19,13 +19,9 @@ namespace gradmeter::runtime {
 /// Errors: std::logic_error for memory that transports do not reach; the inner transport's, and the queues'.
 class StagedTransport final : public Transport {
  public:
-  /// Both outlive it. Between host memory, copies are fastest where that is pinned.
+  /// Both outlive it, and so does what is sent and received. Between host memory, copies are fastest where that is
+  /// pinned.
   StagedTransport(Transport& inner, Device&);
-  /// Waits for its copies.
-  ~StagedTransport() override;
-  StagedTransport(const StagedTransport&) = delete;
-  StagedTransport& operator=(const StagedTransport&) = delete;
-
   std::string_view name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -65,7 +61,7 @@ class StagedTransport final : public Transport {
 
   Transport& inner_;
   Device& device_;
-  std::unique_ptr<Queue> leaving_, arriving_;
+  std::unique_ptr<Queue> leaving_, arriving_;  ///< which wait for their work when they go
   std::vector<Channel> channels_;
   // A message's id is its slot + 1, so that a default handle is none of them.
   std::vector<Sending> sendings_;
