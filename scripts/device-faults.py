@@ -42,8 +42,8 @@ VALUES = [
     ("question", rf"{CHAIN}+(?:reached|launched)\(\)", "true"),
 ]
 # The host's half of the device code: what queues work, and waits for it.
-FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/queue.hpp", "src/runtime/pending.hpp", "src/allreduce/mover/*",
-           "src/dataparallel/*", "src/kernels/cases/*", "src/model/*"]
+FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/queue.hpp", "src/runtime/pending.hpp", "src/runtime/transport/staged*",
+           "src/allreduce/mover/*", "src/allreduce/compressed/*", "src/dataparallel/*", "src/kernels/cases/*", "src/model/*"]
 # The device's language itself, virtual time, which has no queue of a device, and what forwards a call.
 LEFT_OUT = r"src/runtime/cuda/launch\.hpp|src/dataparallel/(?:simulation/|decorators/forwarding)"
 # A server's clock; members that forward a call.

@@ -31,7 +31,7 @@ set(adapters
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"
   "Boost.Math @ ^boost/math/ @ ^analysis/"
-  "Boost @ ^boost/ @ ^(cli/|runtime/cuda/host_view)"
+  "Boost @ ^boost/ @ ^(cli/|runtime/cuda/host_view|runtime/transport/staged_transport)"
   "JSON @ ^nlohmann/ @ ^core/json\\.hpp$"
   "fmt @ ^fmt/ @ ^core/format\\.hpp$"
   "Highway @ ^hwy/ @ .")

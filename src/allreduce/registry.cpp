@@ -367,6 +367,13 @@ StatedCost AlgorithmChoice::cost(Shape shape, CollectiveKind collective_kind) co
   return info_.cost(request(shape, collective_kind));
 }
 
+std::string AlgorithmChoice::transport_refusal(runtime::TransportKind t) const {
+  if (t != runtime::TransportKind::cuda_mpi || has_schedule()) return {};
+  return fmt::format(
+      "{} sends no messages of GPUs' memory, which transport cuda-mpi is for: take ring, or --transport mpi",
+      info_.name);
+}
+
 std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const ExecutorOptions& options,
                                          CollectiveKind collective_kind) const {
   if (!refusal(shape, collective_kind).empty()) return 0;
@@ -379,8 +386,10 @@ std::unique_ptr<Collective> AlgorithmChoice::bind(const Site& site, const Execut
   const Shape shape = shape_of(site.network.nodes_of(site.communicator));
   if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
   if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), site, options);
+  ExecutorOptions o = options;
+  o.transport_takes_device = site.network.takes_device_memory();
   return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, site.transport,
-                                    site.network.arena(), options);
+                                    site.network.arena(), std::move(o));
 }
 
 }  // namespace gradmeter::allreduce

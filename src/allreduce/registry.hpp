@@ -60,6 +60,10 @@ class AlgorithmChoice {
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
+  /// Why it would not send a device's memory by this transport; empty: it does, or the transport is for the host's.
+  std::string transport_refusal(runtime::TransportKind) const;
+  /// Given a device's queue, does it move and sum the device's memory? Others are given the host's.
+  bool works_on_devices() const { return info_.on_device || has_schedule(); }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;

@@ -4,6 +4,7 @@
 
 #include "allreduce/mover/executor.hpp"
 #include "core/error.hpp"
+#include "support/run_to_end.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace gradmeter::allreduce {

@@ -13,6 +13,7 @@
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/collectives.hpp"
+#include "support/run_to_end.hpp"
 #include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
 #include "support/thread_ranks.hpp"

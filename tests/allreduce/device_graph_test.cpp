@@ -16,6 +16,7 @@
 #include "support/collectives.hpp"
 #include "support/gpu_and_host.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/run_to_end.hpp"
 #include "support/schedule_shapes.hpp"
 
 namespace gradmeter::allreduce {

@@ -8,6 +8,7 @@
 #include "allreduce/cuda/nccl_messages.hpp"
 #include "core/error.hpp"
 #include "support/gpu_and_host.hpp"
+#include "support/run_to_end.hpp"
 #include "support/schedule_shapes.hpp"
 
 namespace gradmeter::allreduce {

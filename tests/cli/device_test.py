@@ -91,6 +91,23 @@ def allreduce(test):
         test.check(refused.code == 2 and "host" in refused.err, f"{' '.join(command)}: what runs on the host is refused", refused)
 
 
+def coded_allreduce(test):
+    """What a GPU encodes is sent from its memory; cuda-mpi is refused, for this MPI says that it is not CUDA-aware."""
+    rows = rows_of(test, "coded allreduce", "allreduce", "-b", "8K", "-e", "8K", "--algorithm", "ring,direct,auto", "--codec",
+                   "none,qsgd4,topk,dgc", "--transport", "shm,cuda-mpi", "-n", "1", "-w", "1", ranks=2)
+    ways = {(r["factors"]["algorithm"], r["factors"]["codec"].split(":")[0]): r["metrics"]["implementation"] for r in timed(rows)}
+    test.equal({k for k, way in ways.items() if "messages staged" in way},
+               {(a, c) for a in ("ring", "direct") for c in ("none", "qsgd4", "topk")}, "allreduce: whose messages a GPU sends")
+    test.check(all(", staged through" in way for k, way in ways.items() if k[0].startswith("auto") or k[1] == "dgc"),
+               "allreduce: all else is staged whole", ways)
+    by_mpi = [r for r in rows if r["factors"]["transport"] == "cuda-mpi"]
+    test.check(by_mpi and all(r["status"] == "unsupported" for r in by_mpi) and any("CUDA-aware" in r["reason"] for r in by_mpi),
+               "allreduce: cuda-mpi is unsupported, with the reason", by_mpi)
+    wrong = test.run("allreduce", "--device", "cuda", "-b", "1K", "-e", "1K", "--algorithm", "ring", "-n", "1", "-w", "1", "--inject",
+                     "flip:rank=1", ranks=2, timeout=120)
+    test.check(wrong.code == 4, "allreduce: an element made wrong on a GPU is found", wrong)
+
+
 def graphs(test):
     """Captured calls: right, told apart by their factor, and refused where the host is in between."""
     names = ["nccl", "nccl-messages", "gpu-direct", "gpu-ring"]
@@ -265,6 +282,7 @@ def body(test):
     train_between_gpus(test)
     scale(test)
     allreduce(test)
+    coded_allreduce(test)
     graphs(test)
     registered_buffers(test)
     watched(test)

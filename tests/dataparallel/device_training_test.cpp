@@ -31,6 +31,12 @@ void expect_host_bits(const RunCase& c) {
   test::each_device_seed([&] { EXPECT_EQ(test::run_on_gpu(c), host) << c.text(); });
 }
 
+/// Whose sums are kernels.
+void expect_host_bits_of_exchanges(const RunCase& c) {
+  const auto host = test::run(c, nullptr);
+  test::each_device_seed([&] { EXPECT_EQ(test::run_on_gpu(c, true), host) << c.text(); });
+}
+
 class DeviceStrategy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceStrategy, HasTheHostsBits) {
@@ -48,6 +54,16 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeviceStrategy,
                                            "d-psgd:graph=hypercube", "es:pairs=3", "population:size=6,survivors=2",
                                            "ps-sync"),
                          [](const auto& strategy) { return test::name_of_text(strategy.param); });
+
+TEST(DeviceExchange, HasTheHostsBitsInEveryStrategy) {
+  for (const char* strategy : {"sync", "sharded", "bmuf:every=2", "diloco:every=2,fragments=2,overlap=1", "gossip",
+                               "es:pairs=3", "population:size=6,survivors=2", "ps-sync"}) {
+    for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+      const RunCase c{.strategy = strategy, .ranks = 3, .progress = progress};
+      if (!c.serves() || progress == ProgressMode::thread) expect_host_bits_of_exchanges(c);
+    }
+  }
+}
 
 /// Nothing is the same every time where several workers meet, so these have one.
 TEST(DeviceAsynchronous, HasTheHostsBitsWithOneWorker) {

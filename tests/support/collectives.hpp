@@ -11,6 +11,7 @@
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
 #include "runtime/time/backoff.hpp"
+#include "support/run_to_end.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {
@@ -93,8 +94,7 @@ inline CollectiveOutcome run_known(allreduce::Collective& collective, const Coll
   allreduce::Call call{.in = {element, in}, .out = {element, out}, .op = c.known.data.op};
   if (c.accumulate_wide) call.accumulate = core::Element::f32;
   collective.start(call);
-  runtime::Backoff backoff(spin_policy);
-  while (!collective.advance()) backoff.wait();
+  run_to_end(collective, spin_policy);
   CollectiveOutcome o{.fault = {}, .hash = allreduce::hash_of(out)};
   const auto verdict = check(c.known, rank, out);
   if (verdict.wrong > 0) {

@@ -9,17 +9,12 @@
 #include "allreduce/known_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/schedule/slices.hpp"
-#include "runtime/time/backoff.hpp"
 #include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/run_to_end.hpp"
 
 namespace gradmeter::test {
-
-inline void run_to_end(allreduce::Collective& c) {
-  runtime::Backoff backoff({.spins = 20, .yields = 0});
-  while (!c.advance()) backoff.wait();
-}
 
 struct GpuAndHostOptions {
   std::string on_gpus, on_host;  ///< algorithms
@@ -27,7 +22,10 @@ struct GpuAndHostOptions {
   allreduce::Placement placement;
   std::uint32_t root = 0;
   std::size_t max_bytes = 0;
-  std::size_t message_bytes = 0;  ///< of the host's
+  std::size_t message_bytes = 0;  ///< of schedules, on both
+  runtime::TransportKind transport = runtime::TransportKind::shm;
+  /// What GPUs send messages by, made of the host's; null: the same.
+  std::unique_ptr<runtime::Transport> (*over)(runtime::Transport&) = nullptr;
 };
 
 class GpuAndHost {
@@ -35,14 +33,19 @@ class GpuAndHost {
   GpuAndHost(const GpuRank& r, const GpuAndHostOptions& o)
       : rank_(r),
         placement_(o.placement),
-        network_(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4 * o.max_bytes + (8 << 20)}),
+        network_(r.world, {.transport = o.transport, .memory_bytes = 6 * o.max_bytes + (8 << 20)}),
         link_(network_.connect(r.world, allreduce::most_lanes(r.world.size()))),
-        memory_(network_.arena().take(2 * o.max_bytes)) {
+        memory_(network_.arena().take(2 * o.max_bytes)),
+        pinned_(r.device.pin(network_.arena().memory())),
+        in_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
+        out_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
+        over_(o.over ? o.over(*link_) : nullptr) {
     const allreduce::Site site{r.world, network_, *link_};
     allreduce::ExecutorOptions e{.placement = o.placement, .max_bytes = o.max_bytes, .message_bytes = o.message_bytes};
     on_host_ = allreduce::find_algorithm(o.on_host)->bind(site, e, o.kind, o.root);
     e.queue = &r.queue;
-    on_gpus_ = allreduce::find_algorithm(o.on_gpus)->bind(site, e, o.kind, o.root);
+    on_gpus_ =
+        allreduce::find_algorithm(o.on_gpus)->bind({r.world, network_, over_ ? *over_ : *link_}, e, o.kind, o.root);
     r.world.barrier();
   }
 
@@ -68,23 +71,25 @@ class GpuAndHost {
  private:
   /// Was the input changed that is not the result?
   bool run_on_gpus(const CollectiveCase& c, std::size_t rank, std::vector<std::byte>& got) {
-    const auto in = rank_.device.allocate(c.known.data.element, c.known.count);
-    const auto other = rank_.device.allocate(c.known.data.element, c.known.count);
+    const std::size_t bytes = c.known.count * core::size_of(c.known.data.element);
+    const auto typed = [&](const runtime::OwnedBuffer& b) {
+      return runtime::Buffer(c.known.data.element, b.buffer.part(0, bytes).device());
+    };
     const bool in_place = placement_ == allreduce::Placement::in_place;
-    const runtime::Buffer out = in_place ? in.buffer : other.buffer;
+    const runtime::Buffer in = typed(in_), out = in_place ? in : typed(out_);
     std::uint64_t before = 0, after = 0;
     const auto bytes_of = [](const runtime::Buffer& b) { return std::span(b.host(), b.bytes()); };
     rank_.queue.submit("give", {}, [&] {
-      give(c.known, rank, bytes_of(in.buffer));
-      before = allreduce::hash_of(bytes_of(in.buffer));
+      give(c.known, rank, bytes_of(in));
+      before = allreduce::hash_of(bytes_of(in));
     });
-    on_gpus_->start({.in = in.buffer, .out = out, .op = c.known.data.op});
+    on_gpus_->start({.in = in, .out = out, .op = c.known.data.op});
     run_to_end(*on_gpus_);
     // On another queue: `advance` has said that the result is there.
     rank_.device.make_queue()->at_once([&] {
       const auto result = bytes_of(out);
       got.assign(result.begin(), result.end());
-      after = allreduce::hash_of(bytes_of(in.buffer));
+      after = allreduce::hash_of(bytes_of(in));
     });
     return !in_place && before != after;
   }
@@ -105,6 +110,9 @@ class GpuAndHost {
   runtime::Network network_;
   runtime::OwnedTransport link_;
   std::span<std::byte> memory_;
+  std::shared_ptr<void> pinned_;
+  runtime::OwnedBuffer in_, out_;  ///< on the GPU
+  std::unique_ptr<runtime::Transport> over_;
   std::unique_ptr<allreduce::Collective> on_host_, on_gpus_;
 };
 

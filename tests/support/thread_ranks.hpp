@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "runtime/threads/thread_group.hpp"
-#include "runtime/time/backoff.hpp"
 #include "runtime/transport/arena.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
 
@@ -43,12 +42,5 @@ class HeapArena final : public runtime::Arena {
  private:
   std::vector<std::byte> storage_;
 };
-
-/// Runs an operation's `advance` to its end.
-template <class Operation>
-void run_to_end(Operation& op) {
-  runtime::Backoff backoff({.spins = 20, .yields = 0});
-  while (!op.advance()) backoff.wait();
-}
 
 }  // namespace gradmeter::test

@@ -18,6 +18,10 @@ struct CodedRequest {
   /// A copy of the algorithm behind a shared pointer.
   AlgorithmPtr algorithm_ptr() const { return std::make_shared<AlgorithmChoice>(algorithm); }
   std::size_t max_elements() const { return options.max_bytes / sizeof(float); }
+  /// Whose kernels encode. Null: buffers are the host's, or those of a device that runs the host's code.
+  runtime::Device* gpu() const {
+    return options.queue && options.queue->device().is_staged() ? &options.queue->device() : nullptr;
+  }
   /// For the inner calls, on memory from the arena.
   ExecutorOptions inner(std::size_t max_bytes) const {
     return {.placement = Placement::in_place,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "allreduce/compressed/difference.hpp"
@@ -59,8 +59,11 @@ std::size_t schedule_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
 
 std::unique_ptr<Collective> bind_schedule(const CodedRequest& r, const Site& site) {
   const AlgorithmPtr a = algorithm_over(r);
+  ExecutorOptions o = coded_options(r);
+  o.transport_takes_device = site.network.takes_device_memory();
+  if (auto* const device = r.gpu()) o.block_codecs = gpu_block_codecs(r.codec, *device);
   return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, site.transport, site.network.arena(),
-                                    coded_options(r));
+                                    std::move(o));
 }
 
 CallParts schedule_parts(const CodedRequest& r, std::span<const TensorPart> pack) {
@@ -127,6 +130,36 @@ std::vector<Job> jobs_of(const CodedRequest& r, std::size_t count, std::span<con
   return jobs;
 }
 
+/// What error feedback keeps, on the host or a device.
+class Residuals {
+ public:
+  /// To at least so many, the new ones 0. The device's are copied by the queue and waited for: it happens once a
+  /// length.
+  void grow(std::size_t count, runtime::Queue* queue, runtime::Device* device) {
+    if (count <= count_) return;
+    if (device) {
+      const auto longer = device->allocate(core::Element::f32, count);
+      queue->copy("grow residuals", on_device_.buffer.part(0, count_), longer.buffer.part(0, count_));
+      queue->synchronise();
+      on_device_ = longer;
+    } else {
+      on_host_.resize(count);
+    }
+    count_ = count;
+  }
+  float* data() {
+    if (on_host_.empty() && on_device_.memory) {
+      return reinterpret_cast<float*>(on_device_.buffer.device().device_address());
+    }
+    return on_host_.data();
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<float> on_host_;
+  runtime::OwnedBuffer on_device_;
+};
+
 class Compressed final : public Staged {
  public:
   Compressed(const CodedRequest& r, const Site& site, std::uint64_t seed)
@@ -135,7 +168,8 @@ class Compressed final : public Staged {
         exchange_(exchange_of(r.codec)),
         request_{codec_, r.algorithm, r.shape, r.options},
         seed_(seed),
-        batch_(site.network.arena().take(dense_bytes(r))),
+        device_(r.gpu()),
+        batch_(batch_of(site.network.arena().take(dense_bytes(r)))),
         coded_(add_part(exchange_.bind(r, site))),
         dense_(add_part(r.algorithm.bind(site, r.inner(dense_bytes(r))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), codec_.min_elements)) {}
@@ -143,6 +177,7 @@ class Compressed final : public Staged {
   const std::string& serves(std::uint64_t bytes) const override {
     return bytes / sizeof(float) < codec_.min_elements ? dense_text_ : coded_.name();
   }
+  bool reads_device() const override { return device_ != nullptr; }
   std::unique_ptr<CodecState> take_state() override {
     feedback_.inner = coded_.take_state();
     return take_values(feedback_);
@@ -155,9 +190,15 @@ class Compressed final : public Staged {
  private:
   struct Feedback {
     std::uint64_t calls = 0;
-    std::vector<float> worker = {}, owner = {};  ///< residuals, by place in all that is exchanged
-    std::unique_ptr<CodecState> inner = {};      ///< of the coded collective; null while it is in use
+    Residuals worker = {}, owner = {};       ///< by place in all that is exchanged
+    std::unique_ptr<CodecState> inner = {};  ///< of the coded collective; null while it is in use
   };
+
+  runtime::OwnedBuffer batch_of(std::span<std::byte> memory) const {
+    if (device_) return device_->map(core::Element::f32, memory);
+    return {.buffer = {core::Element::f32, memory}};
+  }
+  const SliceKernels& kernels() const { return device_ ? gpu_kernels() : host_kernels; }
 
   void begin(const Call& call) override {
     if (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
@@ -170,7 +211,8 @@ class Compressed final : public Staged {
     jobs_ = jobs_of(request_, call.count(), call.tensor_layout.tensors);
     if (codec_.feedback) {
       const std::size_t end = call.tensor_layout.first + call.count();
-      if (feedback_.worker.size() < end) feedback_.worker.resize(end), feedback_.owner.resize(end);
+      feedback_.worker.grow(end, request_.options.queue, device_);
+      feedback_.owner.grow(end, request_.options.queue, device_);
     }
   }
 
@@ -209,7 +251,8 @@ class Compressed final : public Staged {
   void open_difference(Call& c) {
     difference_ = c.tensor_layout.difference;
     if (!codec_.feedback) {
-      lost_.assign(2 * c.count(), -0.0f);
+      lost_.grow(2 * c.count(), request_.options.queue, device_);
+      local("difference", [this, n = 2 * c.count()] { std::ranges::fill(seen(lost_.data(), n), -0.0f); });
       c.encoding.worker_residual = lost_.data();
       c.encoding.owner_residual = lost_.data() + c.count();
     }
@@ -223,8 +266,11 @@ class Compressed final : public Staged {
   }
 
   void add_residuals(float sign) {
-    for (std::size_t i = 0; i < difference_->values.size(); ++i) {
-      const float worker = residuals_.worker_residual[i], owner = residuals_.owner_residual[i];
+    const std::size_t n = difference_->values.size();
+    const auto workers = seen(static_cast<const float*>(residuals_.worker_residual), n);
+    const auto owners = seen(static_cast<const float*>(residuals_.owner_residual), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float worker = workers[i], owner = owners[i];
       difference_->values[i] += sign * (worker + owner);
       difference_->squares += double{worker} * double{worker} + double{owner} * double{owner};
     }
@@ -232,21 +278,35 @@ class Compressed final : public Staged {
 
   Stage dense_stage(const Job& job) {
     local("pack", [this, &job] { pack(job); });
-    return {&dense_, in_place(core::Element::f32, batch_.first(job.elements * sizeof(float)), call_.op)};
+    const runtime::Buffer batch = batch_.buffer.part(0, job.elements);
+    return {&dense_, {.in = batch, .out = batch, .op = call_.op}};
+  }
+
+  /// Where the queue's kernels reach it, or the host.
+  template <class Byte>
+  Byte* address(const runtime::BasicBuffer<Byte>& b) const {
+    return device_ ? b.address() : b.host();
+  }
+  /// What the host sees of residuals, in local work.
+  template <class T>
+  std::span<T> seen(T* values, std::size_t n) const {
+    if (!device_) return {values, n};
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    return runtime::BasicBuffer<Byte>(runtime::DeviceSpan<T>(values, n)).template values<float>();
   }
 
   void pack(const Job& job) {
-    std::byte* to = batch_.data();
+    std::byte* to = address(batch_.buffer);
     for (const TensorPart& s : job.parts) {
-      std::memcpy(to, call_.in.part(s.offset, s.count).host(), s.count * sizeof(float));
+      kernels().copy(to, address(call_.in.part(s.offset, s.count)), s.count * sizeof(float));
       to += s.count * sizeof(float);
     }
   }
 
   void unpack(const Job& job) {
-    const std::byte* from = batch_.data();
+    const std::byte* from = address(batch_.buffer);
     for (const TensorPart& s : job.parts) {
-      std::memcpy(call_.out.part(s.offset, s.count).host(), from, s.count * sizeof(float));
+      kernels().copy(address(call_.out.part(s.offset, s.count)), from, s.count * sizeof(float));
       from += s.count * sizeof(float);
     }
   }
@@ -255,7 +315,8 @@ class Compressed final : public Staged {
   const CodedExchange& exchange_;
   const CodedRequest request_;
   std::uint64_t seed_;
-  std::span<std::byte> batch_;
+  runtime::Device* device_;  ///< whose memory calls and residuals are; null: the host's
+  runtime::OwnedBuffer batch_;
   Collective &coded_, &dense_;
   std::string dense_text_;  ///< the name for short tensors
   Call call_{};
@@ -266,8 +327,18 @@ class Compressed final : public Staged {
   Feedback feedback_;
   CodingDifference* difference_ = nullptr;  ///< of the tensor at work
   Encoding residuals_;
-  std::vector<float> lost_;
+  Residuals lost_;
 };
+
+/// A GPU encodes what our schedules carry encoded, or gather. All else works on copies in the host's memory.
+CodedRequest where_it_works(const CodedRequest& r) {
+  CodedRequest out = r;
+  const CodedExchange& exchange = exchange_of(r.codec);
+  const bool encodes = &exchange == &by_schedule || (&exchange == &by_gather && gathers_on_gpu(r));
+  const bool on_gpu = encodes && r.algorithm.has_schedule() && gpu_block_codec_refusal(r.codec).empty();
+  if (r.gpu() && !on_gpu) out.options.queue = nullptr;
+  return out;
+}
 
 }  // namespace
 
@@ -321,7 +392,7 @@ std::size_t coded_arena_bytes(const CodedRequest& r, std::uint32_t rank) {
 
 std::unique_ptr<Collective> bind_coded(const CodedRequest& r, const Site& site, std::uint64_t seed) {
   if (const auto why = codec_refusal(r, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
-  return std::make_unique<Compressed>(r, site, seed);
+  return std::make_unique<Compressed>(where_it_works(r), site, seed);
 }
 
 }  // namespace gradmeter::allreduce

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allreduce/compressed/difference.hpp"
+#include "allreduce/compressed/gathered_on_gpu.hpp"
 #include "allreduce/compressed/staged.hpp"
 #include "allreduce/compressed/state_values.hpp"
 #include "allreduce/compressed/tensor_calls.hpp"
@@ -360,7 +361,12 @@ CallParts gathered_parts(const CodedRequest& r, std::span<const TensorPart> pack
   return {lengths, longest};
 }
 
+bool gathers_on_gpu(const CodedRequest& r) {
+  return !has_momentum(r) && !r.codec.codec->variable() && !sum_is_dense(r);
+}
+
 std::unique_ptr<Collective> bind_gathered(const CodedRequest& r, const Site& site) {
+  if (r.gpu()) return gather_on_gpu(r, site, *gatherer_of(r), site.network.arena().take(all_slots(r)));
   if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, site);
   return std::make_unique<Gathered>(r, site);
 }

@@ -12,6 +12,9 @@ namespace gradmeter::allreduce {
 std::string gathered_refusal(const CodedRequest&);
 std::size_t gathered_arena_bytes(const CodedRequest&, std::uint32_t rank);
 CallParts gathered_parts(const CodedRequest&, std::span<const TensorPart>);
+/// Are the lengths of encodings known beforehand, so that a GPU's need no word with the host? Not of DGC, which keeps
+/// momentum on the host, nor where tensors are summed dense.
+bool gathers_on_gpu(const CodedRequest&);
 std::unique_ptr<Collective> bind_gathered(const CodedRequest&, const Site&);
 
 }  // namespace gradmeter::allreduce

@@ -26,7 +26,7 @@ class Staged : public Collective {
   /// Sums over the parts; null as soon as one part is not counted.
   std::optional<runtime::Traffic> sent() const final;
   std::optional<std::uint64_t> bytes_due() const final;
-  std::optional<CodingTime> coding() const final;
+  std::optional<CodingTime> coding() const override;
 
  protected:
   /// One part's call; no part: the whole is done, or `next` only wanted to wait for the local work.

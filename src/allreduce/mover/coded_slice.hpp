@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "allreduce/collective.hpp"
+#include "allreduce/mover/block_codec.hpp"
 #include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/slices.hpp"
 #include "compression/codec.hpp"
 
 namespace gradmeter::allreduce {
 
-/// Where a call's numbers lie, as transports and the sums on the way reach them.
+/// Where a call's numbers lie, as the work on the way reaches them.
 struct CallMemory {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -22,9 +23,11 @@ struct CallMemory {
 /// `launch`, `message` and `message_bytes` do not touch memory; all else is work, in the order of its submission.
 class CodedSlice {
  public:
-  /// `wire` holds a slice as encoded: at least `most_wire_bytes` of it. Peers may read it.
-  CodedSlice(const compression::Codec& codec, int rank, int ranks, std::span<std::byte> wire)
-      : codec_(codec), rank_(rank), ranks_(ranks), wire_(wire) {}
+  /// `wire` holds a slice as encoded: at least `most_wire_bytes` of it. Peers may read it. `blocks`: the same codec, on
+  /// memory like the calls' and `wire`'s.
+  CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
+             std::span<std::byte> wire)
+      : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
   void launch(const Call&, CallMemory, const Slice&);
   /// Of an average: before all else. The share of this rank is in `out`, where the other steps then read it.
@@ -40,9 +43,10 @@ class CodedSlice {
   /// except that an own value that was not encoded comes first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> views);
   void finish(const FinishStep&);
-  const CodingTime& time() const { return time_; }
+  CodingTime time() const { return blocks_->time(); }
 
-  /// For any slice of up to so many elements in so many blocks.
+  /// A block's elements, and a slice's bytes, for any slice of up to so many elements in so many blocks.
+  static std::size_t longest_block(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
   static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
 
  private:
@@ -56,6 +60,7 @@ class CodedSlice {
   void decode_block(std::uint32_t block, const std::byte* from);
 
   const compression::Codec& codec_;
+  std::unique_ptr<BlockCodec> blocks_;
   int rank_, ranks_;
   std::span<std::byte> wire_;
   Encoding encoding_;
@@ -63,8 +68,6 @@ class CodedSlice {
   bool divides_ = false;
   Slice slice_;
   std::vector<std::size_t> begins_;  ///< by block: where it begins in `wire_`; one more for the end
-  std::vector<float> scratch_;       ///< of error feedback: a block
-  CodingTime time_;
 };
 
 }  // namespace gradmeter::allreduce

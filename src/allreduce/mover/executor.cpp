@@ -49,11 +49,23 @@ std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExecutorO
   return usual + 4096 + 1024 * blocks;
 }
 
+/// The most elements of a slice that is encoded.
+std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
+  if (whole) return o.max_bytes / sizeof(float);
+  return slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+}
+
 /// What a lane keeps of an encoded slice, at most [bytes].
 std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole) {
-  const std::size_t longest = slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
-  return CodedSlice::most_wire_bytes(*o.codec, whole ? o.max_bytes / sizeof(float) : longest,
-                                     a.schedules.front()->blocks());
+  return CodedSlice::most_wire_bytes(*o.codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
+}
+
+CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExecutorOptions& o, bool whole,
+                       const runtime::Transport& t, std::span<std::byte> wire) {
+  const std::size_t longest =
+      CodedSlice::longest_block(*o.codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
+  const MakeBlockCodec make = o.block_codecs ? o.block_codecs : host_block_codecs(*o.codec);
+  return {*o.codec, make(longest), t.rank(), t.size(), wire};
 }
 
 Slices cut(const Algorithm& a, const ExecutorOptions& o, std::size_t elements, std::size_t width, bool whole,
@@ -84,11 +96,34 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
       whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
   for (const auto& s : algorithm_.schedules)
     plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
-  if (options_.queue) {
+  if (options_.queue && options_.queue->device().is_staged()) {
+    take_device();
+    add_lanes(Submitter(*options_.queue, gpu_kernels()), scratch);
+  } else if (options_.queue) {
     add_lanes(Submitter(*options_.queue), scratch);
   } else {
     add_lanes(AtOnce(), scratch);
   }
+}
+
+void Executor::take_device() {
+  if (auto why = gpu_kernels_refusal(static_cast<std::uint32_t>(transport_.size())); !why.empty())
+    throw core::BackendError("allreduce", name(), why);
+  if (options_.codec && !options_.block_codecs)
+    throw core::BackendError("allreduce", name(), "its codec works on memory of the host");
+  on_device_ = true;
+  if (!options_.transport_takes_device)
+    staged_ = std::make_unique<runtime::StagedTransport>(transport_, options_.queue->device());
+}
+
+/// Where the work and the messages of the lanes reach it.
+std::span<std::byte> Executor::take_scratch(runtime::Arena& arena, std::size_t bytes) {
+  if (bytes == 0) return {};
+  if (!on_device_) return arena.take(bytes);
+  runtime::Device& device = options_.queue->device();
+  const auto& taken = device_scratch_.emplace_back(staged_ ? device.map(core::Element::i8, arena.take(bytes))
+                                                           : device.allocate(core::Element::i8, bytes));
+  return {taken.buffer.device().device_address(), bytes};
 }
 
 template <class Submit>
@@ -99,19 +134,21 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     alternate |= p.uses_alternate;
     landing_blocks = std::max(landing_blocks, p.landing_blocks);
   }
-  runtime::Transport& t = transport_;
+  runtime::Transport& t = moving();
   const std::size_t message = message_bytes(t, options_);
   const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
   const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
   const std::size_t landing = reads_all(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
-  if (landing) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  if (landing && staged_) pinned_landings_ = options_.queue->device().pin(landings_->memory());
   auto& all = lanes_.emplace<Lanes<Submit>>();
   for (int c = 0; c < lanes; ++c) {
-    const PipelineScratch s{.alternate = alternate ? scratch.take(slice) : std::span<std::byte>{},
-                            .landing = landing ? landings_->take(landing) : std::span<std::byte>{}};
+    const PipelineScratch s{.alternate = take_scratch(scratch, alternate ? slice : 0),
+                            .landing = take_scratch(landings_ ? *landings_ : scratch, landing)};
     std::optional<CodedSlice> coded;
-    if (options_.codec) coded.emplace(*options_.codec, t.rank(), t.size(), scratch.take(wire));
+    if (options_.codec)
+      coded.emplace(coded_slice(algorithm_, message, options_, whole_, t, take_scratch(scratch, wire)));
     all.push_back({Pipeline<Submit>(t, c, s, submit, std::move(coded)), 0});
   }
 }
@@ -150,7 +187,8 @@ void Executor::check(const Call& call, CallMemory memory) const {
   }
   check_call(algorithm_, options_, call);
   if (options_.codec) return;
-  if (!transport_.can_send_from({memory.in, bytes}) || !transport_.can_send_from({memory.out, bytes})) {
+  const runtime::Transport& t = moving();
+  if (!t.can_send_from({memory.in, bytes}) || !t.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
                                          "transport mpi",
@@ -160,6 +198,10 @@ void Executor::check(const Call& call, CallMemory memory) const {
 
 CallMemory Executor::memory_of(const Call& call) const {
   if (!options_.queue) return {call.in.host(), call.out.host()};
+  if (on_device_) {
+    if (call.in.on_device() && call.out.on_device()) return {call.in.address(), call.out.address()};
+    throw core::BackendError("allreduce", name(), "it was given memory of the host, and moves memory of a GPU alone");
+  }
   const runtime::Device& device = options_.queue->device();
   return {device.transport_address(call.in), device.transport_address(call.out)};
 }
@@ -175,6 +217,8 @@ void Executor::start(const Call& call) {
   finished_ = 0;
   running_ = true;
   before_ = transport_.traffic();
+  // Messages go by other streams, or by MPI, which know nothing of what the queue still does with the buffers.
+  if (on_device_) ready_ = options_.queue->record();
   std::visit(
       [this](auto& lanes) {
         for (std::size_t lane = 0; lane < std::min(lanes.size(), slices_.count()); ++lane) launch(lanes[lane], lane);
@@ -192,7 +236,7 @@ template <class Submit>
 void Executor::advance(Lanes<Submit>& lanes) {
   for (bool moved = true; moved && finished_ < slices_.count();) {
     moved = false;
-    transport_.progress();
+    moving().progress();
     for (auto& lane : lanes) {
       if (!lane.pipeline.busy()) continue;
       moved |= lane.pipeline.advance();
@@ -206,6 +250,8 @@ void Executor::advance(Lanes<Submit>& lanes) {
 
 bool Executor::advance() {
   if (!running_) return true;
+  if (ready_ && !ready_->reached()) return false;
+  ready_ = nullptr;
   std::visit([this](auto& lanes) { advance(lanes); }, lanes_);
   if (finished_ < slices_.count()) return false;
   running_ = false;
@@ -221,8 +267,9 @@ std::optional<CodingTime> Executor::coding() const {
   CodingTime sum;
   const auto add = [&sum](const auto& lanes) {
     for (const auto& lane : lanes) {
-      sum.encode_s += lane.pipeline.coding().encode_s;
-      sum.decode_s += lane.pipeline.coding().decode_s;
+      const CodingTime one = lane.pipeline.coding();
+      sum.encode_s += one.encode_s;
+      sum.decode_s += one.decode_s;
     }
   };
   std::visit(add, lanes_);

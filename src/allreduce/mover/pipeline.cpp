@@ -207,7 +207,7 @@ bool Pipeline<Submit>::receive_direct() {
     if (coded_) {
       work_.run("decode", to.size(), [this, &x, from] { coded_->accept(x, from); });
     } else if (from != to.data()) {
-      work_.run("copy", 2 * to.size(), [to, from] { std::memcpy(to.data(), from, to.size()); });
+      work_.run("copy", 2 * to.size(), [k = work_.kernels(), to, from] { k.copy(to.data(), from, to.size()); });
     }
     work_.release(transport_, receives_[next_receive_]);
   }
@@ -243,9 +243,10 @@ bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
 
 template <class Submit>
 void Pipeline<Submit>::sum(const ReduceStep& r, const Extent& e) {
-  const auto add = [this, &r, to = coded_ ? nullptr : at(r.to, e), n = e.elements](const auto& sources) {
+  const auto add = [this, k = work_.kernels(), &r, to = coded_ ? nullptr : at(r.to, e),
+                    n = e.elements](const auto& sources) {
     if (coded_) return coded_->reduce(r, sources);
-    reduce(call_->element(), call_->accumulates_in(), call_->op, to, sources, n);
+    k.reduce(call_->element(), call_->accumulates_in(), call_->op, to, sources, n);
   };
   work_.sum((sources_.size() + 1) * bytes(e), sources_, add);
 }
@@ -262,9 +263,10 @@ bool Pipeline<Submit>::finish_round() {
       work_.run("finish", 2 * bytes(e), [this, &x] { coded_->finish(x); });
       continue;
     }
-    work_.run("finish", 2 * bytes(e), [this, to = at(Place::out, e), from = at(x.from, e), n = e.elements] {
-      finish(call_->element(), call_->op, to, from, n, transport_.size());
-    });
+    work_.run("finish", 2 * bytes(e),
+              [this, k = work_.kernels(), to = at(Place::out, e), from = at(x.from, e), n = e.elements] {
+                k.finish(call_->element(), call_->op, to, from, n, transport_.size());
+              });
   }
   return true;
 }
@@ -289,8 +291,9 @@ void Pipeline<Submit>::copy(const std::vector<CopyStep>& steps) {
   for (const CopyStep& c : steps) {
     const Extent e = slice_.extent(c.blocks);
     if (e.elements == 0) continue;
-    work_.run("copy", 2 * bytes(e),
-              [to = at(Place::out, e), from = at(c.from, e), n = bytes(e)] { std::memcpy(to, from, n); });
+    work_.run("copy", 2 * bytes(e), [k = work_.kernels(), to = at(Place::out, e), from = at(c.from, e), n = bytes(e)] {
+      k.copy(to, from, n);
+    });
   }
 }
 

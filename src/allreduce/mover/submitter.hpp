@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allreduce/mover/kernels.hpp"
 #include "runtime/queue.hpp"
 #include "runtime/transport/transport.hpp"
 
@@ -19,6 +20,7 @@ using Sources = std::vector<const std::byte*>;
 class AtOnce {
  public:
   static constexpr bool at_once = true;
+  static constexpr HostKernels kernels() { return {}; }
   template <class Work>
   static void run(std::string_view, std::size_t, const Work& work) {
     work();
@@ -37,7 +39,10 @@ class AtOnce {
 class Submitter {
  public:
   static constexpr bool at_once = false;
-  explicit Submitter(runtime::Queue& queue) : queue_(&queue) {}
+  /// kernels: of the memory that the work is on.
+  explicit Submitter(runtime::Queue& queue, const SliceKernels& kernels = host_kernels)
+      : queue_(&queue), kernels_(&kernels) {}
+  const SliceKernels& kernels() const { return *kernels_; }
 
   /// `bytes` are moved to and from memory. What the work refers to must live until it is done.
   template <class Work>
@@ -79,6 +84,7 @@ class Submitter {
   }
 
   runtime::Queue* queue_;
+  const SliceKernels* kernels_;
   std::deque<Read> reading_;
   std::uint64_t landing_read_ = 0;
   std::uint64_t submitted_ = 0, recorded_ = 0, done_ = 0;

@@ -248,9 +248,10 @@ std::size_t shm_direct_arena_bytes(const Request&, std::uint32_t, const Executor
 }
 
 std::unique_ptr<Collective> bind_shm_direct(const Request&, const Site& site, const ExecutorOptions&) {
-  if (site.network.transport() == runtime::TransportKind::mpi) {
-    throw core::UsageError(
-        "shm-direct reads its peers' memory, which transport mpi does not share; use --transport shm");
+  const runtime::TransportKind transport = site.network.transport();
+  if (transport == runtime::TransportKind::mpi || transport == runtime::TransportKind::cuda_mpi) {
+    throw core::UsageError(fmt::format(
+        "shm-direct reads its peers' memory, which transport {} does not share; use --transport shm", name(transport)));
   }
   return std::make_unique<ShmDirect>(site);
 }

@@ -265,6 +265,14 @@ bool CollectiveBenchmark::crowded() const {
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
 }
 
+/// Of a device's memory; empty: it does not pass there.
+std::string CollectiveBenchmark::way_through_the_host() const {
+  if (point_.algorithm->info().on_device) return {};
+  if (!bound_.reads_device) return ", staged through the host";
+  const bool cuda_mpi = point_.transport == runtime::TransportKind::cuda_mpi;
+  return cuda_mpi ? ", messages of the GPU's memory" : ", messages staged through the host";
+}
+
 /// While the task is there.
 std::string CollectiveBenchmark::implementation(bool overlaps) const {
   std::string out = allreduce::library_of(point_.algorithm->info());
@@ -273,7 +281,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
                                         : fmt::format("gradmeter {}", session_.run_info().version);
   }
   const auto& serving = bound_.collective->serves(point_.bytes());
-  if (stage_.is_on_device() && !point_.algorithm->info().on_device) out += ", staged through the host";
+  if (stage_.is_on_device()) out += way_through_the_host();
   if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
   if (overlaps) out += fmt::format(", {}", task_->implementation());
   return out;

@@ -54,6 +54,7 @@ class CollectiveBenchmark {
   std::optional<SentBytes> sent_bytes() const;
   std::optional<allreduce::CodingTime> coding_of_a_call() const;
   bool crowded() const;
+  std::string way_through_the_host() const;
   std::string implementation(bool overlaps) const;
   void end(core::Status, std::string reason);
 

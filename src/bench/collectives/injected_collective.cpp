@@ -34,7 +34,15 @@ void InjectedCollective::omit() {
   const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
                     collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
   if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
-  on_host([this] { std::memset(const_cast<std::byte*>(call_.in.host()), 0, call_.out.bytes()); });
+  on_host([this] {
+    auto* const in = const_cast<std::byte*>(call_.in.address());
+    const std::size_t bytes = call_.in.bytes();
+    const auto element = call_.in.element();
+    const runtime::Buffer written = call_.in.on_device()
+                                        ? runtime::Buffer(element, runtime::DeviceSpan<std::byte>(in, bytes))
+                                        : runtime::Buffer(element, std::span(in, bytes));
+    std::memset(written.host(), 0, bytes);
+  });
 }
 
 void InjectedCollective::on_host(const runtime::Work& work) { queue_ ? queue_->at_once(work) : work(); }

@@ -163,15 +163,16 @@ class Planner {
       return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
     }
     if (p.transport) {
-      if (why = runtime::transport_refusal(*p.transport, map_.ranks_as); !why.empty()) return why;
+      if (why = runtime::transport_refusal(*p.transport, map_.ranks_as, f_.device); !why.empty()) return why;
+      if (why = p.algorithm->transport_refusal(*p.transport); !why.empty()) return why;
     }
     if (p.transport == TransportKind::shm && map_.nodes() > 1) return "transport shm needs all ranks on one node";
-    if (p.transport == TransportKind::mpi && p.algorithm->info().backend == Backend::shared) {
+    const bool shares = p.transport == TransportKind::shm || p.transport == TransportKind::hybrid;
+    if (p.transport && !shares && p.algorithm->info().backend == Backend::shared) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
     }
     // Own code on shared memory may copy what it cannot map, and a codec does; the executor by itself does not.
-    if (!p.codec && p.buffers != BufferKind::arena && p.transport != TransportKind::mpi &&
-        p.algorithm->has_schedule()) {
+    if (!p.codec && p.buffers != BufferKind::arena && shares && p.algorithm->has_schedule()) {
       return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                          runtime::name(*p.transport));
     }

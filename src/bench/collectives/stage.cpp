@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 
 #include "allreduce/cuda/graphed_collective.hpp"
@@ -35,6 +36,14 @@ Key key_of(const CollectivePoint& p) {
 allreduce::ExecutorOptions executor_options(const CollectivePoint& p, std::size_t max_bytes) {
   return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
           .max_bytes = max_bytes};
+}
+
+std::unique_ptr<allreduce::Collective> bind_coded(const CollectivePoint& p, allreduce::Shape shape,
+                                                  const allreduce::ExecutorOptions& options,
+                                                  const allreduce::Site& site) {
+  allreduce::CodedRequest r = coded_request(p, shape, options.max_bytes);
+  r.options.queue = options.queue;
+  return allreduce::bind_coded(r, site);
 }
 
 std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
@@ -98,6 +107,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
     private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
+    if (queue_) pinned_.push_back(s.device().pin(private_[kind]->arena.memory()));
     note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena, kind); }));
   }
   const bool arena = n.has(BufferKind::arena);
@@ -108,6 +118,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
                                          .faults = faults.injection.messages,
                                          .world_rank = faults.rank});
+    if (queue_) std::ranges::move(net->network.pin(s.device()), std::back_inserter(pinned_));
     if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena(), BufferKind::arena); }));
     nets_[kind] = std::move(net);
   }
@@ -122,7 +133,6 @@ CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) 
   b.in = arena.take(needs_.max_bytes);
   b.out = needs_.out_of_place ? arena.take(needs_.max_bytes) : b.in;
   if (!queue_) return b;
-  pinned_.push_back(session_.device().pin(arena.memory()));
   const auto map = [&](std::span<std::byte> memory) {
     runtime::Device& device = session_.device();
     mapped_.push_back(kind == BufferKind::registered ? runtime::map_registrable(device, core::Element::i8, memory)
@@ -192,10 +202,12 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
   try {
     const allreduce::Site site{world(), n.network, *n.link};
     auto options = executor_options(p, needs_.max_bytes);
-    if (!p.algorithm->uses_transport()) options.queue = queue_.get();  // its transfers are its own
+    // Others move memory of the host, which `on_device` brings there and back.
+    if (p.algorithm->works_on_devices()) options.queue = queue_.get();
     b.collective =
-        p.codec ? allreduce::bind_coded(coded_request(p, shape_, needs_.max_bytes), site)
+        p.codec ? bind_coded(p, shape_, options, site)
                 : p.algorithm->bind(site, options, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    b.reads_device = b.collective->reads_device();
     if (p.buffers == BufferKind::registered) {
       const CollectiveBuffers all = all_buffers(p.buffers);
       const std::array both{all.device_in, all.device_out};

@@ -28,7 +28,8 @@ struct BoundCollective {
   /// What a timed iteration is, where calls are captured; null: calls of `collective`.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
-  std::string label;  ///< "allreduce ring", for the watchdog
+  std::string label;          ///< "allreduce ring", for the watchdog
+  bool reads_device = false;  ///< does it work on a device's memory, or on copies in the host's?
 };
 
 /// What a set of points of one collective needs in memory on a rank.

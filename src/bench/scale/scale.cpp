@@ -168,7 +168,7 @@ class ScaleSweep final : public Experiment {
 
   std::string unsupported(const ScalePoint& p) {
     if (p.algorithm && p.algorithm->info().backend == allreduce::Backend::shared &&
-        p.transport == dataparallel::TransportKind::mpi) {
+        (p.transport == dataparallel::TransportKind::mpi || p.transport == dataparallel::TransportKind::cuda_mpi)) {
       return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->name);
     }
     return refusal(p, facts(), map_of(p));

@@ -235,7 +235,8 @@ std::string refusal(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
     if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
     if (auto why = gradient_refusal(c); !why.empty()) return why;
     if (auto why = loss_scale_refusal(c, l, *m); !why.empty()) return why;
-    if (auto why = runtime::transport_refusal(c.transport, map.ranks_as); !why.empty()) return why;
+    if (auto why = runtime::transport_refusal(c.transport, map.ranks_as, c.device); !why.empty()) return why;
+    if (auto why = c.algorithm ? c.algorithm->transport_refusal(c.transport) : ""; !why.empty()) return why;
     return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, map.node_of)) : std::string();
   } catch (const core::UsageError& e) {
     return e.what();

@@ -47,8 +47,9 @@ struct TrainingQueues {
 dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
                                            const Layout& l, DataFacts d, const TrainingQueues& queues) {
   auto o = fabric_options(c, l, d);
-  if (&queues.computation.device() != &runtime::host_device()) o.queue = &queues.computation;
-  if (c.algorithm && c.algorithm->info().on_device) o.exchange_queue = &queues.exchange;
+  const bool on_device = &queues.computation.device() != &runtime::host_device();
+  if (on_device) o.queue = &queues.computation;
+  if (on_device && c.algorithm && c.algorithm->works_on_devices()) o.exchange_queue = &queues.exchange;
   o.spin_policy = spin_policy(s, comm, c, l);
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());

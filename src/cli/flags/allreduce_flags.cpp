@@ -200,7 +200,7 @@ options::options_description describe_allreduce() {
            "none, or launches in one iteration of its calls as a CUDA graph; needs --device cuda");
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
-  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid: for our own algorithms");
+  add_text(d, "transport", "auto", "auto, mpi, shm, hybrid, cuda-mpi: for our own algorithms");
   add_text(d, "buffers", "arena",
            "arena (shared by a node's ranks where the transport is), plain (private, huge pages), malloc, "
            "registered (with --device cuda, by nccl)");

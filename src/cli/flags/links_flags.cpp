@@ -19,7 +19,7 @@ runtime::TransportKind read_transport(const Flags& f, runtime::RanksAs as) {
   const auto chosen = choose("--transport", "transport", f.text("transport"), known,
                              [](auto k) { return std::string(runtime::name(k)); });
   if (chosen.size() != 1) throw UsageError("--transport takes one value: give each a run of its own, with --append");
-  if (const auto why = runtime::transport_refusal(chosen.front(), as); !why.empty()) throw UsageError(why);
+  if (const auto why = runtime::transport_refusal(chosen.front(), as, "cpu"); !why.empty()) throw UsageError(why);
   return chosen.front();
 }
 

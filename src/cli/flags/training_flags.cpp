@@ -193,7 +193,7 @@ constexpr std::array training_flags{
                  "how ranks are arranged: data=2,tensor=2,pipeline=2,schedule=1f1b; several are parted by ';'"},
     TrainingFlag{"accumulate", "1", "1", "micro-batches of a step", &parse_accumulate},
     TrainingFlag{"algorithm", "ring", "mpi,auto", "all-reduce algorithms; auto: the fastest of ours, by size"},
-    TrainingFlag{"transport", "auto", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between)"},
+    TrainingFlag{"transport", "auto", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between), cuda-mpi"},
     TrainingFlag{"overlap", "auto", "auto",
                  "none; bucketed: exchange under backward by a progress thread; auto: where it has a core for itself"},
     TrainingFlag{"bucket", "25M", "25M",

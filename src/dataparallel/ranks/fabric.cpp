@@ -75,7 +75,7 @@ RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& 
       activity_(activity),
       queue_(o.queue ? o.queue : &host_queue_) {
   if (device().is_staged()) {
-    pinned_ = device().pin(network_.arena().memory());
+    pinned_ = network_.pin(device());
     copies_ = device().make_queue();
   }
   comm_groups_.push_back(make_comm_group(c.duplicate()));
@@ -182,10 +182,12 @@ allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& ca
   auto& bound = c.others[{call.kind, call.peer}];
   if (bound) return *bound;
   if (call.kind == CallKind::broadcast) {
+    auto options = executor_options(options_);
+    options.transport_takes_device = network_.takes_device_memory();
     const auto ranks = static_cast<std::uint32_t>(c.communicator.size()), root = static_cast<std::uint32_t>(call.peer);
     bound = std::make_unique<allreduce::Executor>(
         allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *c.collectives,
-        network_.arena(), executor_options(options_));
+        network_.arena(), std::move(options));
   } else {  // binding a schedule calls no MPI
     const allreduce::Site site{c.communicator, network_, *c.collectives};
     const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));

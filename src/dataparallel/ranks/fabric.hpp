@@ -101,8 +101,8 @@ class RankFabric final : public Fabric {
     runtime::MarkPtr begin, end;
   };
   std::vector<Marked> marked_;
-  std::shared_ptr<void> pinned_;              ///< the network's memory
-  std::vector<runtime::OwnedBuffer> mapped_;  ///< of the network's memory
+  std::vector<std::shared_ptr<void>> pinned_;  ///< the network's memory
+  std::vector<runtime::OwnedBuffer> mapped_;   ///< of the network's memory
   /// A staged device's: its copies to and from the network's memory. Null: there are none.
   std::unique_ptr<runtime::Queue> copies_;
   std::map<const Operation*, Buffer> arriving_;          ///< results of calls under way, not yet copied to the device

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/mpi/cuda_aware.hpp"
 #include "runtime/time/clock.hpp"
 #include "runtime/transport/hybrid_transport.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
@@ -23,6 +24,23 @@ std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels
   return std::make_unique<SharedWindow>(local, local.rank() == 0 ? bytes : 0);
 }
 
+std::string cuda_mpi_refusal(std::string_view device) {
+  if (device != "cuda") return "transport cuda-mpi moves memory of GPUs: add --device cuda, or use --transport mpi";
+  switch (cuda_aware_mpi()) {
+    case CudaAwareMpi::yes:
+      return {};
+    case CudaAwareMpi::no_mpi:
+      return "transport cuda-mpi needs MPI, and this program was built without";
+    case CudaAwareMpi::unknown:
+      return "transport cuda-mpi needs a CUDA-aware MPI, and this one does not say whether it is; use --transport mpi, "
+             "whose messages pass through the host";
+    case CudaAwareMpi::no:
+      break;
+  }
+  return "transport cuda-mpi needs a CUDA-aware MPI, and this one says that it is not: build Open MPI --with-cuda, or "
+         "use --transport mpi, whose messages pass through the host";
+}
+
 }  // namespace
 
 std::span<const TransportInfo> transport_table() {
@@ -32,14 +50,17 @@ std::span<const TransportInfo> transport_table() {
       TransportInfo{mpi, "mpi", "MPI point to point", "MPI 3.1, chapter 3"},
       TransportInfo{shm, "shm", "peers' buffers are read in shared memory", "MPI 3.1, section 11.2.3"},
       TransportInfo{hybrid, "hybrid", "shm inside a node, mpi between nodes", ""},
+      TransportInfo{cuda_mpi, "cuda-mpi", "MPI point to point of GPUs' memory, where MPI is CUDA-aware",
+                    "Open MPI, MPIX_Query_cuda_support(3)"},
   };
   return table;
 }
 
 std::string_view name(TransportKind t) { return transport_table()[static_cast<std::size_t>(t)].name; }
 
-std::string transport_refusal(TransportKind t, RanksAs ranks) {
-  if (ranks == RanksAs::processes || t == TransportKind::shm || t == TransportKind::automatic) return {};
+std::string transport_refusal(TransportKind t, RanksAs ranks, std::string_view device) {
+  if (t == TransportKind::shm || t == TransportKind::automatic) return {};
+  if (ranks == RanksAs::processes) return t == TransportKind::cuda_mpi ? cuda_mpi_refusal(device) : "";
   return fmt::format(
       "transport {} needs ranks as processes: start them by mpirun without --thread-ranks, or use --transport shm",
       name(t));
@@ -54,8 +75,9 @@ Network::Network(const Communicator& all, const NetworkOptions& o)
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
   }
-  if (auto why = transport_refusal(transport_, all.ranks_as()); !why.empty()) throw core::UsageError(why);
-  if (transport_ == TransportKind::mpi) {
+  // A device is the queues', which are not made yet: whoever asks for one has been told.
+  if (auto why = transport_refusal(transport_, all.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
+  if (is_mpi_alone()) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
   } else {
     arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
@@ -79,12 +101,22 @@ std::vector<int> Network::nodes_of(const Communicator& members) const {
 std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members) const {
   const auto ranks = ranks_of(members);
   std::vector<std::span<std::byte>> out(ranks.size());
-  if (transport_ == TransportKind::mpi) return out;
+  if (is_mpi_alone()) return out;
   const auto& shared = static_cast<const SharedArena&>(*arena_);
   const int here = node_of_[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto r = static_cast<std::size_t>(ranks[i]);
     if (node_of_[r] == here) out[i] = shared.of(rank_in_node_[r]);
+  }
+  return out;
+}
+
+std::vector<std::shared_ptr<void>> Network::pin(Device& device) const {
+  std::vector<std::shared_ptr<void>> out{device.pin(arena_->memory())};
+  const auto* const shared = dynamic_cast<const SharedArena*>(arena_.get());
+  if (!shared || node_.ranks_as() == RanksAs::threads) return out;
+  for (int r = 0; r < node_.size(); ++r) {
+    if (r != node_.rank()) out.push_back(device.pin(shared->of(r)));
   }
   return out;
 }
@@ -102,7 +134,7 @@ OwnedTransport Network::connect(const Communicator& members, int channels) const
 
 OwnedTransport Network::connect_reliably(const Communicator& members, int channels) const {
   auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
-  if (transport_ == TransportKind::mpi) return {nullptr, mpi()};
+  if (is_mpi_alone()) return {nullptr, mpi()};
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
   auto cells = make_cells(local, channels);
   auto* first = reinterpret_cast<SharedMemoryCell*>(cells->of(0).data());

@@ -9,13 +9,15 @@
 
 #include "core/message_faults.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
 #include "runtime/transport/arena.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
 
 /// How messages travel. automatic: shm where all ranks share a node, else hybrid (shm inside a node, MPI between).
-enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid };
+/// cuda_mpi: MPI is given memory of GPUs as it is; with all others their messages pass through the host's.
+enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid, cuda_mpi };
 /// One row, in the order of the enumerators.
 struct TransportInfo {
   TransportKind kind;
@@ -24,8 +26,9 @@ struct TransportInfo {
 std::span<const TransportInfo> transport_table();
 std::string_view name(TransportKind);
 
-/// Why ranks of this kind cannot have this transport; empty: they can. Threads have shm.
-std::string transport_refusal(TransportKind, RanksAs);
+/// Why ranks of this kind that drive this device ("cpu", "cuda") cannot have this transport; empty: they can. Threads
+/// have shm; cuda_mpi needs an MPI that says it is CUDA-aware.
+std::string transport_refusal(TransportKind, RanksAs, std::string_view device);
 
 struct NetworkOptions {
   TransportKind transport = TransportKind::automatic;
@@ -64,16 +67,22 @@ class Network {
 
   /// Never automatic.
   TransportKind transport() const { return transport_; }
-  /// Shared by the node's ranks unless the transport is mpi; private then.
+  /// May messages of its transports be memory of GPUs?
+  bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
+  /// Shared by the node's ranks unless the transport is mpi or cuda_mpi; private then.
   Arena& arena() { return *arena_; }
   /// Arenas that this process maps, by rank of `members`; an empty span for a rank on another node.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
+  /// What of the node's arenas this rank's process maps, pinned for a device's copies while the result lives. Threads
+  /// pin their own, which holds for all.
+  std::vector<std::shared_ptr<void>> pin(Device&) const;
   /// The node of each member, numbered by lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;
   /// A new transport over some or all ranks of the network; messages of two transports never meet.
   OwnedTransport connect(const Communicator& members, int channels) const;
 
  private:
+  bool is_mpi_alone() const { return transport_ == TransportKind::mpi || takes_device_memory(); }
   std::vector<int> ranks_of(const Communicator& members) const;
   OwnedTransport connect_reliably(const Communicator& members, int channels) const;
 
