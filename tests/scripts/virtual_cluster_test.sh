@@ -15,7 +15,7 @@ measured() { # ARGUMENTS...
     try bound "$cluster" "$@"
     [ "$code" -eq 69 ] || return 0
   done
-  echo "not checked, for lack of a calm machine: virtual-cluster.sh $*: $output"
+  echo "not checked here: virtual-cluster.sh $*: $output"
   return 1
 }
 
