@@ -29,7 +29,8 @@ def timelines(test, out):
     passes = [s["name"] for s in m["timeline_compute"] if s["name"].split()[0] in ("forward", "backward")]
     layers = [f"{way} {i}" for way, order in (("forward", (0, 1, 2)), ("backward", (2, 1, 0))) for i in order]
     test.equal([" ".join(name.split()[:2]) for name in passes], layers, "each layer is computed forward and backward, once each")
-    test.equal(sum(s["bytes"] for s in m["timeline_exchange"]), 4 * ELEMENTS, "the buckets hold all gradients")
+    held = sum(s["bytes"] for s in m["timeline_exchange"])
+    test.check(4 * ELEMENTS <= held < 4 * ELEMENTS + 6 * 64, f"the buckets hold all gradients, each tensor at a cache line: {held} B")
     test.equal([s["name"].split()[0] for s in m["timeline_exchange"]], [str(i) for i in range(len(m["timeline_exchange"]))], "they are numbered")
     test.check(0 < m["timeline_step_s"] <= m["time_s"]["max"], "the step is one of those measured", m["timeline_step_s"])
     spans = m["timeline_compute"] + m["timeline_exchange"] + m["timeline_exposed"]

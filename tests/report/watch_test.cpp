@@ -137,7 +137,7 @@ TEST(RecentTable, TakesTheUnitThatTheTimesAskFor) {
   EXPECT_THAT(with(0.0025), HasSubstr("ms"));
   EXPECT_THAT(with(2.5e-6), HasSubstr("us"));
   const auto mixed = recent_table(file_of({point(1, 4e-4), point(2, 0.08)}, {}).runs[0], 5, core::any_width);
-  EXPECT_THAT(mixed, HasSubstr("0.400")) << "in ms, which is between";
+  EXPECT_THAT(mixed, HasSubstr("  0.40 ")) << "in ms, which is between";
   EXPECT_THAT(mixed, HasSubstr("80.0"));
 }
 
