@@ -3,6 +3,7 @@ rank works; nothing is written. Every case runs as one process; those that more 
 mpirun too."""
 import gzip
 import os
+import re
 import struct
 
 import support
@@ -300,14 +301,15 @@ def result_files(test):
                       ["locked", "permission"]))
     all_refused(test, wrong)
 
+    point = next(line for line in lines if '"kind":"point"' in line)
     damaged = {
         "cut.jsonl": (lines[0] + "\n" + lines[1][:60] + "\n" + lines[2] + "\n", ["cut.jsonl:2"]),
         "notes.jsonl": ("milk\nbread\n", ["notes.jsonl:1"]),
         "other.jsonl": ('{"event": "login"}\n', ["other.jsonl:1", "kind"]),
-        "orphan.jsonl": (lines[1] + "\n", ["orphan.jsonl:1", "run"]),
+        "orphan.jsonl": (point + "\n", ["orphan.jsonl:1", "run"]),
         "newer.jsonl": (lines[0].replace('"schema":2', '"schema":99') + "\n", ["newer.jsonl:1", "schema", "99"]),
         "binary.jsonl": ("\x7fELF\x02\x01\x01\x00\x00\n", ["binary.jsonl:1"]),
-        "status.jsonl": (lines[0] + "\n" + lines[1].replace('"status":"ok"', '"status":"fine"') + "\n",
+        "status.jsonl": (lines[0] + "\n" + re.sub('"status":"[a-z]+"', '"status":"fine"', point) + "\n",
                          ["status.jsonl:2", "fine"]),
     }
     for name, (text, _) in damaged.items():
