@@ -20,7 +20,7 @@ std::string infer_heading(const Point& p) {
 
 std::string infer_note(const Point& p) {
   if (p.status != core::Status::ok) return why_not(p);
-  if (const std::string named = slow_and_busy(p); !named.empty()) return named;
+  if (std::string named = slow_and_busy(p); !named.empty()) return named;
   return is_true(p.metrics[Metric::emulated]) ? "emulated: its accuracy, without a time" : p.reason;
 }
 

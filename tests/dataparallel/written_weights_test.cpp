@@ -127,7 +127,7 @@ TEST(WrittenWeights, AsynchronousWorkersConverge) {
     for (const int servers : {0, 1}) {
       Served s = workers_of(strategy, 4);
       s.servers = servers;
-      s.steps = test::each(150);
+      s.steps = test::each(250);
       s.targets = Served::Targets::zero;
       const Written run = serve_on_threads(s, true);
       EXPECT_GT(run.written, 0) << strategy;
@@ -142,7 +142,7 @@ TEST(WrittenWeights, AsynchronousWorkersConverge) {
 TEST(WrittenWeights, AWorkerThatEndsTakesNoneWithIt) {
   Served s = workers_of("ps-async", 4);
   s.servers = 1;
-  s.steps = [](int rank) { return rank == 0 ? 3 : 150; };
+  s.steps = [](int rank) { return rank == 0 ? 3 : 250; };
   s.targets = Served::Targets::zero;
   const Written run = serve_on_threads(s, true);
   EXPECT_TRUE(std::isnan(run.seen[0].weights[0])) << "the control: its memory was written over";

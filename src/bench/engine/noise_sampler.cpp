@@ -17,9 +17,14 @@ constexpr double none = -std::numeric_limits<double>::infinity();  ///< of a ran
 constexpr std::uint64_t idle = 1;  // of a GPU that has nothing to do behind a round; it slows nothing
 constexpr std::size_t event_bits = 64;
 
+double known_or_none(double share) {
+  if (std::isfinite(share)) return share;
+  return none;
+}
+
 /// Of the rank whose threads waited longest, and its host.
 void combine_delays(const runtime::Communicator& c, Noise& n) {
-  const std::vector<double> all = c.gather_value(std::isfinite(n.run_delay_share) ? n.run_delay_share : none);
+  const std::vector<double> all = c.gather_value(known_or_none(n.run_delay_share));
   const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(all) - all.begin()));
   n.run_delay_share = c.broadcast_value(n.run_delay_share, worst);
   if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
@@ -71,7 +76,7 @@ Noise NoiseSampler::alone() const {
 
 Noise NoiseSampler::over(const runtime::Communicator& c) const {
   Noise n = alone();
-  const double stolen = c.max(std::isfinite(n.steal_share) ? n.steal_share : none);
+  const double stolen = c.max(known_or_none(n.steal_share));
   n.steal_share = stolen == none ? unknown : stolen;
   combine_delays(c, n);
   n.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(n.involuntary_switches)));
