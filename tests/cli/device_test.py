@@ -9,6 +9,7 @@ import support
 TOLERANCE = 1e-5  # of a loss, in nats: a device's exponentials are not the host's
 EMULATED = "an emulated device: its times measure nothing"
 QUICK = ["--threads", "1", "--precision-goal", "0.5", "--time-budget", "500ms"]
+QUICK_KERNELS = [*QUICK[:-1], "5s"]  # they end earlier, but on a busy machine
 
 
 def losses(path):
@@ -177,20 +178,19 @@ def kernels(test):
     shapes = {"gemm:m=17,n=8,k=24": "gemm", "conv:w=6,h=6,c=2,n=2,k=3,fw=3,fh=3": "conv",
               "rnn:cell=lstm,hidden=8,batch=2,steps=2": "rnn", "pointwise:kind=adam,elements=500": "pointwise"}
     for shape, name in shapes.items():
-        for row in rows_of(test, f"kernels of {name}", "kernels", "--shape", shape, "--cache", "hot,cold", *QUICK):
+        for row in rows_of(test, f"kernels of {name}", "kernels", "--shape", shape, "--cache", "hot,cold", *QUICK_KERNELS):
             m = row["metrics"]
             good = row in timed([row]) and 0 <= m["error"] < 1e-4 and m["time_s"]["median"] > 0 and m["implementation"]
             test.check(good and "on the host" not in m["implementation"] and "onednn" not in m["implementation"],
                        f"kernels: {name} {row['factors']['cache']} is checked and timed by {m.get('implementation')}", row)
     for shape, precision, words in (("pointwise:kind=lstm-cell,elements=500", "fp32", "recurrent"),
                                     ("gemm:m=8,n=8,k=8", "int4", "on cuda")):
-        rows = rows_of(test, f"kernels of {shape} in {precision}", "kernels", "--shape", shape, "--precision", precision, *QUICK)
+        rows = rows_of(test, f"kernels of {shape} in {precision}", "kernels", "--shape", shape, "--precision", precision, *QUICK_KERNELS)
         test.check(all(r["status"] == "unsupported" and words in r["reason"] for r in rows),
                    f"kernels: {shape} in {precision} is unsupported, with the reason", rows)
-    rows = rows_of(test, "kernels with both searches", "kernels", "--shape", "gemm:m=17,n=8,k=24", "--search", "all", *QUICK[:-1],
-                   "5s")
+    rows = rows_of(test, "kernels with both searches", "kernels", "--shape", "gemm:m=17,n=8,k=24", "--search", "all", *QUICK_KERNELS)
     test.equal([row["factors"].get("search") for row in rows], [None, "exhaustive"], "kernels: the search is a factor")
-    wrong = test.run("kernels", "--device", "cuda", "--shape", "gemm:m=17,n=8,k=24", "--damage", "0", *QUICK)
+    wrong = test.run("kernels", "--device", "cuda", "--shape", "gemm:m=17,n=8,k=24", "--damage", "0", *QUICK_KERNELS)
     test.check(wrong.code == 4, "kernels: an element made wrong is found", wrong)
     plan = test.run("kernels", "--device", "cuda", "--dry-run", "--op", "gemm", "--set", "device")
     test.check(plan.code == 0 and "points" in plan.out, "kernels: a plan for the device", plan)
