@@ -59,16 +59,20 @@ bool has(std::span<const Point> points, Metric m) {
   return std::ranges::any_of(points, [m](const Point& p) { return std::isfinite(p.metrics.number(m)); });
 }
 
-/// In which the points differ, those last that follow from others; the number of ranks always.
+/// In which the points differ, those last that follow from others, or have one value where they apply; the number of
+/// ranks always.
 std::vector<Factor> factors_shown(std::span<const Point> points) {
   std::vector<Factor> out;
+  std::set<Factor> vary = {Factor::ranks};
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto f = static_cast<Factor>(i);
     std::set<std::string> values;
     for (const Point& p : points) values.insert(text(p.factors[f]));
     if (values.size() > 1 || (f == Factor::ranks && !values.contains("-"))) out.push_back(f);
+    const bool follows = f == Factor::ranks_per_node || f == Factor::batch_global;
+    if (values.size() - values.count("-") > 1 && !follows) vary.insert(f);
   }
-  std::ranges::stable_partition(out, [](Factor f) { return f != Factor::ranks_per_node && f != Factor::batch_global; });
+  std::ranges::stable_partition(out, [&vary](Factor f) { return vary.contains(f); });
   return out;
 }
 

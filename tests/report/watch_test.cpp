@@ -151,9 +151,12 @@ TEST(RecentTable, LeavesOutFirstWhatFollowsFromOtherFactors) {
     points.back().factors[core::Factor::batch_global] = 32 * i * i;
     points.back().factors[core::Factor::strategy] = std::string(i == 1 ? "sync" : "independent");
     points.back().factors[core::Factor::bucket_bytes] = 1024 * i;
+    points.back().factors[core::Factor::overlap] = std::string(i == 1 ? "none" : "bucketed");
+    if (i == 1) points.back().factors[core::Factor::algorithm] = std::string("ring");
   }
   const auto table = recent_table(file_of(points, {}).runs[0], 5, core::any_width);
   EXPECT_LT(table.find("bucket_bytes"), table.find("batch_global"));
+  EXPECT_LT(table.find("overlap"), table.find("algorithm")) << "which has one value, where it applies";
   const auto narrow = recent_table(file_of(points, {}).runs[0], 5, 70);
   EXPECT_EQ(narrow.substr(0, narrow.find("\n")).find("ranks_per_node"), std::string::npos) << narrow;
   EXPECT_NE(narrow.substr(0, narrow.find("\n")).find("bucket_bytes"), std::string::npos) << narrow;
