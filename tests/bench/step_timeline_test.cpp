@@ -66,6 +66,12 @@ TEST(StepTimeline, ExposesWhatNeitherComputationNorAnEarlierCallHides) {
   EXPECT_THAT(t.exposed, ElementsAre(core::Span{"0 fc2", 9, 11}, core::Span{"1 fc1", 11, 14}));
 }
 
+TEST(StepTimeline, CountsWhatTwoCallsExposeForTheFirst) {
+  const StepRecord r{.step = {0, 10}, .computations = {}, .calls = {timeline_call(1, 1, 4), timeline_call(1, 3, 6)}};
+  EXPECT_THAT(make_timeline(r, {}, {}).exposed,
+              ElementsAre(core::Span{"all-gather 0", 1, 4}, core::Span{"all-gather 1", 4, 6}));
+}
+
 TEST(StepTimeline, OtherCallsThanBucketsHaveTheirLabels) {
   const auto t = make_timeline(two_layers(), {}, core::Spans{{.name = "0 all"}});
   ASSERT_EQ(t.exchange.size(), 2u);
