@@ -74,7 +74,7 @@ def slowed(path, factor):
 
 def verdicts(gradmeter, a, b):
     rows = csv.DictReader(io.StringIO(output_of([gradmeter, "compare", a, b, "--csv", "-"], 60)))
-    return collections.Counter(row["verdict"] for row in rows if row["verdict"] != "missing")  # no launch had budget for it
+    return collections.Counter(row["verdict"] for row in rows if row["verdict"] != "missing")  # a side has no launch of it
 
 
 def table(label, equal, slower):

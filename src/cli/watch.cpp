@@ -47,7 +47,7 @@ double seconds_now() {
 class Watched {
  public:
   explicit Watched(std::string path)
-      : path_(std::move(path)), follower_(path_), host_(runtime::read_host().hostname), seen_(runtime::host_clock()) {}
+      : path_(std::move(path)), follower_(path_), host_(runtime::host_name()), seen_(runtime::host_clock()) {}
 
   Change look() {
     Change change = follower_.look();
