@@ -17,6 +17,7 @@
 #include "allreduce/mover/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
 #include "support/sanitized.hpp"
 #include "support/schedule_shapes.hpp"
 #include "support/thread_ranks.hpp"

@@ -87,20 +87,21 @@ const std::byte* DeferredDevice::transport_address(const runtime::ConstBuffer& b
 /// A poll demands the work, once it has been asked as often as it draws.
 class DeferredQueue::Reached final : public runtime::Event {
  public:
-  Reached(DeferredQueue& queue, std::uint64_t number, int patience)
+  Reached(DeferredQueue& queue, std::uint64_t number, std::size_t patience)
       : queue_(queue), number_(number), patience_(patience) {}
   bool reached() const override {
     const std::lock_guard lock(queue_.mutex_);
     if (queue_.error_) std::rethrow_exception(queue_.error_);
     if (queue_.done_ >= number_) return true;
-    if (patience_-- <= 0) queue_.demand(number_);
+    if (patience_ == 0) queue_.demand(number_);
+    if (patience_ > 0) --patience_;
     return false;
   }
 
  private:
   DeferredQueue& queue_;
   const std::uint64_t number_;
-  mutable int patience_;
+  mutable std::size_t patience_;
 };
 
 std::unique_ptr<runtime::Queue> DeferredDevice::make_queue() {
@@ -108,7 +109,7 @@ std::unique_ptr<runtime::Queue> DeferredDevice::make_queue() {
 }
 
 DeferredQueue::DeferredQueue(DeferredDevice& device, DeferredPolicy policy)
-    : device_(device), policy_(policy), random_(policy.seed, 0) {
+    : device_(device), delay_(policy.delay), order_(policy.seed, policy.dropped_event) {
   thread_ = std::thread([this, threads = kernels::compute_threads()] {
     kernels::set_compute_threads(threads);
     runtime::device_access = &device_;
@@ -135,14 +136,13 @@ void DeferredQueue::submit(std::string_view, runtime::Cost, const runtime::Work&
   const std::lock_guard lock(mutex_);
   waiting_.push_back(work.stored());
   ++submitted_;
-  if (policy_.seed > 0 && random_.below(draws_++, 4) == 0) demand(random_.below(draws_++, submitted_ + 1));
+  demand(done_ + order_.early(submitted_ - done_));
 }
 
 runtime::EventPtr DeferredQueue::record() {
   const std::lock_guard lock(mutex_);
-  if (policy_.dropped_event == events_++) return nullptr;
-  const int patience = policy_.seed > 0 ? static_cast<int>(random_.below(draws_++, 4)) : 0;
-  return std::make_shared<Reached>(*this, submitted_, patience);
+  if (order_.forgets_event()) return nullptr;
+  return std::make_shared<Reached>(*this, submitted_, order_.patience());
 }
 
 void DeferredQueue::begin_after(const runtime::EventPtr& event) {
@@ -169,7 +169,7 @@ void DeferredQueue::run() {
     waiting_.pop_front();
     lock.unlock();
     std::exception_ptr error;
-    if (policy_.delay.count() > 0) std::this_thread::sleep_for(policy_.delay);
+    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
     try {
       work();
     } catch (...) {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/random.hpp"
 #include "runtime/queue.hpp"
+#include "support/order.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {
@@ -45,9 +45,8 @@ class DeferredDevice final : public runtime::Device, public runtime::DeviceAcces
 
 /// When work runs that nothing demands yet.
 struct DeferredPolicy {
-  std::uint64_t seed = 0;  ///< of the draws: 0 draws nothing, and all work waits for a poll or a wait
-  /// Of the events that it records, counted from 0, this one is forgotten: its waiters do not wait.
-  std::optional<std::uint64_t> dropped_event = {};
+  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> dropped_event = {};  ///< see QueueOrder
   std::chrono::microseconds delay{0};  ///< before each piece of work, so that whoever does not wait is earlier
 };
 
@@ -69,8 +68,8 @@ class DeferredQueue final : public runtime::Queue {
   void begin_after(const runtime::EventPtr&) override;
   /// Errors: what the work threw.
   void synchronise() override;
-  std::uint64_t events() const { return events_; }  ///< recorded so far
-  std::uint64_t unfinished() const {                ///< pieces of work
+  std::uint64_t events() const { return order_.events(); }  ///< recorded so far
+  std::uint64_t unfinished() const {                        ///< pieces of work
     const std::lock_guard lock(mutex_);
     return submitted_ - done_;
   }
@@ -81,9 +80,8 @@ class DeferredQueue final : public runtime::Queue {
   void run();
 
   DeferredDevice& device_;
-  const DeferredPolicy policy_;
-  const core::Random random_;
-  std::uint64_t events_ = 0, draws_ = 0;
+  const std::chrono::microseconds delay_;
+  QueueOrder order_;
   mutable std::mutex mutex_;
   std::condition_variable demanded_changed_, done_changed_;
   std::deque<runtime::StoredWork> waiting_;

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/random.hpp"
 #include "runtime/queue.hpp"
+#include "support/order.hpp"
 
 namespace gradmeter::test {
 
@@ -42,20 +42,20 @@ class LateDevice final : public runtime::Device, public runtime::DeviceAccess {
 class LateQueue final : public runtime::Queue {
  public:
   /// Seed 0: nothing runs until a poll demands it. Others: work also runs early, and polls are answered late, at
-  /// random. `dropped`: of the events that it records, counted from 0, this one is taken for reached at once.
+  /// random. `dropped`: see QueueOrder.
   explicit LateQueue(LateDevice& device, std::uint64_t seed, std::optional<std::size_t> dropped = {})
-      : device_(device), seed_(seed), random_(seed, 0), dropped_(dropped) {}
+      : device_(device), order_(seed, dropped) {}
   runtime::Device& device() override { return device_; }
   void submit(std::string_view, runtime::Cost, const runtime::Work& work) override {
     work_.push_back(work.stored());
-    if (seed_ > 0 && random_.below(draws_++, 4) == 0) run(done_ + random_.below(draws_++, work_.size() + 1));
+    run(done_ + order_.early(work_.size()));
   }
   runtime::EventPtr record() override {
-    if (dropped_ == events_++) return nullptr;
-    return std::make_shared<Reached>(*this, done_ + work_.size(), seed_ > 0 ? random_.below(draws_++, 4) : 0);
+    if (order_.forgets_event()) return nullptr;
+    return std::make_shared<Reached>(*this, done_ + work_.size(), order_.patience());
   }
   void synchronise() override { run(done_ + work_.size()); }
-  std::size_t events() const { return events_; }  ///< recorded so far
+  std::size_t events() const { return order_.events(); }  ///< recorded so far
 
  private:
   class Reached final : public runtime::Event {
@@ -88,12 +88,9 @@ class LateQueue final : public runtime::Queue {
   }
 
   LateDevice& device_;
-  const std::uint64_t seed_;
-  const core::Random random_;
-  const std::optional<std::size_t> dropped_;
+  QueueOrder order_;
   std::deque<runtime::StoredWork> work_;
-  std::uint64_t done_ = 0, draws_ = 0;
-  std::size_t events_ = 0;
+  std::uint64_t done_ = 0;
 };
 
 inline std::unique_ptr<runtime::Queue> LateDevice::make_queue() { return std::make_unique<LateQueue>(*this, 0); }

@@ -4,7 +4,7 @@
 
 namespace cuda_emulator {
 
-Order order;
+gradmeter::test::Order order;
 
 namespace {
 
