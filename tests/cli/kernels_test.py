@@ -68,6 +68,9 @@ def table_and_file(test):
     again = test.run(*sweep, "--resume")
     test.check(again.code == 0 and f"2 points measured, {len(points) - 2} kept" in again.out, "--resume measures what is missing", again)
     test.valid(out)
+    again = test.run(*sweep, "--resume")
+    test.check(again.code == 0 and f"0 points measured, {len(points)} kept" in again.out and "roofline of the slowest" not in again.out,
+               "a finished sweep measures nothing, the machine's peaks neither", again)
 
 
 def ranks(test):

@@ -39,17 +39,19 @@ class KernelSweep final : public Experiment {
       : session_(s), c_(c), options_(o), listener_(l), at_(placement_of(s, c, o.threads)) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
-    limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
     if (!on_host()) device_free_ = least_free();
     const auto points = plan_kernels(options_.factors);
     const auto refusals = refusals_of(points);
     for (std::size_t i = 0; i < points.size(); ++i) {
       Entry& e = entries_.emplace_back(rows.point("kernels", to_factors(points[i], at_), i), points[i]);
       if (!refusals[i].empty()) refuse(e.row, Status::unsupported, refusals[i]);
-      if (e.is_due()) foresee(e);
-      to_measure_ += e.is_due();
     }
-    report_limits();
+    // Seconds, which rows that need no measurement do not pay for.
+    if (std::ranges::any_of(entries_, &Entry::is_due)) {
+      limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
+      foresee_all();
+      report_limits();
+    }
     return pointers_to(entries_);
   }
 
@@ -112,6 +114,13 @@ class KernelSweep final : public Experiment {
       if (rank < c_.size()) out[i] = c_.broadcast_text(out[i], rank);
     }
     return out;
+  }
+
+  void foresee_all() {
+    for (Entry& e : entries_) {
+      if (e.is_due()) foresee(e);
+      to_measure_ += e.is_due();
+    }
   }
 
   /// Memory and time, as far as they can be predicted.
