@@ -217,7 +217,9 @@ int main(int argc, char** argv) {
     }
     const cli::Command& command = find_command(arguments[0]);
     arguments.erase(arguments.begin());
-    return run_command(command, {std::move(arguments), line, {*signals, watchdog}, rank}, signals, argc, argv);
+    const int code =
+        run_command(command, {std::move(arguments), line, {*signals, watchdog}, rank}, signals, argc, argv);
+    return code == 0 && core::has_failed_release() ? static_cast<int>(ExitCode::backend) : code;
   } catch (const core::UsageError& e) {
     complain(rank, e, false);
     return static_cast<int>(ExitCode::usage);

@@ -143,6 +143,15 @@ def wrong_while_timing(test):
     test.check(run(1000000, 1000001).code == 0, "control: the library by itself is right")
 
 
+def failed_release(test):
+    """Destructors can throw nothing: the program says what failed in them, and does not end as if nothing had."""
+    library = os.environ.get("GRADMETER_WRONG_SUM", "")
+    done = test.run("allreduce", "--sizes", "8", "--algorithm", "mpi", "-n", "5", ranks=2,
+                    wrapper=["env", f"LD_PRELOAD={library}", "WRONG_FROM=1000000", "WRONG_FINALIZE=1"])
+    test.check(done.code == 3 and any("MPI_Finalize failed in the end" in line for line in done.own_lines),
+               "an error of MPI_Finalize is a line, and ends with 3", done)
+
+
 def injected_later(test):
     """From a call on that comes after the checks before timing, over every collective, library's and own."""
     out = test.path("later.jsonl")
@@ -254,6 +263,7 @@ def body(test):
     injected_later(test)
     test.attempt(slow_rank, "the other rank was held up as much by other programs")
     wrong_while_timing(test)
+    failed_release(test)
     measured_table(test)
     overlap(test)
     bad_input(test)

@@ -1,5 +1,6 @@
 // Preloaded before an MPI program: from its WRONG_FROM-th all-reduce of floats on (and before the WRONG_TO-th), 0.5 is added
-// to one element of the result, on rank WRONG_RANK or, with -1, on all ranks alike.
+// to one element of the result, on rank WRONG_RANK or, with -1, on all ranks alike. With WRONG_FINALIZE=1 MPI_Finalize says
+// that it has failed.
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -32,4 +33,9 @@ int MPI_Iallreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_
   if (code == MPI_SUCCESS) code = PMPI_Wait(request, MPI_STATUS_IGNORE);
   if (code == MPI_SUCCESS) spoil(out, count, type);
   return code;
+}
+
+int MPI_Finalize(void) {
+  const int code = PMPI_Finalize();
+  return from_environment("WRONG_FINALIZE", 0) ? MPI_ERR_INTERN : code;
 }

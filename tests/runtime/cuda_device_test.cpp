@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -161,6 +162,19 @@ TEST(CudaDevice, OneThatIsNotThereIsRefused) {
   } catch (const core::BackendError& e) {
     EXPECT_NE(std::string(e.what()).find("no GPU 1000"), std::string::npos) << e.what();
   }
+}
+
+/// Freed twice: the second time its owner notes it.
+TEST(CudaDeviceDeathTest, AReleaseThatFailsIsNoted) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    {
+      const Handle<DeviceAllocationTraits> owner(allocate_device_memory(64));
+      check_cuda(cudaFree(owner.get()), "cudaFree");
+    }
+    std::_Exit(core::has_failed_release() ? 3 : 0);  // the emulated device would end the program its own way
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(3), "gradmeter: CUDA: cudaFree failed in the end: ");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ PeerMemory::PeerMemory(const char* row, const runtime::Communicator& c, runtime:
 
 /// Whoever opened another's memory closes it before that goes.
 PeerMemory::~PeerMemory() {
-  for (void* p : opened_) cudaIpcCloseMemHandle(p);
+  for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
   if (runtime::may_free()) communicator_.barrier();
 }
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr CudaDevice::Allocator usual_allocator{
     .allocate = [](std::size_t bytes) { return allocate_device_memory(bytes); },
-    .free = [](void* address) noexcept { cudaFree(address); }};
+    .free = [](void* address) noexcept { release_cuda(cudaFree(address), "cudaFree"); }};
 
 }  // namespace
 
@@ -117,7 +117,7 @@ std::shared_ptr<void> CudaDevice::pin(std::span<std::byte> memory) {
   if (memory.empty()) return nullptr;
   select();
   check_cuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable), "cudaHostRegister");
-  return {memory.data(), [](void* address) { cudaHostUnregister(address); }};
+  return {memory.data(), [](void* address) { release_cuda(cudaHostUnregister(address), "cudaHostUnregister"); }};
 }
 
 CudaDevice::Range CudaDevice::range_of(const std::byte* address, std::size_t bytes) const {

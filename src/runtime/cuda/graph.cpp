@@ -15,9 +15,10 @@ class Capturing {
   }
   ~Capturing() {
     if (!goes_on_) return;
-    cudaGraph_t graph = nullptr;  // an error is on its way, and is the one to tell
-    queue_.submit("graph.captured", {}, [&graph] { (void)cudaStreamEndCapture(gpu::stream(), &graph); });
-    if (graph) cudaGraphDestroy(graph);
+    Handle<GraphTraits> graph;
+    queue_.submit("graph.captured", {}, [&graph] {
+      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an error is on its way, and is the one to tell
+    });
     cudaGetLastError();
   }
   Capturing(const Capturing&) = delete;

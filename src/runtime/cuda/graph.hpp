@@ -11,12 +11,12 @@ namespace gradmeter::runtime {
 struct GraphTraits {
   using type = cudaGraph_t;
   static type null() noexcept { return nullptr; }
-  static void free(type graph) noexcept { cudaGraphDestroy(graph); }
+  static void free(type graph) noexcept { release_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
 };
 struct GraphExecTraits {
   using type = cudaGraphExec_t;
   static type null() noexcept { return nullptr; }
-  static void free(type graph) noexcept { cudaGraphExecDestroy(graph); }
+  static void free(type graph) noexcept { release_cuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy"); }
 };
 
 class CudaGraph {

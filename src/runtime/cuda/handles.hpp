@@ -25,20 +25,27 @@ inline void check_cuda(cudaError_t error, const char* call,
   throw core::BackendError("CUDA", call, cudaGetErrorString(error), where);
 }
 
+/// For destructors: notes an error that cannot be thrown. Once the program ends there is nothing left to release.
+inline void release_cuda(cudaError_t error, const char* call) noexcept {
+  if (error == cudaSuccess || error == cudaErrorCudartUnloading) return;
+  cudaGetLastError();
+  core::note_failed_release("CUDA", call, cudaGetErrorString(error));
+}
+
 struct StreamTraits {
   using type = cudaStream_t;
   static type null() noexcept { return nullptr; }
-  static void free(type stream) noexcept { cudaStreamDestroy(stream); }
+  static void free(type stream) noexcept { release_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy"); }
 };
 struct EventTraits {
   using type = cudaEvent_t;
   static type null() noexcept { return nullptr; }
-  static void free(type event) noexcept { cudaEventDestroy(event); }
+  static void free(type event) noexcept { release_cuda(cudaEventDestroy(event), "cudaEventDestroy"); }
 };
 struct DeviceAllocationTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
-  static void free(type address) noexcept { cudaFree(address); }
+  static void free(type address) noexcept { release_cuda(cudaFree(address), "cudaFree"); }
 };
 
 class CudaEvent;

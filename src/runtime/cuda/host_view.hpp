@@ -11,7 +11,7 @@ namespace gradmeter::runtime {
 struct PinnedTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
-  static void free(type address) noexcept { cudaFreeHost(address); }
+  static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
 };
 
 /// Of one queue, for its thread. Each allocation that host code asks for has a copy of its size, kept for the next

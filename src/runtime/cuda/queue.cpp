@@ -46,7 +46,7 @@ class StreamEvent final : public Event {
 CudaQueue::CudaQueue(CudaDevice& device) : device_((device.select(), device)), view_(device, stream_) {}
 
 // What is still under way uses memory that the queue's owner frees next.
-CudaQueue::~CudaQueue() { cudaStreamSynchronize(stream_.get()); }
+CudaQueue::~CudaQueue() { release_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
 
 void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
   const NvtxRange range(label);

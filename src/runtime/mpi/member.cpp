@@ -162,8 +162,9 @@ SharedParts MpiMember::allocate(std::size_t bytes) const {
   MPI_Win window = MPI_WIN_NULL;
   const auto size = static_cast<MPI_Aint>(round_up_to_page(bytes) + page_bytes);
   const int error = MPI_Win_allocate_shared(size, 1, info, get(), &mine, &window);
-  MPI_Info_free(&info);
+  const int freed = MPI_Info_free(&info);
   check_mpi(error, "MPI_Win_allocate_shared");
+  check_mpi(freed, "MPI_Info_free");
   check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
   SharedParts out{.parts = {}, .owner = std::make_shared<Handle<WindowTraits>>(window)};
   for (int r = 0; r < size_; ++r) {

@@ -15,6 +15,9 @@ namespace gradmeter::runtime {
 /// Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
+/// For destructors: notes an error that cannot be thrown.
+void release_mpi(int error, const char* call) noexcept;
+
 /// Starts a call, by `start(MPI_Request*)`, which returns MPI's error code.
 template <class Start>
 MPI_Request begin(const char* call, Start start) {
@@ -42,7 +45,7 @@ struct CommunicatorTraits {
   static void free(type c) noexcept {
     if (!may_free()) return;
     const MpiTurn turn;
-    MPI_Comm_free(&c);
+    release_mpi(MPI_Comm_free(&c), "MPI_Comm_free");
   }
 };
 struct WindowTraits {
@@ -51,8 +54,8 @@ struct WindowTraits {
   static void free(type w) noexcept {
     if (!may_free()) return;
     const MpiTurn turn;
-    MPI_Win_unlock_all(w);
-    MPI_Win_free(&w);
+    release_mpi(MPI_Win_unlock_all(w), "MPI_Win_unlock_all");
+    release_mpi(MPI_Win_free(&w), "MPI_Win_free");
   }
 };
 struct DatatypeTraits {
@@ -60,7 +63,7 @@ struct DatatypeTraits {
   static type null() noexcept { return MPI_DATATYPE_NULL; }
   static void free(type t) noexcept {
     const MpiTurn turn;
-    MPI_Type_free(&t);
+    release_mpi(MPI_Type_free(&t), "MPI_Type_free");
   }
 };
 struct OperationTraits {
@@ -68,7 +71,7 @@ struct OperationTraits {
   static type null() noexcept { return MPI_OP_NULL; }
   static void free(type o) noexcept {
     const MpiTurn turn;
-    MPI_Op_free(&o);
+    release_mpi(MPI_Op_free(&o), "MPI_Op_free");
   }
 };
 

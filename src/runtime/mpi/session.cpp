@@ -2,6 +2,7 @@
 
 #include <array>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 
 #include "core/error.hpp"
@@ -13,12 +14,25 @@
 
 namespace gradmeter::runtime {
 
-void check_mpi(int error, const char* call, std::source_location where) {
-  if (error == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
+namespace {
+
+/// MPI's own, while it runs: asked afterwards it ends the program. A string of C.
+std::array<char, MPI_MAX_ERROR_STRING + 1> text_of(int error) noexcept {
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
   int length = 0;
-  MPI_Error_string(error, text.data(), &length);
-  throw core::BackendError("MPI", call, std::string(text.data(), static_cast<std::size_t>(length)), where);
+  if (!MpiSession::running() || MPI_Error_string(error, text.data(), &length) != MPI_SUCCESS)
+    std::snprintf(text.data(), text.size(), "error %d", error);
+  return text;
+}
+
+}  // namespace
+
+void check_mpi(int error, const char* call, std::source_location where) {
+  if (error != MPI_SUCCESS) throw core::BackendError("MPI", call, text_of(error).data(), where);
+}
+
+void release_mpi(int error, const char* call) noexcept {
+  if (error != MPI_SUCCESS) core::note_failed_release("MPI", call, text_of(error).data());
 }
 
 int mpi_count(std::size_t n) {
@@ -42,7 +56,7 @@ MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
-MpiSession::~MpiSession() { MPI_Finalize(); }
+MpiSession::~MpiSession() { release_mpi(MPI_Finalize(), "MPI_Finalize"); }
 
 Communicator MpiSession::world() {
   MPI_Comm copy = MPI_COMM_NULL;
@@ -57,14 +71,13 @@ int MpiSession::world_size() {
 }
 
 void MpiSession::abort(int code) {
-  MPI_Abort(MPI_COMM_WORLD, code);
+  (void)MPI_Abort(MPI_COMM_WORLD, code);  // whatever it says, this process ends
   std::_Exit(code);
 }
 
 bool MpiSession::running() {
   int started = 0, ended = 0;
-  MPI_Initialized(&started);
-  MPI_Finalized(&ended);
+  if (MPI_Initialized(&started) != MPI_SUCCESS || MPI_Finalized(&ended) != MPI_SUCCESS) return false;
   return started && !ended;
 }
 

@@ -27,8 +27,8 @@ MpiTransport::~MpiTransport() {
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
     const MpiTurn turn;
-    // A destructor has nobody to tell; a request that cannot be cancelled ends with its communicator.
-    if (MPI_Cancel(&request) == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
+    // A request that cannot be cancelled ends with its communicator.
+    if (MPI_Cancel(&request) == MPI_SUCCESS) release_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   }
 }
 

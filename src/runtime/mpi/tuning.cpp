@@ -39,11 +39,11 @@ class ControlVariable {
     int count = 0;
     check_mpi(MPI_T_cvar_handle_alloc(index, nullptr, &handle_, &count), name);
     if (count != 1) {
-      MPI_T_cvar_handle_free(&handle_);
+      (void)MPI_T_cvar_handle_free(&handle_);  // the error that follows is the one to tell
       throw core::BackendError("MPI_T", name, fmt::format("it holds {} values and not one", count));
     }
   }
-  ~ControlVariable() { MPI_T_cvar_handle_free(&handle_); }
+  ~ControlVariable() { release_mpi(MPI_T_cvar_handle_free(&handle_), "MPI_T_cvar_handle_free"); }
   ControlVariable(const ControlVariable&) = delete;
   ControlVariable& operator=(const ControlVariable&) = delete;
 

@@ -63,6 +63,10 @@ ncclRedOp_t nccl_operation(Combine c) {
 
 }  // namespace
 
+void release_nccl(ncclResult_t result, const char* call) noexcept {
+  if (result != ncclSuccess) core::note_failed_release("NCCL", call, ncclGetErrorString(result));
+}
+
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm, std::source_location where) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);

@@ -17,6 +17,9 @@ namespace gradmeter::runtime {
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
                 std::source_location where = std::source_location::current());
 
+/// For destructors: notes an error that cannot be thrown.
+void release_nccl(ncclResult_t result, const char* call) noexcept;
+
 /// Of one communicator, in one stream.
 class GroupCalls final : public NcclCalls {
  public:

@@ -152,7 +152,7 @@ void NcclCommunicator::State::abort() noexcept {
 /// An abort does it too.
 void NcclCommunicator::State::deregister() noexcept {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-  for (void* const handle : registrations) (void)ncclCommDeregister(comm, handle);  // as for an abort's error
+  for (void* const handle : registrations) release_nccl(ncclCommDeregister(comm, handle), "ncclCommDeregister");
 #endif
   registrations.clear();
 }
@@ -169,7 +169,7 @@ void NcclCommunicator::State::free() noexcept {
     if (ncclCommGetAsyncError(comm, &now) != ncclSuccess) break;
   }
   if (now != ncclSuccess) return abort();
-  (void)ncclCommDestroy(comm);
+  release_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   comm = nullptr;
 }
 

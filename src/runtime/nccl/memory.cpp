@@ -27,7 +27,7 @@ void* allocate_registrable(std::size_t bytes) {
   }
   return address;
 }
-void free_registrable(void* address) noexcept { (void)ncclMemFree(address); }
+void free_registrable(void* address) noexcept { release_nccl(ncclMemFree(address), "ncclMemFree"); }
 
 }  // namespace
 

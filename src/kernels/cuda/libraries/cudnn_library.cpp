@@ -14,6 +14,10 @@ void check_cudnn(cudnnStatus_t status, const char* call, std::source_location wh
   if (status != CUDNN_STATUS_SUCCESS) throw core::BackendError("cuDNN", call, cudnnGetErrorString(status), where);
 }
 
+void release_cudnn(cudnnStatus_t status) noexcept {
+  if (status != CUDNN_STATUS_SUCCESS) core::note_failed_release("cuDNN", "destroy", cudnnGetErrorString(status));
+}
+
 CudnnLibrary::CudnnLibrary() { check_cudnn(cudnnCreate(handle_.receive()), "cudnnCreate"); }
 
 std::shared_ptr<CudnnLibrary> CudnnLibrary::of_device() {

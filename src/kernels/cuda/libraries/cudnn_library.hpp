@@ -15,12 +15,14 @@ namespace gradmeter::kernels::cuda {
 
 /// Errors: BackendError with the library's own text and the caller's place.
 void check_cudnn(cudnnStatus_t, const char* call, std::source_location = std::source_location::current());
+/// For destructors: notes an error that cannot be thrown.
+void release_cudnn(cudnnStatus_t) noexcept;
 
 template <class T, cudnnStatus_t (*destroy)(T)>
 struct CudnnTraits {
   using type = T;
   static type null() noexcept { return nullptr; }
-  static void free(type handle) noexcept { (void)destroy(handle); }
+  static void free(type handle) noexcept { release_cudnn(destroy(handle)); }
 };
 using CudnnHandle = runtime::Handle<CudnnTraits<cudnnHandle_t, cudnnDestroy>>;
 using CudnnTensor = runtime::Handle<CudnnTraits<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>>;

@@ -49,6 +49,11 @@ std::int64_t extent(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 }  // namespace
 
+void release_cusparse(cusparseStatus_t status) noexcept {
+  if (status != CUSPARSE_STATUS_SUCCESS)
+    core::note_failed_release("cuSPARSE", "destroy", cusparseGetErrorString(status));
+}
+
 std::string cusparse_refusal(const SparseShape& s) {
   return s.format == SparseFormat::csr ? "" : "cuSPARSE multiplies no blocks of 16 x 1: its blocks are square";
 }

@@ -13,11 +13,14 @@ namespace gradmeter::kernels::cuda {
 /// Empty: the library takes it.
 std::string cusparse_refusal(const SparseShape&);
 
+/// For destructors: notes an error that cannot be thrown.
+void release_cusparse(cusparseStatus_t) noexcept;
+
 template <class T, class Destroyed, cusparseStatus_t (*destroy)(Destroyed)>
 struct CusparseTraits {
   using type = T;
   static type null() noexcept { return nullptr; }
-  static void free(type handle) noexcept { (void)destroy(handle); }
+  static void free(type handle) noexcept { release_cusparse(destroy(handle)); }
 };
 
 class CusparseProduct {

@@ -120,6 +120,11 @@ void check_cublaslt(cublasStatus_t status, const char* call, std::source_locatio
     throw core::BackendError("cuBLASLt", call, cublasLtGetStatusString(status), where);
 }
 
+void release_cublaslt(cublasStatus_t status) noexcept {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    core::note_failed_release("cuBLASLt", "destroy", cublasLtGetStatusString(status));
+}
+
 LtProduct::LtProduct(const LtProblem& p, AlgorithmSearch choice, runtime::Device& device)
     : p_(p),
       choice_(choice),

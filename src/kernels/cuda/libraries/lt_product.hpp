@@ -22,12 +22,14 @@ namespace gradmeter::kernels::cuda {
 
 /// Errors: BackendError with the library's own text and the caller's place.
 void check_cublaslt(cublasStatus_t, const char* call, std::source_location = std::source_location::current());
+/// For destructors: notes an error that cannot be thrown.
+void release_cublaslt(cublasStatus_t) noexcept;
 
 template <class T, cublasStatus_t (*destroy)(T)>
 struct LtTraits {
   using type = T;
   static type null() noexcept { return nullptr; }
-  static void free(type handle) noexcept { (void)destroy(handle); }
+  static void free(type handle) noexcept { release_cublaslt(destroy(handle)); }
 };
 using LtHandle = runtime::Handle<LtTraits<cublasLtHandle_t, cublasLtDestroy>>;
 using LtDescription = runtime::Handle<LtTraits<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;

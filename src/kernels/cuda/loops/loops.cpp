@@ -53,7 +53,7 @@ class Temporary {
     if (bytes > 0) check_cuda(cudaMallocAsync(&address_, bytes, s), "cudaMallocAsync");
   }
   ~Temporary() {
-    if (address_) cudaFreeAsync(address_, stream_);
+    if (address_) runtime::release_cuda(cudaFreeAsync(address_, stream_), "cudaFreeAsync");
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
