@@ -50,6 +50,8 @@ std::int64_t extent(std::size_t n) { return static_cast<std::int64_t>(n); }
 }  // namespace
 
 std::string cusparse_refusal(const SparseShape& s) {
+  if (s.format == SparseFormat::two_of_four)
+    return "cuSPARSE has no 2:4, and cuSPARSELt none in fp32: its products of fp32 are tf32's";
   return s.format == SparseFormat::csr ? "" : "cuSPARSE multiplies no blocks of 16 x 1: its blocks are square";
 }
 
