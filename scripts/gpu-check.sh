@@ -176,6 +176,8 @@ measure_all() {
     measure_rows "products in $precision" 20 kernels "${one[@]}" --shape gemm:m=8192,n=8192,k=8192 --precision "$precision" \
       --time-budget 8s
   done
+  measure_rows "products in 2:4" 30 kernels "${one[@]}" --shape sparse:m=4096,n=4096,k=4096,sparsity=0.5,format=2:4 \
+    --precision bf16,fp16,int8 --search all --time-budget 12s
   measure_rows kernels 60 kernels "${one[@]}" --time-budget 40s
   measure_rows codecs 60 codecs --device cuda --size 64M --time-budget 40s
   measure_rows "training of mlp" 40 train "${one[@]}" --model mlp --batch 1024 --steps 500

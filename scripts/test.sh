@@ -133,6 +133,7 @@ fi
 if $quick; then
   :
 elif [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
+  scripts/cusparselt.sh || echo "products in 2:4 are neither compiled nor run: no cuSPARSELt"
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
   stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests
 else

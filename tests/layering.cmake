@@ -26,7 +26,7 @@ set(adapters
   "NVML @ ^nvml\\.h$ @ ^runtime/"
   "gloo @ ^gloo/ @ ^runtime/"
   "hwloc @ ^hwloc(/|\\.h$) @ ^runtime/"
-  "cuBLAS, cuDNN or cuSPARSE @ ^(cublas|cudnn|cusparse) @ ^kernels/"
+  "cuBLAS, cuDNN, cuSPARSE or cuSPARSELt @ ^(cublas|cudnn|cusparse) @ ^kernels/"
   "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
   "zlib @ ^z(lib|conf)\\.h$ @ ^model/"

@@ -237,10 +237,10 @@ void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_
   constexpr std::size_t least = 1 << 15;  // multiply-adds that are worth a thread
   const std::size_t of_a_unit = std::max<std::size_t>(a.values.size() / a.units() * n, 1);
   split(a.units(), least / of_a_unit + 1, [&](std::size_t first, std::size_t count) {
-    if (a.format == SparseFormat::csr) {
-      HWY_DYNAMIC_DISPATCH(Csr)(a, b.data(), n, c.data(), first, first + count);
-    } else {
+    if (a.format == SparseFormat::blocked) {
       HWY_DYNAMIC_DISPATCH(Blocked)(a, b.data(), n, c.data(), first, first + count);
+    } else {
+      HWY_DYNAMIC_DISPATCH(Csr)(a, b.data(), n, c.data(), first, first + count);
     }
   });
 }

@@ -9,9 +9,10 @@
 
 namespace gradmeter::kernels {
 
-/// csr: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows that share their pattern,
-/// stored as blocks of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds the entries starts[u] …
-/// starts[u + 1], in the order of their columns; entry e has values[e · height() …] in column columns_of[e].
+/// csr and 2:4: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows that share their
+/// pattern, stored as blocks of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds the entries
+/// starts[u] … starts[u + 1], in the order of their columns; entry e has values[e · height() …] in column
+/// columns_of[e].
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;
@@ -28,8 +29,10 @@ struct SparseMatrix {
   }
 };
 
-/// Each entry is kept by itself with probability 1 - sparsity, so rows may be empty; values are Gaussian.
-/// Cost: O(entries kept). Errors: std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1.
+/// Values are Gaussian. csr, blocked: each entry is kept by itself with probability 1 - sparsity, so rows may be empty.
+/// 2:4: of each four neighbours two are kept, any two alike.
+/// Cost: O(entries kept). Errors: std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1; of
+/// 2:4 also when sparsity is not 0.5 or columns are no multiple of 4.
 SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsity, SparseFormat, std::uint64_t seed);
 /// Of the same matrix: [rows x columns], row-major.
 std::vector<float> to_dense(const SparseMatrix&);

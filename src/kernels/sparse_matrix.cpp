@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -29,6 +30,25 @@ class Gaps {
   std::uint64_t i_ = 0;
 };
 
+void check_two_of_four(std::size_t columns, double sparsity) {
+  if (sparsity != 0.5) throw std::invalid_argument(fmt::format("random_sparse: sparsity {} of 2:4, not 0.5", sparsity));
+  if (columns % 4 != 0) throw std::invalid_argument(fmt::format("random_sparse: {} columns of 2:4", columns));
+}
+
+/// Entries of a matrix of 2:4, without their values.
+void draw_two_of_four(SparseMatrix& a, std::uint64_t seed) {
+  constexpr std::array<std::array<std::uint8_t, 2>, 6> pairs{{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}};
+  TablePlaces places(core::Random(seed, 0x3234).bits(0));
+  const std::size_t of_a_row = a.columns / 2;
+  a.columns_of.reserve(a.rows * of_a_row);
+  for (std::size_t row = 0; row < a.rows; ++row) {
+    for (std::size_t first = 0; first < a.columns; first += 4)
+      for (const std::uint8_t within : pairs[places.next() * pairs.size() / draw_table_size])
+        a.columns_of.push_back(static_cast<std::int32_t>(first + within));
+    a.starts[row + 1] = (row + 1) * of_a_row;
+  }
+}
+
 }  // namespace
 
 SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsity, SparseFormat format,
@@ -39,10 +59,13 @@ SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsit
   if (columns > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw std::invalid_argument(fmt::format("random_sparse: {} columns are more than 2^31 - 1", columns));
   }
+  if (format == SparseFormat::two_of_four) check_two_of_four(columns, sparsity);
   SparseMatrix a{.rows = rows, .columns = columns, .format = format};
   const std::size_t units = (rows + a.height() - 1) / a.height(), places = units * columns;
   a.starts.assign(units + 1, 0);
-  if (sparsity < 1) {
+  if (format == SparseFormat::two_of_four) {
+    draw_two_of_four(a, seed);
+  } else if (sparsity < 1) {
     Gaps gaps(sparsity, seed);
     for (std::size_t at = gaps.next(places); at < places; at += 1 + gaps.next(places)) {
       a.columns_of.push_back(static_cast<std::int32_t>(at % columns));

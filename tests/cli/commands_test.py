@@ -38,7 +38,7 @@ MEMBERS = {
 }
 
 # Lines of doctor, whatever was built in.
-GPU_LIBRARIES = ["CUDA", "NCCL", "cuBLASLt", "cuDNN", "cuSPARSE", "MPI on GPUs", "NVML"]
+GPU_LIBRARIES = ["CUDA", "NCCL", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSPARSELt", "MPI on GPUs", "NVML"]
 
 
 def bare(test, *arguments):

@@ -1,4 +1,4 @@
-// A stand-in for NCCL, cuBLASLt, cuDNN and cuSPARSE: the versions that they give.
+// A stand-in for NCCL, cuBLASLt, cuDNN, cuSPARSE and cuSPARSELt: the versions that they give.
 #include <stddef.h>
 
 int ncclGetVersion(int* version) {
@@ -7,9 +7,16 @@ int ncclGetVersion(int* version) {
 }
 size_t cublasLtGetVersion(void) { return 130100; }
 size_t cudnnGetVersion(void) { return 91900; }
-int cusparseGetProperty(int part, int* value) {
-  static const int parts[] = {12, 6, 3};
+static int part_of(const int parts[], int part, int* value) {
   if (part < 0 || part > 2) return 3;
   *value = parts[part];
   return 0;
+}
+int cusparseGetProperty(int part, int* value) {
+  static const int parts[] = {12, 6, 3};
+  return part_of(parts, part, value);
+}
+int cusparseLtGetProperty(int part, int* value) {
+  static const int parts[] = {0, 10, 0};
+  return part_of(parts, part, value);
 }

@@ -1,8 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "core/small_float.hpp"
 #include "kernels/cases/kernel_case.hpp"
+#include "kernels/cases/sparse_case.hpp"
 #include "support/instruction_sets.hpp"
 #include "support/kernel_cases.hpp"
 
@@ -37,6 +45,54 @@ TEST_P(SparseCases, FindAWrongElementEvenWhereEverythingIsZero) {
 INSTANTIATE_TEST_SUITE_P(Formats, SparseCases, testing::Values(SparseFormat::csr, SparseFormat::blocked),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
+TEST(SparseCase, OfTwoOfFourIsRightAndFindsOneWrongElement) {
+  const SparseShape s{.m = 33, .n = 9, .k = 52, .sparsity = 0.5, .format = SparseFormat::two_of_four};
+  tests::expect_right_and_error_found(sparse(s));
+  // Held as csr: 858 numbers with their columns, B and C.
+  EXPECT_EQ(kernel_case_bytes(sparse(s)), 858u * 8 + 52 * 9 * 4 + 33 * 9 * 4);
+  EXPECT_EQ(bytes(sparse(s)), 858 * 4.25 + 52 * 9 * 4 + 33 * 9 * 4);
+  EXPECT_EQ(flops(sparse(s)), 2 * 858 * 9) << "zeros are not counted";
+}
+
+TEST(SparseCase, OperandsAreNumbersOfThePrecision) {
+  const SparseShape s{.m = 20, .n = 30, .k = 40, .sparsity = 0.5, .format = SparseFormat::two_of_four};
+  for (const Precision p : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8_e4m3, Precision::int8}) {
+    const SparseOperands x = random_sparse_operands(s, p, 5);
+    std::set<float> different;
+    const auto expect_stored = [&](float v) {
+      std::array<std::byte, 4> memory{};
+      core::store(sparse_element(p), memory.data(), v);
+      ASSERT_EQ(core::load(sparse_element(p), memory.data()), v) << name(p);
+      different.insert(v);
+    };
+    for (const float v : x.a.values) expect_stored(v);
+    for (const float v : x.b) expect_stored(v);
+    EXPECT_GT(different.size(), 100u) << name(p);
+    EXPECT_EQ(x.b, random_sparse_operands(s, p, 5).b);
+  }
+  EXPECT_THROW(sparse_element(Precision::lns16), std::logic_error);
+}
+
+TEST(SparseCase, AResultOfAnotherPrecisionIsCheckedByItsRoundoff) {
+  const SparseShape s{.m = 24, .n = 16, .k = 128, .sparsity = 0.5, .format = SparseFormat::two_of_four};
+  for (const Precision p : {Precision::bf16, Precision::int8}) {
+    const SparseOperands x = random_sparse_operands(s, p, 5);
+    std::vector<double> c(s.m * s.n);
+    for (std::size_t i = 0; i < s.m; ++i)
+      for (std::size_t e = x.a.starts[i]; e < x.a.starts[i + 1]; ++e)
+        for (std::size_t j = 0; j < s.n; ++j)
+          c[i * s.n + j] += double{x.a.values[e]} * x.b[static_cast<std::size_t>(x.a.columns_of[e]) * s.n + j];
+    const auto worst = [&](double off) {
+      const auto at = [&](std::size_t i) { return i == 5 ? c[i] + off : c[i]; };
+      return checked_product(s, p, x, at, 1e9, false).worst;
+    };
+    EXPECT_EQ(worst(0), 0) << name(p);
+    const double rounding = p == Precision::int8 ? 0 : 0x1p-9 * std::fabs(c[5]);
+    EXPECT_LE(worst(rounding), 1) << name(p);
+    EXPECT_GT(worst(p == Precision::int8 ? 1 : 0x1p-5 * std::fabs(c[5]) + 1e-3), 1) << name(p);
+  }
+}
+
 TEST(SparseCase, WhatCannotBeHadIsRefusedWithTheReason) {
   const auto refusal = [](SparseShape s, Pass pass = Pass::forward, Precision precision = Precision::fp32) {
     return kernel_case_refusal({.shape = s, .pass = pass, .precision = precision});
@@ -47,6 +103,12 @@ TEST(SparseCase, WhatCannotBeHadIsRefusedWithTheReason) {
   EXPECT_NE(refusal({.m = 1, .n = 1, .k = std::size_t{1} << 31}).find("2^31"), std::string::npos);
   EXPECT_NE(refusal({.m = 1, .n = 1, .k = 1}, Pass::backward_data).find("one pass"), std::string::npos);
   EXPECT_NE(refusal({.m = 1, .n = 1, .k = 1}, Pass::forward, Precision::bf16).find("bf16"), std::string::npos);
+  const auto of_four = [&](std::size_t k, double sparsity) {
+    return refusal({.m = 1, .n = 1, .k = k, .sparsity = sparsity, .format = SparseFormat::two_of_four});
+  };
+  EXPECT_EQ(of_four(4, 0.5), "");
+  EXPECT_NE(of_four(4, 0.9).find("0.5, not 0.9"), std::string::npos);
+  EXPECT_NE(of_four(6, 0.5).find("multiple of 4"), std::string::npos);
   EXPECT_THROW(make_kernel_case(sparse({.m = 0, .n = 1, .k = 1}), {}), core::UsageError);
 }
 

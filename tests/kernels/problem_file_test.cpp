@@ -160,6 +160,9 @@ TEST(ProblemText, IsReadBackAsTheSameShape) {
             "rnn:cell=lstm,hidden=8,batch=1,steps=3,input=5");
   EXPECT_EQ(parse_shape("rnn:cell=lstm,hidden=8,steps=3,input=8"), parse_shape("rnn:cell=lstm,hidden=8,steps=3"));
   EXPECT_EQ(problem_text(parse_shape("gemm:m=8,k=9,count=4")), "gemm:m=8,n=1,k=9,a=N,b=N,count=4");
+  const auto pruned = parse_shape("sparse:m=8,k=12,sparsity=0.5,format=2:4");
+  EXPECT_EQ(std::get<SparseShape>(pruned).format, SparseFormat::two_of_four);
+  EXPECT_EQ(problem_text(pruned), "sparse:m=8,n=1,k=12,sparsity=0.5,format=2:4");
 }
 
 TEST(ProblemText, CostsCountInputsAndProducts) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <vector>
 
@@ -104,6 +106,13 @@ TEST_P(SparseProduct, BuffersOfTheWrongLengthAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Formats, SparseProduct, testing::Values(SparseFormat::csr, SparseFormat::blocked),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
+TEST(SparseProductOfTwoOfFour, IsThatOfTheDenseMatrixOnEveryInstructionSet) {
+  tests::on_every_target([&] {
+    for (const std::size_t n : {1, 3, 8, 33, 129})
+      expect_product(random_sparse(37, 52, 0.5, SparseFormat::two_of_four, n), n);
+  });
+}
+
 double kept(const SparseMatrix& a) {
   const std::vector<float> dense = to_dense(a);
   const auto zeros = static_cast<double>(std::ranges::count(dense, 0.0F));
@@ -132,6 +141,30 @@ TEST(RandomSparse, SixteenRowsOfABlockShareTheirPattern) {
     for (std::size_t j = 0; j < 50; ++j) {
       ASSERT_EQ(dense[i * 50 + j] == 0, dense[i / 16 * 16 * 50 + j] == 0) << i << ' ' << j;
     }
+}
+
+// Each number of a 320 x 500 matrix is kept or not with even chances, and any two neighbours of four alike often.
+TEST(RandomSparse, KeepsTwoOfEachFourNeighbours) {
+  const SparseMatrix a = random_sparse(320, 500, 0.5, SparseFormat::two_of_four, 1);
+  const std::vector<float> dense = to_dense(a);
+  std::map<unsigned, double> share;
+  for (std::size_t first = 0; first < dense.size(); first += 4) {
+    unsigned kept_ones = 0;
+    for (unsigned i = 0; i < 4; ++i) kept_ones |= (dense[first + i] != 0 ? 1u : 0) << i;
+    share[kept_ones] += 4 / static_cast<double>(dense.size());
+  }
+  EXPECT_EQ(share.size(), 6u);
+  for (const auto& [kept_ones, of_all] : share) {
+    EXPECT_EQ(std::popcount(kept_ones), 2) << kept_ones;
+    EXPECT_NEAR(of_all, 1.0 / 6, 0.01) << kept_ones;
+  }
+  EXPECT_EQ(a.columns_of, random_sparse(320, 500, 0.5, SparseFormat::two_of_four, 1).columns_of);
+  EXPECT_NE(a.columns_of, random_sparse(320, 500, 0.5, SparseFormat::two_of_four, 2).columns_of);
+}
+
+TEST(RandomSparse, TwoOfFourIsHalfOfAWholeNumberOfFours) {
+  EXPECT_THROW(random_sparse(4, 8, 0.9, SparseFormat::two_of_four, 1), std::invalid_argument);
+  EXPECT_THROW(random_sparse(4, 6, 0.5, SparseFormat::two_of_four, 1), std::invalid_argument);
 }
 
 TEST(RandomSparse, AShareThatIsNoneIsRefused) {

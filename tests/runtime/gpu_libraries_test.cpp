@@ -22,7 +22,8 @@ TEST(GpuLibraries, EachHasAVersionOrSaysWhatItIsNeededFor) {
     EXPECT_FALSE(library.needed_for.empty() || (library.version.empty() && library.remedy.empty())) << library.name;
     EXPECT_EQ(availability(library).find('\n'), std::string::npos) << availability(library);
   }
-  EXPECT_THAT(names, ::testing::ElementsAre("CUDA", "NCCL", "cuBLASLt", "cuDNN", "cuSPARSE", "MPI on GPUs", "NVML"));
+  EXPECT_THAT(names, ::testing::ElementsAre("CUDA", "NCCL", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSPARSELt",
+                                            "MPI on GPUs", "NVML"));
 }
 
 TEST(GpuLibraries, AMissingOneSaysWhatToDo) {
@@ -46,8 +47,11 @@ TEST(GpuLibraries, TheVersionIsThatOfTheLinkedLibrary) {
   const std::unique_ptr<void, decltype(close)> linked(dlopen(GRADMETER_GPU_LIBRARIES, RTLD_NOW | RTLD_GLOBAL), close);
   ASSERT_TRUE(linked) << dlerror();
   const auto after = gpu_library_versions();
-  const std::map<std::string, std::string> versions{
-      {"NCCL", "2.28.9"}, {"cuBLASLt", "13.1.0"}, {"cuDNN", "9.19.0"}, {"cuSPARSE", "12.6.3"}};
+  const std::map<std::string, std::string> versions{{"NCCL", "2.28.9"},
+                                                    {"cuBLASLt", "13.1.0"},
+                                                    {"cuDNN", "9.19.0"},
+                                                    {"cuSPARSE", "12.6.3"},
+                                                    {"cuSPARSELt", "0.10.0"}};
   for (const auto& [name, version] : versions) {
     if (before.contains(name)) continue;  // the real one is linked, and comes first
     ASSERT_TRUE(after.contains(name)) << name;

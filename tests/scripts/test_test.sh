@@ -15,6 +15,7 @@ stand_in clang-tidy-16 <<<"exit \${UNTIDY:-0}"
 stand_in git <<<'exit 128'
 echo 'exit 0' >"$work/repo/scripts/charts.sh"
 echo 'exit 0' >"$work/repo/scripts/reframe.sh"
+echo 'exit ${CUSPARSELT_CODE:-0}' >"$work/repo/scripts/cusparselt.sh"
 echo 'echo "slurm $*"; exit ${SLURM_CODE:-0}' >"$work/repo/scripts/slurm-in-a-box.sh"
 stand_in nvcc <<<'exit 0'
 stand_in cmake <<'END'
@@ -41,6 +42,10 @@ expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-em
 expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
 expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
+expect_lacks "nothing is missing of cuSPARSELt" "no cuSPARSELt" "$output"
+CUSPARSELT_CODE=1 run
+expect_equal "no cuSPARSELt: said, and no failure" "0 all 15 stages passed" "$code $(last)"
+expect_contains "with what is not checked" "no cuSPARSELt" "$output"
 SLURM_CODE=77 run
 expect_equal "no Slurm here: said, and no failure" "0 all 15 stages passed, 1 of them skipped" "$code $(last)"
 SLURM_CODE=1 run

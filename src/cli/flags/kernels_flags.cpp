@@ -117,7 +117,8 @@ options::options_description describe_kernels() {
   add_text(d, "set", "", "DeepBench's lists: training, server, device (of inference); default all, unless --problems");
   add_text(d, "problems", "", "a CSV file of problems; its first line names columns: m,n,k or w,h,c,n,k,filter_w,…");
   add_text(d, "shape", "",
-           "one problem: gemm:m=1760,n=16,k=1760,a=N,b=T, as tables and gradmeter list problems write it");
+           "one problem: gemm:m=1760,n=16,k=1760,a=N,b=T, as tables and gradmeter list problems write it; formats of "
+           "sparse: csr, blocked, 2:4");
   add_text(d, "filter", "", "only problems that hold all of these: m=1760,n=16; or any part of their text: lstm");
   add_text(d, "precision", "", "fp32 (the default), bf16, int8, lns16, lns16-linear");
   add_text(d, "pass", "", "forward, backward-data, backward-weights; default those of the list");

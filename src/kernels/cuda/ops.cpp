@@ -21,6 +21,13 @@
 #ifdef GRADMETER_HAS_CUSPARSE
 #include "kernels/cuda/libraries/cusparse_case.hpp"
 #endif
+#ifdef GRADMETER_HAS_CUSPARSELT
+#include "kernels/cuda/libraries/cusparselt_case.hpp"
+#else
+#include <stdexcept>
+
+#include "core/format.hpp"
+#endif
 
 namespace gradmeter::kernels {
 namespace {
@@ -59,12 +66,33 @@ void add_own() {
     add_op_backend({"own", lns_source, gemm, p, "cuda", own_lns_refusal, make_own_lns});
 }
 
+#ifdef GRADMETER_HAS_CUSPARSELT
+constexpr auto cusparselt_refusal = cuda::cusparselt_case_refusal;
+constexpr auto cusparselt_bytes = cuda::cusparselt_case_bytes;
+constexpr auto make_cusparselt = cuda::make_cusparselt_case;
+#else
+/// The rows are there all the same, to say what is missing.
+std::string cusparselt_refusal(const Problem& p) {
+  return fmt::format(
+      "sparse products in {} on a GPU are cuSPARSELt's, which is not built in: run scripts/cusparselt.sh and configure "
+      "again",
+      name(p.precision));
+}
+constexpr auto cusparselt_bytes = sparse_case_bytes;
+std::unique_ptr<KernelCase> make_cusparselt(const Problem& p, const KernelCaseOptions&) {
+  throw std::logic_error(cusparselt_refusal(p));
+}
+#endif
+
 /// Of operations that are no Op.
 void add_cases() {
 #ifdef GRADMETER_HAS_CUSPARSE
   add_kernel_case({"cusparse", "cuSPARSE SpMM, docs.nvidia.com/cuda/cusparse", KernelKind::sparse, fp32,
                    cuda::cusparse_case_refusal, sparse_case_bytes, cuda::make_cusparse_case, "cuda"});
 #endif
+  for (const Precision p : {bf16, fp16, fp8_e4m3, int8})
+    add_kernel_case({"cusparselt", "cuSPARSELt matmul of 2:4, docs.nvidia.com/cuda/cusparselt", KernelKind::sparse, p,
+                     cusparselt_refusal, cusparselt_bytes, make_cusparselt, "cuda"});
   for (const Precision p : {fp32, bf16})
     add_kernel_case({"own", "own: updates of optimizers in one pass", KernelKind::pointwise, p,
                      device_pointwise_refusal, pointwise_case_bytes, cuda::make_pointwise_case, "cuda"});

@@ -23,6 +23,13 @@ std::string given(const char* key, std::size_t value, std::size_t usual) {
   return value == usual ? "" : fmt::format(",{}={}", key, value);
 }
 
+/// Of an entry that is kept: a column number of 32 bits, which 16 rows share in a block; in 2:4 two bits, which say
+/// where among its four neighbours it stands.
+double index_bytes(SparseFormat f) {
+  if (f == SparseFormat::two_of_four) return 0.25;
+  return f == SparseFormat::blocked ? 4.0 / 16 : 4;
+}
+
 struct PointwiseCost {
   double flops, reads_and_writes;  ///< an element
 };
@@ -113,7 +120,10 @@ std::string_view name(Cell c) {
   constexpr std::array<std::string_view, 3> names{"vanilla", "lstm", "gru"};
   return names[static_cast<std::size_t>(c)];
 }
-std::string_view name(SparseFormat f) { return f == SparseFormat::csr ? "csr" : "blocked"; }
+std::string_view name(SparseFormat f) {
+  constexpr std::array<std::string_view, 3> names{"csr", "blocked", "2:4"};
+  return names[static_cast<std::size_t>(f)];
+}
 std::string_view name(PointwiseKind k) {
   constexpr std::array<std::string_view, 4> names{"sgd", "momentum", "adam", "lstm-cell"};
   return names[static_cast<std::size_t>(k)];
@@ -186,8 +196,8 @@ double bytes(const Problem& p) {
             },
             [&](const SparseShape& s) {
               const double kept = d(s.m) * d(s.k) * (1 - s.sparsity);
-              const double heights = s.format == SparseFormat::blocked ? 16 : 1;  // rows to one number of a column
-              return kept * (e + 4 / heights) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
+              const double index = index_bytes(s.format);  // beside each number that is kept, which is not all
+              return kept * (e + index) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
             },
             [&](const PointwiseShape& s) { return e * cost_of(s).reads_and_writes * d(s.elements); }},
       p.shape);

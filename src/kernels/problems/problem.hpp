@@ -71,7 +71,8 @@ struct RnnShape {
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   bool operator==(const RnnShape&) const = default;
 };
-enum class SparseFormat : std::uint8_t { csr, blocked };
+/// two_of_four, by name 2:4: of each four neighbours in a row two are kept, so that half of A is zero.
+enum class SparseFormat : std::uint8_t { csr, blocked, two_of_four };
 std::string_view name(SparseFormat);
 /// C [m x n] = A · B, A [m x k] with a share `sparsity` of zeros.
 struct SparseShape {
@@ -108,7 +109,8 @@ inline bool same_work(const Problem& a, const Problem& b) {
 std::string text(const ProblemShape&);
 /// Multiply and add are two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
 /// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: those of the dense
-/// product times the density; pointwise: the arithmetic of the update or cell.
+/// product times the density, so that zeros count in no format (vendors count those of 2:4, and have twice as much);
+/// pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
 /// rnn: with the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
 /// `flops`.

@@ -27,7 +27,7 @@ ProblemShape gemm_of(const CsvRow& r) {
 }
 ProblemShape sparse_of(const CsvRow& r) {
   return SparseShape{r.count("m", 1), r.count("n", 1), r.count("k", 1), r.share("sparsity"),
-                     static_cast<SparseFormat>(r.choice("format", {"csr", "blocked"}))};
+                     static_cast<SparseFormat>(r.choice("format", {"csr", "blocked", "2:4"}))};
 }
 ProblemShape conv_of(const CsvRow& r) {
   const ConvShape s{.width = r.count("w", 1),

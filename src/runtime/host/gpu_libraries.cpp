@@ -42,8 +42,9 @@ std::string counted_version(const char* function) {
   return get ? dotted(get()) : std::string();
 }
 
-std::string cusparse_version() {
-  const auto get = linked<int(int, int*)>("cusparseGetProperty");
+/// By a function such as cusparseGetProperty.
+std::string property_version(const char* function) {
+  const auto get = linked<int(int, int*)>(function);
   std::array<int, 3> parts{};
   for (int i = 0; i < 3; ++i) {  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL of library_types.h
     if (!get || get(i, &parts[static_cast<std::size_t>(i)]) != 0) return {};
@@ -51,11 +52,12 @@ std::string cusparse_version() {
   return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
 }
 
-GpuLibrary linked_library(const char* name, std::string version, const char* needed_for) {
+GpuLibrary linked_library(const char* name, std::string version, const char* needed_for,
+                          const char* installation = "install its headers and library") {
   return {.name = name,
           .version = std::move(version),
           .needed_for = needed_for,
-          .remedy = "install its headers and library, and configure with -DGRADMETER_CUDA=ON",
+          .remedy = fmt::format("{}, and configure with -DGRADMETER_CUDA=ON", installation),
           .absence = not_linked};
 }
 
@@ -109,7 +111,9 @@ std::vector<GpuLibrary> gpu_libraries() {
           linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs"),
           linked_library("cuDNN", counted_version("cudnnGetVersion"),
                          "a library's convolutions and recurrent layers on GPUs"),
-          linked_library("cuSPARSE", cusparse_version(), "a library's sparse products on GPUs"),
+          linked_library("cuSPARSE", property_version("cusparseGetProperty"), "a library's sparse products on GPUs"),
+          linked_library("cuSPARSELt", property_version("cusparseLtGetProperty"), "sparse products in 2:4 on GPUs",
+                         "run scripts/cusparselt.sh"),
           device_mpi(),
           driver_nvml()};
 }

@@ -14,8 +14,8 @@ struct GpuLibrary {
   std::string absence = "not built in";
 };
 
-/// CUDA's runtime and driver, NCCL, cuBLASLt, cuDNN, cuSPARSE, MPI's own way with device memory, and NVML. Whether a
-/// library is there is asked of the running process: of those linked or loaded, and of NVML by loading it.
+/// CUDA's runtime and driver, NCCL, cuBLASLt, cuDNN, cuSPARSE, cuSPARSELt, MPI's own way with device memory, and NVML.
+/// Whether a library is there is asked of the running process: of those linked or loaded, and of NVML by loading it.
 /// Cost: some milliseconds; up to a second at the first call where there is a driver. Errors: none.
 std::vector<GpuLibrary> gpu_libraries();
 

@@ -55,6 +55,8 @@ void release_cusparse(cusparseStatus_t status) noexcept {
 }
 
 std::string cusparse_refusal(const SparseShape& s) {
+  if (s.format == SparseFormat::two_of_four)
+    return "cuSPARSE has no 2:4, and cuSPARSELt none in fp32: its products of fp32 are tf32's";
   return s.format == SparseFormat::csr ? "" : "cuSPARSE multiplies no blocks of 16 x 1: its blocks are square";
 }
 

@@ -16,12 +16,14 @@ class CusparseCase final : public KernelCase {
     CusparseProduct product;
     runtime::OwnedBuffer b, c;
   };
+  static SparseOperands drawn(const SparseShape& s, std::uint64_t seed) {
+    return random_sparse_operands(s, Precision::fp32, seed);
+  }
 
  public:
   CusparseCase(const SparseShape& s, const KernelCaseOptions& o)
-      : s_(s), first_(random_sparse_operands(s, o.seed)), queue_(o.device->make_queue()) {
-    for (std::size_t i = 0; i < o.sets; ++i)
-      upload(i == 0 ? first_ : random_sparse_operands(s, o.seed + 3 * i), *o.device);
+      : s_(s), first_(drawn(s, o.seed)), queue_(o.device->make_queue()) {
+    for (std::size_t i = 0; i < o.sets; ++i) upload(i == 0 ? first_ : drawn(s, o.seed + 3 * i), *o.device);
   }
 
   void run(std::size_t set) override {
@@ -34,9 +36,11 @@ class CusparseCase final : public KernelCase {
 
   KernelCaseCheck check(double flops_at_most, bool inject_error) override {
     run(0);
-    queue_->copy("download", sets_[0].c.buffer, first_.c);
+    AlignedVector<float> result(s_.m * s_.n);
+    queue_->copy("download", sets_[0].c.buffer, result);
     queue_->synchronise();
-    return checked_product(s_, first_, flops_at_most, inject_error);
+    const auto c = [&](std::size_t i) { return static_cast<double>(result[i]); };
+    return checked_product(s_, Precision::fp32, first_, c, flops_at_most, inject_error);
   }
 
   std::string implementation() const override { return sets_[0].product.implementation(); }
@@ -45,7 +49,7 @@ class CusparseCase final : public KernelCase {
   void upload(const SparseOperands& from, runtime::Device& device) {
     Operands& x = sets_.emplace_back(Operands{CusparseProduct(from.a, s_.n, device),
                                               device.allocate(core::Element::f32, from.b.size()),
-                                              device.allocate(core::Element::f32, from.c.size())});
+                                              device.allocate(core::Element::f32, s_.m * s_.n)});
     queue_->copy("upload", from.b, x.b.buffer);
     queue_->synchronise();
   }

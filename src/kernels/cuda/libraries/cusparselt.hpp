@@ -1,0 +1,101 @@
+// C = A·B with an A of 2:4 (kernels/sparse.hpp) on a GPU by cuSPARSELt: one plan for all matrices of a shape. A and C
+// are row-major.
+#pragma once
+#include <cusparseLt.h>
+
+#include <cstddef>
+#include <source_location>
+#include <string>
+
+#include "core/element.hpp"
+#include "kernels/problems/problem.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+/// Empty: the library takes the problem on the current device.
+std::string cusparselt_refusal(const Problem&);
+
+struct SparseLtTypes {
+  core::Element operand, result;
+  /// Operands of 8 bits have k contiguous in both: B is stored as [n x k], else as [k x n].
+  bool is_b_transposed() const { return core::size_of(operand) == 1; }
+};
+/// Of bf16, fp16, int8 (sums and results of int32) and fp8-e4m3 (of fp32). Errors: std::logic_error for others.
+SparseLtTypes sparselt_types(Precision);
+
+/// Errors: BackendError with the library's own text and the caller's place.
+void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
+
+/// Owns one of the library's structures. They refer to one another, so they stay where they are.
+template <class T, cusparseStatus_t (*destroy)(const T*)>
+class SparseLtObject {
+ public:
+  SparseLtObject() = default;
+  SparseLtObject(const SparseLtObject&) = delete;
+  SparseLtObject& operator=(const SparseLtObject&) = delete;
+  ~SparseLtObject() {
+    if (is_made_) (void)destroy(&value_);
+  }
+  /// `make` is given where the structure is to be, and returns what the call of this name did.
+  template <class Make>
+  void make(const char* call, const Make& make, std::source_location where = std::source_location::current()) {
+    check_cusparselt(make(&value_), call, where);
+    is_made_ = true;
+  }
+  T* get() { return &value_; }
+  const T* get() const { return &value_; }
+
+ private:
+  T value_{};
+  bool is_made_ = false;
+};
+
+/// For one thread at a time. What it queues uses the workspace, so all of it belongs into one stream.
+class SparseLtProduct {
+ public:
+  /// Plans by the library's own estimate. Errors: BackendError when it has no algorithm, or fails.
+  SparseLtProduct(const SparseShape&, Precision, runtime::Device&);
+
+  std::size_t compressed_bytes() const { return compressed_bytes_; }
+  std::size_t compression_scratch_bytes() const { return compression_scratch_bytes_; }
+  std::size_t workspace_bytes() const { return workspace_.buffer.bytes(); }
+
+  /// Queued: is the dense A [m x k] of 2:4? What is not zero in `found` says no.
+  void check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found, cudaStream_t) const;
+  /// Queued: a dense A of 2:4 in the form that `multiply` reads.
+  void compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed, const runtime::Buffer& scratch,
+                cudaStream_t) const;
+  /// Queued: C = A·B, A compressed. Errors: std::invalid_argument on buffers of the wrong length; BackendError.
+  void multiply(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
+  /// Has the library time all of its algorithms on these operands and keeps the fastest. Waits for the stream; C is
+  /// written.
+  void search(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
+
+  /// "algorithm 3, split-k 1, mode 1": the library's own numbers.
+  std::string algorithm() const;
+
+ private:
+  using Library = SparseLtObject<cusparseLtHandle_t, cusparseLtDestroy>;
+  using Matrix = SparseLtObject<cusparseLtMatDescriptor_t, cusparseLtMatDescriptorDestroy>;
+  using Selection = SparseLtObject<cusparseLtMatmulAlgSelection_t, cusparseLtMatmulAlgSelectionDestroy>;
+  using Plan = SparseLtObject<cusparseLtMatmulPlan_t, cusparseLtMatmulPlanDestroy>;
+  void describe_dense(Matrix&, std::size_t rows, std::size_t columns, core::Element) const;
+  void describe();
+  void choose();
+  void reserve_workspace();
+  void require_operands(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c) const;
+
+  SparseShape s_;
+  SparseLtTypes types_;
+  runtime::Device& device_;
+  Library library_;
+  Matrix a_, b_, c_;
+  cusparseLtMatmulDescriptor_t description_{};  // has nothing to destroy
+  Selection selection_;
+  Plan plan_;
+  std::size_t compressed_bytes_ = 0, compression_scratch_bytes_ = 0;
+  runtime::OwnedBuffer workspace_;
+};
+
+}  // namespace gradmeter::kernels::cuda
