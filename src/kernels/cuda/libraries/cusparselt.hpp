@@ -35,7 +35,8 @@ class SparseLtObject {
   SparseLtObject(const SparseLtObject&) = delete;
   SparseLtObject& operator=(const SparseLtObject&) = delete;
   ~SparseLtObject() {
-    if (is_made_) (void)destroy(&value_);
+    if (is_made_ && destroy(&value_) != CUSPARSE_STATUS_SUCCESS)
+      core::note_failed_release("cuSPARSELt", "destroy", "it returned an error");
   }
   /// `make` is given where the structure is to be, and returns what the call of this name did.
   template <class Make>
